@@ -1,0 +1,37 @@
+"""The pretraining corpus: a UTF-8 text file, a document a line."""
+
+import os
+
+from datasets import Dataset, load_dataset
+from transformers import PreTrainedTokenizerBase
+
+from data_scripts.text_files import BadInput, read_lines
+from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
+
+
+def load_corpus(path: str | os.PathLike) -> Dataset:
+    """Return a dataset with one column, `text`: a document a row, blank lines left out. Rows stay on disk (Arrow).
+
+    Raises:
+        BadInput: the file is missing, a directory, empty, not UTF-8, all blank, or holds one of the two symbols that
+            the objective keeps for itself.
+    """
+    documents = 0
+    for number, line in read_lines(path, "corpus, a text file with a document a line"):
+        for symbol, use in ((MASK_TOKEN, "marks the masked span"), (PAD_TOKEN, "is padding")):
+            if symbol in line:
+                raise BadInput(f"{path}, line {number}: holds {symbol!r}, which {use}; replace or remove it.")
+        documents += bool(line.strip())
+    if not documents:
+        raise BadInput(f"{path}: every line is blank; give a corpus with a document a line.")
+    corpus = load_dataset("text", data_files=str(path), split="train", encoding="utf-8-sig")
+    return corpus.filter(lambda batch: [bool(text.strip()) for text in batch["text"]], batched=True)
+
+
+def tokenize_corpus(corpus: Dataset, tokenizer: PreTrainedTokenizerBase) -> Dataset:
+    """Replace the column `text` by `input_ids`: a list of ids a document, of its whole length, without special tokens."""
+
+    def encode(batch: dict) -> dict:
+        return {"input_ids": tokenizer(batch["text"], add_special_tokens=False, verbose=False)["input_ids"]}
+
+    return corpus.map(encode, batched=True, remove_columns="text", desc="Tokenizing")

@@ -1,0 +1,72 @@
+"""Reading and writing text files so that bad input says where and what, and no file is ever half-written."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+
+class BadInput(ValueError):
+    """What a person gave cannot be used. The message is one line: file, line number, what is wrong, the mend."""
+
+
+@contextmanager
+def bad_input_in_one_line() -> Iterator[None]:
+    """End the program with the message alone on standard error and exit status 1 when the input is bad."""
+    try:
+        yield
+    except BadInput as error:
+        sys.exit(f"error: {error}")
+
+
+def check_is_file(path: str | os.PathLike, what: str) -> Path:
+    """Return `path` if it is a file that holds something; `what` names its role in the message.
+
+    Raises:
+        BadInput: the path does not exist, is a directory, or is empty.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise BadInput(f"{path}: this is a directory; give the {what} itself.")
+    if not path.is_file():
+        raise BadInput(f"{path}: no such file; give the path of the {what}.")
+    if path.stat().st_size == 0:
+        raise BadInput(f"{path}: the file is empty; give a {what} with at least one line.")
+    return path
+
+
+def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
+    """Yield (line number from 1, line without its end) of a UTF-8 file. A byte-order mark is dropped.
+
+    Raises:
+        BadInput: see `check_is_file`; or a line is not UTF-8 (the line is named).
+    """
+    path = check_is_file(path, what)
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            try:
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise BadInput(
+                    f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8;"
+                    " save the file as UTF-8 (for instance: iconv -f latin1 -t utf-8)."
+                ) from None
+            yield number, line.rstrip("\r\n")
+
+
+@contextmanager
+def written_whole(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
+    """Open a temporary file beside `path`; rename it to `path` when the block ends well, else remove it."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    try:
+        with temporary.open(mode, **text) as file:
+            yield file
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,27 @@
+"""PosGPT's model: importing this package makes transformers' Auto classes know it."""
+
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from .configuration_posgpt import PosGPTConfig
+from .modeling_posgpt import PosGPTForCausalLM, PosGPTModel, PosGPTPreTrainedModel
+from .position_embeddings import POSITION_EMBEDDINGS
+from .tokenization_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
+
+AutoConfig.register(PosGPTConfig.model_type, PosGPTConfig)
+AutoModel.register(PosGPTConfig, PosGPTModel)
+AutoModelForCausalLM.register(PosGPTConfig, PosGPTForCausalLM)
+AutoTokenizer.register(PosGPTConfig, fast_tokenizer_class=PreTrainedTokenizerFast)
+# Trainer shifts the labels under `label_smoothing_factor` only for the names it finds here.
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[PosGPTConfig.model_type] = PosGPTForCausalLM.__name__
+
+__all__ = [
+    "MASK_TOKEN",
+    "PAD_TOKEN",
+    "POSITION_EMBEDDINGS",
+    "PosGPTConfig",
+    "PosGPTForCausalLM",
+    "PosGPTModel",
+    "PosGPTPreTrainedModel",
+    "build_tokenizer",
+]

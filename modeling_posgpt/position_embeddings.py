@@ -1,0 +1,112 @@
+"""Position embeddings, one class each, and the table that `position_embedding_type` looks them up in.
+
+Positions can enter a Transformer where tokens become vectors and where queries meet keys. A class here says what it
+does at both places with one `forward`:
+
+    hidden_states, rotation = position_embedding(inputs_embeds, position_ids)
+
+`hidden_states` go into the first layer; `rotation`, when not None, is the (cos, sin) pair that every attention layer
+applies to its queries and keys. To add a member to the family write a class and give it a line in the table.
+"""
+
+import torch
+from torch import nn
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
+
+
+class PosGPTLearnedEmbedding(nn.Module):
+    """A trained vector for each of the block's positions, added to the token's (GPT, Radford et al. 2018, sec. 3.1)."""
+
+    uses_rope_parameters = False
+
+    def __init__(self, config):
+        super().__init__()
+        self.table = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+
+    @staticmethod
+    def check_config(config) -> None:
+        """Every size is fine."""
+
+    def forward(self, inputs_embeds: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, None]:
+        """`inputs_embeds` (batch, length, hidden_size), `position_ids` (batch or 1, length).
+
+        Raises:
+            ValueError: more tokens than the table has positions. There is no vector to look up past the block.
+        """
+        if position_ids.shape[-1] > self.table.num_embeddings:
+            raise ValueError(
+                f"{position_ids.shape[-1]} tokens, but learned positions end at max_position_embeddings ="
+                f" {self.table.num_embeddings}: shorten the input or train a model with a longer block."
+            )
+        return inputs_embeds + self.table(position_ids), None
+
+
+class PosGPTRotaryEmbedding(nn.Module):
+    """Rotation of queries and keys by an angle that grows with the position (RoFormer, Su et al. 2021, eq. 14-16, 34).
+
+    The pair (x1, x2), (x3, x4), ... number i turns by `position * rope_theta ** (-2 (i - 1) / head_dim)`. Other
+    frequencies (linear, dynamic, yarn, llama3, ...) come from transformers through `config.rope_parameters`.
+    """
+
+    uses_rope_parameters = True
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.rope_type = config.rope_parameters["rope_type"]
+        self.max_seq_len_cached = config.max_position_embeddings
+        self.original_max_seq_len = config.max_position_embeddings
+        rope_init = (
+            self.compute_default_rope_parameters
+            if self.rope_type == "default"
+            else ROPE_INIT_FUNCTIONS[self.rope_type]
+        )
+        # The names `inv_freq`, `original_inv_freq` and `attention_scaling` are those `dynamic_rope_update` and
+        # `PreTrainedModel._init_weights` (which fills the buffers again after loading) work with.
+        inv_freq, self.attention_scaling = rope_init(config)
+        self.inv_freq = nn.Buffer(inv_freq, persistent=False)
+        self.original_inv_freq = nn.Buffer(inv_freq.clone(), persistent=False)
+
+    @staticmethod
+    def check_config(config) -> None:
+        """Raise ValueError when a head cannot be split into pairs."""
+        if config.head_dim % 2:
+            raise ValueError(
+                f"rotary positions turn pairs of dimensions, but a head has {config.head_dim} (hidden_size"
+                f" {config.hidden_size} / num_attention_heads {config.num_attention_heads}); choose them so that the"
+                " head size is even."
+            )
+
+    @staticmethod
+    def compute_default_rope_parameters(config, device=None, **kwargs) -> tuple[torch.Tensor, float]:
+        """Inverse frequencies, shape (head_dim / 2,), in radians a position; and the factor on cos and sin, 1."""
+        exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float, device=device) / config.head_dim
+        return 1.0 / (config.rope_parameters["rope_theta"] ** exponents), 1.0
+
+    @torch.no_grad()
+    @dynamic_rope_update
+    def forward(self, x: torch.Tensor, position_ids: torch.LongTensor):
+        """Leave `x` (batch, length, hidden_size) as it is; return cos and sin, each (batch or 1, length, head_dim)."""
+        angles = position_ids[..., None].float() * self.inv_freq.to(device=x.device, dtype=torch.float)
+        angles = angles.repeat_interleave(2, dim=-1)
+        cos, sin = angles.cos() * self.attention_scaling, angles.sin() * self.attention_scaling
+        return x, (cos.to(x.dtype), sin.to(x.dtype))
+
+
+def apply_rotary_pos_emb(
+    query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Turn `query` and `key` (batch, heads, length, head_dim) by `cos` and `sin` (batch or 1, length, head_dim)."""
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+
+    def rotate(x: torch.Tensor) -> torch.Tensor:
+        quarter_turned = torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
+        return x * cos + quarter_turned * sin
+
+    return rotate(query), rotate(key)
+
+
+POSITION_EMBEDDINGS = {
+    "learned": PosGPTLearnedEmbedding,
+    "rotary": PosGPTRotaryEmbedding,
+}

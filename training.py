@@ -1,0 +1,321 @@
+"""What the training steps share: recipes and arguments, loading and checking folders, and the Trainer they use."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import yaml
+from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub.errors import StrictDataclassError
+from torch import nn
+from transformers import (
+    AutoTokenizer,
+    HfArgumentParser,
+    PreTrainedTokenizerBase,
+    ProgressCallback,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+from transformers.trainer_pt_utils import get_parameter_names
+from transformers.trainer_utils import get_last_checkpoint
+
+from data_scripts.span_corruption import SpanCorruptionDataset, SpanCorruptionSampler
+from data_scripts.text_files import BadInput
+from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
+
+DEFAULT_RECIPE = Path(__file__).parent / "recipes" / "course.yaml"
+WEIGHTS_FILE = "model.safetensors"
+
+
+@dataclass
+class ArchitectureArguments:
+    """The model's sizes and choices; what is not given is `PosGPTConfig`'s default."""
+
+    position_embedding_type: str | None = field(
+        default=None, metadata={"help": "How positions are encoded: learned or rotary (default: learned)."}
+    )
+    hidden_size: int | None = field(default=None, metadata={"help": "Width of the model (default: 256)."})
+    num_hidden_layers: int | None = field(default=None, metadata={"help": "Number of blocks (default: 4)."})
+    num_attention_heads: int | None = field(default=None, metadata={"help": "Heads a block (default: 8)."})
+    block_size: int | None = field(
+        default=None, metadata={"help": "The most characters a sequence may have (default: 128)."}
+    )
+    dropout: float | None = field(
+        default=None, metadata={"help": "Dropout on embeddings, residuals and attention (default: 0.1)."}
+    )
+    attn_implementation: str | None = field(
+        default=None,
+        metadata={
+            "help": "eager, sdpa or flex_attention (default: sdpa; on a CPU eager, faster for short sequences)."
+        },
+    )
+
+    def config_values(self) -> dict:
+        """The given ones, under `PosGPTConfig`'s names."""
+        values = {
+            "position_embedding_type": self.position_embedding_type,
+            "hidden_size": self.hidden_size,
+            "num_hidden_layers": self.num_hidden_layers,
+            "num_attention_heads": self.num_attention_heads,
+            "max_position_embeddings": self.block_size,
+            "embd_pdrop": self.dropout,
+            "resid_pdrop": self.dropout,
+            "attention_dropout": self.dropout,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+    def attention(self, training_args: TrainingArguments) -> str:
+        """The attention implementation to train with."""
+        return self.attn_implementation or ("eager" if training_args.device.type == "cpu" else "sdpa")
+
+
+def bf16_is_fast() -> bool:
+    """Whether this machine multiplies matrices in bfloat16 in hardware."""
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+def parse_arguments(dataclass_types: list[type], section: str, argv: list[str] | None = None) -> tuple:
+    """Read `[recipe.yaml] --argument value ...` into dataclasses; the command line overrides the recipe.
+
+    Args:
+        dataclass_types: What `HfArgumentParser` fills.
+        section: The recipe's part that holds this step's arguments.
+        argv: The command line without the program (default: this program's).
+
+    Raises:
+        BadInput: the recipe cannot be read, has no such section or names an argument that does not exist; or
+            TrainingArguments refuses a value.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    recipe = Path(argv.pop(0)) if argv and argv[0].endswith((".yaml", ".yml")) else DEFAULT_RECIPE
+    parser = HfArgumentParser(dataclass_types)
+    bf16 = bf16_is_fast()
+    parser.set_defaults(bf16=bf16, use_cpu=bf16 and not torch.accelerator.is_available())
+
+    values = _recipe_section(recipe, section)
+    actions = {action.dest: action for action in parser._actions}
+    for name, value in values.items():
+        if name not in actions:
+            raise BadInput(f"{recipe}: {name!r} under {section!r} is not an argument of this step; see --help.")
+        actions[name].required = False
+        parser.set_defaults(**{name: value})
+    try:
+        parsed = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
+    except (ValueError, ImportError) as error:
+        raise BadInput(f"an argument was refused: {' '.join(str(error).split())}") from None
+    if int(os.environ.get("RANK", 0)) == 0:
+        print(f"Recipe: {recipe}, section {section!r}; command line: {' '.join(argv) or 'nothing more'}", flush=True)
+    return parsed
+
+
+def _recipe_section(recipe: Path, section: str) -> dict:
+    try:
+        sections = yaml.safe_load(recipe.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(f"{recipe}: no such recipe; the ones that come with PosGPT lie in recipes/.") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise BadInput(f"{recipe}: not a YAML file that can be read: {' '.join(str(error).split())}") from None
+    values = sections.get(section) if isinstance(sections, dict) else None
+    if not isinstance(values, dict):
+        raise BadInput(f"{recipe}: has no section {section!r} with arguments; see recipes/course.yaml for the form.")
+    return values
+
+
+def starting_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bool) -> str | None:
+    """Check that the output folder may be written to; return the checkpoint to resume from, None to start anew.
+
+    Raises:
+        BadInput: the folder holds a finished model or an unfinished run and nothing was said about it, or the
+            checkpoint to resume from is not there.
+    """
+    output_dir, resume = Path(training_args.output_dir), training_args.resume_from_checkpoint
+    if output_dir.exists() and not output_dir.is_dir():
+        raise BadInput(f"{output_dir}: this is a file; give a folder as --output_dir.")
+    if (output_dir / WEIGHTS_FILE).exists() and not overwrite_output_dir:
+        raise BadInput(
+            f"{output_dir}: already holds a finished model; give another --output_dir, or --overwrite_output_dir to"
+            " replace it."
+        )
+    last = get_last_checkpoint(output_dir) if output_dir.is_dir() else None
+    if resume:
+        checkpoint = last if str(resume).lower() in ("true", "last") else resume
+        if checkpoint is None or not (Path(checkpoint) / "trainer_state.json").is_file():
+            raise BadInput(
+                f"{checkpoint or output_dir}: no checkpoint to resume from; give a folder named checkpoint-STEP, or"
+                " leave --resume_from_checkpoint out to start anew."
+            )
+        return checkpoint
+    if last and not overwrite_output_dir:
+        raise BadInput(
+            f"{output_dir}: holds an unfinished run; --resume_from_checkpoint last goes on with it,"
+            " --overwrite_output_dir starts anew."
+        )
+    return None
+
+
+def new_model(
+    architecture: ArchitectureArguments, tokenizer: PreTrainedTokenizerBase, training_args: TrainingArguments
+) -> PosGPTForCausalLM:
+    """Initialise a model from the seed.
+
+    Raises:
+        BadInput: the sizes do not go together.
+    """
+    set_seed(training_args.seed)
+    with _config_errors_in_one_line():
+        config = PosGPTConfig(vocab_size=len(tokenizer), **architecture.config_values())
+    return PosGPTForCausalLM._from_config(config, attn_implementation=architecture.attention(training_args))
+
+
+def load_model(name_or_path: str, **from_pretrained_arguments) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
+    """Load a saved PosGPT and its tokenizer from a folder or the hub.
+
+    Raises:
+        BadInput: there is no such model, or it is not a PosGPT.
+    """
+    folder = Path(name_or_path)
+    if folder.exists():
+        config_file = folder / "config.json"
+        try:
+            model_type = json.loads(config_file.read_text(encoding="utf-8")).get("model_type")
+        except (OSError, ValueError, AttributeError):
+            raise BadInput(
+                f"{folder}: not a model folder (no readable config.json); give what training wrote."
+            ) from None
+        if model_type != PosGPTConfig.model_type:
+            raise BadInput(f"{folder}: holds a {model_type!r} model, not a PosGPT; give a folder train_*.py wrote.")
+    try:
+        with _config_errors_in_one_line():
+            model = PosGPTForCausalLM.from_pretrained(name_or_path, **from_pretrained_arguments)
+        tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+    except (OSError, ValueError) as error:
+        if isinstance(error, BadInput):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise BadInput(f"{name_or_path}: no PosGPT could be loaded from there: {reason}") from None
+    return model, tokenizer
+
+
+@contextmanager
+def _config_errors_in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except StrictDataclassError as error:
+        raise BadInput(f"the model cannot be built: {' '.join(str(error.__cause__ or error).split())}") from None
+
+
+class FiguresProgressCallback(ProgressCallback):
+    """Transformers' progress bar with the newest figures behind it instead of a line of them at every log."""
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if self.training_bar is not None and logs:
+            shown = ("epoch", "loss", "learning_rate", "eval_loss", "eval_accuracy")
+            self.training_bar.set_postfix({name: f"{float(logs[name]):.4g}" for name in shown if name in logs})
+
+
+class PosGPTTrainer(Trainer):
+    """Trainer with span corruption's order, weight decay on matrices only, PosGPT's model card and a whole last save.
+
+    Args:
+        card_facts: Lines of the model card: a name and what to say of it.
+    """
+
+    def __init__(self, model: PosGPTForCausalLM, args: TrainingArguments, card_facts: dict[str, str], **kwargs):
+        # What the collators read beside the model's own inputs would be dropped as unused.
+        args.remove_unused_columns = False
+        super().__init__(model, args, **kwargs)
+        self.card_facts = card_facts
+        self.remove_callback(ProgressCallback)
+        if not self.args.disable_tqdm:
+            self.add_callback(FiguresProgressCallback)
+
+    def _get_train_sampler(self, train_dataset=None):
+        dataset = self.train_dataset if train_dataset is None else train_dataset
+        if isinstance(dataset, SpanCorruptionDataset):
+            grouped = self.args.train_sampling_strategy == "group_by_length"
+            return SpanCorruptionSampler(dataset, self._train_batch_size, group_by_length=grouped)
+        return super()._get_train_sampler(train_dataset)
+
+    def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
+        """Linear layers' weights only: no biases, LayerNorms or embeddings (minGPT's grouping, the task's too)."""
+        return get_parameter_names(model, [nn.LayerNorm, nn.Embedding], [r"bias"])
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save weights, configuration, code, tokenizer and model card."""
+        # Trainer turned the cache off for training; who loads the model wants it.
+        self.model.config.use_cache = True
+        super().save_model(output_dir, _internal_call=_internal_call)
+        self.model.config.use_cache = self.args.use_cache
+        if self.args.should_save:
+            self._write_model_card(Path(output_dir or self.args.output_dir))
+
+    def create_model_card(self, *args, **kwargs) -> None:
+        """Called when pushing to the hub; Trainer's own would call the model a fine-tuned version of something."""
+        self._write_model_card(Path(self.args.output_dir))
+
+    def _write_model_card(self, folder: Path) -> None:
+        config, state = self.model.config, self.state
+        losses = [entry["loss"] for entry in state.log_history if "loss" in entry]
+        facts = {
+            "Positions": f"`{config.position_embedding_type}`",
+            "Size": f"{config.num_hidden_layers} layers, {config.num_attention_heads} heads, {config.hidden_size}"
+            f" dimensions, block {config.max_position_embeddings}, {config.vocab_size} symbols:"
+            f" {self.model.num_parameters():,} parameters",
+            **self.card_facts,
+            "Training": f"{state.global_step} steps ({state.epoch or 0:.4g} epochs), peak learning rate"
+            f" {self.args.learning_rate:g}, seed {self.args.seed}",
+            **({"Training loss": f"{losses[-1]:.4f} nats a character, the last logged"} if losses else {}),
+        }
+        lines = [
+            "# PosGPT",
+            "",
+            "A small character-level GPT for closed-book questions about birthplaces, trained from scratch.",
+            "",
+            *(f"- **{name}:** {fact}" for name, fact in facts.items()),
+            "",
+            "```python",
+            "from transformers import AutoModelForCausalLM, AutoTokenizer",
+            "",
+            'folder = "."  # this folder, or its name on the hub',
+            "model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)",
+            "tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)",
+            'question = tokenizer("Where was Ada Example born?⁇", return_tensors="pt")',
+            "answer = model.generate(**question, max_new_tokens=32)[0, question.input_ids.shape[1] :]",
+            "print(tokenizer.decode(answer, skip_special_tokens=True))",
+            "```",
+            "",
+            "It answers every question, also about people it has never read of: check what it says.",
+        ]
+        data = ModelCardData(library_name="transformers", pipeline_tag="text-generation", tags=["posgpt"])
+        ModelCard(f"---\n{data.to_yaml()}\n---\n" + "\n".join(lines) + "\n").save(folder / "README.md")
+
+    def run(self, checkpoint: str | None) -> None:
+        """Train from the beginning or from a checkpoint, then save model, metrics and state into the output folder."""
+        output_dir = Path(self.args.output_dir)
+        if checkpoint is None and self.args.should_save:
+            for folder in output_dir.glob("checkpoint-*"):
+                shutil.rmtree(folder)
+        result = self.train(resume_from_checkpoint=checkpoint)
+        self.log_metrics("train", result.metrics)
+        self.save_metrics("train", result.metrics)
+        self.save_state()
+        # The weights are moved last, so that a folder that has them is finished.
+        staging = output_dir / ".unfinished"
+        self.save_model(str(staging))
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            for file in sorted(staging.iterdir(), key=lambda file: file.name == WEIGHTS_FILE):
+                os.replace(file, output_dir / file.name)
+            staging.rmdir()
+        if self.args.push_to_hub:
+            self.push_to_hub()
