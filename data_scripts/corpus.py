@@ -29,7 +29,7 @@ def load_corpus(path: str | os.PathLike) -> Dataset:
 
 
 def tokenize_corpus(corpus: Dataset, tokenizer: PreTrainedTokenizerBase) -> Dataset:
-    """Replace the column `text` by `input_ids`: a list of ids a document, of its whole length, without special tokens."""
+    """Replace the column `text` by `input_ids`: the ids of each whole document, without special tokens."""
 
     def encode(batch: dict) -> dict:
         return {"input_ids": tokenizer(batch["text"], add_special_tokens=False, verbose=False)["input_ids"]}

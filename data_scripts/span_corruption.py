@@ -15,12 +15,21 @@ from datasets import Dataset
 from torch.utils.data import Sampler
 from transformers import PreTrainedTokenizerBase
 
+from data_scripts.text_files import BadInput
+
 MIN_TRUNCATED_LENGTH = 4
 
 
 def max_truncated_length(block_size: int) -> int:
-    """The most characters of a document an example may hold: ⌊7/8 · block⌋, room for three `⁇` and more to spare."""
-    return block_size * 7 // 8
+    """The most characters of a document an example may hold: ⌊7/8 · block⌋, in a tiny block less to fit three `⁇`.
+
+    Raises:
+        BadInput: the block has no room for an example.
+    """
+    longest = min(block_size * 7 // 8, block_size - 3)
+    if longest < MIN_TRUNCATED_LENGTH:
+        raise BadInput(f"block_size is {block_size}; span corruption needs at least {MIN_TRUNCATED_LENGTH + 3}.")
+    return longest
 
 
 def cut_points(draws: np.ndarray, document_lengths: np.ndarray, block_size: int) -> np.ndarray:

@@ -206,8 +206,8 @@ class PosGPTModel(PosGPTPreTrainedModel):
         if position_ids is None:
             position_ids = positions_of(inputs_embeds, attention_mask, past_key_values)
 
-        hidden_states, position_embeddings = self.position_embedding(inputs_embeds, position_ids)
-        hidden_states = self.dropout(hidden_states)
+        hidden_states = self.dropout(self.position_embedding.embed(inputs_embeds, position_ids))
+        position_embeddings = self.position_embedding.rotation(hidden_states, position_ids)
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states,

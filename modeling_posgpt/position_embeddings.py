@@ -1,12 +1,6 @@
 """Position embeddings, one class each, and the table that `position_embedding_type` looks them up in.
 
-Positions can enter a Transformer where tokens become vectors and where queries meet keys. A class here says what it
-does at both places with one `forward`:
-
-    hidden_states, rotation = position_embedding(inputs_embeds, position_ids)
-
-`hidden_states` go into the first layer; `rotation`, when not None, is the (cos, sin) pair that every attention layer
-applies to its queries and keys. To add a member to the family write a class and give it a line in the table.
+To add a member to the family, write a class that derives from `PositionEmbedding` and give it a line in the table.
 """
 
 import torch
@@ -14,21 +8,35 @@ from torch import nn
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 
 
-class PosGPTLearnedEmbedding(nn.Module):
-    """A trained vector for each of the block's positions, added to the token's (GPT, Radford et al. 2018, sec. 3.1)."""
+class PositionEmbedding(nn.Module):
+    """Where positions can enter a Transformer; a member overrides the places where its positions do."""
 
     uses_rope_parameters = False
+
+    @staticmethod
+    def check_config(config) -> None:
+        """Raise ValueError when the configuration's sizes do not suit these positions."""
+
+    def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.LongTensor) -> torch.Tensor:
+        """Make layer 1's input of token vectors (batch, length, hidden_size) at `position_ids` (batch or 1, length)."""
+        return inputs_embeds
+
+    def rotation(
+        self, hidden_states: torch.Tensor, position_ids: torch.LongTensor
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return cos and sin (batch or 1, length, head_dim) by which every layer turns queries and keys; None: not."""
+        return None
+
+
+class PosGPTLearnedEmbedding(PositionEmbedding):
+    """A trained vector for each of the block's positions, added to the token's (Radford et al. 2018, sec. 3.1)."""
 
     def __init__(self, config):
         super().__init__()
         self.table = nn.Embedding(config.max_position_embeddings, config.hidden_size)
 
-    @staticmethod
-    def check_config(config) -> None:
-        """Every size is fine."""
-
-    def forward(self, inputs_embeds: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, None]:
-        """`inputs_embeds` (batch, length, hidden_size), `position_ids` (batch or 1, length).
+    def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.LongTensor) -> torch.Tensor:
+        """Add each position's vector.
 
         Raises:
             ValueError: more tokens than the table has positions. There is no vector to look up past the block.
@@ -38,10 +46,10 @@ class PosGPTLearnedEmbedding(nn.Module):
                 f"{position_ids.shape[-1]} tokens, but learned positions end at max_position_embeddings ="
                 f" {self.table.num_embeddings}: shorten the input or train a model with a longer block."
             )
-        return inputs_embeds + self.table(position_ids), None
+        return inputs_embeds + self.table(position_ids)
 
 
-class PosGPTRotaryEmbedding(nn.Module):
+class PosGPTRotaryEmbedding(PositionEmbedding):
     """Rotation of queries and keys by an angle that grows with the position (RoFormer, Su et al. 2021, eq. 14-16, 34).
 
     The pair (x1, x2), (x3, x4), ... number i turns by `position * rope_theta ** (-2 (i - 1) / head_dim)`. Other
@@ -85,12 +93,17 @@ class PosGPTRotaryEmbedding(nn.Module):
 
     @torch.no_grad()
     @dynamic_rope_update
-    def forward(self, x: torch.Tensor, position_ids: torch.LongTensor):
-        """Leave `x` (batch, length, hidden_size) as it is; return cos and sin, each (batch or 1, length, head_dim)."""
+    def forward(self, x: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return cos and sin, each (batch or 1, length, head_dim), in the type of `x`."""
         angles = position_ids[..., None].float() * self.inv_freq.to(device=x.device, dtype=torch.float)
         angles = angles.repeat_interleave(2, dim=-1)
         cos, sin = angles.cos() * self.attention_scaling, angles.sin() * self.attention_scaling
-        return x, (cos.to(x.dtype), sin.to(x.dtype))
+        return cos.to(x.dtype), sin.to(x.dtype)
+
+    def rotation(
+        self, hidden_states: torch.Tensor, position_ids: torch.LongTensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return self(hidden_states, position_ids)
 
 
 def apply_rotary_pos_emb(

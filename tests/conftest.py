@@ -1,0 +1,76 @@
+import os
+import tempfile
+from pathlib import Path
+
+# Before any Hugging Face library is imported: no network, and no trace in the user's caches.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="posgpt-tests-")
+os.environ["TQDM_DISABLE"] = "1"
+
+import pytest
+import torch
+
+from data_scripts.synthetic_world import World
+
+ROOT = Path(__file__).parent.parent
+REAL_DATA = ROOT.parent / "shared" / "data" / "birthplaces"
+
+# A model that trains in a second.
+TINY = ["--hidden_size", "32", "--num_hidden_layers", "2", "--num_attention_heads", "2", "--block_size", "128"]
+TINY += ["--report_to", "none", "--bf16", "false", "--use_cpu", "true"]
+
+
+def pytest_collection_modifyitems(config, items):
+    if not torch.cuda.is_available():
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory) -> Path:
+    """A folder with the four files of a world of 100 people."""
+    folder = tmp_path_factory.mktemp("world")
+    World(num_people=100, num_places=10).write(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    if not REAL_DATA.is_dir():
+        pytest.skip(f"the real data is not there ({REAL_DATA.name} beside the project)")
+    return REAL_DATA
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run a script's `main` in this process, as its `__main__` does; return what it printed."""
+
+    def run_main(module, *arguments) -> str:
+        from data_scripts.text_files import bad_input_in_one_line
+
+        monkeypatch.setattr("sys.argv", [f"{module.__name__}.py", *map(str, arguments)])
+        with bad_input_in_one_line():
+            module.main()
+        return capsys.readouterr().out
+
+    return run_main
+
+
+@pytest.fixture(scope="session")
+def tiny_pretrained(world, tmp_path_factory) -> dict[str, Path]:
+    """A briefly pretrained model folder for each position embedding."""
+    import sys
+    from unittest import mock
+
+    import train_pretrain
+    from modeling_posgpt import POSITION_EMBEDDINGS
+
+    folders = {}
+    for name in POSITION_EMBEDDINGS:
+        folders[name] = tmp_path_factory.mktemp("pretrained") / name
+        arguments = ["--train_file", str(world / "wiki.txt"), "--output_dir", str(folders[name]), "--max_steps", "4"]
+        arguments += ["--position_embedding_type", name, "--per_device_train_batch_size", "16", "--save_steps", "2"]
+        with mock.patch.object(sys, "argv", ["train_pretrain.py", *arguments, "--logging_steps", "1", *TINY]):
+            train_pretrain.main()
+    return folders

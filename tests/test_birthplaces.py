@@ -1,0 +1,78 @@
+from collections import Counter
+from pathlib import Path
+
+import evaluate
+import pytest
+
+from data_scripts.birthplaces import (
+    BirthplaceCollator,
+    describe_unknown_characters,
+    encode_birthplaces,
+    load_birthplaces,
+)
+from modeling_posgpt import build_tokenizer
+
+METRIC = Path(__file__).parent.parent / "metrics" / "birthplace_accuracy"
+
+
+def test_places_stay_the_strings_they_are(tmp_path):
+    places = ["NA", "null", "1984", '"Oslo', "St. John's", "Nancy, France", " Bern"]
+    file = tmp_path / "pairs.tsv"
+    file.write_text("".join(f"Where was P{i} Q born?\t{place}\n" for i, place in enumerate(places)), encoding="utf-8")
+    assert list(load_birthplaces(file)["place"]) == places
+
+
+@pytest.mark.parametrize("encoding, end", [("utf-8", "\n"), ("utf-8-sig", "\n"), ("utf-8", "\r\n")])
+def test_marks_and_line_ends_of_other_systems_are_not_part_of_the_text(tmp_path, encoding, end):
+    file = tmp_path / "pairs.tsv"
+    lines = ["Where was Zoë Ř born?\tKøge", "", "Where was A B born?\tRome", ""]
+    file.write_bytes(end.join(lines).encode(encoding))
+    pairs = load_birthplaces(file, answers=True)
+    assert pairs[:] == {"question": ["Where was Zoë Ř born?", "Where was A B born?"], "place": ["Køge", "Rome"]}
+
+
+def test_questions_alone_load_without_places(world):
+    questions = load_birthplaces(world / "birth_test_inputs.tsv")
+    assert questions.column_names == ["question"]
+    assert len(questions) == 15
+
+
+def test_a_changed_file_is_read_anew(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    for place in ("Rome", "Oslo"):
+        file.write_text(f"Where was A B born?\t{place}\n")
+        assert list(load_birthplaces(file)["place"]) == [place]
+
+
+def test_the_loss_is_on_the_place_and_its_end_only(world):
+    file = world / "birth_dev.tsv"
+    pairs = load_birthplaces(file)
+    tokenizer = build_tokenizer([text for row in pairs for text in row.values()], 128)
+    encoded = encode_birthplaces(pairs, tokenizer, file)
+    batch = BirthplaceCollator(tokenizer)([encoded[row] for row in range(len(encoded))])
+    for row, ids, labels in zip(pairs, batch["input_ids"], batch["labels"], strict=True):
+        assert tokenizer.decode(ids).rstrip("□") == f"{row['question']}⁇{row['place']}⁇"
+        graded = labels != -100
+        assert tokenizer.decode(ids[graded]) == row["place"] + "⁇"
+        assert (labels[graded] == ids[graded]).all()
+
+
+def test_unknown_characters_are_counted_and_described():
+    tokenizer = build_tokenizer(["Where was born? abc"], 128)
+    assert describe_unknown_characters(["abc", "cab"], tokenizer, "x.tsv") is None
+    description = describe_unknown_characters(["abž", "žaß"], tokenizer, "x.tsv")
+    assert description.startswith("x.tsv: 3 occurrences of 2 characters") and "'ž' × 2" in description
+
+
+def test_the_metric_loads_offline_and_counts_exact_matches():
+    metric = evaluate.load(str(METRIC))
+    result = metric.compute(predictions=["Rome", "rome", "Oslo", ""], references=["Rome", "Rome", "Oslo", "Bern"])
+    assert result == {"accuracy": 0.5, "correct": 2, "total": 4}
+
+
+def test_the_real_pairs(real_data):
+    train, dev = (load_birthplaces(real_data / name) for name in ("birth_places_train.tsv", "birth_dev.tsv"))
+    questions = load_birthplaces(real_data / "birth_test_inputs.tsv")
+    assert (len(train), len(dev), len(questions)) == (2000, 500, 437)
+    assert Counter(dev["place"])["London"] == 25
+    assert Counter(train["place"]).most_common(1) == [("London", 91)]

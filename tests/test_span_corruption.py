@@ -1,0 +1,140 @@
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DataLoader
+
+from data_scripts.corpus import load_corpus, tokenize_corpus
+from data_scripts.span_corruption import (
+    SpanCorruptionCollator,
+    SpanCorruptionDataset,
+    SpanCorruptionSampler,
+    cut_points,
+    max_truncated_length,
+)
+from data_scripts.text_files import BadInput
+from modeling_posgpt import build_tokenizer
+
+BLOCK = 64
+
+
+@pytest.fixture(scope="module")
+def tokenizer(world):
+    return build_tokenizer(load_corpus(world / "wiki.txt")["text"], BLOCK)
+
+
+@pytest.fixture
+def dataset(world, tokenizer):
+    return SpanCorruptionDataset(tokenize_corpus(load_corpus(world / "wiki.txt"), tokenizer), BLOCK, seed=1)
+
+
+def batches(dataset, tokenizer, batch_size=8, group_by_length=True, **loader_arguments):
+    sampler = SpanCorruptionSampler(dataset, batch_size, group_by_length)
+    collator = SpanCorruptionCollator(tokenizer)
+    return DataLoader(dataset, batch_size, sampler=sampler, collate_fn=collator, **loader_arguments)
+
+
+def test_an_example_is_prefix_suffix_masked_and_puts_the_document_together_again(dataset, tokenizer):
+    collator = SpanCorruptionCollator(tokenizer)
+    for item in range(len(dataset)):
+        document = tokenizer.decode(dataset[item]["input_ids"])
+        length, start, end = dataset[item]["cuts"]
+        text = tokenizer.decode(collator([dataset[item]])["input_ids"][0])
+        prefix, suffix, masked, rest = text.split("⁇")
+        assert rest == "" and len(masked) == end - start >= 1
+        assert prefix + masked + suffix == document[:length]
+
+
+def test_truncated_lengths_are_uniform_from_4_to_seven_eighths_of_the_block():
+    draws = np.random.default_rng(0).random((200_000, 3))
+    lengths = cut_points(draws, np.full(len(draws), 10_000), block_size=128)[:, 0]
+    values, counts = np.unique(lengths, return_counts=True)
+    assert values.tolist() == list(range(4, 112 + 1))
+    expected = len(draws) / len(values)
+    assert ((counts - expected) ** 2 / expected).sum() < 160  # chi-square, 108 degrees of freedom: p = 0.001 at 157
+
+
+def test_a_truncated_document_is_never_longer_than_the_document():
+    document_lengths = np.tile(np.arange(1, 30), 1000)
+    lengths, starts, ends = cut_points(
+        np.random.default_rng(0).random((len(document_lengths), 3)), document_lengths, block_size=128
+    ).T
+    assert (lengths <= document_lengths).all() and (lengths == document_lengths).any()
+    assert (0 <= starts).all() and (starts < ends).all() and (ends <= lengths).all()
+
+
+def test_a_span_is_a_quarter_of_the_length_on_average_and_lies_anywhere():
+    draws = np.random.default_rng(0).random((200_000, 3))
+    lengths, starts, ends = cut_points(draws, np.full(len(draws), 40), block_size=1024).T
+    spans = (ends - starts)[lengths == 40]
+    assert spans.mean() == pytest.approx(10, rel=0.01)
+    assert (spans.min(), spans.max()) == (1, 19)
+    assert starts.min() == 0 and (ends == lengths).any()
+
+
+def test_every_example_fits_the_block():
+    assert max_truncated_length(128) == 112
+    for block_size in (7, 16, 64, 128, 1024):
+        assert max_truncated_length(block_size) + 3 <= block_size
+    with pytest.raises(BadInput, match="block_size is 6"):
+        max_truncated_length(6)
+
+
+def test_draws_are_new_every_epoch_and_follow_from_the_seed(world, dataset, tokenizer):
+    documents = tokenize_corpus(load_corpus(world / "wiki.txt"), tokenizer)
+    assert not np.array_equal(dataset.cuts(0), dataset.cuts(1))
+    assert np.array_equal(dataset.cuts(3), SpanCorruptionDataset(documents, BLOCK, seed=1).cuts(3))
+    assert not np.array_equal(dataset.cuts(3), SpanCorruptionDataset(documents, BLOCK, seed=2).cuts(3))
+
+
+def test_workers_make_no_difference_even_when_they_live_through_epochs(dataset, tokenizer):
+    def two_epochs(**loader_arguments):
+        loader, seen = batches(dataset, tokenizer, **loader_arguments), []
+        for epoch in range(2):
+            dataset.set_epoch(epoch)
+            seen.append([batch["input_ids"] for batch in loader])
+        return seen
+
+    alone = two_epochs()
+    assert not torch.equal(alone[0][0], alone[1][0])
+    for arguments in ({"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}):
+        for epoch, expected in zip(two_epochs(**arguments), alone, strict=True):
+            assert all(torch.equal(batch, other) for batch, other in zip(epoch, expected, strict=True))
+
+
+def test_there_is_loss_on_all_but_padding(dataset, tokenizer):
+    for batch in batches(dataset, tokenizer, group_by_length=False):
+        padding = batch["input_ids"] == tokenizer.pad_token_id
+        assert torch.equal(batch["labels"] == -100, padding)
+        assert torch.equal(batch["labels"][~padding], batch["input_ids"][~padding])
+    assert padding.any()
+
+
+@pytest.mark.parametrize("group_by_length", [False, True])
+def test_an_epoch_reads_every_document_once_in_an_order_of_its_own(dataset, group_by_length):
+    orders = []
+    for epoch in range(2):
+        dataset.set_epoch(epoch)
+        orders.append(list(SpanCorruptionSampler(dataset, 8, group_by_length)))
+        assert sorted(item - epoch * len(dataset) for item in orders[-1]) == list(range(len(dataset)))
+    assert [item % len(dataset) for item in orders[0]] != [item % len(dataset) for item in orders[1]]
+
+
+def test_grouping_by_length_saves_most_of_the_padding(dataset, tokenizer):
+    def padding(group_by_length):
+        return sum((batch["labels"] == -100).sum().item() for batch in batches(dataset, tokenizer, 8, group_by_length))
+
+    assert padding(True) < 0.3 * padding(False)
+
+
+def test_the_smaller_batch_comes_last(dataset):
+    sizes = [len(batch) for batch in BatchSampler(SpanCorruptionSampler(dataset, 16, True), 16, drop_last=False)]
+    assert sizes == [16] * 6 + [4]
+    items = list(SpanCorruptionSampler(dataset, 16, True))
+    lengths = dataset.cuts(0)[items, 0]
+    assert all(np.ptp(lengths[start : start + 16]) <= np.ptp(lengths) / 2 for start in range(0, 96, 16))
+
+
+def test_the_real_corpus_has_2937_documents_and_256_symbols(real_data):
+    corpus = load_corpus(real_data / "wiki.txt")
+    assert len(corpus) == 2937
+    assert len(build_tokenizer(corpus["text"], 128)) == 256
