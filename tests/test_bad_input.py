@@ -1,0 +1,180 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+import evaluate_birthplace
+import train_finetune
+import train_pretrain
+from conftest import TINY
+
+PAIR = "Where was Ada Example born?\tRome\n"
+BAD_PAIRS = {
+    "empty": ("", "file is empty"),
+    "blank": ("\n \n", "every line is blank"),
+    "no tab": (PAIR * 2 + "Where was Bo Ek born? Oslo\n" * 3, "line 3: no tab .*3 of 5 lines have none"),
+    "no answer": (PAIR + "Where was Bo Ek born?\n", "line 2: no tab .*1 of 2 lines have none"),
+    "two tabs": (PAIR + "Where was Bo Ek born?\tOslo\tNorway\n", "line 2: 2 tabs"),
+    "no place": (PAIR + "Where was Bo Ek born?\t\n", "line 2: no place after the tab"),
+    "other question": (PAIR + "Who is Bo Ek?\tOslo\n", "line 2: .*not of the form 'Where was NAME born"),
+    "reserved": (PAIR + "Where was Bo ⁇ born?\tOslo\n", "line 2: holds '⁇'"),
+    "not UTF-8": (b"\xef\xbb\xbf" + PAIR.encode() + "Where was Zoë Ek born?\tOslo\n".encode("latin1"), "line 2: byte 13"),
+    "too long": (PAIR + f"Where was {'Ab ' * 50}born?\tOslo\n", "take 17[0-9] characters .*block holds 128"),
+}
+BAD_CORPORA = {
+    "empty": ("", "file is empty"),
+    "blank": ("\n\n", "every line is blank"),
+    "not UTF-8": ("Ada Example. Fine .\nZoë Ek. Fine .\n".encode("latin1"), "line 2: byte 3"),
+    "mask": ("Ada Example. Fine .\nBo Ek. What ⁇ .\n", "line 2: holds '⁇'"),
+    "pad": ("Bo Ek. A □ .\n", "line 1: holds '□'"),
+}
+
+
+def write(file, content):
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return file
+
+
+@pytest.fixture
+def refused(run, tmp_path):
+    """Run a script with an output folder; check that it stops with one line that matches, and leaves nothing behind."""
+
+    def run_and_check(match, script, *arguments, names=""):
+        output_dir = tmp_path / "output"
+        with pytest.raises(SystemExit, match=match) as stop:
+            run(script, *arguments, "--output_dir", output_dir)
+        assert "\n" not in stop.value.code and stop.value.code.startswith("error: ")
+        assert str(names) in stop.value.code
+        assert not output_dir.exists()
+
+    return run_and_check
+
+
+@pytest.mark.parametrize("kind", BAD_PAIRS)
+def test_pairs_to_finetune_on(refused, tmp_path, tiny_pretrained, kind):
+    content, match = BAD_PAIRS[kind]
+    file = write(tmp_path / "pairs.tsv", content)
+    model = ["--model_name_or_path", tiny_pretrained["rotary"], *TINY[-6:]]
+    refused(match, train_finetune, *model, "--train_file", file, names=file)
+
+
+@pytest.mark.parametrize("kind", ["empty", "no tab", "two tabs", "other question", "not UTF-8"])
+def test_questions_to_evaluate_on(refused, tmp_path, tiny_pretrained, kind):
+    content, match = BAD_PAIRS[kind]
+    file = write(tmp_path / "pairs.tsv", content)
+    refused(match, evaluate_birthplace, "--model_name_or_path", tiny_pretrained["rotary"], "--test_file", file, names=file)
+
+
+def test_a_copy_whose_tabs_all_became_spaces_is_not_taken_for_questions_alone(refused, tmp_path, tiny_pretrained):
+    file = write(tmp_path / "pairs.tsv", PAIR.replace("\t", "    ") * 4)
+    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", file]
+    refused("line 1: no tab .*4 of 4 .*tab became spaces", evaluate_birthplace, *arguments)
+
+
+def test_a_question_as_long_as_the_block_is_never_cut(refused, tmp_path, tiny_pretrained):
+    file = write(tmp_path / "questions.tsv", f"Where was {'A' * 110} born?\n")
+    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", file]
+    refused("126 characters .*block 128.*|127 characters .*no room", evaluate_birthplace, *arguments, names=file)
+
+
+@pytest.mark.parametrize("kind", BAD_CORPORA)
+def test_a_corpus(refused, tmp_path, kind):
+    content, match = BAD_CORPORA[kind]
+    file = write(tmp_path / "wiki.txt", content)
+    refused(match, train_pretrain, *TINY, "--train_file", file, names=file)
+
+
+def test_paths_that_are_no_files(refused, tmp_path, tiny_pretrained):
+    model = ["--model_name_or_path", tiny_pretrained["rotary"]]
+    for script, option, arguments in (
+        (train_pretrain, "--train_file", TINY),
+        (train_finetune, "--train_file", [*model, *TINY[-6:]]),
+        (evaluate_birthplace, "--test_file", model),
+    ):
+        refused("no such file", script, *arguments, option, tmp_path / "none.txt", names="none.txt")
+        refused("this is a directory", script, *arguments, option, tmp_path, names=tmp_path)
+
+
+def test_models_that_are_none(refused, world, tmp_path):
+    other = tmp_path / "gpt2"
+    other.mkdir()
+    data = ["--test_file", world / "birth_dev.tsv"]
+    refused("not a model folder", evaluate_birthplace, "--model_name_or_path", other, *data, names=other)
+    (other / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    refused("holds a 'gpt2' model", evaluate_birthplace, "--model_name_or_path", other, *data, names=other)
+    refused("no PosGPT could be loaded", evaluate_birthplace, "--model_name_or_path", "no/where", *data, names="no/where")
+
+
+@pytest.mark.parametrize(
+    "sizes, match",
+    [
+        (["--num_attention_heads", "7"], "num_attention_heads.*7"),
+        (["--num_attention_heads", "0"], "num_attention_heads"),
+        (["--hidden_size", "6", "--position_embedding_type", "rotary"], "head size is even"),
+        (["--position_embedding_type", "rotery"], "'rotery'; choose one of learned, rotary"),
+        (["--block_size", "5"], "block_size is 5"),
+    ],
+)
+def test_sizes_that_do_not_go_together(refused, world, sizes, match):
+    refused(match, train_pretrain, *TINY, *sizes, "--train_file", world / "wiki.txt")
+
+
+def test_finetuning_needs_a_model_or_a_vocabulary_and_never_changes_sizes(refused, world, tiny_pretrained):
+    pairs = ["--train_file", world / "birth_places_train.tsv"]
+    refused("no model to start from", train_finetune, *TINY, *pairs)
+    refused(
+        "hidden_size cannot change", train_finetune, "--model_name_or_path", tiny_pretrained["learned"],
+        "--hidden_size", "64", *TINY[-6:], *pairs,
+    )  # fmt: skip
+
+
+def test_recipes(refused, world, tmp_path):
+    corpus = ["--train_file", world / "wiki.txt"]
+    recipe = tmp_path / "mine.yaml"
+    refused("no such recipe", train_pretrain, recipe, *corpus, names=recipe)
+    for content, match in (
+        ("pretrain: [", "not a YAML file"),
+        ("finetune: {seed: 1}", "no section 'pretrain'"),
+        ("pretrain: {learning_rat: 1}", "'learning_rat' under 'pretrain' is not an argument"),
+        ("pretrain: {warmup_steps: -1}", "warmup_steps"),
+    ):
+        recipe.write_text(content)
+        refused(match, train_pretrain, recipe, *corpus)
+
+
+def test_an_output_folder_with_a_finished_model_or_an_unfinished_run(run, world, tmp_path, tiny_pretrained):
+    finished = tiny_pretrained["learned"]
+    before = {file: file.stat().st_mtime_ns for file in finished.rglob("*")}
+    corpus = ["--train_file", world / "wiki.txt", *TINY]
+    with pytest.raises(SystemExit, match="already holds a finished model.*--overwrite_output_dir"):
+        run(train_pretrain, *corpus, "--output_dir", finished)
+    assert {file: file.stat().st_mtime_ns for file in finished.rglob("*")} == before
+
+    unfinished = tmp_path / "unfinished"
+    (unfinished / "checkpoint-2").mkdir(parents=True)
+    with pytest.raises(SystemExit, match="unfinished run; --resume_from_checkpoint last"):
+        run(train_pretrain, *corpus, "--output_dir", unfinished)
+    with pytest.raises(SystemExit, match="no checkpoint to resume from"):
+        run(train_pretrain, *corpus, "--output_dir", tmp_path / "new", "--resume_from_checkpoint", "last")
+
+    file = write(tmp_path / "file", "mine")
+    with pytest.raises(SystemExit, match="this is a file"):
+        run(train_pretrain, *corpus, "--output_dir", file)
+    assert file.read_text() == "mine"
+
+
+def test_unknown_characters_are_said_and_do_not_stop(run, tmp_path, tiny_pretrained):
+    file = write(tmp_path / "pairs.tsv", PAIR + "Where was Žofie Ek born?\tRome\n")
+    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", file]
+    printed = run(evaluate_birthplace, *arguments, "--output_dir", tmp_path / "eval")
+    assert "1 occurrences of 1 characters" in printed and "'Ž' × 1" in printed
+    assert len((tmp_path / "eval" / "predictions.txt").read_text().splitlines()) == 2
+
+
+def test_as_a_command_it_ends_with_one_line_and_a_non_zero_status(tmp_path):
+    command = [sys.executable, "train_pretrain.py", "--train_file", "none.txt", "--output_dir", str(tmp_path / "out")]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert result.stderr.strip().splitlines()[-1].startswith("error: none.txt: no such file")
+    assert "Traceback" not in result.stderr and not (tmp_path / "out").exists()

@@ -1,0 +1,295 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PosGPTModel
+
+SIZES = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+every_member = pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
+
+
+def tiny_model(positions, attention="sdpa", **settings):
+    torch.manual_seed(0)
+    config = PosGPTConfig(position_embedding_type=positions, max_position_embeddings=32, **SIZES, **settings)
+    model = PosGPTForCausalLM._from_config(config, attn_implementation=attention).eval()
+    # Weights of the usual 0.02 would leave attention nearly uniform and hide differences.
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.25)
+    return model
+
+
+def tokens(*shape, seed=0):
+    return torch.randint(2, SIZES["vocab_size"], shape, generator=torch.Generator().manual_seed(seed))
+
+
+def ragged(lengths, side):
+    """Rows of the given lengths and their batch, padded on one side, with its mask."""
+    rows = [tokens(length, seed=length) for length in lengths]
+    longest = max(lengths)
+    input_ids, mask = torch.zeros(len(rows), longest, dtype=torch.long), torch.zeros(len(rows), longest, dtype=torch.long)
+    for number, row in enumerate(rows):
+        where = slice(longest - len(row), None) if side == "left" else slice(len(row))
+        input_ids[number, where], mask[number, where] = row, 1
+    return rows, input_ids, mask
+
+
+def close(actual, expected, tolerance=1e-5):
+    torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("positions, parameters", [("learned", 3_323_392), ("rotary", 3_290_624)])
+def test_the_tasks_model_has_the_known_number_of_parameters(positions, parameters):
+    assert PosGPTForCausalLM(PosGPTConfig(position_embedding_type=positions)).num_parameters() == parameters
+
+
+def plain_formulas(model, input_ids):
+    """The model's logits for one row of ids, from its weights and the formulas of the papers alone."""
+    weights, config = model.state_dict(), model.config
+    heads, size = config.num_attention_heads, config.hidden_size // config.num_attention_heads
+    length = len(input_ids)
+
+    def layer_norm(x, name):
+        mean, variance = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, unbiased=False)
+        normed = (x - mean) / torch.sqrt(variance + 1e-5)
+        return normed * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    def linear(x, name):
+        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    def rope(x):
+        """Pairs (x1, x2), (x3, x4), ... as complex numbers, times exp(i t theta_i)."""
+        theta = torch.tensor([10000.0 ** (-2 * (i - 1) / size) for i in range(1, size // 2 + 1)])
+        turn = torch.polar(torch.ones(length, size // 2), torch.arange(length)[:, None] * theta)
+        return torch.view_as_real(torch.view_as_complex(x.reshape(length, -1, 2)) * turn).reshape(length, size)
+
+    x = weights["model.embed_tokens.weight"][input_ids]
+    if config.position_embedding_type == "learned":
+        x = x + weights["model.position_embedding.table.weight"][:length]
+    for number in range(config.num_hidden_layers):
+        layer = f"model.layers.{number}"
+        queries, keys, values = linear(layer_norm(x, f"{layer}.input_layernorm"), f"{layer}.self_attn.qkv_proj").chunk(3, -1)
+        mixed = []
+        for head in range(heads):
+            part = slice(head * size, (head + 1) * size)
+            query, key, value = queries[:, part], keys[:, part], values[:, part]
+            if config.position_embedding_type == "rotary":
+                query, key = rope(query), rope(key)
+            scores = query @ key.T / math.sqrt(size)
+            scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -math.inf)
+            exponentials = torch.exp(scores - scores.max(-1, keepdim=True).values)
+            mixed.append(exponentials / exponentials.sum(-1, keepdim=True) @ value)
+        x = x + linear(torch.cat(mixed, -1), f"{layer}.self_attn.o_proj")
+        inner = linear(layer_norm(x, f"{layer}.post_attention_layernorm"), f"{layer}.mlp.up_proj")
+        gelu = 0.5 * inner * (1 + torch.erf(inner / math.sqrt(2)))
+        x = x + linear(gelu, f"{layer}.mlp.down_proj")
+    return layer_norm(x, "model.norm") @ weights["lm_head.weight"].T
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_the_model_computes_the_papers_formulas(positions, attention):
+    small = tiny_model(positions, attention)
+    close(small(tokens(1, 32)).logits[0], plain_formulas(small, tokens(1, 32)[0]), 1e-4)
+    torch.manual_seed(1)
+    config = PosGPTConfig(position_embedding_type=positions)
+    full = PosGPTForCausalLM._from_config(config, attn_implementation=attention).eval()
+    input_ids = torch.randint(256, (128,))
+    with torch.no_grad():
+        close(full(input_ids[None]).logits[0], plain_formulas(full, input_ids), 1e-5)
+
+
+def test_learned_positions_compute_what_gpt2_computes():
+    ours = tiny_model("learned")
+    gpt2 = GPT2LMHeadModel(
+        GPT2Config(vocab_size=40, n_positions=32, n_embd=32, n_layer=2, n_head=4, activation_function="gelu", tie_word_embeddings=False)
+    ).eval()  # fmt: skip
+    names = {
+        "model.embed_tokens": "transformer.wte", "model.position_embedding.table": "transformer.wpe", "model.norm": "transformer.ln_f",
+        "model.layers": "transformer.h", "input_layernorm": "ln_1", "post_attention_layernorm": "ln_2",
+        "self_attn.qkv_proj": "attn.c_attn", "self_attn.o_proj": "attn.c_proj", "up_proj": "c_fc", "down_proj": "c_proj",
+    }  # fmt: skip
+    weights = {}
+    for name, weight in ours.state_dict().items():
+        # GPT-2's Conv1D keeps its matrices the other way round.
+        weight = weight.T if name.endswith("proj.weight") else weight
+        for our_name, their_name in names.items():
+            name = name.replace(our_name, their_name)
+        weights[name] = weight
+    gpt2.load_state_dict(weights)
+    close(ours(tokens(3, 20)).logits, gpt2(tokens(3, 20)).logits)
+
+
+@every_member
+@pytest.mark.parametrize("side", [None, "left", "right"])
+@torch.no_grad()
+def test_attention_implementations_agree(positions, side):
+    model = tiny_model(positions)
+    _, input_ids, mask = ragged([9, 16, 12] if side else [16, 16, 16], side)
+    logits = {}
+    for attention in ("eager", "sdpa", "flex_attention"):
+        model.set_attn_implementation(attention)
+        logits[attention] = model(input_ids, attention_mask=mask if side else None).logits[mask.bool()]
+    close(logits["sdpa"], logits["eager"])
+    close(logits["flex_attention"], logits["eager"])
+
+
+@every_member
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_padded_row_reads_like_the_row_alone(positions, attention, side):
+    model = tiny_model(positions, attention)
+    rows, input_ids, mask = ragged([5, 17, 11], side)
+    logits = model(input_ids, attention_mask=mask).logits
+    for number, row in enumerate(rows):
+        close(logits[number][mask[number].bool()], model(row[None]).logits[0])
+
+
+@every_member
+def test_cached_steps_read_like_the_whole(positions):
+    model = tiny_model(positions)
+    input_ids = tokens(2, 12)
+    whole = model(input_ids).logits
+    first = model(input_ids[:, :5], use_cache=True)
+    steps, cache = [first.logits], first.past_key_values
+    for position in range(5, 12):
+        step = model(input_ids[:, position : position + 1], past_key_values=cache, use_cache=True)
+        steps.append(step.logits)
+    close(torch.cat(steps, 1), whole)
+
+
+@every_member
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_generation_with_a_cache_is_greedy_search_without(positions, cache):
+    model = tiny_model(positions)
+    rows, input_ids, mask = ragged([4, 9, 6], "left")
+    generated = model.generate(
+        input_ids, attention_mask=mask, max_new_tokens=8, do_sample=False, eos_token_id=None,
+        cache_implementation=cache, disable_compile=True,
+    )  # fmt: skip
+    for row, answer in zip(rows, generated[:, 9:], strict=True):
+        for _ in range(8):
+            row = torch.cat([row, model(row[None], use_cache=False).logits[0, -1].argmax(keepdim=True)])
+        assert row[-8:].tolist() == answer.tolist()
+
+
+@every_member
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_packed_documents_do_not_see_each_other(positions, attention):
+    model = tiny_model(positions, attention)
+    rows = [tokens(length, seed=length) for length in (5, 9, 3)]
+    position_ids = torch.cat([torch.arange(len(row)) for row in rows])[None]
+    packed = model(torch.cat(rows)[None], position_ids=position_ids, use_cache=False).logits[0]
+    close(packed, torch.cat([model(row[None]).logits[0] for row in rows]))
+
+
+@every_member
+def test_positions_matter(positions):
+    model = tiny_model(positions)
+    input_ids = tokens(1, 10)
+    other_positions = torch.arange(10).flip(0)[None] + 3
+    changed = model(input_ids, position_ids=other_positions, use_cache=False, attention_mask=torch.ones(1, 10)).logits
+    assert (changed - model(input_ids).logits).abs().max() > 0.01
+
+
+def test_learned_positions_end_with_the_block_and_rotary_ones_do_not():
+    with pytest.raises(ValueError, match="33 tokens.*max_position_embeddings = 32"):
+        tiny_model("learned")(tokens(1, 33))
+    assert tiny_model("rotary")(tokens(1, 50)).logits.isfinite().all()
+
+
+@every_member
+def test_gradient_checkpointing_gives_the_same_gradients(positions):
+    gradients = []
+    for checkpointing in (False, True):
+        model = tiny_model(positions, embd_pdrop=0, resid_pdrop=0, attention_dropout=0).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        model(tokens(2, 12), labels=tokens(2, 12)).loss.backward()
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        assert gradient.abs().sum() > 0, name
+        close(gradients[1][name], gradient)
+
+
+@every_member
+def test_hidden_states_and_attentions_come_out(positions):
+    model = tiny_model(positions, "eager")
+    outputs = model(tokens(2, 7), output_hidden_states=True, output_attentions=True)
+    assert [state.shape for state in outputs.hidden_states] == [(2, 7, 32)] * 3
+    assert [weights.shape for weights in outputs.attentions] == [(2, 4, 7, 7)] * 2
+    for weights in outputs.attentions:
+        close(weights.sum(-1), torch.ones(2, 4, 7))
+        assert (weights.triu(1) == 0).all()
+
+
+def test_the_loss_is_the_mean_over_what_is_labelled():
+    model = tiny_model("rotary")
+    input_ids, labels = tokens(3, 10), tokens(3, 10)
+    labels[:, :4] = -100
+    outputs = model(input_ids, labels=labels)
+    expected = cross_entropy(outputs.logits[:, 3:-1].reshape(-1, 40), labels[:, 4:].reshape(-1))
+    close(outputs.loss, expected)
+    # What Trainer passes under gradient accumulation: the items of all its batches.
+    close(model(input_ids, labels=labels, num_items_in_batch=36).loss, expected / 2)
+
+
+def test_dropout_acts_in_training_only():
+    model = tiny_model("learned", embd_pdrop=0.5)
+    assert torch.equal(model(tokens(1, 8)).logits, model(tokens(1, 8)).logits)
+    model.train()
+    assert not torch.equal(model(tokens(1, 8)).logits, model(tokens(1, 8)).logits)
+
+
+@every_member
+def test_every_dropout_of_the_configuration_acts(positions):
+    for name in ("embd_pdrop", "resid_pdrop", "attention_dropout"):
+        rates = {"embd_pdrop": 0.0, "resid_pdrop": 0.0, "attention_dropout": 0.0, name: 0.5}
+        model = tiny_model(positions, **rates).train()
+        assert not torch.equal(model(tokens(1, 8)).logits, model(tokens(1, 8)).logits), name
+
+
+def test_other_inputs_of_forward():
+    model = tiny_model("learned")
+    input_ids = tokens(2, 9)
+    embedded = model(inputs_embeds=model.get_input_embeddings()(input_ids)).logits
+    close(embedded, model(input_ids).logits)
+    close(model(input_ids, logits_to_keep=2).logits, model(input_ids).logits[:, -2:])
+    for inputs in ({}, {"input_ids": input_ids, "inputs_embeds": torch.zeros(2, 9, 32)}):
+        with pytest.raises(ValueError, match="exactly one"):
+            model(**inputs)
+
+
+@every_member
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_it_compiles_without_a_graph_break(positions, attention):
+    torch.compiler.reset()
+    model = tiny_model(positions, attention)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    labels = tokens(2, 12)
+    expected, actual = model(tokens(2, 12), labels=labels), compiled(tokens(2, 12), labels=labels)
+    close(actual.logits, expected.logits)
+    close(actual.loss, expected.loss)
+
+
+def test_weights_start_as_the_task_says():
+    model = PosGPTForCausalLM(PosGPTConfig())
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2:
+            assert parameter.std().item() == pytest.approx(0.02, rel=0.05), name
+        else:
+            assert (parameter == (0 if name.endswith("bias") else 1)).all(), name
+
+
+def test_base_model_and_head_share_their_weights_by_name():
+    model = tiny_model("rotary")
+    assert isinstance(model.base_model, PosGPTModel)
+    assert not torch.equal(model.get_output_embeddings().weight, model.get_input_embeddings().weight)
+
+
+def test_trainer_knows_that_label_smoothing_has_to_shift_the_labels():
+    assert PosGPTForCausalLM.__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
