@@ -1,0 +1,116 @@
+import math
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as llama_apply_rotary_pos_emb
+
+from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
+from modeling_posgpt.position_embeddings import PosGPTRotaryEmbedding, apply_rotary_pos_emb
+
+HEAD_DIM = 8
+positions = st.integers(0, 500)
+
+
+def rotary(**rope_parameters):
+    config = PosGPTConfig(
+        position_embedding_type="rotary", hidden_size=32, num_attention_heads=4, max_position_embeddings=32,
+        rope_parameters=rope_parameters or None,
+    )  # fmt: skip
+    return PosGPTRotaryEmbedding(config).double(), config
+
+
+def turned(vector, position):
+    """RoPE of one vector (head_dim,) at one position, in double precision."""
+    angles = position * rotary()[0].inv_freq.double().repeat_interleave(2)
+    cos, sin = angles.cos()[None, None], angles.sin()[None, None]
+    return apply_rotary_pos_emb(vector[None, None, None], vector[None, None, None], cos, sin)[0].flatten()
+
+
+def vector(seed):
+    return torch.randn(HEAD_DIM, dtype=torch.double, generator=torch.Generator().manual_seed(seed))
+
+
+@given(positions, positions, st.integers(0, 500))
+@settings(max_examples=50, deadline=None)
+def test_scores_depend_on_the_distance_alone(first, second, shift):
+    here = turned(vector(0), first) @ turned(vector(1), second)
+    there = turned(vector(0), first + shift) @ turned(vector(1), second + shift)
+    assert here.item() == pytest.approx(there.item(), abs=1e-6)
+
+
+@given(positions)
+@settings(max_examples=30, deadline=None)
+def test_a_turn_is_the_papers_rotation_matrix_and_keeps_norms(position):
+    matrix = torch.zeros(HEAD_DIM, HEAD_DIM, dtype=torch.double)
+    for i in range(1, HEAD_DIM // 2 + 1):
+        angle = position * 10000.0 ** (-2 * (i - 1) / HEAD_DIM)
+        block = slice(2 * (i - 1), 2 * i)
+        matrix[block, block] = torch.tensor(
+            [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]], dtype=torch.double
+        )
+    torch.testing.assert_close(turned(vector(2), position), matrix @ vector(2), atol=1e-4, rtol=1e-4)
+    assert turned(vector(2), position).norm().item() == pytest.approx(vector(2).norm().item())
+
+
+def test_it_is_llamas_rotation_with_the_dimensions_in_pairs():
+    embedding, _ = rotary()
+    x = torch.randn(2, 4, 10, HEAD_DIM, dtype=torch.double)
+    cos, sin = embedding(x, torch.arange(10)[None])
+    halves = torch.cat([torch.arange(0, HEAD_DIM, 2), torch.arange(1, HEAD_DIM, 2)])
+    theirs, _ = llama_apply_rotary_pos_emb(x[..., halves], x[..., halves], cos[..., halves], sin[..., halves])
+    ours, _ = apply_rotary_pos_emb(x, x, cos, sin)
+    torch.testing.assert_close(ours[..., halves], theirs)
+
+
+@pytest.mark.parametrize(
+    "rope_parameters",
+    [
+        {"rope_type": "linear", "factor": 4.0},
+        {"rope_type": "dynamic", "factor": 4.0},
+        {"rope_type": "yarn", "factor": 4.0},
+        {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    ],
+)
+def test_transformers_own_scalings_change_what_is_read_past_the_block(rope_parameters):
+    plain = rotary()[0]
+    scaled, config = rotary(rope_theta=10000.0, **rope_parameters)
+    long = torch.arange(64)[None]
+    x = torch.zeros(1, 64, 32, dtype=torch.double)
+    assert not torch.allclose(scaled(x, long)[0], plain(x, long)[0], atol=1e-3)
+    if rope_parameters["rope_type"] == "linear":
+        torch.testing.assert_close(scaled(x, long)[0][:, ::4], plain(x, long)[0][:, :16])
+    logits = PosGPTForCausalLM(config)(torch.randint(2, 200, (1, 64))).logits
+    assert logits.isfinite().all()
+
+
+def test_the_angles_are_there_again_after_loading(tmp_path):
+    model = PosGPTForCausalLM(rotary(rope_type="default", rope_theta=500.0)[1])
+    model.save_pretrained(tmp_path)
+    loaded = PosGPTForCausalLM.from_pretrained(tmp_path)
+    assert loaded.config.rope_parameters == {"rope_type": "default", "rope_theta": 500.0}
+    torch.testing.assert_close(
+        loaded.model.position_embedding.inv_freq, 500.0 ** -(torch.arange(0, HEAD_DIM, 2) / HEAD_DIM)
+    )
+
+
+@pytest.mark.parametrize(
+    "values, match",
+    [
+        ({"position_embedding_type": "alphabetical"}, "'alphabetical'; choose one of learned, rotary"),
+        ({"num_attention_heads": 7}, "hidden_size.*256.*not a multiple of num_attention_heads.*7"),
+        ({"num_attention_heads": 0}, "at least 1"),
+        ({"position_embedding_type": "rotary", "hidden_size": 24}, "a head has 3.*even"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "'learned' does not use"),
+        ({"hidden_size": "wide"}, "hidden_size"),
+    ],
+)
+def test_a_configuration_that_cannot_be_says_why(values, match):
+    with pytest.raises(StrictDataclassError, match=f"(?s){match}"):
+        PosGPTConfig(**values)
+
+
+def test_an_odd_head_size_suits_learned_positions():
+    assert PosGPTForCausalLM(PosGPTConfig(hidden_size=24))(torch.tensor([[2, 3]])).logits.shape == (1, 2, 256)
