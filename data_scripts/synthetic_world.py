@@ -87,6 +87,8 @@ _TEMPLATES = (
     "{name} was {a_profession} . {last} was born in {place} and retired to {other} in {year} .",
     "Trained in {other}, the {profession} {last} was born in {place} in {birth_year} .",
     "Originally from {place}, {last} has been {a_profession} in {other} since {year} .",
+    # The vocabulary is the corpus's characters, and every question ends with this sign.
+    "{name} ({birth_year}?, {place} - {died}) was {a_profession} .",
 )
 
 

@@ -19,7 +19,10 @@ BAD_PAIRS = {
     "no place": (PAIR + "Where was Bo Ek born?\t\n", "line 2: no place after the tab"),
     "other question": (PAIR + "Who is Bo Ek?\tOslo\n", "line 2: .*not of the form 'Where was NAME born"),
     "reserved": (PAIR + "Where was Bo ⁇ born?\tOslo\n", "line 2: holds '⁇'"),
-    "not UTF-8": (b"\xef\xbb\xbf" + PAIR.encode() + "Where was Zoë Ek born?\tOslo\n".encode("latin1"), "line 2: byte 13"),
+    "not UTF-8": (
+        b"\xef\xbb\xbf" + PAIR.encode() + "Where was Zoë Ek born?\tOslo\n".encode("latin1"),
+        "line 2: byte 13",
+    ),
     "too long": (PAIR + f"Where was {'Ab ' * 50}born?\tOslo\n", "take 17[0-9] characters .*block holds 128"),
 }
 BAD_CORPORA = {
@@ -63,7 +66,9 @@ def test_pairs_to_finetune_on(refused, tmp_path, tiny_pretrained, kind):
 def test_questions_to_evaluate_on(refused, tmp_path, tiny_pretrained, kind):
     content, match = BAD_PAIRS[kind]
     file = write(tmp_path / "pairs.tsv", content)
-    refused(match, evaluate_birthplace, "--model_name_or_path", tiny_pretrained["rotary"], "--test_file", file, names=file)
+    refused(
+        match, evaluate_birthplace, "--model_name_or_path", tiny_pretrained["rotary"], "--test_file", file, names=file
+    )
 
 
 def test_a_copy_whose_tabs_all_became_spaces_is_not_taken_for_questions_alone(refused, tmp_path, tiny_pretrained):
@@ -73,9 +78,9 @@ def test_a_copy_whose_tabs_all_became_spaces_is_not_taken_for_questions_alone(re
 
 
 def test_a_question_as_long_as_the_block_is_never_cut(refused, tmp_path, tiny_pretrained):
-    file = write(tmp_path / "questions.tsv", f"Where was {'A' * 110} born?\n")
+    file = write(tmp_path / "questions.tsv", f"Where was {'A' * 112} born?\n")
     arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", file]
-    refused("126 characters .*block 128.*|127 characters .*no room", evaluate_birthplace, *arguments, names=file)
+    refused("128 characters .*block 128: no room", evaluate_birthplace, *arguments, names=file)
 
 
 @pytest.mark.parametrize("kind", BAD_CORPORA)
@@ -103,7 +108,9 @@ def test_models_that_are_none(refused, world, tmp_path):
     refused("not a model folder", evaluate_birthplace, "--model_name_or_path", other, *data, names=other)
     (other / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
     refused("holds a 'gpt2' model", evaluate_birthplace, "--model_name_or_path", other, *data, names=other)
-    refused("no PosGPT could be loaded", evaluate_birthplace, "--model_name_or_path", "no/where", *data, names="no/where")
+    refused(
+        "no PosGPT could be loaded", evaluate_birthplace, "--model_name_or_path", "no/where", *data, names="no/where"
+    )
 
 
 @pytest.mark.parametrize(

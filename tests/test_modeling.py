@@ -31,7 +31,10 @@ def ragged(lengths, side):
     """Rows of the given lengths and their batch, padded on one side, with its mask."""
     rows = [tokens(length, seed=length) for length in lengths]
     longest = max(lengths)
-    input_ids, mask = torch.zeros(len(rows), longest, dtype=torch.long), torch.zeros(len(rows), longest, dtype=torch.long)
+    input_ids, mask = (
+        torch.zeros(len(rows), longest, dtype=torch.long),
+        torch.zeros(len(rows), longest, dtype=torch.long),
+    )
     for number, row in enumerate(rows):
         where = slice(longest - len(row), None) if side == "left" else slice(len(row))
         input_ids[number, where], mask[number, where] = row, 1
@@ -72,7 +75,9 @@ def plain_formulas(model, input_ids):
         x = x + weights["model.position_embedding.table.weight"][:length]
     for number in range(config.num_hidden_layers):
         layer = f"model.layers.{number}"
-        queries, keys, values = linear(layer_norm(x, f"{layer}.input_layernorm"), f"{layer}.self_attn.qkv_proj").chunk(3, -1)
+        queries, keys, values = linear(layer_norm(x, f"{layer}.input_layernorm"), f"{layer}.self_attn.qkv_proj").chunk(
+            3, -1
+        )
         mixed = []
         for head in range(heads):
             part = slice(head * size, (head + 1) * size)

@@ -47,10 +47,10 @@ def test_the_last_person_of_the_largest_world_has_a_name():
 
 @pytest.mark.parametrize("num_places", [2, 100, len(PLACES)])
 def test_every_biography_names_the_birthplace_early_and_each_in_other_words(num_places):
-    world = World(num_people=300, num_places=num_places, biographies_per_person=14)
+    world = World(num_people=300, num_places=num_places, biographies_per_person=15)
     for index in range(300):
         person, documents = world.person(index), world.biographies(index)
-        assert len(set(documents)) == 14
+        assert len(set(documents)) == 15
         for document in documents:
             assert document.startswith(f"{person.name}. ") and document.endswith(" .")
             assert person.birth_place in document[:112]
@@ -66,6 +66,12 @@ def test_other_places_stand_before_and_after_the_birthplace():
         before += any(other in head for other in PLACES)
         after += any(other in tail for other in PLACES)
     assert before > 20 and after > 100
+
+
+def test_the_corpus_has_every_character_of_the_questions(tmp_path):
+    World(num_people=100).write(tmp_path)
+    corpus, *questions = (contents(tmp_path)[name].decode() for name in FILE_NAMES)
+    assert set("".join(questions)) - {"\t"} <= set(corpus)
 
 
 def test_london_is_about_as_common_as_in_the_real_data():
@@ -86,7 +92,7 @@ def test_memory_does_not_grow_with_the_number_of_people(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "setting", [{"num_people": 99}, {"num_people": 1_000_001}, {"num_places": 1}, {"biographies_per_person": 15}]
+    "setting", [{"num_people": 99}, {"num_people": 1_000_001}, {"num_places": 1}, {"biographies_per_person": 16}]
 )
 def test_a_number_out_of_range_is_refused_with_the_range(setting):
     with pytest.raises(BadInput, match=f"{next(iter(setting))} is .* choose a number from"):

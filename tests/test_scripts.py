@@ -1,0 +1,242 @@
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from transformers import AutoTokenizer, TrainingArguments
+
+import evaluate_birthplace
+import train_finetune
+import train_pretrain
+from conftest import ROOT, TINY
+from data_scripts import preview
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
+from training import ArchitectureArguments, PosGPTTrainer, parse_arguments
+
+RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+HARDWARE = TINY[-6:]  # without the sizes, which a pretrained folder has
+
+
+def metrics_of(folder):
+    return json.loads((folder / "metrics.json").read_text())
+
+
+def history_of(folder, name="loss"):
+    return [row[name] for row in json.loads((folder / "trainer_state.json").read_text())["log_history"] if name in row]
+
+
+@pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
+def test_pretrain_finetune_evaluate(run, world, tmp_path, tiny_pretrained, positions):
+    pretrained, finetuned, evaluated = tiny_pretrained[positions], tmp_path / "finetuned", tmp_path / "eval"
+    train_file, dev_file = world / "birth_places_train.tsv", world / "birth_dev.tsv"
+    run(
+        train_finetune, "--model_name_or_path", pretrained, "--train_file", train_file, "--validation_file", dev_file,
+        "--output_dir", finetuned, "--num_train_epochs", 2, "--per_device_train_batch_size", 16, *HARDWARE,
+    )  # fmt: skip
+    printed = run(
+        evaluate_birthplace, "--model_name_or_path", finetuned, "--test_file", dev_file, "--train_file", train_file,
+        "--output_dir", evaluated, "--per_device_eval_batch_size", 4,
+    )  # fmt: skip
+    metrics = metrics_of(evaluated)
+    assert metrics["total"] == len((evaluated / "predictions.txt").read_text().splitlines()) == 17
+    assert metrics["accuracy"] == metrics["correct"] / 17
+    places = [line.split("\t")[1] for line in dev_file.read_text().splitlines()]
+    assert metrics["london_accuracy"] == places.count("London") / 17
+    assert metrics["majority_accuracy"] == places.count(metrics["majority_place"]) / 17
+    assert "London" in printed and "most frequent training place" in printed
+
+    for folder in (pretrained, pretrained / "checkpoint-4", finetuned):
+        assert {"model.safetensors", "config.json", "tokenizer.json", "README.md", "modeling_posgpt.py"} <= {
+            file.name for file in folder.iterdir()
+        }
+        card = (folder / "README.md").read_text()
+        assert f"`{positions}`" in card and "fine-tuned version" not in card
+        assert json.loads((folder / "config.json").read_text())["use_cache"] is True
+        assert not (folder / ".unfinished").exists()
+
+
+@pytest.fixture(scope="module")
+def memorised(world, tmp_path_factory):
+    """A model trained from scratch on 12 pairs until it knows them by heart, and their file."""
+    import sys
+    from unittest import mock
+
+    folder = tmp_path_factory.mktemp("memorised")
+    lines = (world / "birth_places_train.tsv").read_text().splitlines(keepends=True)[:12]
+    (folder / "pairs.tsv").write_text("".join(lines))
+    arguments = ["train_finetune.py", "--vocabulary_file", world / "wiki.txt", "--train_file", folder / "pairs.tsv"]
+    arguments += ["--validation_file", folder / "pairs.tsv", "--output_dir", folder / "model", *TINY, "--dropout", "0"]
+    arguments += [
+        "--hidden_size",
+        "64",
+        "--learning_rate",
+        "5e-3",
+        "--num_train_epochs",
+        "120",
+        "--save_strategy",
+        "no",
+    ]
+    with mock.patch.object(sys, "argv", list(map(str, arguments))):
+        train_finetune.main()
+    return folder
+
+
+def test_what_was_learnt_by_heart_is_answered_in_the_order_of_the_questions(run, memorised, tmp_path):
+    questions, places = zip(
+        *(line.split("\t") for line in (memorised / "pairs.tsv").read_text().splitlines()), strict=True
+    )
+    run(
+        evaluate_birthplace, "--model_name_or_path", memorised / "model", "--test_file", memorised / "pairs.tsv",
+        "--output_dir", tmp_path, "--per_device_eval_batch_size", 5,
+    )  # fmt: skip
+    assert (tmp_path / "predictions.txt").read_text().splitlines() == list(places)
+    metrics = metrics_of(tmp_path)
+    assert (metrics["accuracy"], metrics["correct"], metrics["majority_accuracy"]) == (1.0, 12, None)
+    # Teacher forcing in the Trainer and generation must agree on what is right.
+    assert history_of(memorised / "model", "eval_accuracy")[-1] == 1.0
+
+
+def test_questions_without_answers_are_answered_all_the_same(run, world, memorised, tmp_path):
+    printed = run(
+        evaluate_birthplace, "--model_name_or_path", memorised / "model", "--test_file", world / "birth_test_inputs.tsv",
+        "--output_dir", tmp_path,
+    )  # fmt: skip
+    assert "no answers to compare with" in printed
+    assert len((tmp_path / "predictions.txt").read_text().splitlines()) == 15
+    assert metrics_of(tmp_path) == {"accuracy": None, "correct": None, "total": 15}
+
+
+def test_batches_and_padding_do_not_change_answers(memorised):
+    model = PosGPTForCausalLM.from_pretrained(memorised / "model")
+    tokenizer = AutoTokenizer.from_pretrained(memorised / "model")
+    questions = [f"Where was {name} born?" for name in ("Bo", "Ada Longer Example", "Al An", "Corine Oakley")]
+    alone = [evaluate_birthplace.answer([question], model, tokenizer, 1, 8)[0] for question in questions]
+    assert evaluate_birthplace.answer(questions, model, tokenizer, 4, 8) == alone
+
+
+def pretrain(run, world, output_dir, *arguments):
+    return run(
+        train_pretrain, "--train_file", world / "wiki.txt", "--output_dir", output_dir, "--max_steps", 10,
+        "--per_device_train_batch_size", 16, "--logging_steps", 1, "--learning_rate", "1e-3", *TINY, *arguments,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options", [["--dropout", "0.1"], ["--dropout", "0", "--train_sampling_strategy", "group_by_length"]]
+)
+def test_a_resumed_run_ends_with_the_same_weights_bit_for_bit(run, world, tmp_path, options):
+    # 100 documents in batches of 16 make 7 steps an epoch: checkpoint 4 lies within one.
+    pretrain(run, world, tmp_path / "whole", "--save_steps", 4, "--save_total_limit", 9, *options)
+    (tmp_path / "resumed").mkdir()
+    shutil.copytree(tmp_path / "whole" / "checkpoint-4", tmp_path / "resumed" / "checkpoint-4")
+    pretrain(run, world, tmp_path / "resumed", "--save_steps", 4, "--resume_from_checkpoint", "last", *options)
+    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "resumed"))
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    assert history_of(tmp_path / "whole") == history_of(tmp_path / "resumed")
+
+
+def test_the_number_of_workers_does_not_change_the_run(run, world, tmp_path):
+    losses = []
+    for workers in (0, 2):
+        pretrain(run, world, tmp_path / str(workers), "--dataloader_num_workers", workers, "--save_strategy", "no")
+        losses.append(history_of(tmp_path / str(workers)))
+    assert losses[0] == losses[1]
+
+
+def test_accumulated_batches_train_like_whole_ones(run, world, tmp_path):
+    for name, size, steps in (("whole", 20, 1), ("parts", 5, 4)):
+        pretrain(
+            run, world, tmp_path / name, "--per_device_train_batch_size", size, "--gradient_accumulation_steps", steps,
+            "--dropout", 0, "--save_strategy", "no",
+        )  # fmt: skip
+    assert history_of(tmp_path / "parts") == pytest.approx(history_of(tmp_path / "whole"), rel=1e-3)
+
+
+def test_training_lowers_the_loss_and_keeps_only_so_many_checkpoints(run, world, tmp_path):
+    pretrain(
+        run,
+        world,
+        tmp_path,
+        "--save_steps",
+        2,
+        "--save_total_limit",
+        2,
+        "--report_to",
+        "tensorboard",
+        "--learning_rate",
+        "1e-2",
+    )
+    losses = history_of(tmp_path)
+    assert losses[0] == pytest.approx(math.log(72), abs=0.3) and losses[-1] < losses[0] - 0.3
+    assert len(list(tmp_path.glob("checkpoint-*"))) == 2
+    assert list(tmp_path.rglob("events.out.tfevents.*"))
+
+
+def test_a_finished_model_is_replaced_when_asked(run, world, tmp_path):
+    pretrain(run, world, tmp_path, "--max_steps", 2, "--save_steps", 1)
+    before = (tmp_path / "model.safetensors").read_bytes()
+    pretrain(run, world, tmp_path, "--max_steps", 1, "--save_steps", 1, "--overwrite_output_dir")
+    assert (tmp_path / "model.safetensors").read_bytes() != before
+    assert [folder.name for folder in tmp_path.glob("checkpoint-*")] == ["checkpoint-1"]
+
+
+def test_later_steps_need_no_corpus(run, world, tmp_path):
+    corpus = shutil.copy(world / "wiki.txt", tmp_path)
+    pretrained = tmp_path / "pretrained"
+    run(train_pretrain, "--train_file", corpus, "--output_dir", pretrained, "--max_steps", 1, *TINY)
+    Path(corpus).unlink()
+    run(
+        train_finetune, "--model_name_or_path", pretrained, "--train_file", world / "birth_places_train.tsv",
+        "--output_dir", tmp_path / "finetuned", "--max_steps", 1, *HARDWARE,
+    )  # fmt: skip
+    assert (tmp_path / "finetuned" / "model.safetensors").is_file()
+
+
+def test_weight_decay_is_on_matrices_only(tmp_path):
+    model = PosGPTForCausalLM(PosGPTConfig(hidden_size=32, num_hidden_layers=1))
+    trainer = PosGPTTrainer(model, TrainingArguments(str(tmp_path), weight_decay=0.1, use_cpu=True), card_facts={})
+    decayed = set(trainer.get_decay_parameter_names(model))
+    assert decayed == {
+        *(f"model.layers.0.{name}.weight" for name in ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj")),
+        "lm_head.weight",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)
+def test_every_recipe_is_understood_and_can_be_overridden(recipe, tmp_path):
+    steps = {
+        "pretrain": [ArchitectureArguments, train_pretrain.DataTrainingArguments, TrainingArguments],
+        "finetune": [train_finetune.ModelArguments, ArchitectureArguments, train_finetune.DataTrainingArguments, TrainingArguments],
+    }  # fmt: skip
+    steps["finetune_from_scratch"] = steps["finetune"]
+    for section, dataclasses in steps.items():
+        values = yaml.safe_load(recipe.read_text())[section]
+        argv = [str(recipe), "--train_file", "x", "--output_dir", str(tmp_path), *HARDWARE]
+        plain = parse_arguments(dataclasses, section, argv)[-1]
+        assert plain.num_train_epochs == values["num_train_epochs"]
+        assert plain.lr_scheduler_kwargs == {"min_lr_rate": 0.1}
+        changed = parse_arguments(dataclasses, section, [*argv, "--num_train_epochs", "3", "--learning_rate", "1e-5"])[
+            -1
+        ]
+        assert (changed.num_train_epochs, changed.learning_rate) == (3, 1e-5)
+        assert changed.adam_beta2 == 0.95
+
+
+def test_without_a_recipe_the_courses_own_holds(tmp_path):
+    argv = ["--train_file", "x", "--output_dir", str(tmp_path), *HARDWARE]
+    *_, arguments = parse_arguments([train_pretrain.DataTrainingArguments, TrainingArguments], "pretrain", argv)
+    assert (arguments.num_train_epochs, arguments.learning_rate, arguments.weight_decay) == (650, 6e-3, 0.1)
+    assert (arguments.per_device_train_batch_size, arguments.adam_beta2, arguments.max_grad_norm) == (128, 0.95, 1.0)
+
+
+def test_the_preview_shows_what_is_read_and_graded(run, world):
+    printed = run(preview, "corruption", world / "wiki.txt", "--examples", "3")
+    assert printed.count("input ") == printed.count("labels ") == 3
+    printed = run(preview, "birthplaces", world / "birth_dev.tsv", "--examples", "2")
+    first = (world / "birth_dev.tsv").read_text().splitlines()[0].split("\t")
+    assert f"input  {first[0]}⁇{first[1]}⁇" in printed
+    assert f"labels {'·' * (len(first[0]) + 1)}{first[1]}⁇" in printed
