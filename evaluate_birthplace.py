@@ -19,7 +19,7 @@ from tqdm import tqdm
 from transformers import HfArgumentParser, PreTrainedTokenizerBase
 
 from data_scripts.birthplaces import describe_unknown_characters, load_birthplaces
-from data_scripts.text_files import BadInput, bad_input_in_one_line, written_whole
+from data_scripts.text_files import BadInput, bad_input_in_one_line, line_number_of, written_whole
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from training import load_model
 
@@ -48,9 +48,9 @@ def check_lengths(questions: list[str], block_size: int, max_new_tokens: int, pa
     """
     room = [block_size - len(question) - len(MASK_TOKEN) for question in questions]
     if min(room) < 1:
-        question = questions[room.index(min(room))]
+        row = room.index(min(room))
         raise BadInput(
-            f"{path}: {question[:60]!r} has {len(question)} characters and the model's block {block_size}: no room"
+            f"{path}, line {line_number_of(row, path)}: the question has {len(questions[row])} characters and the model's block {block_size}: no room"
             " for an answer; shorten the question or use a model with a longer block."
         )
     short = sum(left < max_new_tokens for left in room)
@@ -86,7 +86,7 @@ def answer(
     return answers
 
 
-def score(answers: list[str], places: list[str], train_file: str | None) -> tuple[dict, list[tuple[str, dict]]]:
+def score(answers: list[str], places: list[str], majority_place: str | None) -> tuple[dict, list[tuple[str, dict]]]:
     """Return the metrics, and the rows of the table: a name and its accuracy, the model's first."""
     metric = evaluate.load(str(METRIC))
 
@@ -95,10 +95,11 @@ def score(answers: list[str], places: list[str], train_file: str | None) -> tupl
 
     rows = [("PosGPT", accuracy_of(answers)), ('"London" for everyone', accuracy_of(["London"] * len(places)))]
     metrics = {**rows[0][1], "london_accuracy": rows[1][1]["accuracy"], "majority_accuracy": None}
-    if train_file:
-        place = Counter(load_birthplaces(train_file, answers=True)["place"]).most_common(1)[0][0]
-        rows.append((f'"{place}", the most frequent training place', accuracy_of([place] * len(places))))
-        metrics |= {"majority_accuracy": rows[2][1]["accuracy"], "majority_place": place}
+    if majority_place:
+        rows.append(
+            (f'"{majority_place}", the most frequent training place', accuracy_of([majority_place] * len(places)))
+        )
+        metrics |= {"majority_accuracy": rows[2][1]["accuracy"], "majority_place": majority_place}
     return metrics, rows
 
 
@@ -110,8 +111,10 @@ def main() -> None:
     state = PartialState()
     with state.main_process_first():
         data = load_birthplaces(arguments.test_file)
-    if arguments.train_file and state.is_main_process:
-        load_birthplaces(arguments.train_file, answers=True)
+        majority_place = None
+        if arguments.train_file:
+            places = Counter(load_birthplaces(arguments.train_file, answers=True)["place"])
+            majority_place = places.most_common(1)[0][0]
     model, tokenizer = load_model(arguments.model_name_or_path)
     model.to(state.device)
 
@@ -128,10 +131,10 @@ def main() -> None:
         return
 
     if "place" in data.column_names:
-        metrics, rows = score(answers, list(data["place"]), arguments.train_file)
+        metrics, rows = score(answers, list(data["place"]), majority_place)
         for name, result in rows:
             print(f"{name:45} {result['accuracy']:7.1%}   {result['correct']} of {result['total']}")
-        if not arguments.train_file:
+        if not majority_place:
             print("(--train_file adds the most frequent training place to the comparison)")
     else:
         metrics = {"accuracy": None, "correct": None, "total": len(questions)}

@@ -13,7 +13,7 @@ from transformers import TrainingArguments
 
 from data_scripts.corpus import load_corpus, tokenize_corpus
 from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset, max_truncated_length
-from data_scripts.text_files import bad_input_in_one_line
+from data_scripts.text_files import BadInput, bad_input_in_one_line
 from modeling_posgpt import PosGPTConfig, build_tokenizer
 from training import ArchitectureArguments, PosGPTTrainer, new_model, parse_arguments, starting_checkpoint
 
@@ -30,6 +30,9 @@ def main() -> None:
     architecture, data_args, training_args = parse_arguments(
         [ArchitectureArguments, DataTrainingArguments, TrainingArguments], section="pretrain"
     )
+    if training_args.train_sampling_strategy not in ("random", "group_by_length"):
+        strategy = training_args.train_sampling_strategy
+        raise BadInput(f"train_sampling_strategy is {strategy!r}; choose random or group_by_length.")
     checkpoint = starting_checkpoint(training_args, data_args.overwrite_output_dir)
 
     block_size = architecture.block_size or PosGPTConfig.max_position_embeddings
@@ -38,7 +41,8 @@ def main() -> None:
         tokenizer = build_tokenizer((text for batch in corpus.iter(1000) for text in batch["text"]), block_size)
         documents = tokenize_corpus(corpus, tokenizer)
     model = new_model(architecture, tokenizer, training_args)
-    dataset = SpanCorruptionDataset(documents, block_size, seed=training_args.data_seed or training_args.seed)
+    seed = training_args.seed if training_args.data_seed is None else training_args.data_seed
+    dataset = SpanCorruptionDataset(documents, block_size, seed=seed)
 
     if training_args.should_log:
         longer = int((dataset.document_lengths > block_size).sum())

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 import yaml
@@ -76,6 +77,13 @@ class ArchitectureArguments:
         return self.attn_implementation or ("eager" if training_args.device.type == "cpu" else "sdpa")
 
 
+class OneLineArgumentParser(HfArgumentParser):
+    """transformers' parser, without the pages of usage that argparse prints before it says what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message}; --help lists the arguments.")
+
+
 def bf16_is_fast() -> bool:
     """Whether this machine multiplies matrices in bfloat16 in hardware."""
     if torch.cuda.is_available():
@@ -98,8 +106,8 @@ def parse_arguments(dataclass_types: list[type], section: str, argv: list[str] |
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     recipe = Path(argv.pop(0)) if argv and argv[0].endswith((".yaml", ".yml")) else DEFAULT_RECIPE
-    parser = HfArgumentParser(dataclass_types)
-    bf16 = bf16_is_fast()
+    parser = OneLineArgumentParser(dataclass_types)
+    bf16 = bf16_is_fast() and not any(argument.split("=")[0] == "--fp16" for argument in argv)
     parser.set_defaults(bf16=bf16, use_cpu=bf16 and not torch.accelerator.is_available())
 
     values = _recipe_section(recipe, section)
@@ -243,7 +251,7 @@ class PosGPTTrainer(Trainer):
         dataset = self.train_dataset if train_dataset is None else train_dataset
         if isinstance(dataset, SpanCorruptionDataset):
             grouped = self.args.train_sampling_strategy == "group_by_length"
-            return SpanCorruptionSampler(dataset, self._train_batch_size, group_by_length=grouped)
+            return SpanCorruptionSampler(dataset, self._train_batch_size, grouped)
         return super()._get_train_sampler(train_dataset)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
@@ -266,6 +274,7 @@ class PosGPTTrainer(Trainer):
     def _write_model_card(self, folder: Path) -> None:
         config, state = self.model.config, self.state
         losses = [entry["loss"] for entry in state.log_history if "loss" in entry]
+        accuracies = [entry["eval_accuracy"] for entry in state.log_history if "eval_accuracy" in entry]
         facts = {
             "Positions": f"`{config.position_embedding_type}`",
             "Size": f"{config.num_hidden_layers} layers, {config.num_attention_heads} heads, {config.hidden_size}"
@@ -275,6 +284,7 @@ class PosGPTTrainer(Trainer):
             "Training": f"{state.global_step} steps ({state.epoch or 0:.4g} epochs), peak learning rate"
             f" {self.args.learning_rate:g}, seed {self.args.seed}",
             **({"Training loss": f"{losses[-1]:.4f} nats a character, the last logged"} if losses else {}),
+            **({"Validation accuracy": f"{accuracies[-1]:.1%} (exact match)"} if accuracies else {}),
         }
         lines = [
             "# PosGPT",

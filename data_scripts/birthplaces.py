@@ -9,7 +9,7 @@ from datasets import Dataset, Features, Value, load_dataset
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.text_files import BadInput, read_lines
+from data_scripts.text_files import BadInput, line_number_of, read_lines
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 QUESTION_FORM = re.compile(r"Where was \S(?:.*\S)? born\?")
@@ -119,7 +119,7 @@ def encode_birthplaces(pairs: Dataset, tokenizer: PreTrainedTokenizerBase, path:
     for row, input_ids in enumerate(encoded["input_ids"]):
         if len(input_ids) > tokenizer.model_max_length:
             raise BadInput(
-                f"{path}: {pairs[row]['question'][:60]!r} and its place take {len(input_ids)} characters with their"
+                f"{path}, line {line_number_of(row, path)}: question and place take {len(input_ids)} characters with their"
                 f" two {MASK_TOKEN}, but the block holds {tokenizer.model_max_length}; shorten the question or pretrain"
                 " with a longer block."
             )

@@ -29,9 +29,10 @@ def load_corpus(path: str | os.PathLike) -> Dataset:
 
 
 def tokenize_corpus(corpus: Dataset, tokenizer: PreTrainedTokenizerBase) -> Dataset:
-    """Replace the column `text` by `input_ids`: the ids of each whole document, without special tokens."""
+    """Replace the column `text` by `input_ids`, the ids of the whole document, and `length`, how many they are."""
 
     def encode(batch: dict) -> dict:
-        return {"input_ids": tokenizer(batch["text"], add_special_tokens=False, verbose=False)["input_ids"]}
+        input_ids = tokenizer(batch["text"], add_special_tokens=False, verbose=False)["input_ids"]
+        return {"input_ids": input_ids, "length": [len(ids) for ids in input_ids]}
 
     return corpus.map(encode, batched=True, remove_columns="text", desc="Tokenizing")

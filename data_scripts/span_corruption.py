@@ -61,16 +61,14 @@ class SpanCorruptionDataset(torch.utils.data.Dataset):
     numbered `epoch * len(self) + document`: the number says the epoch even to a worker that lives through many.
 
     Args:
-        documents: A dataset with the column `input_ids`.
+        documents: A dataset with the columns `input_ids` and `length`, from `tokenize_corpus`.
         block_size: The model's block, in tokens.
         seed: What all draws follow from.
     """
 
     def __init__(self, documents: Dataset, block_size: int, seed: int):
         self.documents = documents.with_format("numpy", columns=["input_ids"])
-        self.document_lengths = np.concatenate(
-            [[len(ids) for ids in batch["input_ids"]] for batch in documents.iter(batch_size=10_000)]
-        )
+        self.document_lengths = np.asarray(documents["length"])
         self.block_size = block_size
         self.seed = seed
         self.epoch = 0

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -54,6 +55,12 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
                     " save the file as UTF-8 (for instance: iconv -f latin1 -t utf-8)."
                 ) from None
             yield number, line.rstrip("\r\n")
+
+
+def line_number_of(row: int, path: str | os.PathLike) -> int:
+    """The number, from 1, of the line that became row `row`, from 0, when blank lines were left out."""
+    filled = (number for number, line in read_lines(path, "text file") if line.strip())
+    return next(islice(filled, row, None))
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """PosGPT's model: importing this package makes transformers' Auto classes know it."""
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
 
 from .configuration_posgpt import PosGPTConfig
 from .modeling_posgpt import PosGPTForCausalLM, PosGPTModel, PosGPTPreTrainedModel
@@ -12,7 +12,9 @@ AutoConfig.register(PosGPTConfig.model_type, PosGPTConfig)
 AutoModel.register(PosGPTConfig, PosGPTModel)
 AutoModelForCausalLM.register(PosGPTConfig, PosGPTForCausalLM)
 AutoTokenizer.register(PosGPTConfig, fast_tokenizer_class=PreTrainedTokenizerFast)
-# Trainer shifts the labels under `label_smoothing_factor` only for the names it finds here.
+# The library looks some things up by name: Trainer shifts the labels under `label_smoothing_factor` only for a causal
+# language model it finds here.
+MODEL_MAPPING_NAMES[PosGPTConfig.model_type] = PosGPTModel.__name__
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[PosGPTConfig.model_type] = PosGPTForCausalLM.__name__
 
 __all__ = [

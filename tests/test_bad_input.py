@@ -23,7 +23,10 @@ BAD_PAIRS = {
         b"\xef\xbb\xbf" + PAIR.encode() + "Where was Zoë Ek born?\tOslo\n".encode("latin1"),
         "line 2: byte 13",
     ),
-    "too long": (PAIR + f"Where was {'Ab ' * 50}born?\tOslo\n", "take 17[0-9] characters .*block holds 128"),
+    "too long": (
+        PAIR + f"Where was {'Ab ' * 50}born?\tOslo\n",
+        "line 2: question and place take 17[0-9] characters .*block holds 128",
+    ),
 }
 BAD_CORPORA = {
     "empty": ("", "file is empty"),
@@ -80,7 +83,9 @@ def test_a_copy_whose_tabs_all_became_spaces_is_not_taken_for_questions_alone(re
 def test_a_question_as_long_as_the_block_is_never_cut(refused, tmp_path, tiny_pretrained):
     file = write(tmp_path / "questions.tsv", f"Where was {'A' * 112} born?\n")
     arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", file]
-    refused("128 characters .*block 128: no room", evaluate_birthplace, *arguments, names=file)
+    refused(
+        "line 1: the question has 128 characters .*block 128: no room", evaluate_birthplace, *arguments, names=file
+    )
 
 
 @pytest.mark.parametrize("kind", BAD_CORPORA)
@@ -145,6 +150,8 @@ def test_recipes(refused, world, tmp_path):
         ("finetune: {seed: 1}", "no section 'pretrain'"),
         ("pretrain: {learning_rat: 1}", "'learning_rat' under 'pretrain' is not an argument"),
         ("pretrain: {warmup_steps: -1}", "warmup_steps"),
+        ("pretrain: {learning_rate: fast}", "learning_rate.*'fast'"),
+        ("pretrain: {train_sampling_strategy: sequential}", "choose random or group_by_length"),
     ):
         recipe.write_text(content)
         refused(match, train_pretrain, recipe, *corpus)

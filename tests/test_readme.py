@@ -1,0 +1,43 @@
+import re
+import shlex
+
+import pytest
+
+import evaluate_birthplace
+import train_finetune
+import train_pretrain
+from conftest import ROOT, TINY
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = [body.replace("\\\n", " ") for body in re.findall(r"^```\w*\n(.*?)^```", README, re.M | re.S)]
+SCRIPTS = {script.__name__ + ".py": script for script in (train_pretrain, train_finetune, evaluate_birthplace)}
+
+
+def test_the_three_steps_and_the_python_example_run_as_written(run, world, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for file in world.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    steps = next(block for block in BLOCKS if "python train_pretrain.py" in block)
+    commands = [shlex.split(line) for line in steps.splitlines() if line.startswith("python")]
+    assert [command[1] for command in commands] == list(SCRIPTS)
+    for _, script, *arguments in commands:
+        quick = {"train_pretrain.py": [*TINY, "--max_steps", 2], "train_finetune.py": [*TINY[-6:], "--max_steps", 2]}
+        run(SCRIPTS[script], *arguments, *quick.get(script, []))
+    assert (tmp_path / "runs" / "eval" / "metrics.json").is_file()
+
+    example = next(block for block in BLOCKS if "AutoModelForCausalLM.from_pretrained" in block)
+    exec(example, {})
+    assert "Where was Ada Example born?" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"[\w./]+\.(?:py|yaml|md|png)\b", README))))
+def test_every_file_the_readme_names_is_there(path):
+    if "runs/" not in path and path != "X.yaml":
+        assert any((folder / path).exists() for folder in (ROOT, ROOT / "recipes", ROOT / "data_scripts"))
+
+
+def test_the_two_commands_are_the_makefiles():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert {"make quickstart", "make test"} <= set(README.splitlines())
+    assert re.search(r"^quickstart:", makefile, re.M) and re.search(r"^test:", makefile, re.M)
+    assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").strip().endswith("make test")
