@@ -109,6 +109,8 @@ def parse_arguments(dataclass_types: list[type], section: str, argv: list[str] |
     parser = OneLineArgumentParser(dataclass_types)
     bf16 = bf16_is_fast() and not any(argument.split("=")[0] == "--fp16" for argument in argv)
     parser.set_defaults(bf16=bf16, use_cpu=bf16 and not torch.accelerator.is_available())
+    # Pushing at every save would put unfinished weights where the finished ones belong.
+    parser.set_defaults(hub_strategy="end")
 
     values = _recipe_section(recipe, section)
     actions = {action.dest: action for action in parser._actions}

@@ -1,11 +1,15 @@
 import os
+import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, pipeline
 
+import train_pretrain
+from conftest import TINY
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PosGPTModel, build_tokenizer
 
 # Where only transformers and torch are: the package cannot be imported, whatever is installed here.
@@ -78,6 +82,32 @@ def test_transformers_text_generation_pipeline_works(saved):
     generate = pipeline("text-generation", model=str(folder), trust_remote_code=True)
     answer = generate("Where was Ada born?⁇", max_new_tokens=5, do_sample=False)[0]["generated_text"]
     assert answer.startswith("Where was Ada born?")
+
+
+def test_what_is_pushed_to_the_hub_is_a_model_that_loads(run, world, tmp_path, monkeypatch):
+    class LocalHub:
+        """The two calls of the hub's client that Trainer makes, on a folder."""
+
+        def create_repo(self, repo_id, **options):
+            (tmp_path / "hub" / repo_id).mkdir(parents=True)
+            return SimpleNamespace(repo_id=repo_id)
+
+        def upload_folder(self, repo_id, folder_path, ignore_patterns, **options):
+            ignored = shutil.ignore_patterns(*ignore_patterns)
+            shutil.copytree(folder_path, tmp_path / "hub" / repo_id, ignore=ignored, dirs_exist_ok=True)
+
+    monkeypatch.setattr("transformers.trainer.hf_api", LocalHub)
+    run(
+        train_pretrain, "--train_file", world / "wiki.txt", "--output_dir", tmp_path / "model", "--max_steps", 2,
+        "--save_steps", 1, "--push_to_hub", "--hub_model_id", "you/posgpt", *TINY,
+    )  # fmt: skip
+    pushed = tmp_path / "hub" / "you" / "posgpt"
+    local, there = (AutoModelForCausalLM.from_pretrained(folder) for folder in (tmp_path / "model", pushed))
+    assert all(torch.equal(a, b) for a, b in zip(local.parameters(), there.parameters(), strict=True))
+    assert len(AutoTokenizer.from_pretrained(pushed)) == local.config.vocab_size
+    card = (pushed / "README.md").read_text()
+    assert "fine-tuned version" not in card and "library_name: transformers" in card
+    assert not list(pushed.glob("checkpoint-*"))
 
 
 def test_a_configuration_from_before_the_choice_is_learned(tmp_path):
