@@ -65,25 +65,53 @@ def test_it_is_llamas_rotation_with_the_dimensions_in_pairs():
     torch.testing.assert_close(ours[..., halves], theirs)
 
 
-@pytest.mark.parametrize(
-    "rope_parameters",
-    [
-        {"rope_type": "linear", "factor": 4.0},
-        {"rope_type": "dynamic", "factor": 4.0},
-        {"rope_type": "yarn", "factor": 4.0},
-        {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
-    ],
-)
+SCALINGS = [
+    {"rope_type": "linear", "factor": 4.0},
+    {"rope_type": "dynamic", "factor": 4.0},
+    {"rope_type": "yarn", "factor": 4.0},
+    {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+]
+
+
+@pytest.mark.parametrize("rope_parameters", SCALINGS, ids=lambda parameters: parameters["rope_type"])
 def test_transformers_own_scalings_change_what_is_read_past_the_block(rope_parameters):
     plain = rotary()[0]
     scaled, config = rotary(rope_theta=10000.0, **rope_parameters)
     long = torch.arange(64)[None]
     x = torch.zeros(1, 64, 32, dtype=torch.double)
     assert not torch.allclose(scaled(x, long)[0], plain(x, long)[0], atol=1e-3)
+    cos, sin = scaled(x, long)
+    # YaRN (Peng et al. 2023, eq. 22) also lengthens queries and keys; the others only turn them.
+    length = 0.1 * math.log(4.0) + 1 if rope_parameters["rope_type"] == "yarn" else 1.0
+    torch.testing.assert_close(cos**2 + sin**2, torch.full_like(cos, length**2))
     if rope_parameters["rope_type"] == "linear":
         torch.testing.assert_close(scaled(x, long)[0][:, ::4], plain(x, long)[0][:, :16])
     logits = PosGPTForCausalLM(config)(torch.randint(2, 200, (1, 64))).logits
     assert logits.isfinite().all()
+
+
+def test_dynamic_angles_stretch_for_long_inputs_and_shrink_back():
+    dynamic, plain = rotary(rope_type="dynamic", factor=4.0)[0], rotary()[0]
+    x = torch.zeros(1, 1, 32, dtype=torch.double)
+    short, long = torch.arange(20)[None], torch.arange(64)[None]
+    torch.testing.assert_close(dynamic(x, short), plain(x, short))
+    assert not torch.allclose(dynamic(x, long)[0], plain(x, long)[0], atol=1e-3)
+    torch.testing.assert_close(dynamic(x, short), plain(x, short))
+
+
+@pytest.mark.parametrize("name, shift_shows", [("learned", True), ("rotary", False)])
+@torch.no_grad()
+def test_where_a_text_starts_shows_with_learned_positions_only(name, shift_shows):
+    torch.manual_seed(0)
+    model = PosGPTForCausalLM(
+        PosGPTConfig(position_embedding_type=name, hidden_size=32, num_attention_heads=4, num_hidden_layers=2)
+    ).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.25)
+    input_ids, here = torch.randint(2, 200, (1, 12)), torch.arange(12)[None]
+    logits, shifted = (model(input_ids, position_ids=position_ids).logits for position_ids in (here, here + 17))
+    difference = (shifted - logits).abs().max().item()
+    assert difference > 0.01 if shift_shows else difference < 1e-5
 
 
 def test_the_angles_are_there_again_after_loading(tmp_path):
@@ -94,6 +122,17 @@ def test_the_angles_are_there_again_after_loading(tmp_path):
     torch.testing.assert_close(
         loaded.model.position_embedding.inv_freq, 500.0 ** -(torch.arange(0, HEAD_DIM, 2) / HEAD_DIM)
     )
+
+
+@pytest.mark.parametrize("rope_parameters", SCALINGS, ids=lambda parameters: parameters["rope_type"])
+def test_a_scaled_model_is_the_same_after_loading(rope_parameters, tmp_path):
+    model = PosGPTForCausalLM(rotary(**rope_parameters)[1]).eval()
+    model.save_pretrained(tmp_path)
+    loaded = PosGPTForCausalLM.from_pretrained(tmp_path)
+    for name, buffer in model.named_buffers():
+        assert torch.equal(loaded.get_buffer(name), buffer), name
+    long = torch.randint(2, 200, (1, 64))
+    assert torch.equal(loaded(long).logits, model(long).logits)
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import json
 import os
 import shutil
 import subprocess
@@ -21,8 +22,14 @@ class Absent(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent())
 
+try:
+    import modeling_posgpt
+    raise SystemExit("the package is there")
+except ModuleNotFoundError:
+    pass
+
 import torch
-from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, pipeline
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 folder, copy = sys.argv[1:]
 model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
@@ -36,6 +43,10 @@ model.save_pretrained(copy)
 tokenizer.save_pretrained(copy)
 again = AutoModelForCausalLM.from_pretrained(copy, trust_remote_code=True)
 torch.testing.assert_close(again(**question).logits, model(**question).logits)
+base = AutoModel.from_pretrained(copy, trust_remote_code=True)
+torch.testing.assert_close(base(**question).last_hidden_state, hidden)
+config = AutoConfig.from_pretrained(copy, trust_remote_code=True)
+assert config.position_embedding_type == model.config.position_embedding_type
 """
 
 
@@ -61,12 +72,15 @@ def test_auto_classes_load_a_folder_once_the_package_is_imported(saved):
     assert type(loaded) is PosGPTForCausalLM
     assert torch.equal(loaded(**question).logits, model(**question).logits)
     assert AutoTokenizer.from_pretrained(folder).get_vocab() == tokenizer.get_vocab()
-    assert (folder / "model.safetensors").is_file()
+    files = {file.name for file in folder.iterdir()}
+    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= files
+    assert {"configuration_posgpt.py", "modeling_posgpt.py", "position_embeddings.py"} <= files
 
 
 def test_a_folder_loads_where_the_package_is_not_installed(saved, tmp_path):
     model, tokenizer, folder = saved
     environment = {**os.environ, "HF_HOME": str(tmp_path / "home")}
+    environment["HF_MODULES_CACHE"] = str(tmp_path / "home" / "modules")
     environment.pop("PYTHONPATH", None)
     copy = tmp_path / "copy"
     result = subprocess.run(
@@ -75,13 +89,20 @@ def test_a_folder_loads_where_the_package_is_not_installed(saved, tmp_path):
     assert result.returncode == 0, result.stderr
     question = tokenizer("Where was Ada born?⁇", return_tensors="pt")
     torch.testing.assert_close(torch.load(f"{copy}.pt"), model(**question).logits)
+    assert {file.name for file in folder.iterdir()} <= {file.name for file in copy.iterdir()}
 
 
 def test_transformers_text_generation_pipeline_works(saved):
-    _, _, folder = saved
-    generate = pipeline("text-generation", model=str(folder), trust_remote_code=True)
-    answer = generate("Where was Ada born?⁇", max_new_tokens=5, do_sample=False)[0]["generated_text"]
-    assert answer.startswith("Where was Ada born?")
+    model, tokenizer, folder = saved
+    from_folder = pipeline("text-generation", model=str(folder), trust_remote_code=True)
+    from_objects = pipeline("text-generation", model=model, tokenizer=tokenizer)
+    # Four characters of the vocabulary, so that the answer shows in the text whatever it is.
+    settings = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": None, "suppress_tokens": [0, 1]}
+    answers = [
+        generate("Where was Ada born?", **settings)[0]["generated_text"] for generate in (from_folder, from_objects)
+    ]
+    assert answers[0] == answers[1]
+    assert answers[0].startswith("Where was Ada born?") and len(answers[0]) == len("Where was Ada born?") + 4
 
 
 def test_what_is_pushed_to_the_hub_is_a_model_that_loads(run, world, tmp_path, monkeypatch):
@@ -113,3 +134,13 @@ def test_what_is_pushed_to_the_hub_is_a_model_that_loads(run, world, tmp_path, m
 def test_a_configuration_from_before_the_choice_is_learned(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "posgpt", "hidden_size": 64}')
     assert AutoConfig.from_pretrained(tmp_path).position_embedding_type == "learned"
+
+
+def test_a_model_from_before_the_choice_reads_as_it_did(tmp_path):
+    model = PosGPTForCausalLM(PosGPTConfig(hidden_size=32, num_hidden_layers=1)).eval()
+    model.save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    settings.pop("position_embedding_type", None)
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert torch.equal(loaded(torch.arange(20)[None]).logits, model(torch.arange(20)[None]).logits)

@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
@@ -16,6 +16,8 @@ def test_pad_is_0_mask_is_1_and_then_come_the_characters_in_order():
 
 
 @given(st.text(alphabet=sorted(set(CHARACTERS) | {PAD_TOKEN, MASK_TOKEN})))
+@example("a\n\n\na  a\r\n")
+@example(f" {MASK_TOKEN}  {PAD_TOKEN}{PAD_TOKEN} {MASK_TOKEN}{MASK_TOKEN}\n")
 def test_decoding_gives_back_every_string_of_known_characters(text):
     ids = TOKENIZER.encode(text)
     assert len(ids) == len(text)
@@ -37,6 +39,8 @@ def test_the_saved_tokenizer_is_the_same_without_our_code(tmp_path):
     assert loaded.encode(text) == TOKENIZER.encode(text)
     assert loaded.decode(loaded.encode("a  Z .")) == "a  Z ."
     assert loaded.model_max_length == 64
+    assert loaded.padding_side == "left"
+    assert len(loaded("a" * 100, truncation=True).input_ids) == 64
     assert (loaded.pad_token_id, loaded.unk_token_id, loaded.mask_token_id) == (0, 0, 1)
 
 
