@@ -7,6 +7,7 @@ Writes `predictions.txt`, a prediction a line in the order of the questions, and
 """
 
 import json
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +17,18 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 from tqdm import tqdm
-from transformers import HfArgumentParser, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from data_scripts.birthplaces import describe_unknown_characters, load_birthplaces
-from data_scripts.text_files import BadInput, bad_input_in_one_line, line_number_of, written_whole
+from data_scripts.text_files import (
+    BadInput,
+    bad_input_in_one_line,
+    check_is_folder_or_new,
+    line_number_of,
+    written_whole,
+)
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
-from training import load_model
+from training import OneLineArgumentParser, load_model, parse_into
 
 METRIC = Path(__file__).parent / "metrics" / "birthplace_accuracy"
 
@@ -104,10 +111,11 @@ def score(answers: list[str], places: list[str], majority_place: str | None) -> 
 
 
 def main() -> None:
-    (arguments,) = HfArgumentParser(EvaluationArguments).parse_args_into_dataclasses(look_for_args_file=False)
-    output_dir = Path(arguments.output_dir)
-    if output_dir.exists() and not output_dir.is_dir():
-        raise BadInput(f"{output_dir}: this is a file; give a folder as --output_dir.")
+    (arguments,) = parse_into(OneLineArgumentParser(EvaluationArguments), sys.argv[1:])
+    for name in ("per_device_eval_batch_size", "max_new_tokens"):
+        if getattr(arguments, name) < 1:
+            raise BadInput(f"{name} is {getattr(arguments, name)}; choose at least 1.")
+    output_dir = check_is_folder_or_new(arguments.output_dir)
     state = PartialState()
     with state.main_process_first():
         data = load_birthplaces(arguments.test_file)
@@ -140,7 +148,8 @@ def main() -> None:
         metrics = {"accuracy": None, "correct": None, "total": len(questions)}
         print(f"{arguments.test_file}: no answers to compare with; the {len(questions)} predictions are written.")
     with written_whole(output_dir / "predictions.txt") as file:
-        file.writelines(f"{line}\n" for line in answers)
+        # The model may write any character of its vocabulary, the line break too.
+        file.writelines(line.replace("\n", " ") + "\n" for line in answers)
     with written_whole(output_dir / "metrics.json") as file:
         json.dump(metrics, file, indent=2, ensure_ascii=False)
         file.write("\n")

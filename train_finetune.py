@@ -82,7 +82,7 @@ def answer_accuracy(prediction: EvalPrediction) -> dict[str, float]:
 
 
 def main() -> None:
-    pretrained = any(argument.split("=")[0] == "--model_name_or_path" for argument in sys.argv[1:])
+    pretrained = any(arg.split("=")[0].replace("-", "_") == "__model_name_or_path" for arg in sys.argv[1:])
     model_args, architecture, data_args, training_args = parse_arguments(
         [ModelArguments, ArchitectureArguments, DataTrainingArguments, TrainingArguments],
         section="finetune" if pretrained else "finetune_from_scratch",

@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -14,6 +12,7 @@ import torch
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoTokenizer,
@@ -25,10 +24,9 @@ from transformers import (
     set_seed,
 )
 from transformers.trainer_pt_utils import get_parameter_names
-from transformers.trainer_utils import get_last_checkpoint
 
 from data_scripts.span_corruption import SpanCorruptionDataset, SpanCorruptionSampler
-from data_scripts.text_files import BadInput
+from data_scripts.text_files import BadInput, check_is_folder_or_new
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
 
 DEFAULT_RECIPE = Path(__file__).parent / "recipes" / "course.yaml"
@@ -84,6 +82,24 @@ class OneLineArgumentParser(HfArgumentParser):
         raise BadInput(f"{message}; --help lists the arguments.")
 
 
+def parse_into(parser: HfArgumentParser, argv: list[str]) -> tuple:
+    """Parse a command line into the parser's dataclasses.
+
+    Raises:
+        BadInput: an argument does not exist, or its dataclass refuses the value.
+    """
+    try:
+        return parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
+    except BadInput:
+        raise
+    except (ValueError, ImportError) as error:
+        raise BadInput(f"an argument was refused: {_one_line(error)}") from None
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
+
+
 def bf16_is_fast() -> bool:
     """Whether this machine multiplies matrices in bfloat16 in hardware."""
     if torch.cuda.is_available():
@@ -119,10 +135,7 @@ def parse_arguments(dataclass_types: list[type], section: str, argv: list[str] |
             raise BadInput(f"{recipe}: {name!r} under {section!r} is not an argument of this step; see --help.")
         actions[name].required = False
         parser.set_defaults(**{name: value})
-    try:
-        parsed = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
-    except (ValueError, ImportError) as error:
-        raise BadInput(f"an argument was refused: {' '.join(str(error).split())}") from None
+    parsed = parse_into(parser, argv)
     if int(os.environ.get("RANK", 0)) == 0:
         print(f"Recipe: {recipe}, section {section!r}; command line: {' '.join(argv) or 'nothing more'}", flush=True)
     return parsed
@@ -134,7 +147,7 @@ def _recipe_section(recipe: Path, section: str) -> dict:
     except FileNotFoundError:
         raise BadInput(f"{recipe}: no such recipe; the ones that come with PosGPT lie in recipes/.") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadInput(f"{recipe}: not a YAML file that can be read: {' '.join(str(error).split())}") from None
+        raise BadInput(f"{recipe}: not a YAML file that can be read: {_one_line(error)}") from None
     values = sections.get(section) if isinstance(sections, dict) else None
     if not isinstance(values, dict):
         raise BadInput(f"{recipe}: has no section {section!r} with arguments; see recipes/course.yaml for the form.")
@@ -148,15 +161,15 @@ def starting_checkpoint(training_args: TrainingArguments, overwrite_output_dir: 
         BadInput: the folder holds a finished model or an unfinished run and nothing was said about it, or the
             checkpoint to resume from is not there.
     """
-    output_dir, resume = Path(training_args.output_dir), training_args.resume_from_checkpoint
-    if output_dir.exists() and not output_dir.is_dir():
-        raise BadInput(f"{output_dir}: this is a file; give a folder as --output_dir.")
+    output_dir, resume = check_is_folder_or_new(training_args.output_dir), training_args.resume_from_checkpoint
     if (output_dir / WEIGHTS_FILE).exists() and not overwrite_output_dir:
         raise BadInput(
             f"{output_dir}: already holds a finished model; give another --output_dir, or --overwrite_output_dir to"
             " replace it."
         )
-    last = get_last_checkpoint(output_dir) if output_dir.is_dir() else None
+    # Trainer writes its state last: a checkpoint without it was interrupted while being written.
+    whole = [file.parent for file in output_dir.glob("checkpoint-*/trainer_state.json")]
+    last = str(max(whole, key=lambda folder: int(folder.name.split("-")[-1]))) if whole else None
     if resume:
         checkpoint = last if str(resume).lower() in ("true", "last") else resume
         if checkpoint is None or not (Path(checkpoint) / "trainer_state.json").is_file():
@@ -165,7 +178,7 @@ def starting_checkpoint(training_args: TrainingArguments, overwrite_output_dir: 
                 " leave --resume_from_checkpoint out to start anew."
             )
         return checkpoint
-    if last and not overwrite_output_dir:
+    if any(output_dir.glob("checkpoint-*")) and not overwrite_output_dir:
         raise BadInput(
             f"{output_dir}: holds an unfinished run; --resume_from_checkpoint last goes on with it,"
             " --overwrite_output_dir starts anew."
@@ -179,12 +192,14 @@ def new_model(
     """Initialise a model from the seed.
 
     Raises:
-        BadInput: the sizes do not go together.
+        BadInput: the sizes do not go together, or there is no such attention implementation.
     """
     set_seed(training_args.seed)
-    with _config_errors_in_one_line():
+    try:
         config = PosGPTConfig(vocab_size=len(tokenizer), **architecture.config_values())
-    return PosGPTForCausalLM._from_config(config, attn_implementation=architecture.attention(training_args))
+        return PosGPTForCausalLM._from_config(config, attn_implementation=architecture.attention(training_args))
+    except (StrictDataclassError, ValueError, ImportError) as error:
+        raise BadInput(f"the model cannot be built: {_one_line(error.__cause__ or error)}") from None
 
 
 def load_model(name_or_path: str, **from_pretrained_arguments) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
@@ -205,23 +220,12 @@ def load_model(name_or_path: str, **from_pretrained_arguments) -> tuple[PosGPTFo
         if model_type != PosGPTConfig.model_type:
             raise BadInput(f"{folder}: holds a {model_type!r} model, not a PosGPT; give a folder train_*.py wrote.")
     try:
-        with _config_errors_in_one_line():
-            model = PosGPTForCausalLM.from_pretrained(name_or_path, **from_pretrained_arguments)
+        model = PosGPTForCausalLM.from_pretrained(name_or_path, **from_pretrained_arguments)
         tokenizer = AutoTokenizer.from_pretrained(name_or_path)
-    except (OSError, ValueError) as error:
-        if isinstance(error, BadInput):
-            raise
-        reason = " ".join(str(error).split())[:200]
+    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError, StrictDataclassError) as error:
+        reason = _one_line(error.__cause__ or error)
         raise BadInput(f"{name_or_path}: no PosGPT could be loaded from there: {reason}") from None
     return model, tokenizer
-
-
-@contextmanager
-def _config_errors_in_one_line() -> Iterator[None]:
-    try:
-        yield
-    except StrictDataclassError as error:
-        raise BadInput(f"the model cannot be built: {' '.join(str(error.__cause__ or error).split())}") from None
 
 
 class FiguresProgressCallback(ProgressCallback):

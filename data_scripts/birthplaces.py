@@ -35,10 +35,9 @@ def _check_lines(path: str | os.PathLike, answers: bool | None) -> bool:
         if not places:
             without_tab.append(number)
             # A place joined to its question by spaces: the line is a pair that lost its tab, whatever the others are.
-            question, end, place = question.partition(" born?")
-            question += end
+            head, end, place = question.partition(" born?")
             if place.strip():
-                answers = True
+                question, answers = head + end, True
         if not QUESTION_FORM.fullmatch(question):
             raise BadInput(f"{where}: {line[:60]!r} is not of the form 'Where was NAME born?'; mend the question.")
     if not lines:
@@ -66,7 +65,7 @@ def load_birthplaces(path: str | os.PathLike, answers: bool | None = None) -> Da
     """
     answers = _check_lines(path, answers)
     columns = ["question", "place"] if answers else ["question"]
-    return load_dataset(
+    pairs = load_dataset(
         "csv",
         data_files=str(path),
         split="train",
@@ -77,6 +76,8 @@ def load_birthplaces(path: str | os.PathLike, answers: bool | None = None) -> Da
         quoting=3,
         encoding="utf-8-sig",
     )
+    # The reader skips empty lines only, not those of spaces and tabs.
+    return pairs.filter(lambda question: bool(question.strip()), input_columns="question")
 
 
 def unknown_characters(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Counter:

@@ -20,7 +20,7 @@ from pathlib import Path
 from tqdm import tqdm
 from transformers import HfArgumentParser
 
-from data_scripts.text_files import BadInput, bad_input_in_one_line, written_whole
+from data_scripts.text_files import BadInput, bad_input_in_one_line, check_is_folder_or_new, written_whole
 
 CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
     "wiki.txt",
@@ -223,8 +223,7 @@ class World:
         Raises:
             BadInput: one of the files is already there and `overwrite` is False, or `output_dir` is a file.
         """
-        if output_dir.exists() and not output_dir.is_dir():
-            raise BadInput(f"{output_dir}: this is a file; give a folder as --output_dir.")
+        check_is_folder_or_new(output_dir)
         there = [name for name in FILE_NAMES if (output_dir / name).exists()]
         if there and not overwrite:
             raise BadInput(f"{output_dir / there[0]}: already there; give another --output_dir, or --overwrite.")

@@ -38,11 +38,24 @@ def check_is_file(path: str | os.PathLike, what: str) -> Path:
     return path
 
 
+def check_is_folder_or_new(path: str | os.PathLike) -> Path:
+    """Return `path` if it is a folder or can become one.
+
+    Raises:
+        BadInput: it is a file, or lies below one.
+    """
+    path = Path(path)
+    for part in (path, *path.parents):
+        if part.is_file():
+            raise BadInput(f"{part}: this is a file; give a folder as --output_dir.")
+    return path
+
+
 def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
     """Yield (line number from 1, line without its end) of a UTF-8 file. A byte-order mark is dropped.
 
     Raises:
-        BadInput: see `check_is_file`; or a line is not UTF-8 (the line is named).
+        BadInput: see `check_is_file`; or a line is not UTF-8 or holds a carriage return (the line is named).
     """
     path = check_is_file(path, what)
     with path.open("rb") as file:
@@ -54,7 +67,12 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
                     f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8;"
                     " save the file as UTF-8 (for instance: iconv -f latin1 -t utf-8)."
                 ) from None
-            yield number, line.rstrip("\r\n")
+            line = line.rstrip("\r\n")
+            if "\r" in line:
+                raise BadInput(
+                    f"{path}, line {number}: a carriage return within the line; remove it or end the line there."
+                )
+            yield number, line
 
 
 def line_number_of(row: int, path: str | os.PathLike) -> int:

@@ -99,6 +99,9 @@ class PosGPTConfig(PreTrainedConfig):
                 f"hidden_size ({self.hidden_size}) is not a multiple of num_attention_heads"
                 f" ({self.num_attention_heads}); choose a number of heads that divides it."
             )
+        for name in ("embd_pdrop", "resid_pdrop", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}, a dropout rate, is {getattr(self, name)}; choose one from 0 to below 1.")
         position_embedding = POSITION_EMBEDDINGS[self.position_embedding_type]
         position_embedding.check_config(self)
         if self.rope_parameters and not position_embedding.uses_rope_parameters:

@@ -1,16 +1,25 @@
+import atexit
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
-# Before any Hugging Face library is imported: no network, and no trace in the user's caches.
+# Before any Hugging Face library is imported: no network, and no trace in the user's caches. Any of the caches' own
+# variables would win over HF_HOME.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="posgpt-tests-")
+os.environ |= {
+    f"HF_{kind.upper()}_CACHE": os.path.join(os.environ["HF_HOME"], kind)
+    for kind in ("assets", "datasets", "evaluate", "hub", "metrics", "modules")
+}
 os.environ["TQDM_DISABLE"] = "1"
 
 import pytest
 import torch
 
 from data_scripts.synthetic_world import World
+
+atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 
 ROOT = Path(__file__).parent.parent
 REAL_DATA = ROOT.parent / "shared" / "data" / "birthplaces"
@@ -38,7 +47,7 @@ def world(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     if not REAL_DATA.is_dir():
-        pytest.skip(f"the real data is not there ({REAL_DATA.name} beside the project)")
+        pytest.skip(f"the real data is not there: {REAL_DATA}")
     return REAL_DATA
 
 

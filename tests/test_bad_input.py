@@ -1,4 +1,5 @@
 import json
+import shutil
 import subprocess
 import sys
 
@@ -7,7 +8,8 @@ import pytest
 import evaluate_birthplace
 import train_finetune
 import train_pretrain
-from conftest import TINY
+from conftest import ROOT, TINY
+from data_scripts import preview
 
 PAIR = "Where was Ada Example born?\tRome\n"
 BAD_PAIRS = {
@@ -19,6 +21,7 @@ BAD_PAIRS = {
     "no place": (PAIR + "Where was Bo Ek born?\t\n", "line 2: no place after the tab"),
     "other question": (PAIR + "Who is Bo Ek?\tOslo\n", "line 2: .*not of the form 'Where was NAME born"),
     "reserved": (PAIR + "Where was Bo ⁇ born?\tOslo\n", "line 2: holds '⁇'"),
+    "reserved in the place": (PAIR + "\n" + "Where was Bo Ek born?\tOs□lo\n", "line 3: holds '□'"),
     "not UTF-8": (
         b"\xef\xbb\xbf" + PAIR.encode() + "Where was Zoë Ek born?\tOslo\n".encode("latin1"),
         "line 2: byte 13",
@@ -65,7 +68,23 @@ def test_pairs_to_finetune_on(refused, tmp_path, tiny_pretrained, kind):
     refused(match, train_finetune, *model, "--train_file", file, names=file)
 
 
-@pytest.mark.parametrize("kind", ["empty", "no tab", "two tabs", "other question", "not UTF-8"])
+def test_pairs_to_validate_on_and_a_corpus_for_the_vocabulary(refused, world, tmp_path):
+    pairs, corpus = (write(tmp_path / name, "Bo Ek\n") for name in ("pairs.tsv", "wiki.txt"))
+    train_file, vocabulary = ["--train_file", world / "birth_places_train.tsv"], ["--vocabulary_file", corpus]
+    refused("line 1", train_finetune, *TINY, *train_file, *vocabulary, "--validation_file", pairs, names=pairs)
+    missing = ["--validation_file", tmp_path / "none.tsv"]
+    refused("no such file", train_finetune, *TINY, *train_file, *vocabulary, *missing, names="none.tsv")
+    corpus.write_bytes(b"Bo \xff")
+    refused("line 1: byte 4", train_finetune, *TINY, *train_file, *vocabulary, names=corpus)
+
+
+def test_the_training_pairs_of_an_evaluation_need_answers(refused, world, tiny_pretrained):
+    questions = world / "birth_test_inputs.tsv"
+    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", world / "birth_dev.tsv"]
+    refused("line 1: no tab", evaluate_birthplace, *arguments, "--train_file", questions, names=questions)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in BAD_PAIRS if kind != "too long"])
 def test_questions_to_evaluate_on(refused, tmp_path, tiny_pretrained, kind):
     content, match = BAD_PAIRS[kind]
     file = write(tmp_path / "pairs.tsv", content)
@@ -116,6 +135,43 @@ def test_models_that_are_none(refused, world, tmp_path):
     refused(
         "no PosGPT could be loaded", evaluate_birthplace, "--model_name_or_path", "no/where", *data, names="no/where"
     )
+    pairs = ["--train_file", world / "birth_places_train.tsv", *TINY[-6:]]
+    for name, match in ((other, "holds a 'gpt2' model"), ("no/where", "no PosGPT could be loaded")):
+        refused(match, train_finetune, "--model_name_or_path", name, *pairs, names=name)
+
+
+def without_tokenizer(folder):
+    (folder / "tokenizer.json").unlink()
+
+
+def without_weights(folder):
+    (folder / "model.safetensors").unlink()
+
+
+def with_half_the_weights(folder):
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
+
+
+def with_another_size(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "hidden_size": 64, "intermediate_size": 256}))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        without_tokenizer,
+        without_weights,
+        with_half_the_weights,
+        with_another_size,
+    ],
+)
+def test_a_damaged_model_folder(refused, world, tmp_path, tiny_pretrained, damage):
+    folder = shutil.copytree(tiny_pretrained["rotary"], tmp_path / "model")
+    damage(folder)
+    arguments = ["--model_name_or_path", folder, "--test_file", world / "birth_dev.tsv"]
+    refused("no PosGPT could be loaded", evaluate_birthplace, *arguments, names=folder)
 
 
 @pytest.mark.parametrize(
@@ -126,10 +182,42 @@ def test_models_that_are_none(refused, world, tmp_path):
         (["--hidden_size", "6", "--position_embedding_type", "rotary"], "head size is even"),
         (["--position_embedding_type", "rotery"], "'rotery'; choose one of learned, rotary"),
         (["--block_size", "5"], "block_size is 5"),
+        (["--block_size", "0"], "must be at least 1"),
+        (["--hidden_size", "wide"], "--hidden_size.*'wide'"),
+        (["--hiden_size", "16"], "--hiden_size"),
+        (["--dropout", "1.5"], "dropout.*1.5"),
+        (["--attn_implementation", "fast"], "attn_implementation.*fast"),
     ],
 )
 def test_sizes_that_do_not_go_together(refused, world, sizes, match):
     refused(match, train_pretrain, *TINY, *sizes, "--train_file", world / "wiki.txt")
+
+
+@pytest.mark.parametrize(
+    "arguments, match",
+    [
+        (["--per_device_eval_batch_size", "0"], "per_device_eval_batch_size"),
+        (["--per_device_eval_batch_size", "-1"], "per_device_eval_batch_size"),
+        (["--max_new_tokens", "0"], "max_new_tokens"),
+        (["--max_new_tokens", "many"], "max_new_tokens"),
+        (["--tset_file", "x"], "--tset_file"),
+    ],
+)
+def test_arguments_of_the_evaluation(refused, world, tiny_pretrained, arguments, match):
+    known = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", world / "birth_dev.tsv"]
+    refused(match, evaluate_birthplace, *known, *arguments)
+
+
+@pytest.mark.parametrize("kind, file", [("corruption", "wiki.txt"), ("birthplaces", "birth_dev.tsv")])
+def test_a_preview_of_nothing(run, world, kind, file):
+    with pytest.raises(SystemExit, match="error: .*examples"):
+        run(preview, kind, world / file, "--examples", 0)
+
+
+def test_a_preview_of_a_bad_file(run, tmp_path):
+    file = write(tmp_path / "pairs.tsv", PAIR + "Where was Bo Ek born? Oslo\n")
+    with pytest.raises(SystemExit, match="error: .*pairs.tsv, line 2: no tab"):
+        run(preview, "birthplaces", file)
 
 
 def test_finetuning_needs_a_model_or_a_vocabulary_and_never_changes_sizes(refused, world, tiny_pretrained):
@@ -173,9 +261,27 @@ def test_an_output_folder_with_a_finished_model_or_an_unfinished_run(run, world,
         run(train_pretrain, *corpus, "--output_dir", tmp_path / "new", "--resume_from_checkpoint", "last")
 
     file = write(tmp_path / "file", "mine")
-    with pytest.raises(SystemExit, match="this is a file"):
-        run(train_pretrain, *corpus, "--output_dir", file)
+    model = ["--model_name_or_path", finished]
+    for script, arguments in (
+        (train_pretrain, corpus),
+        (train_finetune, [*model, "--train_file", world / "birth_places_train.tsv", *TINY[-6:]]),
+        (evaluate_birthplace, [*model, "--test_file", world / "birth_dev.tsv"]),
+    ):
+        with pytest.raises(SystemExit, match="this is a file") as stop:
+            run(script, *arguments, "--output_dir", file)
+        assert "\n" not in stop.value.code and str(file) in stop.value.code
     assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("script", [train_pretrain, evaluate_birthplace])
+def test_an_output_folder_below_a_file(run, world, tmp_path, tiny_pretrained, script):
+    file = write(tmp_path / "file", "mine")
+    arguments = {
+        train_pretrain: ["--train_file", world / "wiki.txt", "--max_steps", 1, *TINY],
+        evaluate_birthplace: ["--model_name_or_path", tiny_pretrained["learned"], "--test_file", world / "birth_dev.tsv"],
+    }  # fmt: skip
+    with pytest.raises(SystemExit, match=f"error: {file}"):
+        run(script, *arguments[script], "--output_dir", file / "below")
 
 
 def test_unknown_characters_are_said_and_do_not_stop(run, tmp_path, tiny_pretrained):
@@ -188,7 +294,7 @@ def test_unknown_characters_are_said_and_do_not_stop(run, tmp_path, tiny_pretrai
 
 def test_as_a_command_it_ends_with_one_line_and_a_non_zero_status(tmp_path):
     command = [sys.executable, "train_pretrain.py", "--train_file", "none.txt", "--output_dir", str(tmp_path / "out")]
-    result = subprocess.run(command, capture_output=True, text=True)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr.strip().splitlines()[-1].startswith("error: none.txt: no such file")
     assert "Traceback" not in result.stderr and not (tmp_path / "out").exists()

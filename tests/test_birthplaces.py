@@ -10,13 +10,15 @@ from data_scripts.birthplaces import (
     encode_birthplaces,
     load_birthplaces,
 )
+from data_scripts.text_files import BadInput
 from modeling_posgpt import build_tokenizer
 
 METRIC = Path(__file__).parent.parent / "metrics" / "birthplace_accuracy"
 
 
 def test_places_stay_the_strings_they_are(tmp_path):
-    places = ["NA", "null", "1984", '"Oslo', "St. John's", "Nancy, France", " Bern"]
+    places = ["NA", "nan", "null", "None", "True", "1984", "007", "1e5", '"Oslo', 'The "Hague"', "St. John's"]
+    places += ["Nancy, France", " Bern", "#1", "Ro\\nme"]
     file = tmp_path / "pairs.tsv"
     file.write_text("".join(f"Where was P{i} Q born?\t{place}\n" for i, place in enumerate(places)), encoding="utf-8")
     assert list(load_birthplaces(file)["place"]) == places
@@ -29,6 +31,27 @@ def test_marks_and_line_ends_of_other_systems_are_not_part_of_the_text(tmp_path,
     file.write_bytes(end.join(lines).encode(encoding))
     pairs = load_birthplaces(file, answers=True)
     assert pairs[:] == {"question": ["Where was Zoë Ř born?", "Where was A B born?"], "place": ["Køge", "Rome"]}
+
+
+@pytest.mark.parametrize("blank", ["", "   ", "\t", " \t ", "\u00a0", "\x0c"])
+def test_blank_lines_are_no_rows(tmp_path, blank):
+    file = tmp_path / "pairs.tsv"
+    file.write_text(f"Where was A B born?\tRome\n{blank}\nWhere was C D born?\tOslo\n{blank}\n", encoding="utf-8")
+    assert list(load_birthplaces(file, answers=True)["question"]) == ["Where was A B born?", "Where was C D born?"]
+
+
+def test_a_carriage_return_within_a_line_is_refused(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    file.write_bytes(b"Where was A B born?\tRo\rme\n")
+    with pytest.raises(BadInput, match="line 1.*carriage return"):
+        load_birthplaces(file)
+
+
+def test_a_question_that_ends_in_a_space_is_refused(tmp_path):
+    file = tmp_path / "questions.tsv"
+    file.write_text("Where was A B born? \n")
+    with pytest.raises(BadInput, match="line 1: .*not of the form"):
+        load_birthplaces(file)
 
 
 def test_questions_alone_load_without_places(world):
@@ -57,11 +80,23 @@ def test_the_loss_is_on_the_place_and_its_end_only(world):
         assert (labels[graded] == ids[graded]).all()
 
 
+def test_a_pair_may_fill_the_block_and_an_unknown_character_keeps_its_place(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    file.write_text("\nWhere was Žo born?\tRome\n", encoding="utf-8")
+    pairs, length = load_birthplaces(file), len("Where was Žo born?⁇Rome⁇")
+    tokenizer = build_tokenizer(["Where was o born?Rome"], length)
+    assert tokenizer.decode(encode_birthplaces(pairs, tokenizer, file)[0]["input_ids"]) == "Where was □o born?⁇Rome⁇"
+    tokenizer.model_max_length -= 1
+    with pytest.raises(BadInput, match=f"pairs.tsv, line 2: .*{length} characters .*block holds {length - 1}"):
+        encode_birthplaces(pairs, tokenizer, file)
+
+
 def test_unknown_characters_are_counted_and_described():
     tokenizer = build_tokenizer(["Where was born? abc"], 128)
     assert describe_unknown_characters(["abc", "cab"], tokenizer, "x.tsv") is None
     description = describe_unknown_characters(["abž", "žaß"], tokenizer, "x.tsv")
     assert description.startswith("x.tsv: 3 occurrences of 2 characters") and "'ž' × 2" in description
+    assert "and 3 more" in describe_unknown_characters(["αβγδεζηθικλ"], tokenizer, "x.tsv")
 
 
 def test_the_metric_loads_offline_and_counts_exact_matches():

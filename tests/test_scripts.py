@@ -14,6 +14,7 @@ import train_finetune
 import train_pretrain
 from conftest import ROOT, TINY
 from data_scripts import preview
+from data_scripts.span_corruption import SpanCorruptionCollator
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from training import ArchitectureArguments, PosGPTTrainer, parse_arguments
 
@@ -57,6 +58,8 @@ def test_pretrain_finetune_evaluate(run, world, tmp_path, tiny_pretrained, posit
         assert f"`{positions}`" in card and "fine-tuned version" not in card
         assert json.loads((folder / "config.json").read_text())["use_cache"] is True
         assert not (folder / ".unfinished").exists()
+    for checkpoint in [*pretrained.glob("checkpoint-*"), *finetuned.glob("checkpoint-*")]:
+        assert f"{checkpoint.name.split('-')[1]} steps" in (checkpoint / "README.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -70,16 +73,7 @@ def memorised(world, tmp_path_factory):
     (folder / "pairs.tsv").write_text("".join(lines))
     arguments = ["train_finetune.py", "--vocabulary_file", world / "wiki.txt", "--train_file", folder / "pairs.tsv"]
     arguments += ["--validation_file", folder / "pairs.tsv", "--output_dir", folder / "model", *TINY, "--dropout", "0"]
-    arguments += [
-        "--hidden_size",
-        "64",
-        "--learning_rate",
-        "5e-3",
-        "--num_train_epochs",
-        "120",
-        "--save_strategy",
-        "no",
-    ]
+    arguments += "--hidden_size 64 --learning_rate 5e-3 --num_train_epochs 120 --save_strategy no".split()
     with mock.patch.object(sys, "argv", list(map(str, arguments))):
         train_finetune.main()
     return folder
@@ -98,6 +92,46 @@ def test_what_was_learnt_by_heart_is_answered_in_the_order_of_the_questions(run,
     assert (metrics["accuracy"], metrics["correct"], metrics["majority_accuracy"]) == (1.0, 12, None)
     # Teacher forcing in the Trainer and generation must agree on what is right.
     assert history_of(memorised / "model", "eval_accuracy")[-1] == 1.0
+
+
+def test_the_trainers_accuracy_is_that_of_generation(run, world, memorised, tmp_path):
+    lines = (memorised / "pairs.tsv").read_text() + (world / "birth_dev.tsv").read_text()
+    (tmp_path / "mixed.tsv").write_text(lines)
+    model = ["--model_name_or_path", memorised / "model"]
+    run(evaluate_birthplace, *model, "--test_file", tmp_path / "mixed.tsv", "--output_dir", tmp_path / "eval")
+    run(
+        train_finetune, *model, "--train_file", memorised / "pairs.tsv", "--validation_file", tmp_path / "mixed.tsv",
+        "--output_dir", tmp_path / "trained", "--max_steps", 1, "--learning_rate", 0, "--dropout", 0,
+        "--per_device_eval_batch_size", 5, "--save_strategy", "no", *HARDWARE,
+    )  # fmt: skip
+    generated = metrics_of(tmp_path / "eval")["accuracy"]
+    assert 12 / 29 <= generated < 1
+    assert history_of(tmp_path / "trained", "eval_accuracy") == [pytest.approx(generated)]
+
+
+def test_there_is_a_line_a_prediction_whatever_the_model_writes(run, world, memorised, tmp_path):
+    model = PosGPTForCausalLM.from_pretrained(memorised / "model")
+    tokenizer = AutoTokenizer.from_pretrained(memorised / "model")
+    with torch.no_grad():
+        model.lm_head.weight.zero_()
+        model.model.norm.weight.zero_()
+        model.model.norm.bias.fill_(1)
+        model.lm_head.weight[tokenizer.convert_tokens_to_ids("\n")] = 1
+    for saved in (model, tokenizer):
+        saved.save_pretrained(tmp_path / "model")
+    arguments = ["--model_name_or_path", tmp_path / "model", "--test_file", world / "birth_dev.tsv"]
+    run(evaluate_birthplace, *arguments, "--output_dir", tmp_path / "eval")
+    assert (tmp_path / "eval" / "predictions.txt").read_text().count("\n") == 17
+
+
+def test_a_question_that_leaves_little_room_is_answered_and_said(run, memorised, tmp_path):
+    (tmp_path / "questions.tsv").write_text(f"Where was {'A' * 100} born?\nWhere was Bo Ek born?\n")
+    printed = run(
+        evaluate_birthplace, "--model_name_or_path", memorised / "model", "--test_file", tmp_path / "questions.tsv",
+        "--output_dir", tmp_path / "eval",
+    )  # fmt: skip
+    assert "1 questions leave fewer than 32 characters of the block" in printed
+    assert len((tmp_path / "eval" / "predictions.txt").read_text().splitlines()) == 2
 
 
 def test_questions_without_answers_are_answered_all_the_same(run, world, memorised, tmp_path):
@@ -125,18 +159,90 @@ def pretrain(run, world, output_dir, *arguments):
     )  # fmt: skip
 
 
+def assert_same_run(folder, other):
+    weights, others = (load_file(path / "model.safetensors") for path in (folder, other))
+    assert weights.keys() == others.keys()
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
+    assert history_of(folder) == history_of(other)
+
+
+GROUPED = ["--train_sampling_strategy", "group_by_length"]
+
+
 @pytest.mark.parametrize(
-    "options", [["--dropout", "0.1"], ["--dropout", "0", "--train_sampling_strategy", "group_by_length"]]
+    "checkpoint, options",
+    [
+        # 100 documents in batches of 16 make 7 steps an epoch: the checkpoints lie within the first, at its end, and
+        # within the second.
+        (4, ["--dropout", "0.1"]),
+        (4, ["--dropout", "0", *GROUPED]),
+        (7, ["--dropout", "0.1"]),
+        (9, ["--dropout", "0.1", *GROUPED, "--dataloader_num_workers", 2, "--dataloader_persistent_workers", "true"]),
+        (5, ["--dropout", "0.1", "--gradient_accumulation_steps", 2]),
+    ],
 )
-def test_a_resumed_run_ends_with_the_same_weights_bit_for_bit(run, world, tmp_path, options):
-    # 100 documents in batches of 16 make 7 steps an epoch: checkpoint 4 lies within one.
-    pretrain(run, world, tmp_path / "whole", "--save_steps", 4, "--save_total_limit", 9, *options)
+def test_a_resumed_run_ends_with_the_same_weights_bit_for_bit(run, world, tmp_path, checkpoint, options):
+    options = ["--save_steps", checkpoint, "--save_total_limit", 9, *options]
+    pretrain(run, world, tmp_path / "whole", *options)
     (tmp_path / "resumed").mkdir()
-    shutil.copytree(tmp_path / "whole" / "checkpoint-4", tmp_path / "resumed" / "checkpoint-4")
-    pretrain(run, world, tmp_path / "resumed", "--save_steps", 4, "--resume_from_checkpoint", "last", *options)
-    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "resumed"))
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    assert history_of(tmp_path / "whole") == history_of(tmp_path / "resumed")
+    name = f"checkpoint-{checkpoint}"
+    shutil.copytree(tmp_path / "whole" / name, tmp_path / "resumed" / name)
+    pretrain(run, world, tmp_path / "resumed", *options, "--resume_from_checkpoint", "last")
+    assert_same_run(tmp_path / "whole", tmp_path / "resumed")
+
+
+def test_resumed_finetuning_ends_with_the_same_weights_bit_for_bit(run, world, tmp_path):
+    arguments = ["--vocabulary_file", world / "wiki.txt", "--train_file", world / "birth_places_train.tsv", *TINY]
+    arguments += ["--validation_file", world / "birth_dev.tsv", "--num_train_epochs", 3, "--save_total_limit", 9]
+    arguments += ["--per_device_train_batch_size", 16, "--logging_steps", 1]
+    run(train_finetune, *arguments, "--output_dir", tmp_path / "whole")
+    (tmp_path / "resumed").mkdir()
+    shutil.copytree(tmp_path / "whole" / "checkpoint-5", tmp_path / "resumed" / "checkpoint-5")
+    run(train_finetune, *arguments, "--output_dir", tmp_path / "resumed", "--resume_from_checkpoint", "last")
+    assert_same_run(tmp_path / "whole", tmp_path / "resumed")
+
+
+@pytest.fixture
+def interrupted(run, world, tmp_path, monkeypatch):
+    """The folder of a run that was stopped in step 6 of 10, with checkpoints 2 and 4."""
+    step = PosGPTTrainer.training_step
+    steps = iter(range(5))
+    with monkeypatch.context() as patch:
+        patch.setattr(PosGPTTrainer, "training_step", lambda *args, **kwargs: (next(steps), step(*args, **kwargs))[1])
+        with pytest.raises(StopIteration):
+            pretrain(run, world, tmp_path / "interrupted", "--save_steps", 2, "--save_total_limit", 9)
+    return tmp_path / "interrupted"
+
+
+def test_an_interrupted_run_looks_unfinished_and_goes_on_where_it_was(run, world, tmp_path, interrupted):
+    assert {folder.name for folder in interrupted.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
+    assert not (interrupted / "model.safetensors").exists()
+    with pytest.raises(SystemExit, match="unfinished run"):
+        pretrain(run, world, interrupted)
+    pretrain(run, world, interrupted, "--save_steps", 2, "--resume_from_checkpoint", "last")
+    pretrain(run, world, tmp_path / "whole", "--save_strategy", "no")
+    assert_same_run(tmp_path / "whole", interrupted)
+
+
+def test_a_half_written_checkpoint_does_not_hide_the_whole_one_before(run, world, interrupted):
+    (interrupted / "checkpoint-6").mkdir()
+    shutil.copy(interrupted / "checkpoint-4" / "model.safetensors", interrupted / "checkpoint-6")
+    pretrain(run, world, interrupted, "--save_strategy", "no", "--resume_from_checkpoint", "last")
+    assert len(history_of(interrupted)) == 10
+
+
+def test_every_epoch_of_a_training_run_reads_other_cuts(run, world, tmp_path, monkeypatch):
+    read = []
+    collate = SpanCorruptionCollator.__call__
+    monkeypatch.setattr(
+        SpanCorruptionCollator, "__call__", lambda self, rows: (read.extend(rows), collate(self, rows))[1]
+    )
+    pretrain(run, world, tmp_path, "--max_steps", 14, "--save_strategy", "no")
+    epochs = [
+        {row["input_ids"].tobytes(): tuple(row["cuts"]) for row in read[start : start + 100]} for start in (0, 100)
+    ]
+    assert len(read) == 200 and epochs[0].keys() == epochs[1].keys() and len(epochs[0]) == 100
+    assert sum(cuts == epochs[1][document] for document, cuts in epochs[0].items()) < 10
 
 
 def test_the_number_of_workers_does_not_change_the_run(run, world, tmp_path):
@@ -158,18 +264,9 @@ def test_accumulated_batches_train_like_whole_ones(run, world, tmp_path):
 
 def test_training_lowers_the_loss_and_keeps_only_so_many_checkpoints(run, world, tmp_path):
     pretrain(
-        run,
-        world,
-        tmp_path,
-        "--save_steps",
-        2,
-        "--save_total_limit",
-        2,
-        "--report_to",
-        "tensorboard",
-        "--learning_rate",
-        "1e-2",
-    )
+        run, world, tmp_path, "--save_steps", 2, "--save_total_limit", 2, "--report_to", "tensorboard",
+        "--learning_rate", "1e-2",
+    )  # fmt: skip
     losses = history_of(tmp_path)
     assert losses[0] == pytest.approx(math.log(72), abs=0.3) and losses[-1] < losses[0] - 0.3
     assert len(list(tmp_path.glob("checkpoint-*"))) == 2
@@ -224,6 +321,36 @@ def test_every_recipe_is_understood_and_can_be_overridden(recipe, tmp_path):
         ]
         assert (changed.num_train_epochs, changed.learning_rate) == (3, 1e-5)
         assert changed.adam_beta2 == 0.95
+
+
+def test_a_recipe_of_ones_own_is_followed_and_the_command_line_overrides_it(run, world, tmp_path):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("pretrain: {max_steps: 3, hidden_size: 16, num_attention_heads: 2, num_hidden_layers: 1}\n")
+    corpus = ["--train_file", world / "wiki.txt", *HARDWARE]
+    for name, arguments, expected in (
+        ("plain", [], (3, 16)),
+        ("over", ["--max_steps=2", "--hidden_size=32"], (2, 32)),
+    ):
+        printed = run(train_pretrain, recipe, *corpus, "--output_dir", tmp_path / name, *arguments)
+        assert f"Recipe: {recipe}, section 'pretrain'" in printed
+        steps = json.loads((tmp_path / name / "trainer_state.json").read_text())["global_step"]
+        hidden_size = json.loads((tmp_path / name / "config.json").read_text())["hidden_size"]
+        assert (steps, hidden_size) == expected
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--model_name_or_path",
+        "--model-name-or-path",
+    ],
+)
+def test_a_pretrained_model_is_finetuned_with_the_recipe_for_that(run, world, tmp_path, tiny_pretrained, option):
+    printed = run(
+        train_finetune, option, tiny_pretrained["learned"], "--train_file", world / "birth_places_train.tsv",
+        "--output_dir", tmp_path, "--max_steps", 1, *HARDWARE,
+    )  # fmt: skip
+    assert "section 'finetune';" in printed
 
 
 def test_without_a_recipe_the_courses_own_holds(tmp_path):

@@ -69,6 +69,32 @@ def test_a_span_is_a_quarter_of_the_length_on_average_and_lies_anywhere():
     assert spans.mean() == pytest.approx(10, rel=0.01)
     assert (spans.min(), spans.max()) == (1, 19)
     assert starts.min() == 0 and (ends == lengths).any()
+    room = (lengths - (ends - starts))[lengths == 40]
+    assert (starts[lengths == 40] / room).mean() == pytest.approx(0.5, abs=0.02)
+
+
+def test_cuts_depend_on_their_own_document_alone_and_leave_the_arguments_as_they_were():
+    draws, document_lengths = np.random.default_rng(0).random((50, 3)), np.arange(1, 51)
+    before = draws.copy(), document_lengths.copy()
+    together = cut_points(draws, document_lengths, BLOCK)
+    alone = [cut_points(draws[[row]], document_lengths[[row]], BLOCK)[0] for row in range(50)]
+    assert together.shape == (50, 3) and np.array_equal(together, alone)
+    assert np.array_equal(draws, before[0]) and np.array_equal(document_lengths, before[1])
+
+
+@pytest.mark.parametrize("document", ["A", "Bo", "Cat"])
+def test_a_document_shorter_than_the_least_length_is_read_whole(tmp_path, document):
+    (tmp_path / "wiki.txt").write_text(document + "\n")
+    corpus = load_corpus(tmp_path / "wiki.txt")
+    tokenizer = build_tokenizer(corpus["text"], BLOCK)
+    dataset = SpanCorruptionDataset(tokenize_corpus(corpus, tokenizer), BLOCK, seed=0)
+    holes = set()
+    for epoch in range(30):
+        ids = SpanCorruptionCollator(tokenizer)(dataset.__getitems__([epoch]))["input_ids"][0]
+        prefix, suffix, masked, rest = tokenizer.decode(ids).split("⁇")
+        assert prefix + masked + suffix == document and len(masked) == 1 and rest == ""
+        holes.add(len(prefix))
+    assert holes == set(range(len(document)))
 
 
 def test_every_example_fits_the_block():
@@ -77,6 +103,16 @@ def test_every_example_fits_the_block():
         assert max_truncated_length(block_size) + 3 <= block_size
     with pytest.raises(BadInput, match="block_size is 6"):
         max_truncated_length(6)
+
+
+@pytest.mark.parametrize("block_size", [7, 16, 64])
+def test_batches_come_as_near_to_the_block_as_the_task_says_and_no_nearer(world, tokenizer, block_size):
+    documents = tokenize_corpus(load_corpus(world / "wiki.txt"), tokenizer)
+    dataset, widths = SpanCorruptionDataset(documents, block_size, seed=0), []
+    for epoch in range(5):
+        dataset.set_epoch(epoch)
+        widths += [batch["input_ids"].shape[1] for batch in batches(dataset, tokenizer, group_by_length=False)]
+    assert max(widths) == max_truncated_length(block_size) + 3 <= block_size
 
 
 def test_draws_are_new_every_epoch_and_follow_from_the_seed(world, dataset, tokenizer):
@@ -132,6 +168,33 @@ def test_the_smaller_batch_comes_last(dataset):
     items = list(SpanCorruptionSampler(dataset, 16, True))
     lengths = dataset.cuts(0)[items, 0]
     assert all(np.ptp(lengths[start : start + 16]) <= np.ptp(lengths) / 2 for start in range(0, 96, 16))
+
+
+def test_a_batch_may_be_larger_than_the_corpus(dataset):
+    assert sorted(SpanCorruptionSampler(dataset, 1000, True)) == list(range(len(dataset)))
+
+
+@pytest.mark.parametrize("encoding, end", [("utf-8-sig", "\n"), ("utf-8", "\r\n"), ("utf-8", "\n\n \n")])
+def test_marks_line_ends_and_blank_lines_are_no_part_of_documents(tmp_path, encoding, end):
+    (tmp_path / "wiki.txt").write_bytes(f"Zoë Ek. One .{end}Bo Ř. Two .{end}".encode(encoding))
+    assert list(load_corpus(tmp_path / "wiki.txt")["text"]) == ["Zoë Ek. One .", "Bo Ř. Two ."]
+
+
+def test_only_a_line_feed_parts_documents(tmp_path):
+    (tmp_path / "wiki.txt").write_text("A\u2028b\nC\x85d\nE\x0cf\n", encoding="utf-8")
+    assert list(load_corpus(tmp_path / "wiki.txt")["text"]) == ["A\u2028b", "C\x85d", "E\x0cf"]
+
+
+def test_a_carriage_return_within_a_line_is_refused(tmp_path):
+    (tmp_path / "wiki.txt").write_bytes(b"A one.\nB\rtwo.\n")
+    with pytest.raises(BadInput, match="line 2.*carriage return"):
+        load_corpus(tmp_path / "wiki.txt")
+
+
+def test_a_changed_corpus_is_read_anew(tmp_path):
+    for text in ("Ada Example.", "Bo Ek."):
+        (tmp_path / "wiki.txt").write_text(text + "\n")
+        assert list(load_corpus(tmp_path / "wiki.txt")["text"]) == [text]
 
 
 def test_the_real_corpus_has_2937_documents_and_256_symbols(real_data):
