@@ -116,7 +116,8 @@ def main() -> None:
         if getattr(arguments, name) < 1:
             raise BadInput(f"{name} is {getattr(arguments, name)}; choose at least 1.")
     output_dir = check_is_folder_or_new(arguments.output_dir)
-    state = PartialState()
+    # Without the argument, processes on a CPU would not find each other: each would answer everything.
+    state = PartialState(cpu=not torch.accelerator.is_available())
     with state.main_process_first():
         data = load_birthplaces(arguments.test_file)
         majority_place = None

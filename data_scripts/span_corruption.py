@@ -88,6 +88,10 @@ class SpanCorruptionDataset(torch.utils.data.Dataset):
             self._cuts = (epoch, cut_points(draws, self.document_lengths, self.block_size))
         return self._cuts[1]
 
+    def __iter__(self) -> Iterator[dict]:
+        """This epoch's examples in the documents' order. Without it, iteration would run on into all later epochs."""
+        return (self[self.epoch * len(self) + document] for document in range(len(self)))
+
     def __getitem__(self, item: int) -> dict:
         return self.__getitems__([item])[0]
 

@@ -80,6 +80,8 @@ def test_two_processes_answer_like_one_even_a_single_question(run, world, tmp_pa
     for name, file in files.items():
         run(evaluate_birthplace, *model, "--test_file", file, "--output_dir", tmp_path / "one" / name)
     pairs = [path for name, file in files.items() for path in (file, tmp_path / "two" / name)]
-    launch("torchrun", tmp_path / "both.py", *model, *pairs)
+    printed = launch("torchrun", tmp_path / "both.py", *model, *pairs)
+    # Two processes that know nothing of each other would each answer everything and write every file.
+    assert printed.count("Written: ") == len(files)
     for file in (f"{name}/{kind}" for name in files for kind in ("predictions.txt", "metrics.json")):
         assert (tmp_path / "one" / file).read_text() == (tmp_path / "two" / file).read_text()

@@ -1,3 +1,5 @@
+from itertools import islice
+
 import numpy as np
 import pytest
 import torch
@@ -120,6 +122,12 @@ def test_draws_are_new_every_epoch_and_follow_from_the_seed(world, dataset, toke
     assert not np.array_equal(dataset.cuts(0), dataset.cuts(1))
     assert np.array_equal(dataset.cuts(3), SpanCorruptionDataset(documents, BLOCK, seed=1).cuts(3))
     assert not np.array_equal(dataset.cuts(3), SpanCorruptionDataset(documents, BLOCK, seed=2).cuts(3))
+
+
+def test_iterating_over_the_dataset_reads_the_epochs_examples_and_stops(dataset):
+    dataset.set_epoch(3)
+    examples = list(islice(dataset, 2 * len(dataset)))
+    assert [tuple(example["cuts"]) for example in examples] == list(map(tuple, dataset.cuts(3)))
 
 
 def test_workers_make_no_difference_even_when_they_live_through_epochs(dataset, tokenizer):
