@@ -90,6 +90,8 @@ def main() -> None:
     checkpoint = starting_checkpoint(training_args, data_args.overwrite_output_dir)
 
     if model_args.model_name_or_path:
+        if model_args.vocabulary_file:
+            raise BadInput("--vocabulary_file is for training from scratch; a model brings its own vocabulary.")
         overrides = architecture.config_values()
         fixed = sorted(name for name in overrides if not name.endswith(("pdrop", "dropout")))
         if fixed:

@@ -112,13 +112,13 @@ def parse_arguments(dataclass_types: list[type], section: str, argv: list[str] |
     """Read `[recipe.yaml] --argument value ...` into dataclasses; the command line overrides the recipe.
 
     Args:
-        dataclass_types: What `HfArgumentParser` fills.
+        dataclass_types: What `HfArgumentParser` fills; TrainingArguments last.
         section: The recipe's part that holds this step's arguments.
         argv: The command line without the program (default: this program's).
 
     Raises:
-        BadInput: the recipe cannot be read, has no such section or names an argument that does not exist; or
-            TrainingArguments refuses a value.
+        BadInput: the recipe cannot be read, has no such section or names an argument that does not exist; or a value
+            is refused.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     recipe = Path(argv.pop(0)) if argv and argv[0].endswith((".yaml", ".yml")) else DEFAULT_RECIPE
@@ -136,6 +136,11 @@ def parse_arguments(dataclass_types: list[type], section: str, argv: list[str] |
         actions[name].required = False
         parser.set_defaults(**{name: value})
     parsed = parse_into(parser, argv)
+    limits = {"per_device_train_batch_size": 1, "per_device_eval_batch_size": 1, "seed": 0, "data_seed": 0}
+    for name, least in limits.items():
+        value = getattr(parsed[-1], name)
+        if value is not None and value < least:
+            raise BadInput(f"{name} is {value}; choose at least {least}.")
     if int(os.environ.get("RANK", 0)) == 0:
         print(f"Recipe: {recipe}, section {section!r}; command line: {' '.join(argv) or 'nothing more'}", flush=True)
     return parsed
@@ -247,7 +252,10 @@ class PosGPTTrainer(Trainer):
     def __init__(self, model: PosGPTForCausalLM, args: TrainingArguments, card_facts: dict[str, str], **kwargs):
         # What the collators read beside the model's own inputs would be dropped as unused.
         args.remove_unused_columns = False
-        super().__init__(model, args, **kwargs)
+        try:
+            super().__init__(model, args, **kwargs)
+        except (ValueError, ImportError) as error:
+            raise BadInput(f"these arguments do not go together: {_one_line(error)}") from None
         self.card_facts = card_facts
         self.remove_callback(ProgressCallback)
         if not self.args.disable_tqdm:

@@ -227,6 +227,23 @@ def test_finetuning_needs_a_model_or_a_vocabulary_and_never_changes_sizes(refuse
         "hidden_size cannot change", train_finetune, "--model_name_or_path", tiny_pretrained["learned"],
         "--hidden_size", "64", *TINY[-6:], *pairs,
     )  # fmt: skip
+    refused(
+        "brings its own vocabulary", train_finetune, "--model_name_or_path", tiny_pretrained["learned"],
+        "--vocabulary_file", world / "wiki.txt", *TINY[-6:], *pairs,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments, match",
+    [
+        (["--per_device_train_batch_size", "0"], "per_device_train_batch_size is 0"),
+        (["--seed", "-1"], "seed is -1"),
+        (["--report_to", "foo"], "do not go together: .*foo"),
+        (["--eval_strategy", "steps"], "do not go together: .*eval"),
+    ],
+)
+def test_training_arguments_that_cannot_be(refused, world, arguments, match):
+    refused(match, train_pretrain, *TINY, *arguments, "--train_file", world / "wiki.txt")
 
 
 def test_recipes(refused, world, tmp_path):
