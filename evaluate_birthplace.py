@@ -23,6 +23,7 @@ from data_scripts.birthplaces import describe_unknown_characters, load_birthplac
 from data_scripts.text_files import (
     BadInput,
     bad_input_in_one_line,
+    check_at_least,
     check_is_folder_or_new,
     line_number_of,
     written_whole,
@@ -112,9 +113,11 @@ def score(answers: list[str], places: list[str], majority_place: str | None) -> 
 
 def main() -> None:
     (arguments,) = parse_into(OneLineArgumentParser(EvaluationArguments), sys.argv[1:])
-    for name in ("per_device_eval_batch_size", "max_new_tokens"):
-        if getattr(arguments, name) < 1:
-            raise BadInput(f"{name} is {getattr(arguments, name)}; choose at least 1.")
+    check_at_least(
+        1,
+        per_device_eval_batch_size=arguments.per_device_eval_batch_size,
+        max_new_tokens=arguments.max_new_tokens,
+    )
     output_dir = check_is_folder_or_new(arguments.output_dir)
     # Without the argument, processes on a CPU would not find each other: each would answer everything.
     state = PartialState(cpu=not torch.accelerator.is_available())

@@ -26,7 +26,7 @@ from transformers import (
 from transformers.trainer_pt_utils import get_parameter_names
 
 from data_scripts.span_corruption import SpanCorruptionDataset, SpanCorruptionSampler
-from data_scripts.text_files import BadInput, check_is_folder_or_new
+from data_scripts.text_files import BadInput, check_at_least, check_is_folder_or_new
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
 
 DEFAULT_RECIPE = Path(__file__).parent / "recipes" / "course.yaml"
@@ -136,11 +136,13 @@ def parse_arguments(dataclass_types: list[type], section: str, argv: list[str] |
         actions[name].required = False
         parser.set_defaults(**{name: value})
     parsed = parse_into(parser, argv)
-    limits = {"per_device_train_batch_size": 1, "per_device_eval_batch_size": 1, "seed": 0, "data_seed": 0}
-    for name, least in limits.items():
-        value = getattr(parsed[-1], name)
-        if value is not None and value < least:
-            raise BadInput(f"{name} is {value}; choose at least {least}.")
+    training_args = parsed[-1]
+    check_at_least(
+        1,
+        per_device_train_batch_size=training_args.per_device_train_batch_size,
+        per_device_eval_batch_size=training_args.per_device_eval_batch_size,
+    )
+    check_at_least(0, seed=training_args.seed, data_seed=training_args.data_seed)
     if int(os.environ.get("RANK", 0)) == 0:
         print(f"Recipe: {recipe}, section {section!r}; command line: {' '.join(argv) or 'nothing more'}", flush=True)
     return parsed

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.birthplaces import BirthplaceCollator, encode_birthplaces, load_birthplaces
 from data_scripts.corpus import load_corpus, tokenize_corpus
 from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset, SpanCorruptionSampler
-from data_scripts.text_files import BadInput, bad_input_in_one_line
+from data_scripts.text_files import bad_input_in_one_line, check_at_least
 from modeling_posgpt import build_tokenizer
 
 
@@ -38,8 +38,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     with bad_input_in_one_line():
-        if arguments.examples < 1:
-            raise BadInput(f"--examples is {arguments.examples}; choose at least 1.")
+        check_at_least(1, examples=arguments.examples)
         if arguments.kind == "corruption":
             corpus = load_corpus(arguments.file)
             tokenizer = build_tokenizer(corpus["text"], arguments.block_size)

@@ -38,6 +38,17 @@ def check_is_file(path: str | os.PathLike, what: str) -> Path:
     return path
 
 
+def check_at_least(least: int, **values: int | None) -> None:
+    """Check numbers given by name; None, not given, passes.
+
+    Raises:
+        BadInput: one is smaller than `least`.
+    """
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise BadInput(f"{name} is {value}; choose at least {least}.")
+
+
 def check_is_folder_or_new(path: str | os.PathLike) -> Path:
     """Return `path` if it is a folder or can become one.
 
