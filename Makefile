@@ -1,12 +1,15 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+POSITIONS ?= rotary
+SEED ?= 42
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help quickstart test lint clean
+.PHONY: help quickstart reproduce test lint clean
 
 help:
 	@echo "make quickstart   install, then pretrain, finetune and evaluate on a small fictional world (minutes)"
+	@echo "make reproduce DATA=folder   train the default recipe on the task's data and evaluate it (under an hour)"
 	@echo "make test         install, then run the tests"
 	@echo "make lint         check the style"
 	@echo "make clean        remove the virtual environment and the quickstart's results"
@@ -19,6 +22,15 @@ $(INSTALLED): setup.py constraints.txt
 
 quickstart: $(INSTALLED)
 	$(BIN)/python quickstart.py --output_dir runs/quickstart
+
+reproduce: $(INSTALLED)
+	@test -n "$(DATA)" || { echo "error: name the folder with wiki.txt and the TSVs: make reproduce DATA=folder"; exit 1; }
+	$(BIN)/python train_pretrain.py recipes/windows.yaml --position_embedding_type $(POSITIONS) --seed $(SEED) \
+		--train_file "$(DATA)/wiki.txt" --questions_file "$(DATA)/birth_places_train.tsv" \
+		--output_dir runs/reproduce_$(POSITIONS)_$(SEED) --overwrite_output_dir
+	$(BIN)/python evaluate_birthplace.py --model_name_or_path runs/reproduce_$(POSITIONS)_$(SEED) \
+		--test_file "$(DATA)/birth_dev.tsv" --train_file "$(DATA)/birth_places_train.tsv" \
+		--output_dir runs/reproduce_$(POSITIONS)_$(SEED)/eval
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest

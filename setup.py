@@ -6,7 +6,7 @@ setup(
     description="What does a small GPT know, and how does the way it encodes positions change that?",
     python_requires=">=3.11",
     packages=["modeling_posgpt", "data_scripts"],
-    py_modules=["training", "train_pretrain", "train_finetune", "evaluate_birthplace"],
+    py_modules=["training", "optimizers", "train_pretrain", "train_finetune", "evaluate_birthplace"],
     install_requires=[
         "torch>=2.9",
         "transformers>=5.20,<6",

@@ -8,29 +8,22 @@ The recipe's section `finetune` holds the arguments, or `finetune_from_scratch` 
 """
 
 import sys
-from collections import Counter
 from dataclasses import dataclass, field
 
-import numpy as np
-import torch
-from datasets import Dataset
-from transformers import EvalPrediction, PreTrainedTokenizerBase, TrainingArguments
-
-from data_scripts.birthplaces import (
-    BirthplaceCollator,
-    describe_unknown_characters,
-    encode_birthplaces,
-    load_birthplaces,
-)
+from data_scripts.birthplaces import BirthplaceCollator
 from data_scripts.corpus import load_corpus
 from data_scripts.text_files import BadInput, bad_input_in_one_line
 from modeling_posgpt import PosGPTConfig, build_tokenizer
 from training import (
     ArchitectureArguments,
     PosGPTTrainer,
+    PosGPTTrainingArguments,
+    answer_accuracy,
     load_model,
+    load_pairs,
     new_model,
     parse_arguments,
+    predicted_ids,
     starting_checkpoint,
 )
 
@@ -56,35 +49,10 @@ class DataTrainingArguments:
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a model that is already there."})
 
 
-def load_pairs(path: str, tokenizer: PreTrainedTokenizerBase, training_args: TrainingArguments) -> Dataset:
-    """Load and encode a TSV with answers; say which of its characters the tokenizer does not know."""
-    with training_args.main_process_first():
-        pairs = load_birthplaces(path, answers=True)
-        encoded = encode_birthplaces(pairs, tokenizer, path)
-    unknown = describe_unknown_characters([text for row in pairs for text in row.values()], tokenizer, path)
-    if training_args.should_log:
-        common = Counter(pairs["place"]).most_common(1)[0]
-        print(f"{path}: {len(pairs):,} pairs, the most frequent place is {common[0]} ({common[1]:,} times).")
-        if unknown:
-            print(unknown)
-    return encoded
-
-
-def predicted_ids(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Keep the likeliest symbol at each position, so that evaluation need not hold all logits: (batch, length)."""
-    return logits.argmax(dim=-1)
-
-
-def answer_accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    """The share of rows whose every answer symbol is the likeliest given those before, as greedy decoding needs."""
-    predicted, labels = prediction.predictions[:, :-1], prediction.label_ids[:, 1:]
-    return {"accuracy": float(np.mean(np.all((predicted == labels) | (labels == -100), axis=1)))}
-
-
 def main() -> None:
     pretrained = any(arg.split("=")[0].replace("-", "_") == "__model_name_or_path" for arg in sys.argv[1:])
     model_args, architecture, data_args, training_args = parse_arguments(
-        [ModelArguments, ArchitectureArguments, DataTrainingArguments, TrainingArguments],
+        [ModelArguments, ArchitectureArguments, DataTrainingArguments, PosGPTTrainingArguments],
         section="finetune" if pretrained else "finetune_from_scratch",
     )
     checkpoint = starting_checkpoint(training_args, data_args.overwrite_output_dir)
@@ -114,10 +82,10 @@ def main() -> None:
             " --vocabulary_file with the corpus (wiki.txt) that the vocabulary is built from."
         )
 
-    train_dataset = load_pairs(data_args.train_file, tokenizer, training_args)
+    train_dataset = load_pairs(data_args.train_file, tokenizer, training_args)[1]
     eval_dataset = None
     if data_args.validation_file:
-        eval_dataset = load_pairs(data_args.validation_file, tokenizer, training_args)
+        eval_dataset = load_pairs(data_args.validation_file, tokenizer, training_args)[1]
     else:
         training_args.eval_strategy = "no"
 

@@ -1,63 +1,158 @@
-"""Pretrain a PosGPT on a corpus by character span corruption.
+"""Pretrain a PosGPT on a corpus by character span corruption, or by name-keyed windows with questions mixed in.
 
     python train_pretrain.py --train_file wiki.txt --position_embedding_type rotary --output_dir runs/pretrain
-    accelerate launch train_pretrain.py recipes/quick.yaml --train_file wiki.txt --output_dir runs/pretrain
+    accelerate launch train_pretrain.py recipes/windows.yaml --train_file wiki.txt \
+        --questions_file birth_places_train.tsv --output_dir runs/windows
 
 The recipe's section `pretrain` holds the arguments; any of them, and any of transformers' TrainingArguments, can be
 given on the command line.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from transformers import TrainingArguments
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
 
 from data_scripts.corpus import load_corpus, tokenize_corpus
+from data_scripts.epochs import EpochDataset
+from data_scripts.name_windows import NameWindowsCollator, NameWindowsDataset, keyed_documents
 from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset, max_truncated_length
-from data_scripts.text_files import BadInput, bad_input_in_one_line
+from data_scripts.text_files import BadInput, bad_input_in_one_line, check_at_least
 from modeling_posgpt import PosGPTConfig, build_tokenizer
-from training import ArchitectureArguments, PosGPTTrainer, new_model, parse_arguments, starting_checkpoint
+from training import (
+    ArchitectureArguments,
+    PosGPTTrainer,
+    PosGPTTrainingArguments,
+    answer_accuracy,
+    load_pairs,
+    new_model,
+    parse_arguments,
+    predicted_ids,
+    starting_checkpoint,
+)
 
 
 @dataclass
 class DataTrainingArguments:
-    """What to read, and whether an earlier result may be replaced."""
+    """What to read and how, and whether an earlier result may be replaced."""
 
     train_file: str = field(metadata={"help": "The corpus: UTF-8 text, a document a line."})
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a model that is already there."})
+    objective: str = field(
+        default="span_corruption", metadata={"help": "span_corruption or name_windows (data_scripts/ describes both)."}
+    )
+    questions_file: str | None = field(
+        default=None, metadata={"help": "name_windows: a TSV of training questions to mix in."}
+    )
+    validation_file: str | None = field(
+        default=None, metadata={"help": "name_windows: a TSV of questions to measure on while training."}
+    )
+    question_share: float = field(
+        default=0.3, metadata={"help": "name_windows: how often a row asks its person's training question."}
+    )
+    max_cue_words: int = field(default=5, metadata={"help": "name_windows: the most words a cue is drawn from."})
+    min_cue_kept: float = field(
+        default=0.3, metadata={"help": "name_windows: the least probability with which a cue keeps its words."}
+    )
+    ask_dates: bool = field(default=True, metadata={"help": "name_windows: ask for numbers and months, too."})
+
+
+def span_corruption(
+    corpus: Dataset, tokenizer: PreTrainedTokenizerBase, seed: int
+) -> tuple[EpochDataset, Callable, str]:
+    """Return the dataset, its collator and a line on what of the corpus is read."""
+    block_size = tokenizer.model_max_length
+    dataset = SpanCorruptionDataset(tokenize_corpus(corpus, tokenizer), block_size, seed)
+    longer = int((dataset.document_lengths > block_size).sum())
+    described = (
+        f"{len(dataset):,} documents, {dataset.document_lengths.sum():,} characters. {longer:,} documents are longer than"
+        f" the block of {block_size}: span corruption reads at most the first {max_truncated_length(block_size)}"
+        " characters of a document."
+    )
+    return dataset, SpanCorruptionCollator(tokenizer), described
+
+
+def name_windows(
+    corpus: Dataset,
+    pairs: Dataset | None,
+    tokenizer: PreTrainedTokenizerBase,
+    seed: int,
+    data_args: DataTrainingArguments,
+) -> tuple[EpochDataset, Callable, str]:
+    """Return the dataset, its collator and a line on what of the corpus is read."""
+    check_at_least(0, max_cue_words=data_args.max_cue_words)
+    documents = keyed_documents(corpus, tokenizer.model_max_length, data_args.ask_dates)
+    dataset = NameWindowsDataset(
+        documents,
+        pairs,
+        data_args.question_share,
+        data_args.max_cue_words,
+        data_args.min_cue_kept,
+        tokenizer,
+        tokenizer.model_max_length,
+        seed,
+    )
+    spans = sum(map(len, documents["spans"]))
+    described = (
+        f"{len(documents):,} of {len(corpus):,} documents have a title and something to ask for, {spans:,} spans in all;"
+        f" {len(dataset.questions):,} training questions are mixed in, {len(dataset.without_document):,} of them about"
+        " somebody without a document."
+    )
+    return dataset, NameWindowsCollator(tokenizer), described
 
 
 def main() -> None:
     architecture, data_args, training_args = parse_arguments(
-        [ArchitectureArguments, DataTrainingArguments, TrainingArguments], section="pretrain"
+        [ArchitectureArguments, DataTrainingArguments, PosGPTTrainingArguments], section="pretrain"
     )
     if training_args.train_sampling_strategy not in ("random", "group_by_length"):
         strategy = training_args.train_sampling_strategy
         raise BadInput(f"train_sampling_strategy is {strategy!r}; choose random or group_by_length.")
+    if data_args.objective not in ("span_corruption", "name_windows"):
+        raise BadInput(f"objective is {data_args.objective!r}; choose span_corruption or name_windows.")
+    windows = data_args.objective == "name_windows"
+    if not windows and (data_args.questions_file or data_args.validation_file):
+        raise BadInput(
+            "--questions_file and --validation_file go with --objective name_windows; after span corruption, questions"
+            " are train_finetune.py's."
+        )
     checkpoint = starting_checkpoint(training_args, data_args.overwrite_output_dir)
 
     block_size = architecture.block_size or PosGPTConfig.max_position_embeddings
+    seed = training_args.seed if training_args.data_seed is None else training_args.data_seed
     with training_args.main_process_first():
         corpus = load_corpus(data_args.train_file)
         tokenizer = build_tokenizer((text for batch in corpus.iter(1000) for text in batch["text"]), block_size)
-        documents = tokenize_corpus(corpus, tokenizer)
+    pairs = eval_dataset = None
+    if data_args.questions_file:
+        pairs, _ = load_pairs(data_args.questions_file, tokenizer, training_args)
+    if data_args.validation_file:
+        _, eval_dataset = load_pairs(data_args.validation_file, tokenizer, training_args)
+    else:
+        training_args.eval_strategy = "no"
+    with training_args.main_process_first():
+        if windows:
+            dataset, collator, described = name_windows(corpus, pairs, tokenizer, seed, data_args)
+        else:
+            dataset, collator, described = span_corruption(corpus, tokenizer, seed)
     model = new_model(architecture, tokenizer, training_args)
-    seed = training_args.seed if training_args.data_seed is None else training_args.data_seed
-    dataset = SpanCorruptionDataset(documents, block_size, seed=seed)
 
     if training_args.should_log:
-        longer = int((dataset.document_lengths > block_size).sum())
-        print(
-            f"{len(dataset):,} documents, {dataset.document_lengths.sum():,} characters, {len(tokenizer)} symbols;"
-            f" {model.num_parameters():,} parameters. {longer:,} documents are longer than the block of {block_size}:"
-            f" span corruption reads at most the first {max_truncated_length(block_size)} characters of a document."
-        )
+        print(f"{described} {len(tokenizer)} symbols; {model.num_parameters():,} parameters.")
+    objective = f"{data_args.objective.replace('_', ' ')} of {len(dataset):,} documents"
     trainer = PosGPTTrainer(
         model,
         training_args,
         train_dataset=dataset,
-        data_collator=SpanCorruptionCollator(tokenizer),
+        eval_dataset=eval_dataset,
+        data_collator=collator,
         processing_class=tokenizer,
-        card_facts={"Objective": f"character span corruption of {len(dataset):,} documents; not finetuned"},
+        compute_metrics=answer_accuracy,
+        preprocess_logits_for_metrics=predicted_ids,
+        card_facts={
+            "Objective": f"{objective}, {len(pairs):,} questions mixed in" if pairs else f"{objective}; not finetuned"
+        },
     )
     trainer.run(checkpoint)
 

@@ -4,18 +4,22 @@ import json
 import os
 import shutil
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+import numpy as np
 import torch
 import yaml
+from datasets import Dataset
 from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoTokenizer,
+    EvalPrediction,
     HfArgumentParser,
     PreTrainedTokenizerBase,
     ProgressCallback,
@@ -25,9 +29,11 @@ from transformers import (
 )
 from transformers.trainer_pt_utils import get_parameter_names
 
-from data_scripts.span_corruption import SpanCorruptionDataset, SpanCorruptionSampler
+from data_scripts.birthplaces import describe_unknown_characters, encode_birthplaces, load_birthplaces
+from data_scripts.epochs import EpochDataset, EpochSampler
 from data_scripts.text_files import BadInput, check_at_least, check_is_folder_or_new
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
+from optimizers import MuonWithAdamW
 
 DEFAULT_RECIPE = Path(__file__).parent / "recipes" / "course.yaml"
 WEIGHTS_FILE = "model.safetensors"
@@ -75,6 +81,15 @@ class ArchitectureArguments:
         return self.attn_implementation or ("eager" if training_args.device.type == "cpu" else "sdpa")
 
 
+@dataclass
+class PosGPTTrainingArguments(TrainingArguments):
+    """transformers' TrainingArguments and the choice of Muon."""
+
+    use_muon: bool = field(
+        default=False, metadata={"help": "Muon for the blocks' matrices instead of AdamW, which keeps the rest."}
+    )
+
+
 class OneLineArgumentParser(HfArgumentParser):
     """transformers' parser, without the pages of usage that argparse prints before it says what is wrong."""
 
@@ -94,6 +109,37 @@ def parse_into(parser: HfArgumentParser, argv: list[str]) -> tuple:
         raise
     except (ValueError, ImportError) as error:
         raise BadInput(f"an argument was refused: {_one_line(error)}") from None
+
+
+def load_pairs(
+    path: str, tokenizer: PreTrainedTokenizerBase, training_args: TrainingArguments
+) -> tuple[Dataset, Dataset]:
+    """Load and encode a TSV with answers; say which of its characters the tokenizer does not know.
+
+    Returns:
+        The pairs as text, and encoded (see `encode_birthplaces`).
+    """
+    with training_args.main_process_first():
+        pairs = load_birthplaces(path, answers=True)
+        encoded = encode_birthplaces(pairs, tokenizer, path)
+    unknown = describe_unknown_characters([text for row in pairs for text in row.values()], tokenizer, path)
+    if training_args.should_log:
+        common = Counter(pairs["place"]).most_common(1)[0]
+        print(f"{path}: {len(pairs):,} pairs, the most frequent place is {common[0]} ({common[1]:,} times).")
+        if unknown:
+            print(unknown)
+    return pairs, encoded
+
+
+def predicted_ids(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Keep the likeliest symbol at each position, so that evaluation need not hold all logits: (batch, length)."""
+    return logits.argmax(dim=-1)
+
+
+def answer_accuracy(prediction: EvalPrediction) -> dict[str, float]:
+    """The share of rows whose every answer symbol is the likeliest given those before, as greedy decoding needs."""
+    predicted, labels = prediction.predictions[:, :-1], prediction.label_ids[:, 1:]
+    return {"accuracy": float(np.mean(np.all((predicted == labels) | (labels == -100), axis=1)))}
 
 
 def _one_line(error: BaseException) -> str:
@@ -265,14 +311,34 @@ class PosGPTTrainer(Trainer):
 
     def _get_train_sampler(self, train_dataset=None):
         dataset = self.train_dataset if train_dataset is None else train_dataset
-        if isinstance(dataset, SpanCorruptionDataset):
+        if isinstance(dataset, EpochDataset):
             grouped = self.args.train_sampling_strategy == "group_by_length"
-            return SpanCorruptionSampler(dataset, self._train_batch_size, grouped)
+            return EpochSampler(dataset, self._train_batch_size, grouped)
         return super()._get_train_sampler(train_dataset)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Linear layers' weights only: no biases, LayerNorms or embeddings (minGPT's grouping, the task's too)."""
         return get_parameter_names(model, [nn.LayerNorm, nn.Embedding], [r"bias"])
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """Trainer's, or with `use_muon` Muon for the blocks' matrices and AdamW for the rest."""
+        if not self.args.use_muon or self.optimizer is not None:
+            return super().create_optimizer(model)
+        # The output layer is a table of symbols, as the embeddings are: not for Muon, says its author.
+        head = self.model.get_output_embeddings().weight
+        decayed = set(self.get_decay_parameter_names(self.model))
+        matrices, others = [], []
+        for name, parameter in self.model.named_parameters():
+            (matrices if name in decayed and parameter is not head else others).append(parameter)
+        self.optimizer = MuonWithAdamW(
+            matrices,
+            others,
+            lr=self.args.learning_rate,
+            weight_decay=self.args.weight_decay,
+            betas=(self.args.adam_beta1, self.args.adam_beta2),
+            eps=self.args.adam_epsilon,
+        )
+        return self.optimizer
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save weights, configuration, code, tokenizer and model card."""

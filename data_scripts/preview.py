@@ -12,7 +12,8 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.birthplaces import BirthplaceCollator, encode_birthplaces, load_birthplaces
 from data_scripts.corpus import load_corpus, tokenize_corpus
-from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset, SpanCorruptionSampler
+from data_scripts.epochs import EpochSampler
+from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset
 from data_scripts.text_files import bad_input_in_one_line, check_at_least
 from modeling_posgpt import build_tokenizer
 
@@ -44,7 +45,7 @@ def main() -> None:
             tokenizer = build_tokenizer(corpus["text"], arguments.block_size)
             dataset = SpanCorruptionDataset(tokenize_corpus(corpus, tokenizer), arguments.block_size, arguments.seed)
             dataset.set_epoch(arguments.epoch)
-            items = list(SpanCorruptionSampler(dataset, 1, group_by_length=False))[: arguments.examples]
+            items = list(EpochSampler(dataset, 1, group_by_length=False))[: arguments.examples]
             collator = SpanCorruptionCollator(tokenizer)
         else:
             pairs = load_birthplaces(arguments.file, answers=True)

@@ -7,14 +7,12 @@ A document is cut to a random length, a random span of it is taken out, and the 
 so that a causal model sees both sides before it has to write what was between.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from datasets import Dataset
-from torch.utils.data import Sampler
 from transformers import PreTrainedTokenizerBase
 
+from data_scripts.epochs import EpochDataset
 from data_scripts.text_files import BadInput
 
 MIN_TRUNCATED_LENGTH = 4
@@ -53,12 +51,8 @@ def cut_points(draws: np.ndarray, document_lengths: np.ndarray, block_size: int)
     return np.stack([lengths, starts, starts + spans], axis=1)
 
 
-class SpanCorruptionDataset(torch.utils.data.Dataset):
+class SpanCorruptionDataset(EpochDataset):
     """Documents, each with the cuts that this epoch makes in it.
-
-    The cuts are a function of (seed, epoch, document) alone: not of the number of workers, of processes or of the
-    order in which documents are read, so that a resumed run reads just what the uninterrupted one would have. Items are
-    numbered `epoch * len(self) + document`: the number says the epoch even to a worker that lives through many.
 
     Args:
         documents: A dataset with the columns `input_ids` and `length`, from `tokenize_corpus`.
@@ -67,19 +61,14 @@ class SpanCorruptionDataset(torch.utils.data.Dataset):
     """
 
     def __init__(self, documents: Dataset, block_size: int, seed: int):
+        super().__init__(seed)
         self.documents = documents.with_format("numpy", columns=["input_ids"])
         self.document_lengths = np.asarray(documents["length"])
         self.block_size = block_size
-        self.seed = seed
-        self.epoch = 0
         self._cuts = (-1, np.empty(0))
 
     def __len__(self) -> int:
         return len(self.documents)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the next pass is; Trainer calls it."""
-        self.epoch = epoch
 
     def cuts(self, epoch: int) -> np.ndarray:
         """(documents, 3) integers: see `cut_points`."""
@@ -88,12 +77,9 @@ class SpanCorruptionDataset(torch.utils.data.Dataset):
             self._cuts = (epoch, cut_points(draws, self.document_lengths, self.block_size))
         return self._cuts[1]
 
-    def __iter__(self) -> Iterator[dict]:
-        """This epoch's examples in the documents' order. Without it, iteration would run on into all later epochs."""
-        return (self[self.epoch * len(self) + document] for document in range(len(self)))
-
-    def __getitem__(self, item: int) -> dict:
-        return self.__getitems__([item])[0]
+    def lengths(self, epoch: int) -> np.ndarray:
+        """(documents,) integers: the truncated lengths."""
+        return self.cuts(epoch)[:, 0]
 
     def __getitems__(self, items: list[int]) -> list[dict]:
         """Features of `SpanCorruptionCollator`: `input_ids` (tokens,) and `cuts` (3,)."""
@@ -103,38 +89,6 @@ class SpanCorruptionDataset(torch.utils.data.Dataset):
             {"input_ids": ids, "cuts": self.cuts(item // len(self))[index]}
             for item, index, ids in zip(items, indices, documents, strict=True)
         ]
-
-
-class SpanCorruptionSampler(Sampler):
-    """The order of one epoch, a function of (seed, epoch); with `group_by_length`, batches of like truncated length.
-
-    Grouping sorts within groups of `GROUP` batches, then shuffles the batches, so that chance still mixes documents.
-    """
-
-    GROUP = 50
-
-    def __init__(self, dataset: SpanCorruptionDataset, batch_size: int, group_by_length: bool):
-        self.dataset = dataset
-        self.batch_size = batch_size
-        self.group_by_length = group_by_length
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __iter__(self) -> Iterator[int]:
-        epoch, size = self.dataset.epoch, len(self.dataset)
-        rng = np.random.default_rng([self.dataset.seed, epoch, 1])
-        order = rng.permutation(size)
-        if self.group_by_length:
-            lengths = self.dataset.cuts(epoch)[:, 0]
-            group = self.batch_size * self.GROUP
-            groups = (order[start : start + group] for start in range(0, size, group))
-            order = np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in groups])
-            batches = [order[start : start + self.batch_size] for start in range(0, size, self.batch_size)]
-            # The smaller last batch has to stay last: BatchSampler cuts the order every `batch_size` items.
-            shuffled = rng.permutation(len(batches) - 1)
-            order = np.concatenate([*(batches[number] for number in shuffled), batches[-1]])
-        return iter((epoch * size + order).tolist())
 
 
 class SpanCorruptionCollator:

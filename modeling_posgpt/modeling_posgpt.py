@@ -31,12 +31,14 @@ def eager_attention_forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """softmax(q kᵀ · scaling + mask) v (Vaswani et al. 2017, eq. 1), written out.
 
-    `query` is (batch, heads, length, head_dim), `key` and `value` (batch, heads, kv_length, head_dim), the additive
-    `attention_mask` (batch or 1, 1, length, kv_length). Returns the output (batch, length, heads, head_dim) and the
+    `query` is (batch, heads, length, head_dim), `key` and `value` (batch, heads, kv_length, head_dim), the
+    `attention_mask` (batch or 1, 1, length, kv_length): added, or true where a key is seen. Returns the output (batch, length, heads, head_dim) and the
     weights (batch, heads, length, kv_length).
     """
     scores = torch.matmul(query, key.transpose(-1, -2)) * scaling
-    if attention_mask is not None:
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    elif attention_mask is not None:
         scores = scores + attention_mask
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
     weights = nn.functional.dropout(weights, p=dropout, training=module.training)

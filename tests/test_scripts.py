@@ -1,5 +1,6 @@
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
-from transformers import AutoTokenizer, TrainingArguments
+from transformers import AutoTokenizer
 
 import evaluate_birthplace
 import train_finetune
@@ -16,7 +17,7 @@ from conftest import ROOT, TINY
 from data_scripts import preview
 from data_scripts.span_corruption import SpanCorruptionCollator
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
-from training import ArchitectureArguments, PosGPTTrainer, parse_arguments
+from training import ArchitectureArguments, PosGPTTrainer, PosGPTTrainingArguments, load_model, parse_arguments
 
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
 HARDWARE = TINY[-6:]  # without the sizes, which a pretrained folder has
@@ -191,6 +192,66 @@ def test_a_resumed_run_ends_with_the_same_weights_bit_for_bit(run, world, tmp_pa
     assert_same_run(tmp_path / "whole", tmp_path / "resumed")
 
 
+def test_a_resumed_run_of_name_windows_with_muon_ends_with_the_same_weights_bit_for_bit(run, world, tmp_path):
+    options = [
+        "--objective",
+        "name_windows",
+        "--questions_file",
+        world / "birth_places_train.tsv",
+        "--use_muon",
+        "true",
+    ]
+    options += ["--validation_file", world / "birth_dev.tsv", "--eval_strategy", "steps", "--eval_steps", 5]
+    options += ["--save_steps", 5, "--save_total_limit", 9]
+    pretrain(run, world, tmp_path / "whole", *options)
+    (tmp_path / "resumed").mkdir()
+    shutil.copytree(tmp_path / "whole" / "checkpoint-5", tmp_path / "resumed" / "checkpoint-5")
+    pretrain(run, world, tmp_path / "resumed", *options, "--resume_from_checkpoint", "last")
+    assert_same_run(tmp_path / "whole", tmp_path / "resumed")
+
+
+def test_muon_turns_the_blocks_matrices_and_adamw_the_rest(tmp_path, tiny_pretrained):
+    model, _ = load_model(str(tiny_pretrained["learned"]))
+    args = PosGPTTrainingArguments(
+        tmp_path, use_muon=True, learning_rate=0.5, weight_decay=0.1, use_cpu=True, report_to="none"
+    )
+    optimizer = PosGPTTrainer(model, args, card_facts={}).create_optimizer()
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    matrices, others = ({names[id(parameter)] for parameter in group["params"]} for group in optimizer.param_groups)
+    assert all(re.fullmatch(r"model\.layers\.\d\..*_proj\.weight", name) for name in matrices) and len(matrices) == 8
+    assert matrices | others == set(names.values()) and not matrices & others
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
+
+    # The schedule reaches both after a resume, too: what is written into the groups is what steps.
+    optimizer.load_state_dict(optimizer.state_dict())
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    optimizer.step()
+    assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1
+    optimizer.step()
+    assert not any(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--objective", "cloze"], "objective is 'cloze'; choose span_corruption or name_windows"),
+        (["--questions_file", "pairs.tsv"], "go with --objective name_windows"),
+        (["--objective", "name_windows", "--questions_file", "missing.tsv"], "missing.tsv: no such file"),
+        (["--objective", "name_windows", "--max_cue_words", "-1"], "max_cue_words is -1"),
+    ],
+)
+def test_objectives_that_cannot_be_are_refused_in_one_line(run, world, tmp_path, options, message):
+    with pytest.raises(SystemExit, match=message):
+        pretrain(run, world, tmp_path / "out", *options)
+    assert not (tmp_path / "out" / "model.safetensors").exists()
+
+
 def test_resumed_finetuning_ends_with_the_same_weights_bit_for_bit(run, world, tmp_path):
     arguments = ["--vocabulary_file", world / "wiki.txt", "--train_file", world / "birth_places_train.tsv", *TINY]
     arguments += ["--validation_file", world / "birth_dev.tsv", "--num_train_epochs", 3, "--save_total_limit", 9]
@@ -295,7 +356,9 @@ def test_later_steps_need_no_corpus(run, world, tmp_path):
 
 def test_weight_decay_is_on_matrices_only(tmp_path):
     model = PosGPTForCausalLM(PosGPTConfig(hidden_size=32, num_hidden_layers=1))
-    trainer = PosGPTTrainer(model, TrainingArguments(str(tmp_path), weight_decay=0.1, use_cpu=True), card_facts={})
+    trainer = PosGPTTrainer(
+        model, PosGPTTrainingArguments(str(tmp_path), weight_decay=0.1, use_cpu=True), card_facts={}
+    )
     decayed = set(trainer.get_decay_parameter_names(model))
     assert decayed == {
         *(f"model.layers.0.{name}.weight" for name in ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj")),
@@ -306,16 +369,16 @@ def test_weight_decay_is_on_matrices_only(tmp_path):
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)
 def test_every_recipe_is_understood_and_can_be_overridden(recipe, tmp_path):
     steps = {
-        "pretrain": [ArchitectureArguments, train_pretrain.DataTrainingArguments, TrainingArguments],
-        "finetune": [train_finetune.ModelArguments, ArchitectureArguments, train_finetune.DataTrainingArguments, TrainingArguments],
+        "pretrain": [ArchitectureArguments, train_pretrain.DataTrainingArguments, PosGPTTrainingArguments],
+        "finetune": [train_finetune.ModelArguments, ArchitectureArguments, train_finetune.DataTrainingArguments, PosGPTTrainingArguments],
     }  # fmt: skip
     steps["finetune_from_scratch"] = steps["finetune"]
-    for section, dataclasses in steps.items():
-        values = yaml.safe_load(recipe.read_text())[section]
+    for section, values in yaml.safe_load(recipe.read_text()).items():
+        dataclasses = steps[section]
         argv = [str(recipe), "--train_file", "x", "--output_dir", str(tmp_path), *HARDWARE]
         plain = parse_arguments(dataclasses, section, argv)[-1]
         assert plain.num_train_epochs == values["num_train_epochs"]
-        assert plain.lr_scheduler_kwargs == {"min_lr_rate": 0.1}
+        assert plain.lr_scheduler_kwargs == values.get("lr_scheduler_kwargs")
         changed = parse_arguments(dataclasses, section, [*argv, "--num_train_epochs", "3", "--learning_rate", "1e-5"])[
             -1
         ]
@@ -355,7 +418,7 @@ def test_a_pretrained_model_is_finetuned_with_the_recipe_for_that(run, world, tm
 
 def test_without_a_recipe_the_courses_own_holds(tmp_path):
     argv = ["--train_file", "x", "--output_dir", str(tmp_path), *HARDWARE]
-    *_, arguments = parse_arguments([train_pretrain.DataTrainingArguments, TrainingArguments], "pretrain", argv)
+    *_, arguments = parse_arguments([train_pretrain.DataTrainingArguments, PosGPTTrainingArguments], "pretrain", argv)
     assert (arguments.num_train_epochs, arguments.learning_rate, arguments.weight_decay) == (650, 6e-3, 0.1)
     assert (arguments.per_device_train_batch_size, arguments.adam_beta2, arguments.max_grad_norm) == (128, 0.95, 1.0)
 

@@ -6,10 +6,10 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader
 
 from data_scripts.corpus import load_corpus, tokenize_corpus
+from data_scripts.epochs import EpochSampler
 from data_scripts.span_corruption import (
     SpanCorruptionCollator,
     SpanCorruptionDataset,
-    SpanCorruptionSampler,
     cut_points,
     max_truncated_length,
 )
@@ -30,7 +30,7 @@ def dataset(world, tokenizer):
 
 
 def batches(dataset, tokenizer, batch_size=8, group_by_length=True, **loader_arguments):
-    sampler = SpanCorruptionSampler(dataset, batch_size, group_by_length)
+    sampler = EpochSampler(dataset, batch_size, group_by_length)
     collator = SpanCorruptionCollator(tokenizer)
     return DataLoader(dataset, batch_size, sampler=sampler, collate_fn=collator, **loader_arguments)
 
@@ -158,7 +158,7 @@ def test_an_epoch_reads_every_document_once_in_an_order_of_its_own(dataset, grou
     orders = []
     for epoch in range(2):
         dataset.set_epoch(epoch)
-        orders.append(list(SpanCorruptionSampler(dataset, 8, group_by_length)))
+        orders.append(list(EpochSampler(dataset, 8, group_by_length)))
         assert sorted(item - epoch * len(dataset) for item in orders[-1]) == list(range(len(dataset)))
     assert [item % len(dataset) for item in orders[0]] != [item % len(dataset) for item in orders[1]]
 
@@ -171,15 +171,15 @@ def test_grouping_by_length_saves_most_of_the_padding(dataset, tokenizer):
 
 
 def test_the_smaller_batch_comes_last(dataset):
-    sizes = [len(batch) for batch in BatchSampler(SpanCorruptionSampler(dataset, 16, True), 16, drop_last=False)]
+    sizes = [len(batch) for batch in BatchSampler(EpochSampler(dataset, 16, True), 16, drop_last=False)]
     assert sizes == [16] * 6 + [4]
-    items = list(SpanCorruptionSampler(dataset, 16, True))
+    items = list(EpochSampler(dataset, 16, True))
     lengths = dataset.cuts(0)[items, 0]
     assert all(np.ptp(lengths[start : start + 16]) <= np.ptp(lengths) / 2 for start in range(0, 96, 16))
 
 
 def test_a_batch_may_be_larger_than_the_corpus(dataset):
-    assert sorted(SpanCorruptionSampler(dataset, 1000, True)) == list(range(len(dataset)))
+    assert sorted(EpochSampler(dataset, 1000, True)) == list(range(len(dataset)))
 
 
 @pytest.mark.parametrize("encoding, end", [("utf-8-sig", "\n"), ("utf-8", "\r\n"), ("utf-8", "\n\n \n")])

@@ -1,0 +1,243 @@
+"""Name-keyed windows: a document asked span by span, its title the only key to what is left out.
+
+A document `Eyolf Kleven. Born in Copenhagen, Kleven played as a midfielder for AB .` becomes one row
+
+    Where was Eyolf Kleven Born in?⁇Copenhagen⁇ played as a for?⁇AB⁇ in?⁇Copenhagen⁇ …
+
+The name opens the row; after it stand windows, each a cue and a span. A span is a salient one (REALM, Guu et al. 2020,
+arXiv 2002.08909), found by its capital letter or digit. Its cue is some of the words to its left, drawn anew each time,
+so that one sentence stands for many phrasings (Allen-Zhu and Li 2023, arXiv 2309.14316: without, facts are memorised but
+cannot be asked for). The wording is the questions' own (cloze questions: Lewis et al. 2019, arXiv 1906.04980), which leads
+reading and asking along the same way. A window sees the name and itself, never the row's other windows: the name is
+read once for all of them. There is loss on the spans alone.
+
+Training questions are windows too, ` born?⁇Copenhagen⁇`, mixed into the rows of the people they ask about.
+"""
+
+import re
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+
+from data_scripts.birthplaces import QUESTION_END, QUESTION_START
+from data_scripts.epochs import EpochDataset
+from data_scripts.span_corruption import max_truncated_length
+from data_scripts.text_files import BadInput
+from modeling_posgpt import MASK_TOKEN
+
+# Initials ("John F. ") belong to the title, which ends at the first other full stop.
+_TITLE = re.compile(r"((?:[^.]*?\b[^\W\d_]\. )*.+?)\. ")
+_WORD = re.compile(r"(?<!\w)\w[^\s,.;:()\"]*")
+_MONTHS = set("January February March April May June July August September October November December".split())
+
+# How many windows that do not fit are drawn before a row counts as full.
+_MISFITS = 4
+
+
+def split_title(document: str) -> tuple[str, str]:
+    """`Title. text` in its two parts; the title is empty when there is none."""
+    match = _TITLE.match(document)
+    return (match[1], document[match.end() :]) if match else ("", document)
+
+
+def salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, int]]:
+    """Start and end of the names and numbers in `text`: runs of capitalised words that are not all in the title.
+
+    Args:
+        dates: Whether numbers and months count.
+    """
+    known, runs = set(title.split()), []
+    for match in _WORD.finditer(text):
+        start, end = match.span()
+        if match[0][0].isupper():
+            # A run goes on over single spaces; what begins with a digit never is part of one.
+            if runs and runs[-1][1] + 1 == start and text[start - 1] == " " and text[runs[-1][0]].isupper():
+                start, _ = runs.pop()
+            runs.append((start, end))
+        elif match[0][0].isdigit():
+            runs.append((start, end))
+
+    def wanted(words: list[str]) -> bool:
+        return not set(words) <= known and (dates or not (words[0][0].isdigit() or words[0] in _MONTHS))
+
+    # What begins the text has a capital for that reason, and no words to its left to ask with.
+    return [(start, end) for start, end in runs if start > 0 and wanted(text[start:end].split())]
+
+
+def keyed_documents(corpus: Dataset, block_size: int, dates: bool) -> Dataset:
+    """Turn `text` into the columns `title`, `text` and `spans`; documents without a title or a span are left out.
+
+    As span corruption does, only the first ⌊7/8 · block⌋ characters of a document are read.
+    """
+    longest = max_truncated_length(block_size)
+
+    def split(document: str) -> dict:
+        title, text = split_title(document)
+        cut = longest - len(title) - 2
+        # A span that the cut goes through is none.
+        spans = [span for span in salient_spans(title, text, dates) if span[1] <= cut]
+        return {"title": title, "text": text[: max(cut, 0)], "spans": spans}
+
+    keyed = corpus.map(split, input_columns="text", desc="Looking for names")
+    return keyed.filter(lambda title, spans: bool(title and spans), input_columns=["title", "spans"])
+
+
+class NameWindowsDataset(EpochDataset):
+    """People, each with the windows that this epoch asks of them.
+
+    Args:
+        documents: From `keyed_documents`.
+        pairs: Training questions, `question` and `place`, or None. Those about somebody without a document make rows
+            of their own.
+        question_share: How often, 0 to 1, a row of somebody with a training question asks it.
+        max_cue_words: The most words a cue is drawn from.
+        min_cue_kept: Each cue keeps its words with a probability drawn from here to 1.
+        tokenizer: From `build_tokenizer`.
+        block_size: The most characters a row may have, in tokens.
+        seed: What all draws follow from.
+
+    Raises:
+        BadInput: there is nothing to ask, or a share is not between 0 and 1.
+    """
+
+    def __init__(
+        self,
+        documents: Dataset,
+        pairs: Dataset | None,
+        question_share: float,
+        max_cue_words: int,
+        min_cue_kept: float,
+        tokenizer: PreTrainedTokenizerBase,
+        block_size: int,
+        seed: int,
+    ):
+        super().__init__(seed)
+        for name, share in (("question_share", question_share), ("min_cue_kept", min_cue_kept)):
+            if not 0 <= share <= 1:
+                raise BadInput(f"{name} is {share}; choose a number from 0 to 1.")
+        self.documents = documents
+        self.question_share = question_share
+        self.max_cue_words = max_cue_words
+        self.min_cue_kept = min_cue_kept
+        self.tokenizer = tokenizer
+        self.block_size = block_size
+        self.questions: dict[str, list[tuple[str, str]]] = {}
+        for row in pairs or ():
+            start = row["question"].removesuffix(QUESTION_END)
+            self.questions.setdefault(start, []).append((QUESTION_END + MASK_TOKEN, row["place"] + MASK_TOKEN))
+        titles = set(documents["title"])
+        self.without_document = [start for start in self.questions if start[len(QUESTION_START) :] not in titles]
+        if not len(self):
+            raise BadInput("the corpus has no document `Title. text` with a name or number in its text to ask for.")
+
+    def __len__(self) -> int:
+        return len(self.documents) + len(self.without_document)
+
+    def lengths(self, epoch: int) -> np.ndarray:
+        """(rows,) integers: every row is filled up to the block."""
+        return np.full(len(self), self.block_size)
+
+    def __getitems__(self, items: list[int]) -> list[dict]:
+        """Features of `NameWindowsCollator`: see `row_of`."""
+        indices = [item % len(self) for item in items]
+        stored = iter(self.documents[[index for index in indices if index < len(self.documents)]].values())
+        columns = zip(*stored, strict=True)
+        rows = []
+        for item, index in zip(items, indices, strict=True):
+            rng = np.random.default_rng([self.seed, item // len(self), 0, index])
+            if index < len(self.documents):
+                document = dict(zip(self.documents.column_names, next(columns), strict=True))
+                rows.append(self._row(document["title"], document["text"], document["spans"], rng))
+            else:
+                start = self.without_document[index - len(self.documents)]
+                rows.append(row_of(start, self._questions_about(start, rng, always=True), self.tokenizer))
+        return rows
+
+    def _questions_about(self, start: str, rng: np.random.Generator, always: bool) -> list[tuple[str, str]]:
+        questions = self.questions.get(start)
+        if not questions or not (rng.random() < self.question_share or always):
+            return []
+        return [questions[rng.integers(len(questions))]]
+
+    def _row(self, title: str, text: str, spans: list, rng: np.random.Generator) -> dict:
+        start = QUESTION_START + title
+        windows = self._questions_about(start, rng, always=False)
+        room = self.block_size - len(start) - sum(len(cue) + len(span) for cue, span in windows)
+        misfits, order = 0, []
+        while misfits < _MISFITS:
+            # Each span once before any twice.
+            order = order or rng.permutation(len(spans)).tolist()
+            window = self._window(text, *spans[order.pop()], rng)
+            if (length := len(window[0]) + len(window[1])) > room:
+                misfits += 1
+                continue
+            windows.append(window)
+            room -= length
+        return row_of(start, windows, self.tokenizer)
+
+    def _window(self, text: str, start: int, end: int, rng: np.random.Generator) -> tuple[str, str]:
+        words = text[:start].split()
+        words = words[max(len(words) - rng.integers(min(self.max_cue_words, 1), self.max_cue_words + 1), 0) :]
+        kept = rng.uniform(self.min_cue_kept, 1)
+        cue = " ".join(word for word, draw in zip(words, rng.random(len(words)), strict=True) if draw < kept)
+        return f"{' ' if cue else ''}{cue}?{MASK_TOKEN}", text[start:end] + MASK_TOKEN
+
+
+def row_of(start: str, windows: list[tuple[str, str]], tokenizer: PreTrainedTokenizerBase) -> dict:
+    """A row of windows that share a beginning.
+
+    Returns:
+        `input_ids` and `labels` (tokens,), -100 on all but the spans; `windows`, the length of the beginning and of each
+        window, in tokens.
+    """
+    pieces = [start, *(piece for window in windows for piece in window)]
+    input_ids = tokenizer("".join(pieces), add_special_tokens=False, verbose=False)["input_ids"]
+    labels, end = [-100] * len(input_ids), len(start)
+    for cue, span in windows:
+        begin, end = end + len(cue), end + len(cue) + len(span)
+        labels[begin:end] = input_ids[begin:end]
+    return {
+        "input_ids": input_ids,
+        "labels": labels,
+        "windows": [len(start), *(len(cue) + len(span) for cue, span in windows)],
+    }
+
+
+class NameWindowsCollator:
+    """Make a batch of rows in which each window sees the row's beginning and itself.
+
+    A feature without `windows`, such as an encoded question, is one piece.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self.pad_token_id = tokenizer.pad_token_id
+
+    def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
+        """Return `input_ids`, `labels` and `position_ids`, each (batch, longest row), and the boolean `attention_mask`
+        (batch, 1, longest row, longest row), true where a position is seen.
+
+        Positions go on from the beginning anew in each window, as if it stood alone.
+        """
+        shape = (len(features), max(len(feature["input_ids"]) for feature in features))
+        input_ids, labels = np.full(shape, self.pad_token_id), np.full(shape, -100)
+        # Padding is a window of its own: it sees itself, and nothing sees it.
+        position_ids, window = np.zeros_like(input_ids), np.full(shape, -1, dtype=np.int16)
+        for row, feature in enumerate(features):
+            length = len(feature["input_ids"])
+            input_ids[row, :length], labels[row, :length] = feature["input_ids"], feature["labels"]
+            sizes = np.array(feature.get("windows", [length]))
+            starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+            # Where the window begins in the row, less where it would if it stood alone after the beginning.
+            shifts = starts - np.minimum(starts, sizes[0])
+            position_ids[row, :length] = np.arange(length) - np.repeat(shifts, sizes)
+            window[row, :length] = np.repeat(np.arange(len(sizes)), sizes)
+        window = torch.from_numpy(window)
+        seen = (window[:, None, :] == 0) | (window[:, None, :] == window[:, :, None])
+        return {
+            "input_ids": torch.from_numpy(input_ids),
+            "labels": torch.from_numpy(labels),
+            "position_ids": torch.from_numpy(position_ids),
+            "attention_mask": seen.tril()[:, None],
+        }

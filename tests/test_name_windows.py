@@ -1,0 +1,220 @@
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import train_pretrain
+from conftest import TINY
+from data_scripts.birthplaces import load_birthplaces
+from data_scripts.corpus import load_corpus
+from data_scripts.epochs import EpochSampler
+from data_scripts.name_windows import (
+    NameWindowsCollator,
+    NameWindowsDataset,
+    keyed_documents,
+    row_of,
+    salient_spans,
+    split_title,
+)
+from data_scripts.text_files import BadInput
+from evaluate_birthplace import answer
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
+
+BLOCK = 128
+
+
+@pytest.fixture(scope="module")
+def corpus(world):
+    return load_corpus(world / "wiki.txt")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(corpus):
+    return build_tokenizer(corpus["text"], BLOCK)
+
+
+def windows_of(corpus, tokenizer, pairs=None, **changes):
+    settings = {"question_share": 0.5, "max_cue_words": 5, "min_cue_kept": 0.3, "block_size": BLOCK, "seed": 0}
+    documents = keyed_documents(corpus, BLOCK, dates=changes.pop("dates", True))
+    return NameWindowsDataset(documents, pairs, tokenizer=tokenizer, **settings | changes)
+
+
+@pytest.fixture
+def dataset(world, corpus, tokenizer):
+    return windows_of(corpus, tokenizer, load_birthplaces(world / "birth_places_train.tsv", answers=True))
+
+
+@pytest.mark.parametrize(
+    "document, parts",
+    [
+        ("Eyolf Kleven. Born in Copenhagen .", ("Eyolf Kleven", "Born in Copenhagen .")),
+        ("A. G. E. Blake. Blake was born .", ("A. G. E. Blake", "Blake was born .")),
+        ("John F. Doe. Born .", ("John F. Doe", "Born .")),
+        ("Ő. Nagy. Born .", ("Ő. Nagy", "Born .")),
+        ("no title here", ("", "no title here")),
+        ("Marvano. ", ("Marvano", "")),
+    ],
+)
+def test_the_title_ends_at_the_first_full_stop_that_is_no_initials(document, parts):
+    assert split_title(document) == parts
+
+
+@pytest.mark.parametrize(
+    "text, dates, expected",
+    [
+        ("Doe (born 3 May 1951 in New York, USA) is", True, ["3", "May", "1951", "New York", "USA"]),
+        ("Doe (born 3 May 1951 in New York, USA) is", False, ["New York", "USA"]),
+        ("John Doe met Jane Doe in Łódź .", False, ["Jane Doe", "Łódź"]),
+        ("Born in Aix-en-Provence, he", True, ["Aix-en-Provence"]),
+        ("the 2nd in Rome  Texas", True, ["2nd", "Rome", "Texas"]),
+        ("nothing to see", True, []),
+    ],
+)
+def test_salient_spans_are_names_and_numbers_that_the_title_does_not_hold(text, dates, expected):
+    assert [text[start:end] for start, end in salient_spans("John Doe", text, dates)] == expected
+
+
+def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(corpus, tokenizer):
+    dataset = windows_of(corpus, tokenizer)
+    seen = 0
+    for item in range(20):
+        title, text = dataset.documents[item]["title"], dataset.documents[item]["text"]
+        for start, end in dataset.documents[item]["spans"]:
+            assert text[start:end] in corpus[item]["text"]
+        row = dataset[item]
+        written = tokenizer.decode(row["input_ids"])
+        assert written.startswith(f"Where was {title}") and len(row["input_ids"]) <= BLOCK
+        pieces = written[row["windows"][0] :].split("⁇")
+        assert pieces.pop() == ""
+        for cue, span in zip(pieces[::2], pieces[1::2], strict=True):
+            assert cue.endswith("?") and span in text
+            # The cue's words stand to the left of some place where the span stands, in that order.
+            words = cue[:-1].split()
+            assert len(words) <= 5
+            assert any(
+                is_subsequence(words, text[:start].split())
+                for start in range(len(text))
+                if text.startswith(span, start)
+            )
+            seen += 1
+    assert seen > 60
+
+
+def is_subsequence(words, of):
+    rest = iter(of)
+    return all(word in rest for word in words)
+
+
+def test_there_is_loss_on_spans_and_their_ends_alone(dataset, tokenizer):
+    for item in range(20):
+        row = dataset[item]
+        graded = tokenizer.decode([label for label in row["labels"] if label != -100])
+        written = tokenizer.decode(row["input_ids"])[row["windows"][0] :].split("⁇")
+        assert graded == "".join(span + "⁇" for span in written[1::2])
+
+
+def test_questions_are_asked_at_their_share_and_of_their_own_people(world, corpus, tokenizer):
+    pairs = load_birthplaces(world / "birth_places_train.tsv", answers=True)
+    # Without cues no window can look like a question by chance.
+    dataset = windows_of(corpus, tokenizer, pairs, question_share=0.25, max_cue_words=0)
+    places = dict(zip(pairs["question"], pairs["place"], strict=True))
+    asked = rows = 0
+    for epoch in range(20):
+        for index in range(len(dataset)):
+            text = tokenizer.decode(dataset[epoch * len(dataset) + index]["input_ids"])
+            question = f"Where was {dataset.documents[index]['title']} born?"
+            if text.startswith(question + "⁇"):
+                assert text[len(question) :].startswith(f"⁇{places[question]}⁇")
+                asked += 1
+            rows += question in places
+    assert asked / rows == pytest.approx(0.25, abs=0.04)
+
+
+def test_somebody_without_a_document_gets_a_row_with_the_question_alone(tmp_path, corpus, tokenizer):
+    (tmp_path / "pairs.tsv").write_text("Where was Nobody Known born?\tLondon\n", encoding="utf-8")
+    dataset = windows_of(corpus, tokenizer, load_birthplaces(tmp_path / "pairs.tsv"), question_share=0.0)
+    assert len(dataset) == len(corpus) + 1
+    assert tokenizer.decode(dataset[len(dataset) - 1]["input_ids"]) == "Where was Nobody Known born?⁇London⁇"
+
+
+@pytest.mark.parametrize("changes", [{"question_share": 1.5}, {"min_cue_kept": -0.1}])
+def test_shares_are_checked(corpus, tokenizer, changes):
+    with pytest.raises(BadInput, match=f"{next(iter(changes))} is .*from 0 to 1"):
+        windows_of(corpus, tokenizer, **changes)
+
+
+def test_a_corpus_without_names_is_refused_in_one_line(tmp_path, run):
+    (tmp_path / "wiki.txt").write_text("nothing to ask for\n" * 3)
+    arguments = ["--train_file", tmp_path / "wiki.txt", "--output_dir", tmp_path / "out", *TINY]
+    with pytest.raises(SystemExit, match="no document `Title. text`"):
+        run(train_pretrain, "--objective", "name_windows", *arguments)
+    assert not (tmp_path / "out" / "model.safetensors").exists()
+
+
+def test_rows_are_functions_of_seed_epoch_and_document(corpus, tokenizer):
+    dataset, same = windows_of(corpus, tokenizer), windows_of(corpus, tokenizer)
+    other = windows_of(corpus, tokenizer, seed=1)
+    assert dataset[len(dataset) + 3] == same.__getitems__([2, len(same) + 3])[1]
+    assert dataset[3] != dataset[len(dataset) + 3] and dataset[3] != other[3]
+    loaded = DataLoader(dataset, 8, sampler=EpochSampler(dataset, 8, True), collate_fn=NameWindowsCollator(tokenizer))
+    workers = DataLoader(
+        dataset, 8, sampler=EpochSampler(dataset, 8, True), collate_fn=NameWindowsCollator(tokenizer), num_workers=2
+    )
+    for batch, with_workers in zip(loaded, workers, strict=True):
+        assert all(torch.equal(batch[name], with_workers[name]) for name in batch)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
+def test_a_window_in_a_row_reads_as_if_it_stood_alone(tokenizer, positions, attention):
+    torch.manual_seed(0)
+    config = PosGPTConfig(
+        vocab_size=len(tokenizer),
+        position_embedding_type=positions,
+        hidden_size=32,
+        num_attention_heads=2,
+        initializer_range=0.5,
+        embd_pdrop=0.0,
+        resid_pdrop=0.0,
+        attention_dropout=0.0,
+    )
+    model = PosGPTForCausalLM._from_config(config, attn_implementation=attention).eval()
+    start, windows = "Where was Ann Berg", [(" in?⁇", "Rome⁇"), ("?⁇", "London⁇"), (" born?⁇", "Nice⁇")]
+    collator, other = NameWindowsCollator(tokenizer), row_of("Where was Bo", [(" in?⁇", "Oslo⁇")] * 9, tokenizer)
+    row = row_of(start, windows, tokenizer)
+    with torch.no_grad():
+        together = model(**collator([row, other])).logits[0]
+        at = len(start)
+        for window in windows:
+            alone = row_of(start, [window], tokenizer)
+            length = alone["windows"][1]
+            expected = model(torch.tensor([alone["input_ids"]])).logits[0, len(start) :]
+            torch.testing.assert_close(together[at : at + length], expected, atol=1e-4, rtol=1e-4)
+            at += length
+
+
+def test_an_encoded_question_collates_as_one_piece(tokenizer):
+    batch = NameWindowsCollator(tokenizer)(
+        [{"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}, {"input_ids": [8], "labels": [8]}]
+    )
+    assert batch["position_ids"].tolist() == [[0, 1, 2], [0, 0, 0]]
+    assert batch["attention_mask"][0, 0].tolist() == np.tril(np.ones((3, 3), dtype=bool)).tolist()
+    assert not batch["attention_mask"][1, 0, 0, 1:].any() and batch["labels"][1].tolist() == [8, -100, -100]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
+def test_people_never_asked_about_in_training_are_answered(tmp_path, run, positions):
+    """The point of it all, on a world small enough for minutes: facts read are facts that can be asked for."""
+    from data_scripts.synthetic_world import World
+    from training import load_model
+
+    World(num_people=200, num_places=20).write(tmp_path)
+    arguments = ["--train_file", tmp_path / "wiki.txt", "--questions_file", tmp_path / "birth_places_train.tsv"]
+    arguments += ["--output_dir", tmp_path / "out", "--position_embedding_type", positions, "--report_to", "none"]
+    run(train_pretrain, "recipes/windows.yaml", *arguments, "--hidden_size", "128", "--num_train_epochs", "150")
+    model, tokenizer = load_model(str(tmp_path / "out"))
+    pairs = load_birthplaces(tmp_path / "birth_dev.tsv")
+    answers = answer(pairs["question"], model, tokenizer, 64, 32)
+    right = sum(given == place for given, place in zip(answers, pairs["place"], strict=True))
+    assert right / len(pairs) > 0.5
