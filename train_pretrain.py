@@ -129,8 +129,8 @@ def main() -> None:
         pairs, _ = load_pairs(data_args.questions_file, tokenizer, training_args)
     if data_args.validation_file:
         _, eval_dataset = load_pairs(data_args.validation_file, tokenizer, training_args)
-    else:
-        training_args.eval_strategy = "no"
+        if training_args.eval_strategy == "no":
+            training_args.eval_strategy = "epoch"
     with training_args.main_process_first():
         if windows:
             dataset, collator, described = name_windows(corpus, pairs, tokenizer, seed, data_args)
