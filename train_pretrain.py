@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
+from data_scripts.birthplaces import name_in
 from data_scripts.corpus import load_corpus, tokenize_corpus
 from data_scripts.epochs import EpochDataset
 from data_scripts.name_windows import NameWindowsCollator, NameWindowsDataset, keyed_documents
@@ -42,35 +43,62 @@ class DataTrainingArguments:
     objective: str = field(
         default="span_corruption", metadata={"help": "span_corruption or name_windows (data_scripts/ describes both)."}
     )
-    questions_file: str | None = field(
-        default=None, metadata={"help": "name_windows: a TSV of training questions to mix in."}
-    )
+    questions_file: str | None = field(default=None, metadata={"help": "A TSV of training questions to mix in."})
     validation_file: str | None = field(
-        default=None, metadata={"help": "name_windows: a TSV of questions to measure on while training."}
+        default=None, metadata={"help": "A TSV of questions to measure on while training."}
     )
     question_share: float = field(
-        default=0.3, metadata={"help": "name_windows: how often a row asks its person's training question."}
+        default=0.3, metadata={"help": "How often a document comes with its person's training question."}
     )
+    ask_dates: bool = field(default=True, metadata={"help": "Numbers and months are salient spans, too."})
+    salient_share: float = field(
+        default=0.0, metadata={"help": "span_corruption: how often the masked span is a name, place or date."}
+    )
+    loss_on_span: bool = field(default=False, metadata={"help": "span_corruption: no loss on the rest."})
     max_cue_words: int = field(default=5, metadata={"help": "name_windows: the most words a cue is drawn from."})
     min_cue_kept: float = field(
         default=0.3, metadata={"help": "name_windows: the least probability with which a cue keeps its words."}
     )
-    ask_dates: bool = field(default=True, metadata={"help": "name_windows: ask for numbers and months, too."})
+    window_wording: str = field(
+        default="question", metadata={"help": "name_windows: asked like a question, or as in the document."}
+    )
 
 
 def span_corruption(
-    corpus: Dataset, tokenizer: PreTrainedTokenizerBase, seed: int
+    corpus: Dataset,
+    pairs: Dataset | None,
+    encoded: Dataset | None,
+    tokenizer: PreTrainedTokenizerBase,
+    seed: int,
+    data_args: DataTrainingArguments,
 ) -> tuple[EpochDataset, Callable, str]:
     """Return the dataset, its collator and a line on what of the corpus is read."""
     block_size = tokenizer.model_max_length
-    dataset = SpanCorruptionDataset(tokenize_corpus(corpus, tokenizer), block_size, seed)
+    questions: dict[str, list[dict]] = {}
+    if pairs or data_args.salient_share:
+        corpus = keyed_documents(corpus, block_size, data_args.ask_dates)
+    for pair, question in zip(pairs or (), encoded or (), strict=True):
+        questions.setdefault(name_in(pair["question"]), []).append(question)
+    dataset = SpanCorruptionDataset(
+        tokenize_corpus(corpus, tokenizer),
+        block_size,
+        seed,
+        data_args.salient_share,
+        questions,
+        data_args.question_share,
+    )
     longer = int((dataset.document_lengths > block_size).sum())
     described = (
         f"{len(dataset):,} documents, {dataset.document_lengths.sum():,} characters. {longer:,} documents are longer than"
         f" the block of {block_size}: span corruption reads at most the first {max_truncated_length(block_size)}"
         " characters of a document."
     )
-    return dataset, SpanCorruptionCollator(tokenizer), described
+    if questions:
+        without = len(set(questions) - set(corpus["title"]))
+        described += (
+            f" Questions about {len(questions):,} people are mixed in; {without:,} have no document and are not asked."
+        )
+    return dataset, SpanCorruptionCollator(tokenizer, data_args.loss_on_span), described
 
 
 def name_windows(
@@ -81,23 +109,22 @@ def name_windows(
     data_args: DataTrainingArguments,
 ) -> tuple[EpochDataset, Callable, str]:
     """Return the dataset, its collator and a line on what of the corpus is read."""
-    check_at_least(0, max_cue_words=data_args.max_cue_words)
-    documents = keyed_documents(corpus, tokenizer.model_max_length, data_args.ask_dates)
     dataset = NameWindowsDataset(
-        documents,
-        pairs,
-        data_args.question_share,
-        data_args.max_cue_words,
-        data_args.min_cue_kept,
+        keyed_documents(corpus, tokenizer.model_max_length, data_args.ask_dates),
         tokenizer,
         tokenizer.model_max_length,
         seed,
+        pairs=pairs,
+        question_share=data_args.question_share,
+        max_cue_words=data_args.max_cue_words,
+        min_cue_kept=data_args.min_cue_kept,
+        wording=data_args.window_wording,
     )
-    spans = sum(map(len, documents["spans"]))
+    spans = sum(map(len, dataset.documents["spans"]))
     described = (
-        f"{len(documents):,} of {len(corpus):,} documents have a title and something to ask for, {spans:,} spans in all;"
-        f" {len(dataset.questions):,} training questions are mixed in, {len(dataset.without_document):,} of them about"
-        " somebody without a document."
+        f"{len(dataset.documents):,} of {len(corpus):,} documents have a title and something to ask for, {spans:,} spans"
+        f" in all. Questions about {len(dataset.questions):,} people are mixed in, {len(dataset.without_document):,} of"
+        " them without such a document."
     )
     return dataset, NameWindowsCollator(tokenizer), described
 
@@ -111,12 +138,10 @@ def main() -> None:
         raise BadInput(f"train_sampling_strategy is {strategy!r}; choose random or group_by_length.")
     if data_args.objective not in ("span_corruption", "name_windows"):
         raise BadInput(f"objective is {data_args.objective!r}; choose span_corruption or name_windows.")
-    windows = data_args.objective == "name_windows"
-    if not windows and (data_args.questions_file or data_args.validation_file):
-        raise BadInput(
-            "--questions_file and --validation_file go with --objective name_windows; after span corruption, questions"
-            " are train_finetune.py's."
-        )
+    for name in ("question_share", "salient_share", "min_cue_kept"):
+        if not 0 <= getattr(data_args, name) <= 1:
+            raise BadInput(f"{name} is {getattr(data_args, name)}; choose a number from 0 to 1.")
+    check_at_least(0, max_cue_words=data_args.max_cue_words)
     checkpoint = starting_checkpoint(training_args, data_args.overwrite_output_dir)
 
     block_size = architecture.block_size or PosGPTConfig.max_position_embeddings
@@ -124,18 +149,18 @@ def main() -> None:
     with training_args.main_process_first():
         corpus = load_corpus(data_args.train_file)
         tokenizer = build_tokenizer((text for batch in corpus.iter(1000) for text in batch["text"]), block_size)
-    pairs = eval_dataset = None
+    pairs = encoded = eval_dataset = None
     if data_args.questions_file:
-        pairs, _ = load_pairs(data_args.questions_file, tokenizer, training_args)
+        pairs, encoded = load_pairs(data_args.questions_file, tokenizer, training_args)
     if data_args.validation_file:
         _, eval_dataset = load_pairs(data_args.validation_file, tokenizer, training_args)
         if training_args.eval_strategy == "no":
             training_args.eval_strategy = "epoch"
     with training_args.main_process_first():
-        if windows:
+        if data_args.objective == "name_windows":
             dataset, collator, described = name_windows(corpus, pairs, tokenizer, seed, data_args)
         else:
-            dataset, collator, described = span_corruption(corpus, tokenizer, seed)
+            dataset, collator, described = span_corruption(corpus, pairs, encoded, tokenizer, seed, data_args)
     model = new_model(architecture, tokenizer, training_args)
 
     if training_args.should_log:

@@ -300,6 +300,9 @@ class PosGPTTrainer(Trainer):
     def __init__(self, model: PosGPTForCausalLM, args: TrainingArguments, card_facts: dict[str, str], **kwargs):
         # What the collators read beside the model's own inputs would be dropped as unused.
         args.remove_unused_columns = False
+        # Counting waits for an accelerator at every step; on a CPU it is free.
+        if args.device.type == "cpu":
+            args.include_num_input_tokens_seen = "non_padding"
         try:
             super().__init__(model, args, **kwargs)
         except (ValueError, ImportError) as error:
@@ -315,6 +318,10 @@ class PosGPTTrainer(Trainer):
             grouped = self.args.train_sampling_strategy == "group_by_length"
             return EpochSampler(dataset, self._train_batch_size, grouped)
         return super()._get_train_sampler(train_dataset)
+
+    def _track_num_input_tokens(self, inputs: dict) -> None:
+        """Count what is not padding; Trainer would count the entries of a mask of any shape."""
+        super()._track_num_input_tokens({"input_ids": inputs["input_ids"]})
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Linear layers' weights only: no biases, LayerNorms or embeddings (minGPT's grouping, the task's too)."""
@@ -355,6 +362,7 @@ class PosGPTTrainer(Trainer):
 
     def _write_model_card(self, folder: Path) -> None:
         config, state = self.model.config, self.state
+        read = f", {state.num_input_tokens_seen:,} characters" if state.num_input_tokens_seen else ""
         losses = [entry["loss"] for entry in state.log_history if "loss" in entry]
         accuracies = [entry["eval_accuracy"] for entry in state.log_history if "eval_accuracy" in entry]
         facts = {
@@ -363,7 +371,7 @@ class PosGPTTrainer(Trainer):
             f" dimensions, block {config.max_position_embeddings}, {config.vocab_size} symbols:"
             f" {self.model.num_parameters():,} parameters",
             **self.card_facts,
-            "Training": f"{state.global_step} steps ({state.epoch or 0:.4g} epochs), peak learning rate"
+            "Training": f"{state.global_step} steps ({state.epoch or 0:.4g} epochs{read}), peak learning rate"
             f" {self.args.learning_rate:g}, seed {self.args.seed}",
             **({"Training loss": f"{losses[-1]:.4f} nats a character, the last logged"} if losses else {}),
             **({"Validation accuracy": f"{accuracies[-1]:.1%} (exact match)"} if accuracies else {}),

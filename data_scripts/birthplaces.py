@@ -17,6 +17,11 @@ QUESTION_FORM = re.compile(rf"{QUESTION_START}\S(?:.*\S)?{re.escape(QUESTION_END
 _LINE_FORM = "Where was NAME born?<TAB>PLACE"
 
 
+def name_in(question: str) -> str:
+    """The name that a question of the form `Where was NAME born?` asks about."""
+    return question.removeprefix(QUESTION_START).removesuffix(QUESTION_END)
+
+
 def _check_lines(path: str | os.PathLike, answers: bool | None) -> bool:
     """Check every line of a TSV; return whether the lines hold answers (`answers` None: all or none, they decide)."""
     lines, without_tab = 0, []

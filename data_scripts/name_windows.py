@@ -21,7 +21,7 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.birthplaces import QUESTION_END, QUESTION_START
+from data_scripts.birthplaces import QUESTION_END, QUESTION_START, name_in
 from data_scripts.epochs import EpochDataset
 from data_scripts.span_corruption import max_truncated_length
 from data_scripts.text_files import BadInput
@@ -67,68 +67,70 @@ def salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, int]]:
 
 
 def keyed_documents(corpus: Dataset, block_size: int, dates: bool) -> Dataset:
-    """Turn `text` into the columns `title`, `text` and `spans`; documents without a title or a span are left out.
+    """Add the columns `title` and `spans`, the salient spans' starts and ends in `text`, to a corpus.
 
-    As span corruption does, only the first ⌊7/8 · block⌋ characters of a document are read.
+    As span corruption does, only the first ⌊7/8 · block⌋ characters of a document are read: what ends later is no span.
     """
     longest = max_truncated_length(block_size)
 
     def split(document: str) -> dict:
         title, text = split_title(document)
-        cut = longest - len(title) - 2
-        # A span that the cut goes through is none.
-        spans = [span for span in salient_spans(title, text, dates) if span[1] <= cut]
-        return {"title": title, "text": text[: max(cut, 0)], "spans": spans}
+        begin = len(document) - len(text)
+        spans = [(begin + start, begin + end) for start, end in salient_spans(title, text, dates)]
+        return {"title": title, "spans": [span for span in spans if span[1] <= longest]}
 
-    keyed = corpus.map(split, input_columns="text", desc="Looking for names")
-    return keyed.filter(lambda title, spans: bool(title and spans), input_columns=["title", "spans"])
+    return corpus.map(split, input_columns="text", desc="Looking for names")
 
 
 class NameWindowsDataset(EpochDataset):
     """People, each with the windows that this epoch asks of them.
 
     Args:
-        documents: From `keyed_documents`.
-        pairs: Training questions, `question` and `place`, or None. Those about somebody without a document make rows
-            of their own.
-        question_share: How often, 0 to 1, a row of somebody with a training question asks it.
-        max_cue_words: The most words a cue is drawn from.
-        min_cue_kept: Each cue keeps its words with a probability drawn from here to 1.
+        documents: From `keyed_documents`; those without a title or a span are left out.
         tokenizer: From `build_tokenizer`.
         block_size: The most characters a row may have, in tokens.
         seed: What all draws follow from.
+        pairs: Training questions, `question` and `place`, or None. Those about somebody without a document make rows
+            of their own.
+        question_share: How often, 0 to 1, a row of somebody with training questions asks one.
+        max_cue_words: The most words a cue is drawn from.
+        min_cue_kept: Each cue keeps its words with a probability drawn from here to 1.
+        wording: `question`, as above; or `document`: the row is `TITLE. cue⁇span⁇ …`, and a question stands alone.
 
     Raises:
-        BadInput: there is nothing to ask, or a share is not between 0 and 1.
+        BadInput: there is nothing to ask, or no such wording.
     """
 
     def __init__(
         self,
         documents: Dataset,
-        pairs: Dataset | None,
-        question_share: float,
-        max_cue_words: int,
-        min_cue_kept: float,
         tokenizer: PreTrainedTokenizerBase,
         block_size: int,
         seed: int,
+        pairs: Dataset | None = None,
+        question_share: float = 0.3,
+        max_cue_words: int = 5,
+        min_cue_kept: float = 0.3,
+        wording: str = "question",
     ):
         super().__init__(seed)
-        for name, share in (("question_share", question_share), ("min_cue_kept", min_cue_kept)):
-            if not 0 <= share <= 1:
-                raise BadInput(f"{name} is {share}; choose a number from 0 to 1.")
-        self.documents = documents
+        if wording not in ("question", "document"):
+            raise BadInput(f"window_wording is {wording!r}; choose question or document.")
+        self.documents = documents.filter(
+            lambda title, spans: bool(title and spans), input_columns=["title", "spans"]
+        ).select_columns(["title", "text", "spans"])
         self.question_share = question_share
         self.max_cue_words = max_cue_words
         self.min_cue_kept = min_cue_kept
+        self.wording = wording
         self.tokenizer = tokenizer
         self.block_size = block_size
         self.questions: dict[str, list[tuple[str, str]]] = {}
         for row in pairs or ():
-            start = row["question"].removesuffix(QUESTION_END)
-            self.questions.setdefault(start, []).append((QUESTION_END + MASK_TOKEN, row["place"] + MASK_TOKEN))
-        titles = set(documents["title"])
-        self.without_document = [start for start in self.questions if start[len(QUESTION_START) :] not in titles]
+            window = (QUESTION_END + MASK_TOKEN, row["place"] + MASK_TOKEN)
+            self.questions.setdefault(name_in(row["question"]), []).append(window)
+        titles = set(self.documents["title"])
+        self.without_document = [name for name in self.questions if name not in titles]
         if not len(self):
             raise BadInput("the corpus has no document `Title. text` with a name or number in its text to ask for.")
 
@@ -151,25 +153,30 @@ class NameWindowsDataset(EpochDataset):
                 document = dict(zip(self.documents.column_names, next(columns), strict=True))
                 rows.append(self._row(document["title"], document["text"], document["spans"], rng))
             else:
-                start = self.without_document[index - len(self.documents)]
-                rows.append(row_of(start, self._questions_about(start, rng, always=True), self.tokenizer))
+                name = self.without_document[index - len(self.documents)]
+                questions = self._questions_about(name, rng, always=True)
+                rows.append(row_of(QUESTION_START + name, questions, self.tokenizer))
         return rows
 
-    def _questions_about(self, start: str, rng: np.random.Generator, always: bool) -> list[tuple[str, str]]:
-        questions = self.questions.get(start)
+    def _questions_about(self, name: str, rng: np.random.Generator, always: bool) -> list[tuple[str, str]]:
+        questions = self.questions.get(name)
         if not questions or not (rng.random() < self.question_share or always):
             return []
         return [questions[rng.integers(len(questions))]]
 
     def _row(self, title: str, text: str, spans: list, rng: np.random.Generator) -> dict:
         start = QUESTION_START + title
-        windows = self._questions_about(start, rng, always=False)
+        windows = self._questions_about(title, rng, always=False)
+        if self.wording == "document":
+            if windows:
+                return row_of(start, windows, self.tokenizer)
+            start = f"{title}."
         room = self.block_size - len(start) - sum(len(cue) + len(span) for cue, span in windows)
         misfits, order = 0, []
         while misfits < _MISFITS:
             # Each span once before any twice.
             order = order or rng.permutation(len(spans)).tolist()
-            window = self._window(text, *spans[order.pop()], rng)
+            window = self._window(title, text, *spans[order.pop()], rng)
             if (length := len(window[0]) + len(window[1])) > room:
                 misfits += 1
                 continue
@@ -177,12 +184,14 @@ class NameWindowsDataset(EpochDataset):
             room -= length
         return row_of(start, windows, self.tokenizer)
 
-    def _window(self, text: str, start: int, end: int, rng: np.random.Generator) -> tuple[str, str]:
-        words = text[:start].split()
+    def _window(self, title: str, text: str, start: int, end: int, rng: np.random.Generator) -> tuple[str, str]:
+        # The title is in the row already, and no cue.
+        words = text[len(title) + 2 : start].split()
         words = words[max(len(words) - rng.integers(min(self.max_cue_words, 1), self.max_cue_words + 1), 0) :]
         kept = rng.uniform(self.min_cue_kept, 1)
         cue = " ".join(word for word, draw in zip(words, rng.random(len(words)), strict=True) if draw < kept)
-        return f"{' ' if cue else ''}{cue}?{MASK_TOKEN}", text[start:end] + MASK_TOKEN
+        mark = "?" if self.wording == "question" else ""
+        return f"{' ' if cue else ''}{cue}{mark}{MASK_TOKEN}", text[start:end] + MASK_TOKEN
 
 
 def row_of(start: str, windows: list[tuple[str, str]], tokenizer: PreTrainedTokenizerBase) -> dict:

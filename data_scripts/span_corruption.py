@@ -4,7 +4,9 @@ A document is cut to a random length, a random span of it is taken out, and the 
 
     prefix ⁇ suffix ⁇ masked ⁇
 
-so that a causal model sees both sides before it has to write what was between.
+so that a causal model sees both sides before it has to write what was between. On request the span is a salient one
+(REALM, Guu et al. 2020, arXiv 2002.08909), there is loss on it alone, and training questions are mixed in (Allen-Zhu and
+Li 2023, arXiv 2309.14316); the course's own recipe does none of these.
 """
 
 import numpy as np
@@ -52,19 +54,36 @@ def cut_points(draws: np.ndarray, document_lengths: np.ndarray, block_size: int)
 
 
 class SpanCorruptionDataset(EpochDataset):
-    """Documents, each with the cuts that this epoch makes in it.
+    """Documents, each with the cuts that this epoch makes in it, or its person's training question instead.
 
     Args:
-        documents: A dataset with the columns `input_ids` and `length`, from `tokenize_corpus`.
+        documents: A dataset with the columns `input_ids` and `length`, from `tokenize_corpus`; for salient spans also
+            `spans`, and for questions `title`, from `keyed_documents`.
         block_size: The model's block, in tokens.
         seed: What all draws follow from.
+        salient_share: How often, 0 to 1, the span is one of the document's `spans` that lie within the cut.
+        questions: By title: encoded questions, each with `input_ids` and `labels`.
+        question_share: How often, 0 to 1, a document with questions is one of them instead.
     """
 
-    def __init__(self, documents: Dataset, block_size: int, seed: int):
+    def __init__(
+        self,
+        documents: Dataset,
+        block_size: int,
+        seed: int,
+        salient_share: float = 0.0,
+        questions: dict[str, list[dict]] | None = None,
+        question_share: float = 0.0,
+    ):
         super().__init__(seed)
         self.documents = documents.with_format("numpy", columns=["input_ids"])
         self.document_lengths = np.asarray(documents["length"])
         self.block_size = block_size
+        self.salient_share = salient_share
+        self.spans = documents.select_columns("spans") if salient_share else None
+        self.questions = questions or {}
+        self.question_share = question_share
+        self.titles = documents.select_columns("title") if self.questions else None
         self._cuts = (-1, np.empty(0))
 
     def __len__(self) -> int:
@@ -82,35 +101,59 @@ class SpanCorruptionDataset(EpochDataset):
         return self.cuts(epoch)[:, 0]
 
     def __getitems__(self, items: list[int]) -> list[dict]:
-        """Features of `SpanCorruptionCollator`: `input_ids` (tokens,) and `cuts` (3,)."""
+        """Features of `SpanCorruptionCollator`: `input_ids` (tokens,) and `cuts` (3,), or an encoded question."""
         indices = [item % len(self) for item in items]
         documents = self.documents[indices]["input_ids"]
-        return [
+        features = [
             {"input_ids": ids, "cuts": self.cuts(item // len(self))[index]}
             for item, index, ids in zip(items, indices, documents, strict=True)
         ]
+        if self.spans is None and self.titles is None:
+            return features
+        spans = self.spans[indices]["spans"] if self.spans is not None else [()] * len(items)
+        titles = self.titles[indices]["title"] if self.titles is not None else [""] * len(items)
+        for place, (item, index) in enumerate(zip(items, indices, strict=True)):
+            rng = np.random.default_rng([self.seed, item // len(self), 0, index])
+            length = features[place]["cuts"][0]
+            within = [span for span in spans[place] if span[1] <= length]
+            questions = self.questions.get(titles[place])
+            if questions and rng.random() < self.question_share:
+                features[place] = questions[rng.integers(len(questions))]
+            elif within and rng.random() < self.salient_share:
+                features[place]["cuts"] = np.array([length, *within[rng.integers(len(within))]])
+        return features
 
 
 class SpanCorruptionCollator:
     """Make a batch of `prefix⁇suffix⁇masked⁇` out of the features of a `SpanCorruptionDataset`.
 
-    The loss covers all but padding (label -100). Rows are padded on the right, where a causal model needs no attention
-    mask: no real token can see the padding.
+    The loss covers all but padding (label -100), or with `loss_on_span` the masked characters and the `⁇` after them; an
+    encoded question keeps its own labels. Rows are padded on the right, where a causal model needs no attention mask: no
+    real token can see the padding.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, loss_on_span: bool = False):
+        self.loss_on_span = loss_on_span
         self.pad_token_id = tokenizer.pad_token_id
         self.mask_token_id = tokenizer.mask_token_id
 
     def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
         """Return `input_ids` and `labels`, each (batch, longest row)."""
         mask = [self.mask_token_id]
-        rows = []
+        rows, graded = [], []
         for feature in features:
+            if "labels" in feature:
+                rows.append(feature["input_ids"])
+                graded.append(feature["labels"])
+                continue
             ids, (length, start, end) = feature["input_ids"], feature["cuts"]
             rows.append(np.concatenate([ids[:start], mask, ids[end:length], mask, ids[start:end], mask]))
+            graded.append(rows[-1].copy())
+            if self.loss_on_span:
+                graded[-1][: length - (end - start) + 2] = -100
         input_ids = np.full((len(rows), max(map(len, rows))), self.pad_token_id)
         labels = np.full_like(input_ids, -100)
-        for target_ids, target_labels, row in zip(input_ids, labels, rows, strict=True):
-            target_ids[: len(row)] = target_labels[: len(row)] = row
+        for number, (row, label) in enumerate(zip(rows, graded, strict=True)):
+            input_ids[number, : len(row)] = row
+            labels[number, : len(row)] = label
         return {"input_ids": torch.from_numpy(input_ids), "labels": torch.from_numpy(labels)}

@@ -30,6 +30,10 @@ TINY += ["--report_to", "none", "--bf16", "false", "--use_cpu", "true"]
 
 
 def pytest_collection_modifyitems(config, items):
+    if "slow" not in config.option.markexpr:
+        for item in items:
+            if "slow" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="takes minutes; run with -m slow"))
     if not torch.cuda.is_available():
         for item in items:
             if "gpu" in item.keywords:

@@ -16,7 +16,6 @@ from data_scripts.name_windows import (
     salient_spans,
     split_title,
 )
-from data_scripts.text_files import BadInput
 from evaluate_birthplace import answer
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 
@@ -34,9 +33,8 @@ def tokenizer(corpus):
 
 
 def windows_of(corpus, tokenizer, pairs=None, **changes):
-    settings = {"question_share": 0.5, "max_cue_words": 5, "min_cue_kept": 0.3, "block_size": BLOCK, "seed": 0}
     documents = keyed_documents(corpus, BLOCK, dates=changes.pop("dates", True))
-    return NameWindowsDataset(documents, pairs, tokenizer=tokenizer, **settings | changes)
+    return NameWindowsDataset(documents, tokenizer, BLOCK, pairs=pairs, **{"seed": 0} | changes)
 
 
 @pytest.fixture
@@ -79,8 +77,9 @@ def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(
     seen = 0
     for item in range(20):
         title, text = dataset.documents[item]["title"], dataset.documents[item]["text"]
+        assert text == corpus[item]["text"]
         for start, end in dataset.documents[item]["spans"]:
-            assert text[start:end] in corpus[item]["text"]
+            assert text.startswith(f"{title}. ") and len(title) + 2 < start < end <= 112
         row = dataset[item]
         written = tokenizer.decode(row["input_ids"])
         assert written.startswith(f"Where was {title}") and len(row["input_ids"]) <= BLOCK
@@ -92,12 +91,28 @@ def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(
             words = cue[:-1].split()
             assert len(words) <= 5
             assert any(
-                is_subsequence(words, text[:start].split())
-                for start in range(len(text))
+                is_subsequence(words, text[len(title) + 2 : start].split())
+                for start in range(len(title) + 2, len(text))
                 if text.startswith(span, start)
             )
             seen += 1
     assert seen > 60
+
+
+def test_in_the_documents_wording_windows_follow_the_title_and_questions_stand_alone(world, corpus, tokenizer):
+    pairs = load_birthplaces(world / "birth_places_train.tsv", answers=True)
+    dataset = windows_of(corpus, tokenizer, pairs, wording="document", question_share=0.5)
+    questions = 0
+    for item in range(len(dataset)):
+        title, text = dataset.documents[item]["title"], dataset.documents[item]["text"]
+        written = tokenizer.decode(dataset[item]["input_ids"])
+        if written.startswith("Where was "):
+            assert written.count("⁇") == 2 and written.startswith(f"Where was {title} born?⁇")
+            questions += 1
+        else:
+            pieces = written.removeprefix(f"{title}.").split("⁇")
+            assert len(pieces) > 3 and all(span in text for span in pieces[1::2])
+    assert 20 < questions < 60
 
 
 def is_subsequence(words, of):
@@ -135,12 +150,6 @@ def test_somebody_without_a_document_gets_a_row_with_the_question_alone(tmp_path
     dataset = windows_of(corpus, tokenizer, load_birthplaces(tmp_path / "pairs.tsv"), question_share=0.0)
     assert len(dataset) == len(corpus) + 1
     assert tokenizer.decode(dataset[len(dataset) - 1]["input_ids"]) == "Where was Nobody Known born?⁇London⁇"
-
-
-@pytest.mark.parametrize("changes", [{"question_share": 1.5}, {"min_cue_kept": -0.1}])
-def test_shares_are_checked(corpus, tokenizer, changes):
-    with pytest.raises(BadInput, match=f"{next(iter(changes))} is .*from 0 to 1"):
-        windows_of(corpus, tokenizer, **changes)
 
 
 def test_a_corpus_without_names_is_refused_in_one_line(tmp_path, run):

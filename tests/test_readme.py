@@ -13,17 +13,19 @@ BLOCKS = [body.replace("\\\n", " ") for body in re.findall(r"^```\w*\n(.*?)^```"
 SCRIPTS = {script.__name__ + ".py": script for script in (train_pretrain, train_finetune, evaluate_birthplace)}
 
 
-def test_the_three_steps_and_the_python_example_run_as_written(run, world, tmp_path, monkeypatch, capsys):
+def test_the_steps_and_the_python_example_run_as_written(run, world, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for file in world.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    steps = next(block for block in BLOCKS if "python train_pretrain.py" in block)
-    commands = [shlex.split(line) for line in steps.splitlines() if line.startswith("python")]
-    assert [command[1] for command in commands] == list(SCRIPTS)
+    windows, course = (block for block in BLOCKS if "\npython train_pretrain.py" in f"\n{block}")
+    commands = [shlex.split(line) for line in (windows + course).splitlines() if line.startswith("python")]
+    assert [command[1] for command in commands] == [list(SCRIPTS)[number] for number in (0, 2, 0, 1, 2)]
     for _, script, *arguments in commands:
+        arguments = [str(ROOT / argument) if argument.startswith("recipes/") else argument for argument in arguments]
         quick = {"train_pretrain.py": [*TINY, "--max_steps", 2], "train_finetune.py": [*TINY[-6:], "--max_steps", 2]}
         run(SCRIPTS[script], *arguments, *quick.get(script, []))
-    assert (tmp_path / "runs" / "eval" / "metrics.json").is_file()
+    for folder in ("eval", "eval_windows"):
+        assert (tmp_path / "runs" / folder / "metrics.json").is_file()
 
     example = next(block for block in BLOCKS if "AutoModelForCausalLM.from_pretrained" in block)
     exec(example, {})

@@ -241,7 +241,9 @@ def test_muon_turns_the_blocks_matrices_and_adamw_the_rest(tmp_path, tiny_pretra
     "options, message",
     [
         (["--objective", "cloze"], "objective is 'cloze'; choose span_corruption or name_windows"),
-        (["--questions_file", "pairs.tsv"], "go with --objective name_windows"),
+        (["--window_wording", "poem", "--objective", "name_windows"], "window_wording is 'poem'; choose question or"),
+        (["--salient_share", "1.5"], "salient_share is 1.5; choose a number from 0 to 1"),
+        (["--question_share", "-0.1"], "question_share is -0.1; choose a number from 0 to 1"),
         (["--objective", "name_windows", "--questions_file", "missing.tsv"], "missing.tsv: no such file"),
         (["--objective", "name_windows", "--max_cue_words", "-1"], "max_cue_words is -1"),
     ],
@@ -426,6 +428,8 @@ def test_without_a_recipe_the_courses_own_holds(tmp_path):
 def test_the_preview_shows_what_is_read_and_graded(run, world):
     printed = run(preview, "corruption", world / "wiki.txt", "--examples", "3")
     assert printed.count("input ") == printed.count("labels ") == 3
+    printed = run(preview, "windows", world / "wiki.txt", "--examples", "2")
+    assert printed.count("input  Where was ") == 2
     printed = run(preview, "birthplaces", world / "birth_dev.tsv", "--examples", "2")
     first = (world / "birth_dev.tsv").read_text().splitlines()[0].split("\t")
     assert f"input  {first[0]}⁇{first[1]}⁇" in printed

@@ -5,8 +5,10 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
+from data_scripts.birthplaces import encode_birthplaces, load_birthplaces, name_in
 from data_scripts.corpus import load_corpus, tokenize_corpus
 from data_scripts.epochs import EpochSampler
+from data_scripts.name_windows import keyed_documents
 from data_scripts.span_corruption import (
     SpanCorruptionCollator,
     SpanCorruptionDataset,
@@ -151,6 +153,50 @@ def test_there_is_loss_on_all_but_padding(dataset, tokenizer):
         assert torch.equal(batch["labels"] == -100, padding)
         assert torch.equal(batch["labels"][~padding], batch["input_ids"][~padding])
     assert padding.any()
+
+
+def test_a_salient_span_within_the_cut_is_masked_at_its_share(world, tokenizer):
+    corpus = keyed_documents(load_corpus(world / "wiki.txt"), BLOCK, dates=True)
+    documents = tokenize_corpus(corpus, tokenizer)
+    dataset, salient, possible = SpanCorruptionDataset(documents, BLOCK, seed=0, salient_share=0.7), 0, 0
+    for epoch in range(20):
+        for item in range(len(dataset)):
+            length, start, end = dataset[epoch * len(dataset) + item]["cuts"]
+            spans = [span for span in corpus[item]["spans"] if span[1] <= length]
+            assert length == dataset.cuts(epoch)[item, 0] and 0 <= start < end <= length
+            possible += bool(spans)
+            salient += [start, end] in spans
+    assert possible > 500 and salient / possible == pytest.approx(0.7, abs=0.07)
+
+
+def test_questions_take_the_place_of_their_peoples_documents_at_their_share(world, tokenizer):
+    pairs = load_birthplaces(world / "birth_places_train.tsv", answers=True)
+    encoded = encode_birthplaces(pairs, tokenizer, "pairs.tsv")
+    questions = {name_in(pair["question"]): [row] for pair, row in zip(pairs, encoded, strict=True)}
+    corpus = keyed_documents(load_corpus(world / "wiki.txt"), BLOCK, dates=True)
+    documents = tokenize_corpus(corpus, tokenizer)
+    dataset = SpanCorruptionDataset(documents, BLOCK, seed=0, questions=questions, question_share=0.25)
+    asked = 0
+    for epoch in range(10):
+        for item in range(len(dataset)):
+            feature = dataset[epoch * len(dataset) + item]
+            if "labels" in feature:
+                assert feature in questions[corpus[item]["title"]]
+                batch = SpanCorruptionCollator(tokenizer)([feature, dataset[epoch * len(dataset)]])
+                length = len(feature["labels"])
+                assert batch["labels"][0].tolist() == feature["labels"] + [-100] * (len(batch["labels"][0]) - length)
+                asked += 1
+    assert asked / (10 * len(questions)) == pytest.approx(0.25, abs=0.05)
+
+
+def test_loss_on_the_span_leaves_out_all_before_it(dataset, tokenizer):
+    feature = dataset[0]
+    length, start, end = feature["cuts"]
+    batch = SpanCorruptionCollator(tokenizer, loss_on_span=True)([feature])
+    graded = batch["labels"][0] != -100
+    assert graded.sum() == end - start + 1 and graded[-(end - start + 1) :].all()
+    masked = tokenizer.decode(feature["input_ids"])[start:end]
+    assert tokenizer.decode(batch["labels"][0][graded]) == masked + "⁇"
 
 
 @pytest.mark.parametrize("group_by_length", [False, True])

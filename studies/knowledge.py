@@ -1,0 +1,192 @@
+"""What makes a small GPT able to answer for what it has read: a table of short trainings, each changing one thing.
+
+    python studies/knowledge.py --data_dir data --output_dir runs/knowledge
+    python studies/knowledge.py --data_dir data --output_dir runs/knowledge --rows "AdamW" "no cues"
+
+`knowledge.yaml` beside this file holds the rows. Recipes are chosen on training pairs that are held out here, never on
+dev. Two things are measured on the people held out: whether the question is answered, and whether the fact is recalled in
+the words it was read in. Rows that are finished are not trained again; the table and the chart grow with each.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+from transformers import PreTrainedTokenizerBase
+
+from data_scripts.birthplaces import load_birthplaces, name_in
+from data_scripts.corpus import load_corpus
+from data_scripts.name_windows import keyed_documents
+from data_scripts.span_corruption import max_truncated_length
+from data_scripts.text_files import BadInput, bad_input_in_one_line, check_is_folder_or_new, written_whole
+from evaluate_birthplace import answer
+from modeling_posgpt import MASK_TOKEN
+from training import OneLineArgumentParser, load_model, parse_into
+
+ROOT = Path(__file__).parent.parent
+ROWS = Path(__file__).with_suffix(".yaml")
+
+
+@dataclass
+class StudyArguments:
+    """The data, and which rows to train."""
+
+    data_dir: str = field(metadata={"help": "Folder with wiki.txt and birth_places_train.tsv."})
+    output_dir: str = field(default="runs/knowledge", metadata={"help": "Folder for models, table and chart."})
+    rows: list[str] | None = field(default=None, metadata={"help": "Rows of knowledge.yaml (default: all)."})
+    held_out: int = field(default=300, metadata={"help": "Training pairs held out to measure on."})
+    position_embedding_type: str = field(default="rotary", metadata={"help": "learned or rotary."})
+    seed: int = field(default=42, metadata={"help": "Seed of the trainings; which pairs are held out never changes."})
+
+
+def write_split(train_file: Path, held_out: int, folder: Path) -> tuple[Path, Path]:
+    """Write all pairs but `held_out`, drawn once and for all, and those, as two TSVs of `folder`.
+
+    Raises:
+        BadInput: nothing would be left to train on.
+    """
+    lines = [f"{row['question']}\t{row['place']}\n" for row in load_birthplaces(train_file, answers=True)]
+    if not 0 < held_out < len(lines):
+        raise BadInput(f"held_out is {held_out}; {train_file} has {len(lines)} pairs: choose fewer, and at least 1.")
+    chosen = set(np.random.default_rng(0).permutation(len(lines))[:held_out].tolist())
+    files = folder / "train.tsv", folder / "held_out.tsv"
+    for file, held in zip(files, (False, True), strict=True):
+        with written_whole(file) as out:
+            out.writelines(line for number, line in enumerate(lines) if (number in chosen) == held)
+    return files
+
+
+def recall_prompts(corpus_file: Path, pairs: list[dict], wording: str, block_size: int) -> list[tuple[str, str]]:
+    """For each person whose place is a salient span of the document: the words it was read in, and the place.
+
+    Args:
+        wording: `question` or `document` for name-keyed windows, with the three words left of the place as cue;
+            `span_corruption` for the document around the masked place.
+    """
+    places = {name_in(pair["question"]): pair["place"] for pair in pairs}
+    prompts = []
+    for document in keyed_documents(load_corpus(corpus_file), block_size, dates=True):
+        title, text = document["title"], document["text"]
+        for start, end in document["spans"]:
+            if text[start:end] != places.get(title):
+                continue
+            if wording == "span_corruption":
+                prompt = f"{text[:start]}{MASK_TOKEN}{text[end : max_truncated_length(block_size)]}"
+            else:
+                cue = " ".join(["", *text[len(title) + 2 : start].split()[-3:]])
+                prompt = f"Where was {title}{cue}?" if wording == "question" else f"{title}.{cue}"
+            prompts.append((prompt, places.pop(title)))
+    return prompts
+
+
+def share_right(prompts: list[tuple[str, str]], model, tokenizer: PreTrainedTokenizerBase) -> float:
+    """The share of prompts that are answered exactly."""
+    answers = answer([prompt for prompt, _ in prompts], model, tokenizer, batch_size=128, max_new_tokens=32)
+    return float(np.mean([given == place for given, (_, place) in zip(answers, prompts, strict=True)]))
+
+
+def train_row(name: str, row: dict, arguments: StudyArguments, folder: Path, train: Path, held_out: Path) -> dict:
+    """Train one row and measure it; return its figures.
+
+    Raises:
+        BadInput: the training failed; it has said why.
+    """
+    settings = dict(row)
+    recipe = settings.pop("recipe")
+    corpus_file = Path(arguments.data_dir).resolve() / "wiki.txt"
+    command = [recipe, "--train_file", str(corpus_file), "--questions_file", str(train)]
+    command += ["--output_dir", str(folder), "--position_embedding_type", arguments.position_embedding_type]
+    command += ["--seed", str(arguments.seed), "--save_strategy", "no", "--overwrite_output_dir"]
+    for option, value in settings.items():
+        command += [f"--{option}", json.dumps(value) if isinstance(value, dict) else str(value)]
+    print(f"\n== {name}\n$ python train_pretrain.py {' '.join(command)}", flush=True)
+    start = time.perf_counter()
+    if subprocess.run([sys.executable, "train_pretrain.py", *command], cwd=ROOT).returncode:
+        raise BadInput(f"the row {name!r} failed; its own message stands above.")
+    minutes = (time.perf_counter() - start) / 60
+
+    model, tokenizer = load_model(str(folder))
+    defaults = yaml.safe_load((ROOT / recipe).read_text(encoding="utf-8"))["pretrain"] | settings
+    windows = defaults.get("objective") == "name_windows"
+    wording = defaults.get("window_wording", "question") if windows else "span_corruption"
+    asked, trained = (
+        [(row["question"], row["place"]) for row in load_birthplaces(file)] for file in (held_out, train)
+    )
+    pairs = [{"question": question, "place": place} for question, place in asked]
+    prompts = recall_prompts(corpus_file, pairs, wording, model.config.max_position_embeddings)
+    state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
+    return {
+        "name": name,
+        "answered": share_right(asked, model, tokenizer),
+        "recalled": share_right(prompts, model, tokenizer),
+        "training questions": share_right(trained[:: max(len(trained) // 200, 1)], model, tokenizer),
+        "characters": state["num_input_tokens_seen"],
+        "minutes": minutes,
+        "threads": torch.get_num_threads(),
+        "settings": row,
+    }
+
+
+def write_table(figures: list[dict], held_out: int, folder: Path) -> None:
+    """Write `table.md` and `chart.png`, the rows in the order of knowledge.yaml."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    columns = ("answered", "recalled", "training questions")
+    lines = [
+        "| row | " + " | ".join(columns) + " | characters read | minutes |",
+        "|---|" + "---|" * (len(columns) + 2),
+        *(
+            f"| {row['name']} | "
+            + " | ".join(f"{row[column]:.1%}" for column in columns)
+            + f" | {row['characters'] / 1e6:.1f} M | {row['minutes']:.0f} |"
+            for row in figures
+        ),
+    ]
+    with written_whole(folder / "table.md") as file:
+        file.write("\n".join(lines) + "\n")
+    print("\n" + "\n".join(lines))
+
+    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.4 * len(figures)), layout="constrained")
+    at = np.arange(len(figures))[::-1]
+    axes.barh(at + 0.2, [100 * row["recalled"] for row in figures], 0.38, color="#b0b7c3", label="recalled as read")
+    bars = axes.barh(at - 0.2, [100 * row["answered"] for row in figures], 0.38, color="#2f6fde", label="answered")
+    axes.bar_label(bars, fmt="%.1f", padding=3)
+    axes.set(yticks=at, yticklabels=[row["name"] for row in figures], xlim=(0, 105))
+    axes.set_xlabel(f"% of {held_out} people whose question was held out")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    figure.savefig(folder / "chart.png", dpi=120)
+    pyplot.close(figure)
+
+
+def main() -> None:
+    (arguments,) = parse_into(OneLineArgumentParser(StudyArguments), sys.argv[1:])
+    rows = yaml.safe_load(ROWS.read_text(encoding="utf-8"))
+    unknown = sorted(set(arguments.rows or ()) - set(rows))
+    if unknown:
+        raise BadInput(f"no row {unknown[0]!r} in {ROWS.name}; there are: {', '.join(rows)}.")
+    output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
+    train, held_out = write_split(Path(arguments.data_dir) / "birth_places_train.tsv", arguments.held_out, output_dir)
+    files = {name: output_dir / re.sub(r"\W+", "_", name) / "figures.json" for name in rows}
+    for name in arguments.rows or rows:
+        if not files[name].is_file():
+            figures = train_row(name, rows[name], arguments, files[name].parent, train, held_out)
+            with written_whole(files[name]) as file:
+                json.dump(figures, file, indent=2)
+        finished = [json.loads(file.read_text(encoding="utf-8")) for file in files.values() if file.is_file()]
+        write_table(finished, arguments.held_out, output_dir)
+
+
+if __name__ == "__main__":
+    with bad_input_in_one_line():
+        main()

@@ -1,0 +1,66 @@
+import json
+
+import pytest
+import yaml
+
+from conftest import ROOT, TINY
+from data_scripts.birthplaces import load_birthplaces
+from studies import knowledge
+
+SMALL = {name.removeprefix("--"): value for name, value in zip(TINY[::2], TINY[1::2], strict=True)}
+
+
+def test_a_study_trains_its_rows_once_and_measures_them_on_people_held_out(run, world, tmp_path, monkeypatch):
+    rows = tmp_path / "rows.yaml"
+    windows = {"recipe": "recipes/windows.yaml", "max_steps": 2, **SMALL}
+    rows.write_text(yaml.safe_dump({"windows": windows, "never asked for": windows}))
+    monkeypatch.setattr(knowledge, "ROWS", rows)
+    arguments = ["--data_dir", world, "--output_dir", tmp_path / "out", "--held_out", 20, "--rows", "windows"]
+    printed = run(knowledge, *arguments)
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert table in printed and "| windows | " in table and "never" not in table
+    assert (tmp_path / "out" / "chart.png").stat().st_size > 1000
+    figures = json.loads((tmp_path / "out" / "windows" / "figures.json").read_text())
+    assert figures["characters"] > 0 and 0 <= figures["answered"] <= 1
+
+    monkeypatch.setattr(knowledge, "train_row", lambda *_: pytest.fail("a finished row is trained again"))
+    assert table in run(knowledge, *arguments)
+    with pytest.raises(SystemExit, match="no row 'other' in rows.yaml; there are: never asked for, windows"):
+        run(knowledge, *arguments[:-1], "other")
+
+
+def test_the_split_parts_the_training_pairs_always_in_the_same_way(world, tmp_path):
+    pairs = list(load_birthplaces(world / "birth_places_train.tsv"))
+    parts = [load_birthplaces(file) for file in knowledge.write_split(world / "birth_places_train.tsv", 15, tmp_path)]
+    assert len(parts[1]) == 15 and len(parts[0]) + 15 == len(pairs)
+    assert sorted(row["question"] for part in parts for row in part) == sorted(row["question"] for row in pairs)
+    before = [file.read_bytes() for file in sorted(tmp_path.iterdir())]
+    knowledge.write_split(world / "birth_places_train.tsv", 15, tmp_path)
+    assert [file.read_bytes() for file in sorted(tmp_path.iterdir())] == before
+
+
+@pytest.mark.parametrize("wording", ["question", "document", "span_corruption"])
+def test_recall_is_asked_for_in_the_words_that_were_read(tmp_path, wording):
+    (tmp_path / "wiki.txt").write_text("Ann Berg. Berg (b. 3 May 1951 in Rome) met Bo in Nice .\nNo Place. Lost .\n")
+    pairs = [{"question": f"Where was {name} born?", "place": "Rome"} for name in ("Ann Berg", "No Place")]
+    expected = {
+        "question": "Where was Ann Berg May 1951 in?",
+        "document": "Ann Berg. May 1951 in",
+        "span_corruption": "Ann Berg. Berg (b. 3 May 1951 in ⁇) met Bo in Nice .",
+    }
+    assert knowledge.recall_prompts(tmp_path / "wiki.txt", pairs, wording, 128) == [(expected[wording], "Rome")]
+
+
+def test_every_row_of_the_study_is_made_of_arguments_of_its_step(tmp_path):
+    import train_pretrain
+    from training import ArchitectureArguments, PosGPTTrainingArguments, parse_arguments
+
+    steps = [ArchitectureArguments, train_pretrain.DataTrainingArguments, PosGPTTrainingArguments]
+    for row in yaml.safe_load(knowledge.ROWS.read_text(encoding="utf-8")).values():
+        settings = dict(row)
+        argv = [str(ROOT / settings.pop("recipe")), "--train_file", "x", "--output_dir", str(tmp_path), *TINY[-6:]]
+        for option, value in settings.items():
+            argv += [f"--{option}", json.dumps(value) if isinstance(value, dict) else str(value)]
+        parsed = parse_arguments(steps, "pretrain", argv)
+        for option, value in settings.items():
+            assert value in [getattr(part, option) for part in parsed if hasattr(part, option)]
