@@ -86,7 +86,8 @@ class NameWindowsDataset(EpochDataset):
     """People, each with the windows that this epoch asks of them.
 
     Args:
-        documents: From `keyed_documents`; those without a title or a span are left out.
+        documents: From `keyed_documents`; those without a title, or without a span that fits
+            the block beside it, are left out.
         tokenizer: From `build_tokenizer`.
         block_size: The most characters a row may have, in tokens.
         seed: What all draws follow from.
@@ -116,9 +117,14 @@ class NameWindowsDataset(EpochDataset):
         super().__init__(seed)
         if wording not in ("question", "document"):
             raise BadInput(f"window_wording is {wording!r}; choose question or document.")
-        self.documents = documents.filter(
-            lambda title, spans: bool(title and spans), input_columns=["title", "spans"]
-        ).select_columns(["title", "text", "spans"])
+        room = block_size - len(QUESTION_START) - len(f"?{MASK_TOKEN}{MASK_TOKEN}")
+
+        def can_be_asked(title: str, spans: list[list[int]]) -> bool:
+            return bool(title and spans) and len(title) + min(end - start for start, end in spans) <= room
+
+        self.documents = documents.filter(can_be_asked, input_columns=["title", "spans"]).select_columns(
+            ["title", "text", "spans"]
+        )
         self.question_share = question_share
         self.max_cue_words = max_cue_words
         self.min_cue_kept = min_cue_kept
@@ -129,7 +135,7 @@ class NameWindowsDataset(EpochDataset):
         for row in pairs or ():
             window = (QUESTION_END + MASK_TOKEN, row["place"] + MASK_TOKEN)
             self.questions.setdefault(name_in(row["question"]), []).append(window)
-        titles = set(self.documents["title"])
+        titles = set(self.documents["title"]) if self.questions else set()
         self.without_document = [name for name in self.questions if name not in titles]
         if not len(self):
             raise BadInput("the corpus has no document `Title. text` with a name or number in its text to ask for.")
@@ -182,6 +188,9 @@ class NameWindowsDataset(EpochDataset):
                 continue
             windows.append(window)
             room -= length
+        if not windows:
+            begin, end = min(spans, key=lambda span: span[1] - span[0])
+            windows.append((self._asked(""), text[begin:end] + MASK_TOKEN))
         return row_of(start, windows, self.tokenizer)
 
     def _window(self, title: str, text: str, start: int, end: int, rng: np.random.Generator) -> tuple[str, str]:
@@ -190,8 +199,10 @@ class NameWindowsDataset(EpochDataset):
         words = words[max(len(words) - rng.integers(min(self.max_cue_words, 1), self.max_cue_words + 1), 0) :]
         kept = rng.uniform(self.min_cue_kept, 1)
         cue = " ".join(word for word, draw in zip(words, rng.random(len(words)), strict=True) if draw < kept)
-        mark = "?" if self.wording == "question" else ""
-        return f"{' ' if cue else ''}{cue}{mark}{MASK_TOKEN}", text[start:end] + MASK_TOKEN
+        return self._asked(f" {cue}" if cue else ""), text[start:end] + MASK_TOKEN
+
+    def _asked(self, cue: str) -> str:
+        return f"{cue}?{MASK_TOKEN}" if self.wording == "question" else cue + MASK_TOKEN
 
 
 def row_of(start: str, windows: list[tuple[str, str]], tokenizer: PreTrainedTokenizerBase) -> dict:

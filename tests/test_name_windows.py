@@ -152,6 +152,15 @@ def test_somebody_without_a_document_gets_a_row_with_the_question_alone(tmp_path
     assert tokenizer.decode(dataset[len(dataset) - 1]["input_ids"]) == "Where was Nobody Known born?⁇London⁇"
 
 
+@pytest.mark.parametrize("block_size", [32, 40, 64])
+def test_no_row_is_longer_than_the_block_and_none_is_empty(corpus, block_size):
+    tokenizer = build_tokenizer(corpus["text"], block_size)
+    dataset = NameWindowsDataset(keyed_documents(corpus, block_size, dates=True), tokenizer, block_size, seed=0)
+    rows = [dataset[item] for item in range(3 * len(dataset))]
+    assert max(len(row["input_ids"]) for row in rows) <= block_size
+    assert rows and all(len(row["windows"]) > 1 for row in rows)
+
+
 def test_a_corpus_without_names_is_refused_in_one_line(tmp_path, run):
     (tmp_path / "wiki.txt").write_text("nothing to ask for\n" * 3)
     arguments = ["--train_file", tmp_path / "wiki.txt", "--output_dir", tmp_path / "out", *TINY]
