@@ -76,7 +76,7 @@ def span_corruption(
     block_size = tokenizer.model_max_length
     questions: dict[str, list[dict]] = {}
     if pairs or data_args.salient_share:
-        corpus = keyed_documents(corpus, block_size, data_args.ask_dates)
+        corpus = keyed_documents(corpus, data_args.ask_dates)
     for pair, question in zip(pairs or (), encoded or (), strict=True):
         questions.setdefault(name_in(pair["question"]), []).append(question)
     dataset = SpanCorruptionDataset(
@@ -110,7 +110,7 @@ def name_windows(
 ) -> tuple[EpochDataset, Callable, str]:
     """Return the dataset, its collator and a line on what of the corpus is read."""
     dataset = NameWindowsDataset(
-        keyed_documents(corpus, tokenizer.model_max_length, data_args.ask_dates),
+        keyed_documents(corpus, data_args.ask_dates),
         tokenizer,
         tokenizer.model_max_length,
         seed,

@@ -23,7 +23,6 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.birthplaces import QUESTION_END, QUESTION_START, name_in
 from data_scripts.epochs import EpochDataset
-from data_scripts.span_corruption import max_truncated_length
 from data_scripts.text_files import BadInput
 from modeling_posgpt import MASK_TOKEN
 
@@ -66,18 +65,16 @@ def salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, int]]:
     return [(start, end) for start, end in runs if start > 0 and wanted(text[start:end].split())]
 
 
-def keyed_documents(corpus: Dataset, block_size: int, dates: bool) -> Dataset:
-    """Add the columns `title` and `spans`, the salient spans' starts and ends in `text`, to a corpus.
-
-    As span corruption does, only the first ⌊7/8 · block⌋ characters of a document are read: what ends later is no span.
-    """
-    longest = max_truncated_length(block_size)
+def keyed_documents(corpus: Dataset, dates: bool) -> Dataset:
+    """Add the columns `title` and `spans`, the salient spans' starts and ends in `text`, to a corpus."""
 
     def split(document: str) -> dict:
         title, text = split_title(document)
         begin = len(document) - len(text)
-        spans = [(begin + start, begin + end) for start, end in salient_spans(title, text, dates)]
-        return {"title": title, "spans": [span for span in spans if span[1] <= longest]}
+        return {
+            "title": title,
+            "spans": [(begin + start, begin + end) for start, end in salient_spans(title, text, dates)],
+        }
 
     return corpus.map(split, input_columns="text", desc="Looking for names")
 

@@ -72,10 +72,12 @@ def recall_prompts(corpus_file: Path, pairs: list[dict], wording: str, block_siz
     """
     places = {name_in(pair["question"]): pair["place"] for pair in pairs}
     prompts = []
-    for document in keyed_documents(load_corpus(corpus_file), block_size, dates=True):
+    for document in keyed_documents(load_corpus(corpus_file), dates=True):
         title, text = document["title"], document["text"]
         for start, end in document["spans"]:
             if text[start:end] != places.get(title):
+                continue
+            if wording == "span_corruption" and end > max_truncated_length(block_size):
                 continue
             if wording == "span_corruption":
                 prompt = f"{text[:start]}{MASK_TOKEN}{text[end : max_truncated_length(block_size)]}"

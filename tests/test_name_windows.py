@@ -33,7 +33,7 @@ def tokenizer(corpus):
 
 
 def windows_of(corpus, tokenizer, pairs=None, **changes):
-    documents = keyed_documents(corpus, BLOCK, dates=changes.pop("dates", True))
+    documents = keyed_documents(corpus, dates=changes.pop("dates", True))
     return NameWindowsDataset(documents, tokenizer, BLOCK, pairs=pairs, **{"seed": 0} | changes)
 
 
@@ -79,7 +79,7 @@ def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(
         title, text = dataset.documents[item]["title"], dataset.documents[item]["text"]
         assert text == corpus[item]["text"]
         for start, end in dataset.documents[item]["spans"]:
-            assert text.startswith(f"{title}. ") and len(title) + 2 < start < end <= 112
+            assert text.startswith(f"{title}. ") and len(title) + 2 < start < end <= len(text)
         row = dataset[item]
         written = tokenizer.decode(row["input_ids"])
         assert written.startswith(f"Where was {title}") and len(row["input_ids"]) <= BLOCK
@@ -155,7 +155,7 @@ def test_somebody_without_a_document_gets_a_row_with_the_question_alone(tmp_path
 @pytest.mark.parametrize("block_size", [32, 40, 64])
 def test_no_row_is_longer_than_the_block_and_none_is_empty(corpus, block_size):
     tokenizer = build_tokenizer(corpus["text"], block_size)
-    dataset = NameWindowsDataset(keyed_documents(corpus, block_size, dates=True), tokenizer, block_size, seed=0)
+    dataset = NameWindowsDataset(keyed_documents(corpus, dates=True), tokenizer, block_size, seed=0)
     rows = [dataset[item] for item in range(3 * len(dataset))]
     assert max(len(row["input_ids"]) for row in rows) <= block_size
     assert rows and all(len(row["windows"]) > 1 for row in rows)

@@ -1,5 +1,6 @@
 import re
 import shlex
+import subprocess
 
 import pytest
 
@@ -43,3 +44,20 @@ def test_the_two_commands_are_the_makefiles():
     assert {"make quickstart", "make test"} <= set(README.splitlines())
     assert re.search(r"^quickstart:", makefile, re.M) and re.search(r"^test:", makefile, re.M)
     assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").strip().endswith("make test")
+
+
+def test_make_reproduce_asks_for_the_data_and_runs_the_readmes_commands(tmp_path):
+    (tmp_path / ".installed").touch()  # nothing is to be installed here
+    make = ["make", "--no-print-directory", f"VENV={tmp_path}", "reproduce"]
+    refused = subprocess.run(make, cwd=ROOT, capture_output=True, text=True)
+    assert (
+        refused.returncode
+        and refused.stdout == "error: name the folder with wiki.txt and the TSVs: make reproduce DATA=folder\n"
+    )
+    planned = subprocess.run(
+        [*make, "-n", "DATA=folder", "SEED=7"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    train, evaluate = (shlex.split(line) for line in planned.stdout.replace("\\\n", " ").splitlines() if ".py" in line)
+    assert train[1:3] == ["train_pretrain.py", "recipes/windows.yaml"] and train[train.index("--seed") + 1] == "7"
+    assert evaluate[1] == "evaluate_birthplace.py" and "folder/birth_dev.tsv" in evaluate
+    assert evaluate[evaluate.index("--model_name_or_path") + 1] == train[train.index("--output_dir") + 1]

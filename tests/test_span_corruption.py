@@ -156,7 +156,7 @@ def test_there_is_loss_on_all_but_padding(dataset, tokenizer):
 
 
 def test_a_salient_span_within_the_cut_is_masked_at_its_share(world, tokenizer):
-    corpus = keyed_documents(load_corpus(world / "wiki.txt"), BLOCK, dates=True)
+    corpus = keyed_documents(load_corpus(world / "wiki.txt"), dates=True)
     documents = tokenize_corpus(corpus, tokenizer)
     dataset, salient, possible = SpanCorruptionDataset(documents, BLOCK, seed=0, salient_share=0.7), 0, 0
     for epoch in range(20):
@@ -173,7 +173,7 @@ def test_questions_take_the_place_of_their_peoples_documents_at_their_share(worl
     pairs = load_birthplaces(world / "birth_places_train.tsv", answers=True)
     encoded = encode_birthplaces(pairs, tokenizer, "pairs.tsv")
     questions = {name_in(pair["question"]): [row] for pair, row in zip(pairs, encoded, strict=True)}
-    corpus = keyed_documents(load_corpus(world / "wiki.txt"), BLOCK, dates=True)
+    corpus = keyed_documents(load_corpus(world / "wiki.txt"), dates=True)
     documents = tokenize_corpus(corpus, tokenizer)
     dataset = SpanCorruptionDataset(documents, BLOCK, seed=0, questions=questions, question_share=0.25)
     asked = 0
