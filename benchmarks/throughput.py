@@ -10,11 +10,12 @@ corpus sizes are given, `corpus_size.png`.
 
 import multiprocessing
 import platform
+import re
 import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import cycle, islice
@@ -184,37 +185,30 @@ def training_flops(config: PosGPTConfig, length: int) -> int:
 
 
 class StepClock(TrainerCallback):
-    """Times the steps of a Trainer run after `warmup`; counts the characters that the collator handed out."""
+    """Times the steps of a Trainer run after `warmup`, and the characters they read."""
 
-    def __init__(self, device: torch.device, collator: Callable, warmup: int):
-        self.device, self.collator, self.warmup = device, collator, warmup
-        self.handed_out: list[int] = []
+    def __init__(self, device: torch.device, warmup: int):
+        self.device, self.warmup = device, warmup
         self.rate = 0.0
-
-    def collate(self, features: list) -> dict:
-        batch = self.collator(features)
-        self.handed_out.append(real_characters(batch))
-        return batch
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == self.warmup:
             synchronize(self.device)
-            self.start = time.perf_counter()
+            self.start, self.read = time.perf_counter(), state.num_input_tokens_seen
         if state.global_step == state.max_steps:
             synchronize(self.device)
-            characters = sum(self.handed_out[self.warmup : state.max_steps])
-            self.rate = characters / (time.perf_counter() - self.start)
+            self.rate = (state.num_input_tokens_seen - self.read) / (time.perf_counter() - self.start)
 
 
 class OrderedTrainer(Trainer):
-    """Trainer that reads the span corruption dataset through its own sampler."""
+    """Trainer that reads the span corruption dataset through its own sampler and knows what padding is."""
 
     def _get_train_sampler(self, train_dataset=None):
         grouped = self.args.train_sampling_strategy == "group_by_length"
         return EpochSampler(self.train_dataset, self._train_batch_size, grouped)
 
 
-def trainer_rate(model, dataset, collator, steps: int, use_cpu: bool, **arguments) -> float:
+def trainer_rate(model, dataset, tokenizer, steps: int, use_cpu: bool, **arguments) -> float:
     """Characters a second of `steps` steps through Trainer, after two for warming up."""
     with tempfile.TemporaryDirectory() as folder:
         args = TrainingArguments(
@@ -227,11 +221,19 @@ def trainer_rate(model, dataset, collator, steps: int, use_cpu: bool, **argument
             logging_strategy="no",
             report_to="none",
             disable_tqdm=True,
+            include_num_input_tokens_seen="non_padding",
             use_cpu=use_cpu,
             **{"bf16": bf16_is_fast()} | arguments,
         )
-        clock = StepClock(args.device, collator, warmup=2)
-        OrderedTrainer(model, args, train_dataset=dataset, data_collator=clock.collate, callbacks=[clock]).train()
+        clock = StepClock(args.device, warmup=2)
+        OrderedTrainer(
+            model,
+            args,
+            train_dataset=dataset,
+            data_collator=SpanCorruptionCollator(tokenizer),
+            processing_class=tokenizer,
+            callbacks=[clock],
+        ).train()
     return clock.rate
 
 
@@ -300,7 +302,7 @@ def training_contenders(dataset, tokenizer, config: PosGPTConfig, device: torch.
 
     def trained(model: nn.Module, grouped: bool = True, **given) -> float:
         strategy = "group_by_length" if grouped else "random"
-        return trainer_rate(model, dataset, collator, steps, use_cpu, train_sampling_strategy=strategy, **given)
+        return trainer_rate(model, dataset, tokenizer, steps, use_cpu, train_sampling_strategy=strategy, **given)
 
     contenders = {
         PLAIN: lambda: plain_rate(config, dataset, collator, steps, device),
@@ -344,10 +346,18 @@ def corpus_size_figures(size: int, config: dict, steps: int) -> dict:
         del batches
         model = posgpt(config, device.type == "cpu")
         training = trainer_rate(
-            model, dataset, collator, steps, device.type == "cpu", train_sampling_strategy="group_by_length"
+            model, dataset, tokenizer, steps, device.type == "cpu", train_sampling_strategy="group_by_length"
         )
-    mebibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"documents": size, "reading": reading, "training": training, "peak_memory_mib": mebibytes}
+    return {"documents": size, "reading": reading, "training": training, "peak_memory_mib": peak_memory_mib()}
+
+
+def peak_memory_mib() -> float:
+    """The most memory this process has held, in MiB."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # Linux' ru_maxrss begins at the parent's; this does not.
+        return int(re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), re.M)[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def draw_corpus_sizes(figures: list[dict], path: Path) -> None:
@@ -386,6 +396,7 @@ def main() -> None:
         plain_questions=arguments.plain_questions,
     )
     output_dir = check_is_folder_or_new(arguments.output_dir)
+    output_dir.mkdir(parents=True, exist_ok=True)
     logging.set_verbosity_error()
     torch.manual_seed(0)
     device = TrainingArguments("unused", use_cpu=not torch.cuda.is_available()).device

@@ -1,4 +1,5 @@
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
@@ -9,13 +10,31 @@ from modeling_posgpt import PosGPTConfig
 def test_the_benchmark_prints_ratios_and_writes_table_and_picture(run, tmp_path, monkeypatch):
     monkeypatch.setattr(throughput, "BATCH_SIZE", 2)
     monkeypatch.setattr(throughput, "matmul_limit", lambda device, dtype: 1e12)
-    arguments = ["--num_people", 100, "--steps", 1, "--rounds", 1, "--questions", 4, "--plain_questions", 1]
-    printed = run(throughput, "--output_dir", tmp_path, *arguments)
-    assert (tmp_path / "throughput.md").read_text(encoding="utf-8") in printed
+    monkeypatch.setattr(throughput, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
+    arguments = [
+        "--num_people",
+        100,
+        "--corpus_sizes",
+        100,
+        200,
+        "--steps",
+        1,
+        "--rounds",
+        1,
+        "--questions",
+        4,
+        "--plain_questions",
+        1,
+    ]
+    printed = run(throughput, "--output_dir", tmp_path / "new", *arguments)
+    assert (tmp_path / "new" / "corpus_size.png").stat().st_size > 1000
+    assert re.findall(r"^\| (\d+) \|.* MiB \|$", printed, re.M) == ["100", "200"]
+    assert (tmp_path / "new" / "throughput.md").read_text(encoding="utf-8") in printed
     rows = re.findall(r"^\| (.+?) \| ([\d,]+) \| ([\d.]+)× \| ([\d.]+)× \|$", printed, re.M)
     assert [float(row[2]) for row in rows if row[0] == throughput.PLAIN] == [1.0]
     assert [float(row[3]) for row in rows if row[0] == throughput.GPT2] == [1.0]
     assert throughput.POSGPT in [row[0] for row in rows] and len(rows) >= 7
+    assert all(int(row[1].replace(",", "")) > 0 for row in rows)
 
 
 def test_flops_are_counted_as_six_a_weight_and_attention(tmp_path):
