@@ -72,30 +72,27 @@ def draw_chart(path: Path, accuracies: dict[str, float], log_history: list[dict]
 def main() -> None:
     (arguments,) = HfArgumentParser(QuickstartArguments).parse_args_into_dataclasses(look_for_args_file=False)
     folder = Path(arguments.output_dir).resolve()
-    world, pretrained = folder / "world", folder / "pretrain"
+    world, pretrained, scratch = folder / "world", folder / "pretrain", folder / "scratch"
     train_file, dev_file = str(world / "birth_places_train.tsv"), str(world / "birth_dev.tsv")
     positions = ("--position_embedding_type", arguments.position_embedding_type)
-    models = {
-        "PosGPT, pretrained": ("finetune", ("--model_name_or_path", str(pretrained))),
-        "PosGPT, not pretrained": ("scratch", ("--vocabulary_file", str(world / "wiki.txt"), *positions)),
-    }
     start = time.perf_counter()
 
     # fmt: off
     run("A fictional world", "-m", "data_scripts.synthetic_world", "--output_dir", str(world), "--overwrite",
         "--num_people", str(arguments.num_people), "--num_places", str(arguments.num_places),
         "--biographies_per_person", str(arguments.biographies_per_person))
-    run("Pretraining: read the biographies", "train_pretrain.py", RECIPE, *positions,
-        "--train_file", str(world / "wiki.txt"), "--output_dir", str(pretrained), "--overwrite_output_dir")
+    run("Pretraining: read the biographies, and the questions about some of the people", "train_pretrain.py", RECIPE,
+        *positions, "--train_file", str(world / "wiki.txt"), "--questions_file", train_file,
+        "--output_dir", str(pretrained), "--overwrite_output_dir")
+    run("For comparison: the questions alone", "train_finetune.py", RECIPE, *positions,
+        "--vocabulary_file", str(world / "wiki.txt"), "--train_file", train_file, "--validation_file", dev_file,
+        "--output_dir", str(scratch), "--overwrite_output_dir")
     accuracies, metrics = {}, {}
-    for name, (step, origin) in models.items():
-        run(f"Finetuning: learn to answer ({name})", "train_finetune.py", RECIPE, *origin,
-            "--train_file", train_file, "--validation_file", dev_file,
-            "--output_dir", str(folder / step), "--overwrite_output_dir")
+    for name, model in (("PosGPT, pretrained", pretrained), ("PosGPT, not pretrained", scratch)):
         run(f"Evaluation: ask about other people ({name})", "evaluate_birthplace.py",
-            "--model_name_or_path", str(folder / step), "--test_file", dev_file, "--train_file", train_file,
-            "--output_dir", str(folder / f"eval_{step}"))
-        metrics = json.loads((folder / f"eval_{step}" / "metrics.json").read_text(encoding="utf-8"))
+            "--model_name_or_path", str(model), "--test_file", dev_file, "--train_file", train_file,
+            "--output_dir", str(folder / f"eval_{model.name}"))
+        metrics = json.loads((folder / f"eval_{model.name}" / "metrics.json").read_text(encoding="utf-8"))
         accuracies[name] = metrics["accuracy"]
     # fmt: on
     accuracies["the most frequent place"] = metrics["majority_accuracy"]

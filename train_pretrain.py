@@ -59,6 +59,9 @@ class DataTrainingArguments:
     min_cue_kept: float = field(
         default=0.3, metadata={"help": "name_windows: the least probability with which a cue keeps its words."}
     )
+    plain_cues: bool = field(
+        default=False, metadata={"help": "name_windows: no dates and none of the title's words in cues."}
+    )
     window_wording: str = field(
         default="question", metadata={"help": "name_windows: asked like a question, or as in the document."}
     )
@@ -118,6 +121,7 @@ def name_windows(
         question_share=data_args.question_share,
         max_cue_words=data_args.max_cue_words,
         min_cue_kept=data_args.min_cue_kept,
+        plain_cues=data_args.plain_cues,
         wording=data_args.window_wording,
     )
     spans = sum(map(len, dataset.documents["spans"]))

@@ -431,9 +431,11 @@ def main() -> None:
     )
     seconds[PLAIN] = (time.perf_counter() - start) * arguments.questions / arguments.plain_questions
     model.generation_config.eos_token_id = None
-    start = time.perf_counter()
-    answer(questions, model, tokenizer, BATCH_SIZE, NEW_CHARACTERS)
-    seconds[POSGPT] = time.perf_counter() - start
+    for dtype in (torch.float32, torch.bfloat16) if bf16_is_fast() else (torch.float32,):
+        model.to(dtype)
+        start = time.perf_counter()
+        answer(questions, model, tokenizer, BATCH_SIZE, NEW_CHARACTERS)
+        seconds[f"{POSGPT} in {str(dtype).removeprefix('torch.')}"] = time.perf_counter() - start
 
     figures = []
     for size in arguments.corpus_sizes or ():

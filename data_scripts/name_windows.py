@@ -65,6 +65,14 @@ def salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, int]]:
     return [(start, end) for start, end in runs if start > 0 and wanted(text[start:end].split())]
 
 
+def plain_words(words: list[str], known: set[str]) -> list[str]:
+    """A text's words without punctuation around them, dates, numbers and those in `known`, the first one in small."""
+    bare = [word.strip('(),.;:"') for word in words]
+    if bare and bare[0] not in known and bare[0][1:].islower():
+        bare[0] = bare[0].lower()
+    return [word for word in bare if word and not (word in known or word in _MONTHS or any(map(str.isdigit, word)))]
+
+
 def keyed_documents(corpus: Dataset, dates: bool) -> Dataset:
     """Add the columns `title` and `spans`, the salient spans' starts and ends in `text`, to a corpus."""
 
@@ -93,6 +101,8 @@ class NameWindowsDataset(EpochDataset):
         question_share: How often, 0 to 1, a row of somebody with training questions asks one.
         max_cue_words: The most words a cue is drawn from.
         min_cue_kept: Each cue keeps its words with a probability drawn from here to 1.
+        plain_cues: Whether dates, numbers, punctuation and the title's words are left out of cues before any are
+            counted, and the capital that only begins a text is undone: ` born in?`, however the document says it.
         wording: `question`, as above; or `document`: the row is `TITLE. cue⁇span⁇ …`, and a question stands alone.
 
     Raises:
@@ -109,6 +119,7 @@ class NameWindowsDataset(EpochDataset):
         question_share: float = 0.3,
         max_cue_words: int = 5,
         min_cue_kept: float = 0.3,
+        plain_cues: bool = False,
         wording: str = "question",
     ):
         super().__init__(seed)
@@ -125,6 +136,7 @@ class NameWindowsDataset(EpochDataset):
         self.question_share = question_share
         self.max_cue_words = max_cue_words
         self.min_cue_kept = min_cue_kept
+        self.plain_cues = plain_cues
         self.wording = wording
         self.tokenizer = tokenizer
         self.block_size = block_size
@@ -193,6 +205,8 @@ class NameWindowsDataset(EpochDataset):
     def _window(self, title: str, text: str, start: int, end: int, rng: np.random.Generator) -> tuple[str, str]:
         # The title is in the row already, and no cue.
         words = text[len(title) + 2 : start].split()
+        if self.plain_cues:
+            words = plain_words(words, set(title.split()))
         words = words[max(len(words) - rng.integers(min(self.max_cue_words, 1), self.max_cue_words + 1), 0) :]
         kept = rng.uniform(self.min_cue_kept, 1)
         cue = " ".join(word for word, draw in zip(words, rng.random(len(words)), strict=True) if draw < kept)

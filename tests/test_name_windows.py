@@ -12,6 +12,7 @@ from data_scripts.name_windows import (
     NameWindowsCollator,
     NameWindowsDataset,
     keyed_documents,
+    plain_words,
     row_of,
     salient_spans,
     split_title,
@@ -97,6 +98,34 @@ def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(
             )
             seen += 1
     assert seen > 60
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("Born in", "born in"),
+        ("Doe was born on 26 November 1949 in", "was born on in"),
+        ("John Doe (born February 7, 1959 in", "born in"),
+        ("John F. Doe (1905--1990) was a Polish dancer, born in", "F was a Polish dancer born in"),
+        ("BFA in", "BFA in"),
+        ("", ""),
+    ],
+)
+def test_plain_cues_say_what_a_document_says_without_dates_names_and_punctuation(text, expected):
+    assert " ".join(plain_words(text.split(), {"John", "Doe"})) == expected
+
+
+def test_with_plain_cues_no_window_asks_with_a_number_or_the_name(corpus, tokenizer):
+    dataset = windows_of(corpus, tokenizer, plain_cues=True, dates=False, min_cue_kept=1.0)
+    born = 0
+    for item in range(30):
+        row = dataset[item]
+        cues = tokenizer.decode(row["input_ids"])[row["windows"][0] :].split("⁇")[:-1:2]
+        known = set(dataset.documents[item]["title"].split())
+        for cue in cues:
+            assert not any(map(str.isdigit, cue)) and known.isdisjoint(cue[:-1].split())
+        born += any(cue.endswith(" born in?") for cue in cues)
+    assert born > 5
 
 
 def test_in_the_documents_wording_windows_follow_the_title_and_questions_stand_alone(world, corpus, tokenizer):
