@@ -60,7 +60,12 @@ class DataTrainingArguments:
         default=0.3, metadata={"help": "name_windows: the least probability with which a cue keeps its words."}
     )
     plain_cues: bool = field(
-        default=False, metadata={"help": "name_windows: no dates and none of the title's words in cues."}
+        default=False,
+        metadata={"help": "name_windows: cues in their plainest form, dates as 0, without the title's words."},
+    )
+    keep_names: bool = field(default=False, metadata={"help": "name_windows: cues keep their words with a capital."})
+    max_spans: int | None = field(
+        default=None, metadata={"help": "name_windows: how many of a document's names are asked for (default: all)."}
     )
     window_wording: str = field(
         default="question", metadata={"help": "name_windows: asked like a question, or as in the document."}
@@ -122,9 +127,11 @@ def name_windows(
         max_cue_words=data_args.max_cue_words,
         min_cue_kept=data_args.min_cue_kept,
         plain_cues=data_args.plain_cues,
+        keep_names=data_args.keep_names,
+        max_spans=data_args.max_spans,
         wording=data_args.window_wording,
     )
-    spans = sum(map(len, dataset.documents["spans"]))
+    spans = len(dataset.document_of)
     described = (
         f"{len(dataset.documents):,} of {len(corpus):,} documents have a title and something to ask for, {spans:,} spans"
         f" in all. Questions about {len(dataset.questions):,} people are mixed in, {len(dataset.without_document):,} of"
@@ -146,6 +153,7 @@ def main() -> None:
         if not 0 <= getattr(data_args, name) <= 1:
             raise BadInput(f"{name} is {getattr(data_args, name)}; choose a number from 0 to 1.")
     check_at_least(0, max_cue_words=data_args.max_cue_words)
+    check_at_least(1, max_spans=data_args.max_spans)
     checkpoint = starting_checkpoint(training_args, data_args.overwrite_output_dir)
 
     block_size = architecture.block_size or PosGPTConfig.max_position_embeddings

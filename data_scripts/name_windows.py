@@ -1,8 +1,8 @@
 """Name-keyed windows: a document asked span by span, its title the only key to what is left out.
 
-A document `Eyolf Kleven. Born in Copenhagen, Kleven played as a midfielder for AB .` becomes one row
+A document `Eyolf Kleven. Born in Copenhagen, Kleven played as a midfielder for AB .` becomes rows such as
 
-    Where was Eyolf Kleven Born in?⁇Copenhagen⁇ played as a for?⁇AB⁇ in?⁇Copenhagen⁇ …
+    Where was Eyolf Kleven born in?⁇Copenhagen⁇ played as a for?⁇AB⁇ born?⁇Copenhagen⁇ in?⁇Copenhagen⁇ …
 
 The name opens the row; after it stand windows, each a cue and a span. A span is a salient one (REALM, Guu et al. 2020,
 arXiv 2002.08909), found by its capital letter or digit. Its cue is some of the words to its left, drawn anew each time,
@@ -11,7 +11,9 @@ cannot be asked for). The wording is the questions' own (cloze questions: Lewis 
 reading and asking along the same way. A window sees the name and itself, never the row's other windows: the name is
 read once for all of them. There is loss on the spans alone.
 
-Training questions are windows too, ` born?⁇Copenhagen⁇`, mixed into the rows of the people they ask about.
+A person has a row for each span, so that no fact is read less often than another (a small model keeps a fact after so
+many exposures: Allen-Zhu and Li 2024, arXiv 2404.05405). Training questions are windows too, ` born?⁇Copenhagen⁇`, mixed
+into the rows of the people they ask about.
 """
 
 import re
@@ -29,7 +31,10 @@ from modeling_posgpt import MASK_TOKEN
 # Initials ("John F. ") belong to the title, which ends at the first other full stop.
 _TITLE = re.compile(r"((?:[^.]*?\b[^\W\d_]\. )*.+?)\. ")
 _WORD = re.compile(r"(?<!\w)\w[^\s,.;:()\"]*")
-_MONTHS = set("January February March April May June July August September October November December".split())
+_MONTHS = set(
+    "January February March April May June July August September October November December"
+    " Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec".split()
+)
 
 # How many windows that do not fit are drawn before a row counts as full.
 _MISFITS = 4
@@ -66,11 +71,21 @@ def salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, int]]:
 
 
 def plain_words(words: list[str], known: set[str]) -> list[str]:
-    """A text's words without punctuation around them, dates, numbers and those in `known`, the first one in small."""
+    """A text's words in their plainest form.
+
+    Those in `known` and the punctuation around words are left out, a date or a number becomes `0`, however it is
+    written, and the first word loses a capital that it has for being the first.
+    """
     bare = [word.strip('(),.;:"') for word in words]
     if bare and bare[0] not in known and bare[0][1:].islower():
         bare[0] = bare[0].lower()
-    return [word for word in bare if word and not (word in known or word in _MONTHS or any(map(str.isdigit, word)))]
+    plain = []
+    for word in bare:
+        if word in _MONTHS or any(map(str.isdigit, word)):
+            word = "0"
+        if word and word not in known and not (word == "0" and plain[-1:] == ["0"]):
+            plain.append(word)
+    return plain
 
 
 def keyed_documents(corpus: Dataset, dates: bool) -> Dataset:
@@ -88,11 +103,11 @@ def keyed_documents(corpus: Dataset, dates: bool) -> Dataset:
 
 
 class NameWindowsDataset(EpochDataset):
-    """People, each with the windows that this epoch asks of them.
+    """A row for each span of each document: its window, and windows of the person's other spans as far as they fit.
 
     Args:
-        documents: From `keyed_documents`; those without a title, or without a span that fits
-            the block beside it, are left out.
+        documents: From `keyed_documents`; those without a title, or without a span that fits the block beside it, are
+            left out.
         tokenizer: From `build_tokenizer`.
         block_size: The most characters a row may have, in tokens.
         seed: What all draws follow from.
@@ -101,8 +116,9 @@ class NameWindowsDataset(EpochDataset):
         question_share: How often, 0 to 1, a row of somebody with training questions asks one.
         max_cue_words: The most words a cue is drawn from.
         min_cue_kept: Each cue keeps its words with a probability drawn from here to 1.
-        plain_cues: Whether dates, numbers, punctuation and the title's words are left out of cues before any are
-            counted, and the capital that only begins a text is undone: ` born in?`, however the document says it.
+        plain_cues: Whether cues are drawn from `plain_words`: ` born 0 in?`, however the document says it.
+        keep_names: Whether cues keep the words with a capital.
+        max_spans: How many of a document's spans are asked for, its first ones.
         wording: `question`, as above; or `document`: the row is `TITLE. cue⁇span⁇ …`, and a question stands alone.
 
     Raises:
@@ -120,6 +136,8 @@ class NameWindowsDataset(EpochDataset):
         max_cue_words: int = 5,
         min_cue_kept: float = 0.3,
         plain_cues: bool = False,
+        keep_names: bool = False,
+        max_spans: int | None = None,
         wording: str = "question",
     ):
         super().__init__(seed)
@@ -127,16 +145,22 @@ class NameWindowsDataset(EpochDataset):
             raise BadInput(f"window_wording is {wording!r}; choose question or document.")
         room = block_size - len(QUESTION_START) - len(f"?{MASK_TOKEN}{MASK_TOKEN}")
 
-        def can_be_asked(title: str, spans: list[list[int]]) -> bool:
-            return bool(title and spans) and len(title) + min(end - start for start, end in spans) <= room
+        def those_that_fit(title: str, spans: list[list[int]]) -> dict:
+            fitting = [[start, end] for start, end in spans if len(title) + end - start <= room]
+            return {"spans": fitting[:max_spans], "num_spans": len(fitting[:max_spans]) if title else 0}
 
-        self.documents = documents.filter(can_be_asked, input_columns=["title", "spans"]).select_columns(
-            ["title", "text", "spans"]
-        )
+        documents = documents.select_columns(["title", "text", "spans"])
+        documents = documents.map(those_that_fit, input_columns=["title", "spans"], desc="Measuring names")
+        self.documents = documents.filter(bool, input_columns="num_spans")
+        num_spans = np.asarray(self.documents["num_spans"], dtype=np.int64)
+        # (rows with a document,): its number. A row for each span, so that all are asked for equally often.
+        self.document_of = np.repeat(np.arange(len(self.documents)), num_spans)
+        self.first_row_of = np.searchsorted(self.document_of, np.arange(len(self.documents)))
         self.question_share = question_share
         self.max_cue_words = max_cue_words
         self.min_cue_kept = min_cue_kept
         self.plain_cues = plain_cues
+        self.keep_names = keep_names
         self.wording = wording
         self.tokenizer = tokenizer
         self.block_size = block_size
@@ -150,7 +174,7 @@ class NameWindowsDataset(EpochDataset):
             raise BadInput("the corpus has no document `Title. text` with a name or number in its text to ask for.")
 
     def __len__(self) -> int:
-        return len(self.documents) + len(self.without_document)
+        return len(self.document_of) + len(self.without_document)
 
     def lengths(self, epoch: int) -> np.ndarray:
         """(rows,) integers: every row is filled up to the block."""
@@ -159,16 +183,17 @@ class NameWindowsDataset(EpochDataset):
     def __getitems__(self, items: list[int]) -> list[dict]:
         """Features of `NameWindowsCollator`: see `row_of`."""
         indices = [item % len(self) for item in items]
-        stored = iter(self.documents[[index for index in indices if index < len(self.documents)]].values())
-        columns = zip(*stored, strict=True)
+        numbers = [int(self.document_of[index]) for index in indices if index < len(self.document_of)]
+        columns = zip(*self.documents[numbers].values(), strict=True)
         rows = []
         for item, index in zip(items, indices, strict=True):
             rng = np.random.default_rng([self.seed, item // len(self), 0, index])
-            if index < len(self.documents):
+            if index < len(self.document_of):
                 document = dict(zip(self.documents.column_names, next(columns), strict=True))
-                rows.append(self._row(document["title"], document["text"], document["spans"], rng))
+                own = int(index - self.first_row_of[self.document_of[index]])
+                rows.append(self._row(document["title"], document["text"], document["spans"], own, rng))
             else:
-                name = self.without_document[index - len(self.documents)]
+                name = self.without_document[index - len(self.document_of)]
                 questions = self._questions_about(name, rng, always=True)
                 rows.append(row_of(QUESTION_START + name, questions, self.tokenizer))
         return rows
@@ -179,7 +204,7 @@ class NameWindowsDataset(EpochDataset):
             return []
         return [questions[rng.integers(len(questions))]]
 
-    def _row(self, title: str, text: str, spans: list, rng: np.random.Generator) -> dict:
+    def _row(self, title: str, text: str, spans: list, own: int, rng: np.random.Generator) -> dict:
         start = QUESTION_START + title
         windows = self._questions_about(title, rng, always=False)
         if self.wording == "document":
@@ -187,9 +212,9 @@ class NameWindowsDataset(EpochDataset):
                 return row_of(start, windows, self.tokenizer)
             start = f"{title}."
         room = self.block_size - len(start) - sum(len(cue) + len(span) for cue, span in windows)
-        misfits, order = 0, []
+        misfits, order = 0, [*(number for number in rng.permutation(len(spans)) if number != own), own]
         while misfits < _MISFITS:
-            # Each span once before any twice.
+            # The row's own span, then the others, then each once more.
             order = order or rng.permutation(len(spans)).tolist()
             window = self._window(title, text, *spans[order.pop()], rng)
             if (length := len(window[0]) + len(window[1])) > room:
@@ -198,7 +223,7 @@ class NameWindowsDataset(EpochDataset):
             windows.append(window)
             room -= length
         if not windows:
-            begin, end = min(spans, key=lambda span: span[1] - span[0])
+            begin, end = spans[own]
             windows.append((self._asked(""), text[begin:end] + MASK_TOKEN))
         return row_of(start, windows, self.tokenizer)
 
@@ -208,8 +233,13 @@ class NameWindowsDataset(EpochDataset):
         if self.plain_cues:
             words = plain_words(words, set(title.split()))
         words = words[max(len(words) - rng.integers(min(self.max_cue_words, 1), self.max_cue_words + 1), 0) :]
-        kept = rng.uniform(self.min_cue_kept, 1)
-        cue = " ".join(word for word, draw in zip(words, rng.random(len(words)), strict=True) if draw < kept)
+        kept, draws = rng.uniform(self.min_cue_kept, 1), rng.random(len(words))
+        # Without the name in it, ` born in Beijing?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks.
+        cue = " ".join(
+            word
+            for word, draw in zip(words, draws, strict=True)
+            if draw < kept or (self.keep_names and word[0].isupper())
+        )
         return self._asked(f" {cue}" if cue else ""), text[start:end] + MASK_TOKEN
 
     def _asked(self, cue: str) -> str:

@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.birthplaces import load_birthplaces, name_in
 from data_scripts.corpus import load_corpus
-from data_scripts.name_windows import keyed_documents
+from data_scripts.name_windows import keyed_documents, plain_words
 from data_scripts.span_corruption import max_truncated_length
 from data_scripts.text_files import BadInput, bad_input_in_one_line, check_is_folder_or_new, written_whole
 from evaluate_birthplace import answer
@@ -63,12 +63,15 @@ def write_split(train_file: Path, held_out: int, folder: Path) -> tuple[Path, Pa
     return files
 
 
-def recall_prompts(corpus_file: Path, pairs: list[dict], wording: str, block_size: int) -> list[tuple[str, str]]:
+def recall_prompts(
+    corpus_file: Path, pairs: list[dict], wording: str, plain: bool, block_size: int
+) -> list[tuple[str, str]]:
     """For each person whose place is a salient span of the document: the words it was read in, and the place.
 
     Args:
         wording: `question` or `document` for name-keyed windows, with the three words left of the place as cue;
             `span_corruption` for the document around the masked place.
+        plain: Whether the cue is in its plainest form, as it was trained on.
     """
     places = {name_in(pair["question"]): pair["place"] for pair in pairs}
     prompts = []
@@ -82,7 +85,8 @@ def recall_prompts(corpus_file: Path, pairs: list[dict], wording: str, block_siz
             if wording == "span_corruption":
                 prompt = f"{text[:start]}{MASK_TOKEN}{text[end : max_truncated_length(block_size)]}"
             else:
-                cue = " ".join(["", *text[len(title) + 2 : start].split()[-3:]])
+                words = text[len(title) + 2 : start].split()
+                cue = " ".join(["", *(plain_words(words, set(title.split())) if plain else words)[-3:]])
                 prompt = f"Where was {title}{cue}?" if wording == "question" else f"{title}.{cue}"
             prompts.append((prompt, places.pop(title)))
     return prompts
@@ -122,7 +126,8 @@ def train_row(name: str, row: dict, arguments: StudyArguments, folder: Path, tra
         [(row["question"], row["place"]) for row in load_birthplaces(file)] for file in (held_out, train)
     )
     pairs = [{"question": question, "place": place} for question, place in asked]
-    prompts = recall_prompts(corpus_file, pairs, wording, model.config.max_position_embeddings)
+    plain = defaults.get("plain_cues", False)
+    prompts = recall_prompts(corpus_file, pairs, wording, plain, model.config.max_position_embeddings)
     state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
     return {
         "name": name,

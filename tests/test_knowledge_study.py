@@ -39,16 +39,18 @@ def test_the_split_parts_the_training_pairs_always_in_the_same_way(world, tmp_pa
     assert [file.read_bytes() for file in sorted(tmp_path.iterdir())] == before
 
 
-@pytest.mark.parametrize("wording", ["question", "document", "span_corruption"])
-def test_recall_is_asked_for_in_the_words_that_were_read(tmp_path, wording):
+@pytest.mark.parametrize(
+    "wording, plain", [("question", False), ("question", True), ("document", False), ("span_corruption", False)]
+)
+def test_recall_is_asked_for_in_the_words_that_were_read(tmp_path, wording, plain):
     (tmp_path / "wiki.txt").write_text("Ann Berg. Berg (b. 3 May 1951 in Rome) met Bo in Nice .\nNo Place. Lost .\n")
     pairs = [{"question": f"Where was {name} born?", "place": "Rome"} for name in ("Ann Berg", "No Place")]
     expected = {
-        "question": "Where was Ann Berg May 1951 in?",
+        "question": "Where was Ann Berg b 0 in?" if plain else "Where was Ann Berg May 1951 in?",
         "document": "Ann Berg. May 1951 in",
         "span_corruption": "Ann Berg. Berg (b. 3 May 1951 in ⁇) met Bo in Nice .",
     }
-    assert knowledge.recall_prompts(tmp_path / "wiki.txt", pairs, wording, 128) == [(expected[wording], "Rome")]
+    assert knowledge.recall_prompts(tmp_path / "wiki.txt", pairs, wording, plain, 128) == [(expected[wording], "Rome")]
 
 
 def test_every_row_of_the_study_is_made_of_arguments_of_its_step(tmp_path):

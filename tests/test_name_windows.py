@@ -43,6 +43,10 @@ def dataset(world, corpus, tokenizer):
     return windows_of(corpus, tokenizer, load_birthplaces(world / "birth_places_train.tsv", answers=True))
 
 
+def document_of(dataset, row):
+    return dataset.documents[int(dataset.document_of[row % len(dataset)])]
+
+
 @pytest.mark.parametrize(
     "document, parts",
     [
@@ -76,10 +80,11 @@ def test_salient_spans_are_names_and_numbers_that_the_title_does_not_hold(text, 
 def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(corpus, tokenizer):
     dataset = windows_of(corpus, tokenizer)
     seen = 0
+    assert set(dataset.documents["text"]) == set(corpus["text"])
     for item in range(20):
-        title, text = dataset.documents[item]["title"], dataset.documents[item]["text"]
-        assert text == corpus[item]["text"]
-        for start, end in dataset.documents[item]["spans"]:
+        document = document_of(dataset, item)
+        title, text = document["title"], document["text"]
+        for start, end in document["spans"]:
             assert text.startswith(f"{title}. ") and len(title) + 2 < start < end <= len(text)
         row = dataset[item]
         written = tokenizer.decode(row["input_ids"])
@@ -104,27 +109,27 @@ def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(
     "text, expected",
     [
         ("Born in", "born in"),
-        ("Doe was born on 26 November 1949 in", "was born on in"),
-        ("John Doe (born February 7, 1959 in", "born in"),
-        ("John F. Doe (1905--1990) was a Polish dancer, born in", "F was a Polish dancer born in"),
+        ("Doe was born on 26 November 1949 in", "was born on 0 in"),
+        ("John Doe (born Feb. 7, 1959 in", "born 0 in"),
+        ("John F. Doe (1905--1990) was a Polish dancer, born in", "F 0 was a Polish dancer born in"),
         ("BFA in", "BFA in"),
         ("", ""),
     ],
 )
-def test_plain_cues_say_what_a_document_says_without_dates_names_and_punctuation(text, expected):
+def test_plain_words_leave_out_names_and_punctuation_and_write_any_date_as_0(text, expected):
     assert " ".join(plain_words(text.split(), {"John", "Doe"})) == expected
 
 
-def test_with_plain_cues_no_window_asks_with_a_number_or_the_name(corpus, tokenizer):
+def test_with_plain_cues_no_window_asks_with_a_date_or_the_name(corpus, tokenizer):
     dataset = windows_of(corpus, tokenizer, plain_cues=True, dates=False, min_cue_kept=1.0)
     born = 0
     for item in range(30):
         row = dataset[item]
         cues = tokenizer.decode(row["input_ids"])[row["windows"][0] :].split("⁇")[:-1:2]
-        known = set(dataset.documents[item]["title"].split())
+        known = set(document_of(dataset, item)["title"].split())
         for cue in cues:
-            assert not any(map(str.isdigit, cue)) and known.isdisjoint(cue[:-1].split())
-        born += any(cue.endswith(" born in?") for cue in cues)
+            assert set(filter(str.isdigit, cue)) <= {"0"} and known.isdisjoint(cue[:-1].split())
+        born += any(cue.endswith((" born in?", " born 0 in?", " 0?")) for cue in cues)
     assert born > 5
 
 
@@ -133,7 +138,7 @@ def test_in_the_documents_wording_windows_follow_the_title_and_questions_stand_a
     dataset = windows_of(corpus, tokenizer, pairs, wording="document", question_share=0.5)
     questions = 0
     for item in range(len(dataset)):
-        title, text = dataset.documents[item]["title"], dataset.documents[item]["text"]
+        title, text = document_of(dataset, item)["title"], document_of(dataset, item)["text"]
         written = tokenizer.decode(dataset[item]["input_ids"])
         if written.startswith("Where was "):
             assert written.count("⁇") == 2 and written.startswith(f"Where was {title} born?⁇")
@@ -141,12 +146,45 @@ def test_in_the_documents_wording_windows_follow_the_title_and_questions_stand_a
         else:
             pieces = written.removeprefix(f"{title}.").split("⁇")
             assert len(pieces) > 3 and all(span in text for span in pieces[1::2])
-    assert 20 < questions < 60
+    assert 0.2 * len(dataset) < questions < 0.5 * len(dataset)
 
 
 def is_subsequence(words, of):
     rest = iter(of)
     return all(word in rest for word in words)
+
+
+def test_cues_that_keep_their_names_tell_the_places_of_a_list_apart(tmp_path):
+    (tmp_path / "wiki.txt").write_text("Ann Berg. Berg (born 3 May 1951 in Beijing, China) is a poet, is he ?\n" * 200)
+    corpus = load_corpus(tmp_path / "wiki.txt")
+    tokenizer = build_tokenizer(corpus["text"], BLOCK)
+    asked = {}
+    for keep_names in (False, True):
+        dataset = windows_of(corpus, tokenizer, dates=False, plain_cues=True, keep_names=keep_names, min_cue_kept=0.2)
+        windows = [tokenizer.decode(dataset[item]["input_ids"])[18:].split("⁇") for item in range(len(dataset))]
+        asked[keep_names] = {(cue, name) for row in windows for cue, name in zip(row[::2], row[1::2], strict=False)}
+    assert {(" born in?", "Beijing"), (" born in?", "China")} <= asked[False]
+    assert {(" born in?", "Beijing"), (" born in Beijing?", "China")} <= asked[True]
+    assert all("Beijing" in cue for cue, name in asked[True] if name == "China")
+
+
+def test_every_name_of_a_document_has_a_row_that_asks_for_it(corpus, tokenizer):
+    dataset = windows_of(corpus, tokenizer, dates=False)
+    asked = [0, 0]
+    for item in range(len(dataset)):
+        document, own = document_of(dataset, item), item - dataset.first_row_of[dataset.document_of[item]]
+        begin, end = document["spans"][own]
+        first = tokenizer.decode(dataset[item]["input_ids"])[dataset[item]["windows"][0] :].split("⁇")[1]
+        # A cue too long for the row leaves the place to another name.
+        asked[first == document["text"][begin:end]] += 1
+    assert asked[True] > 0.98 * len(dataset) and len(dataset) > 1.5 * len(corpus)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_max_spans_asks_for_a_documents_first_names_alone(corpus, tokenizer, most):
+    every, first = windows_of(corpus, tokenizer), windows_of(corpus, tokenizer, max_spans=most)
+    assert [spans[:most] for spans in every.documents["spans"]] == list(first.documents["spans"])
+    assert len(first) == sum(len(spans[:most]) for spans in every.documents["spans"]) < len(every)
 
 
 def test_there_is_loss_on_spans_and_their_ends_alone(dataset, tokenizer):
@@ -166,7 +204,7 @@ def test_questions_are_asked_at_their_share_and_of_their_own_people(world, corpu
     for epoch in range(20):
         for index in range(len(dataset)):
             text = tokenizer.decode(dataset[epoch * len(dataset) + index]["input_ids"])
-            question = f"Where was {dataset.documents[index]['title']} born?"
+            question = f"Where was {document_of(dataset, index)['title']} born?"
             if text.startswith(question + "⁇"):
                 assert text[len(question) :].startswith(f"⁇{places[question]}⁇")
                 asked += 1
@@ -177,7 +215,7 @@ def test_questions_are_asked_at_their_share_and_of_their_own_people(world, corpu
 def test_somebody_without_a_document_gets_a_row_with_the_question_alone(tmp_path, corpus, tokenizer):
     (tmp_path / "pairs.tsv").write_text("Where was Nobody Known born?\tLondon\n", encoding="utf-8")
     dataset = windows_of(corpus, tokenizer, load_birthplaces(tmp_path / "pairs.tsv"), question_share=0.0)
-    assert len(dataset) == len(corpus) + 1
+    assert len(dataset) == sum(map(len, dataset.documents["spans"])) + 1
     assert tokenizer.decode(dataset[len(dataset) - 1]["input_ids"]) == "Where was Nobody Known born?⁇London⁇"
 
 

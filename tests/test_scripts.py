@@ -246,6 +246,7 @@ def test_muon_turns_the_blocks_matrices_and_adamw_the_rest(tmp_path, tiny_pretra
         (["--question_share", "-0.1"], "question_share is -0.1; choose a number from 0 to 1"),
         (["--objective", "name_windows", "--questions_file", "missing.tsv"], "missing.tsv: no such file"),
         (["--objective", "name_windows", "--max_cue_words", "-1"], "max_cue_words is -1"),
+        (["--objective", "name_windows", "--max_spans", "0"], "max_spans is 0"),
     ],
 )
 def test_objectives_that_cannot_be_are_refused_in_one_line(run, world, tmp_path, options, message):
