@@ -28,7 +28,7 @@ class QuickstartArguments:
     position_embedding_type: str = field(default="rotary", metadata={"help": "learned or rotary."})
     num_people: int = field(default=300, metadata={"help": "People in the fictional world."})
     num_places: int = field(default=60, metadata={"help": "Places they may be born in."})
-    biographies_per_person: int = field(default=4, metadata={"help": "Documents the corpus has of each person."})
+    biographies_per_person: int = field(default=2, metadata={"help": "Documents the corpus has of each person."})
 
 
 def run(title: str, *command: str) -> float:
