@@ -177,7 +177,7 @@ def main() -> None:
 
     if training_args.should_log:
         print(f"{described} {len(tokenizer)} symbols; {model.num_parameters():,} parameters.")
-    objective = f"{data_args.objective.replace('_', ' ')} of {len(dataset):,} documents"
+    objective = f"{data_args.objective.replace('_', ' ')} of {len(corpus):,} documents"
     trainer = PosGPTTrainer(
         model,
         training_args,

@@ -155,7 +155,7 @@ def is_subsequence(words, of):
 
 
 def test_cues_that_keep_their_names_tell_the_places_of_a_list_apart(tmp_path):
-    (tmp_path / "wiki.txt").write_text("Ann Berg. Berg (born 3 May 1951 in Beijing, China) is a poet, is he ?\n" * 200)
+    (tmp_path / "wiki.txt").write_text("Ann Berg. Berg (born 3 May 1951 in Beijing, China), is he a poet ?\n" * 200)
     corpus = load_corpus(tmp_path / "wiki.txt")
     tokenizer = build_tokenizer(corpus["text"], BLOCK)
     asked = {}
