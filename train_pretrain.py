@@ -63,7 +63,9 @@ class DataTrainingArguments:
         default=False,
         metadata={"help": "name_windows: cues in their plainest form, dates as 0, without the title's words."},
     )
-    keep_names: bool = field(default=False, metadata={"help": "name_windows: cues keep their words with a capital."})
+    keep_names: bool = field(
+        default=False, metadata={"help": "name_windows: a cue keeps a name right before the span."}
+    )
     max_spans: int | None = field(
         default=None, metadata={"help": "name_windows: how many of a document's names are asked for (default: all)."}
     )

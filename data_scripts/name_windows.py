@@ -74,7 +74,7 @@ def plain_words(words: list[str], known: set[str]) -> list[str]:
     """A text's words in their plainest form.
 
     Those in `known` and the punctuation around words are left out, a date or a number becomes `0`, however it is
-    written, and the first word loses a capital that it has for being the first.
+    written, `-0` when it follows a dash, and the first word loses a capital that it has for being the first.
     """
     bare = [word.strip('(),.;:"') for word in words]
     if bare and bare[0] not in known and bare[0][1:].islower():
@@ -83,7 +83,10 @@ def plain_words(words: list[str], known: set[str]) -> list[str]:
     for word in bare:
         if word in _MONTHS or any(map(str.isdigit, word)):
             word = "0"
-        if word and word not in known and not (word == "0" and plain[-1:] == ["0"]):
+        if word == "0" and plain and not any(map(str.isalpha, plain[-1])):
+            # ` -0 in?`, the second date of a range, is not ` 0 in?`.
+            plain[-1] = plain[-1].removesuffix("0").replace("--", "-") + "0"
+        elif word and word not in known:
             plain.append(word)
     return plain
 
@@ -117,7 +120,7 @@ class NameWindowsDataset(EpochDataset):
         max_cue_words: The most words a cue is drawn from.
         min_cue_kept: Each cue keeps its words with a probability drawn from here to 1.
         plain_cues: Whether cues are drawn from `plain_words`: ` born 0 in?`, however the document says it.
-        keep_names: Whether cues keep the words with a capital.
+        keep_names: Whether a cue keeps the word next to the span when it has a capital.
         max_spans: How many of a document's spans are asked for, its first ones.
         wording: `question`, as above; or `document`: the row is `TITLE. cue⁇span⁇ …`, and a question stands alone.
 
@@ -237,8 +240,8 @@ class NameWindowsDataset(EpochDataset):
         # Without the name in it, ` born in Beijing?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks.
         cue = " ".join(
             word
-            for word, draw in zip(words, draws, strict=True)
-            if draw < kept or (self.keep_names and word[0].isupper())
+            for number, (word, draw) in enumerate(zip(words, draws, strict=True))
+            if draw < kept or (self.keep_names and number == len(words) - 1 and word[0].isupper())
         )
         return self._asked(f" {cue}" if cue else ""), text[start:end] + MASK_TOKEN
 

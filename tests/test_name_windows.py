@@ -113,6 +113,7 @@ def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(
         ("John Doe (born Feb. 7, 1959 in", "born 0 in"),
         ("John F. Doe (1905--1990) was a Polish dancer, born in", "F 0 was a Polish dancer born in"),
         ("BFA in", "BFA in"),
+        ("(13 July 1879 in Cambridge -- 9 November 1957, in", "0 in Cambridge -0 in"),
         ("", ""),
     ],
 )
