@@ -149,8 +149,8 @@ class NameWindowsDataset(EpochDataset):
         room = block_size - len(QUESTION_START) - len(f"?{MASK_TOKEN}{MASK_TOKEN}")
 
         def those_that_fit(title: str, spans: list[list[int]]) -> dict:
-            fitting = [[start, end] for start, end in spans if len(title) + end - start <= room]
-            return {"spans": fitting[:max_spans], "num_spans": len(fitting[:max_spans]) if title else 0}
+            asked = [[start, end] for start, end in spans if len(title) + end - start <= room][:max_spans]
+            return {"spans": asked, "num_spans": len(asked) if title else 0}
 
         documents = documents.select_columns(["title", "text", "spans"])
         documents = documents.map(those_that_fit, input_columns=["title", "spans"], desc="Measuring names")
@@ -237,12 +237,10 @@ class NameWindowsDataset(EpochDataset):
             words = plain_words(words, set(title.split()))
         words = words[max(len(words) - rng.integers(min(self.max_cue_words, 1), self.max_cue_words + 1), 0) :]
         kept, draws = rng.uniform(self.min_cue_kept, 1), rng.random(len(words))
-        # Without the name in it, ` born in Beijing?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks.
-        cue = " ".join(
-            word
-            for number, (word, draw) in enumerate(zip(words, draws, strict=True))
-            if draw < kept or (self.keep_names and number == len(words) - 1 and word[0].isupper())
-        )
+        if self.keep_names and words and words[-1][0].isupper():
+            # Without the name in it, ` born in Beijing?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks.
+            draws[-1] = -1
+        cue = " ".join(word for word, draw in zip(words, draws, strict=True) if draw < kept)
         return self._asked(f" {cue}" if cue else ""), text[start:end] + MASK_TOKEN
 
     def _asked(self, cue: str) -> str:
