@@ -60,14 +60,14 @@ class DataTrainingArguments:
         default=0.3, metadata={"help": "name_windows: the least probability with which a cue keeps its words."}
     )
     plain_cues: bool = field(
-        default=False,
+        default=True,
         metadata={"help": "name_windows: cues in their plainest form, dates as 0, without the title's words."},
     )
     keep_names: bool = field(
-        default=False, metadata={"help": "name_windows: a cue keeps a name right before the span."}
+        default=True, metadata={"help": "name_windows: a cue keeps a name right before the span."}
     )
-    max_spans: int | None = field(
-        default=None, metadata={"help": "name_windows: how many of a document's names are asked for (default: all)."}
+    max_spans: int = field(
+        default=4, metadata={"help": "name_windows: how many of a document's names are asked for, its first ones."}
     )
     window_wording: str = field(
         default="question", metadata={"help": "name_windows: asked like a question, or as in the document."}

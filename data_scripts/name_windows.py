@@ -121,7 +121,7 @@ class NameWindowsDataset(EpochDataset):
         min_cue_kept: Each cue keeps its words with a probability drawn from here to 1.
         plain_cues: Whether cues are drawn from `plain_words`: ` born 0 in?`, however the document says it.
         keep_names: Whether a cue keeps the word next to the span when it has a capital.
-        max_spans: How many of a document's spans are asked for, its first ones.
+        max_spans: How many of a document's spans are asked for, its first ones; None for all.
         wording: `question`, as above; or `document`: the row is `TITLE. cue⁇span⁇ …`, and a question stands alone.
 
     Raises:
@@ -138,9 +138,9 @@ class NameWindowsDataset(EpochDataset):
         question_share: float = 0.3,
         max_cue_words: int = 5,
         min_cue_kept: float = 0.3,
-        plain_cues: bool = False,
-        keep_names: bool = False,
-        max_spans: int | None = None,
+        plain_cues: bool = True,
+        keep_names: bool = True,
+        max_spans: int | None = 4,
         wording: str = "question",
     ):
         super().__init__(seed)
@@ -148,21 +148,28 @@ class NameWindowsDataset(EpochDataset):
             raise BadInput(f"window_wording is {wording!r}; choose question or document.")
         room = block_size - len(QUESTION_START) - len(f"?{MASK_TOKEN}{MASK_TOKEN}")
 
-        def those_that_fit(title: str, spans: list[list[int]]) -> dict:
-            asked = [[start, end] for start, end in spans if len(title) + end - start <= room][:max_spans]
-            return {"spans": asked, "num_spans": len(asked) if title else 0}
+        def those_that_fit(title: str, text: str, spans: list[list[int]]) -> dict:
+            fitting = [(start, end) for start, end in spans if len(title) + end - start <= room][:max_spans]
+            cues = []
+            for start, _ in fitting:
+                # The title is in the row already, and no cue.
+                words = text[len(title) + 2 : start].split()
+                words = plain_words(words, set(title.split())) if plain_cues else words
+                cues.append(" ".join(words[max(len(words) - max_cue_words, 0) :]))
+            return {"asked": [text[start:end] for start, end in fitting] if title else [], "cues": cues}
 
         documents = documents.select_columns(["title", "text", "spans"])
-        documents = documents.map(those_that_fit, input_columns=["title", "spans"], desc="Measuring names")
-        self.documents = documents.filter(bool, input_columns="num_spans")
-        num_spans = np.asarray(self.documents["num_spans"], dtype=np.int64)
+        documents = documents.map(
+            those_that_fit, input_columns=documents.column_names, remove_columns="spans", desc="Measuring names"
+        )
+        #: Columns `title`, `text`, `asked` (the spans) and `cues` (the words that each one's cue is drawn from).
+        self.documents = documents.filter(bool, input_columns="asked")
         # (rows with a document,): its number. A row for each span, so that all are asked for equally often.
+        num_spans = [len(asked) for batch in self.documents.iter(1000) for asked in batch["asked"]]
         self.document_of = np.repeat(np.arange(len(self.documents)), num_spans)
-        self.first_row_of = np.searchsorted(self.document_of, np.arange(len(self.documents)))
         self.question_share = question_share
         self.max_cue_words = max_cue_words
         self.min_cue_kept = min_cue_kept
-        self.plain_cues = plain_cues
         self.keep_names = keep_names
         self.wording = wording
         self.tokenizer = tokenizer
@@ -184,7 +191,7 @@ class NameWindowsDataset(EpochDataset):
         return np.full(len(self), self.block_size)
 
     def __getitems__(self, items: list[int]) -> list[dict]:
-        """Features of `NameWindowsCollator`: see `row_of`."""
+        """Features of `NameWindowsCollator`: see `encode_rows`."""
         indices = [item % len(self) for item in items]
         numbers = [int(self.document_of[index]) for index in indices if index < len(self.document_of)]
         columns = zip(*self.documents[numbers].values(), strict=True)
@@ -193,13 +200,13 @@ class NameWindowsDataset(EpochDataset):
             rng = np.random.default_rng([self.seed, item // len(self), 0, index])
             if index < len(self.document_of):
                 document = dict(zip(self.documents.column_names, next(columns), strict=True))
-                own = int(index - self.first_row_of[self.document_of[index]])
-                rows.append(self._row(document["title"], document["text"], document["spans"], own, rng))
+                own = int(index - np.searchsorted(self.document_of, self.document_of[index]))
+                rows.append(self._row(document["title"], document["asked"], document["cues"], own, rng))
             else:
                 name = self.without_document[index - len(self.document_of)]
                 questions = self._questions_about(name, rng, always=True)
-                rows.append(row_of(QUESTION_START + name, questions, self.tokenizer))
-        return rows
+                rows.append((QUESTION_START + name, questions))
+        return encode_rows(rows, self.tokenizer)
 
     def _questions_about(self, name: str, rng: np.random.Generator, always: bool) -> list[tuple[str, str]]:
         questions = self.questions.get(name)
@@ -207,64 +214,62 @@ class NameWindowsDataset(EpochDataset):
             return []
         return [questions[rng.integers(len(questions))]]
 
-    def _row(self, title: str, text: str, spans: list, own: int, rng: np.random.Generator) -> dict:
+    def _row(
+        self, title: str, spans: list[str], cues: list[str], own: int, rng: np.random.Generator
+    ) -> tuple[str, list[tuple[str, str]]]:
         start = QUESTION_START + title
         windows = self._questions_about(title, rng, always=False)
         if self.wording == "document":
             if windows:
-                return row_of(start, windows, self.tokenizer)
+                return start, windows
             start = f"{title}."
         room = self.block_size - len(start) - sum(len(cue) + len(span) for cue, span in windows)
         misfits, order = 0, [*(number for number in rng.permutation(len(spans)) if number != own), own]
         while misfits < _MISFITS:
             # The row's own span, then the others, then each once more.
             order = order or rng.permutation(len(spans)).tolist()
-            window = self._window(title, text, *spans[order.pop()], rng)
+            number = order.pop()
+            window = (self._cue(cues[number].split(), rng), spans[number] + MASK_TOKEN)
             if (length := len(window[0]) + len(window[1])) > room:
                 misfits += 1
                 continue
             windows.append(window)
             room -= length
         if not windows:
-            begin, end = spans[own]
-            windows.append((self._asked(""), text[begin:end] + MASK_TOKEN))
-        return row_of(start, windows, self.tokenizer)
+            windows.append((self._asked(""), spans[own] + MASK_TOKEN))
+        return start, windows
 
-    def _window(self, title: str, text: str, start: int, end: int, rng: np.random.Generator) -> tuple[str, str]:
-        # The title is in the row already, and no cue.
-        words = text[len(title) + 2 : start].split()
-        if self.plain_cues:
-            words = plain_words(words, set(title.split()))
+    def _cue(self, words: list[str], rng: np.random.Generator) -> str:
         words = words[max(len(words) - rng.integers(min(self.max_cue_words, 1), self.max_cue_words + 1), 0) :]
         kept, draws = rng.uniform(self.min_cue_kept, 1), rng.random(len(words))
         if self.keep_names and words and words[-1][0].isupper():
             # Without the name in it, ` born in Beijing?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks.
             draws[-1] = -1
         cue = " ".join(word for word, draw in zip(words, draws, strict=True) if draw < kept)
-        return self._asked(f" {cue}" if cue else ""), text[start:end] + MASK_TOKEN
+        return self._asked(f" {cue}" if cue else "")
 
     def _asked(self, cue: str) -> str:
         return f"{cue}?{MASK_TOKEN}" if self.wording == "question" else cue + MASK_TOKEN
 
 
-def row_of(start: str, windows: list[tuple[str, str]], tokenizer: PreTrainedTokenizerBase) -> dict:
-    """A row of windows that share a beginning.
+def encode_rows(rows: list[tuple[str, list[tuple[str, str]]]], tokenizer: PreTrainedTokenizerBase) -> list[dict]:
+    """Encode rows: the beginning that a row's windows share, and those, each a cue and a span.
 
     Returns:
-        `input_ids` and `labels` (tokens,), -100 on all but the spans; `windows`, the length of the beginning and of each
-        window, in tokens.
+        For each row `input_ids` and `labels` (tokens,), -100 on all but the spans; `windows`, the length of the beginning
+        and of each window, in tokens.
     """
-    pieces = [start, *(piece for window in windows for piece in window)]
-    input_ids = tokenizer("".join(pieces), add_special_tokens=False, verbose=False)["input_ids"]
-    labels, end = [-100] * len(input_ids), len(start)
-    for cue, span in windows:
-        begin, end = end + len(cue), end + len(cue) + len(span)
-        labels[begin:end] = input_ids[begin:end]
-    return {
-        "input_ids": input_ids,
-        "labels": labels,
-        "windows": [len(start), *(len(cue) + len(span) for cue, span in windows)],
-    }
+    texts = ["".join([start, *map("".join, windows)]) for start, windows in rows]
+    encoded = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+    features = []
+    for (start, windows), input_ids in zip(rows, encoded, strict=True):
+        labels, end = [-100] * len(input_ids), len(start)
+        for cue, span in windows:
+            begin, end = end + len(cue), end + len(cue) + len(span)
+            labels[begin:end] = input_ids[begin:end]
+        lengths = [len(start), *(len(cue) + len(span) for cue, span in windows)]
+        features.append({"input_ids": input_ids, "labels": labels, "windows": lengths})
+    return features
 
 
 class NameWindowsCollator:

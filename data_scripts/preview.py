@@ -52,7 +52,7 @@ def main() -> None:
                 dataset = SpanCorruptionDataset(documents, arguments.block_size, arguments.seed)
                 collator = SpanCorruptionCollator(tokenizer)
             else:
-                documents = keyed_documents(corpus, dates=True)
+                documents = keyed_documents(corpus, dates=False)
                 dataset = NameWindowsDataset(documents, tokenizer, arguments.block_size, arguments.seed)
                 collator = NameWindowsCollator(tokenizer)
             dataset.set_epoch(arguments.epoch)

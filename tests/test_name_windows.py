@@ -11,9 +11,9 @@ from data_scripts.epochs import EpochSampler
 from data_scripts.name_windows import (
     NameWindowsCollator,
     NameWindowsDataset,
+    encode_rows,
     keyed_documents,
     plain_words,
-    row_of,
     salient_spans,
     split_title,
 )
@@ -35,7 +35,8 @@ def tokenizer(corpus):
 
 def windows_of(corpus, tokenizer, pairs=None, **changes):
     documents = keyed_documents(corpus, dates=changes.pop("dates", True))
-    return NameWindowsDataset(documents, tokenizer, BLOCK, pairs=pairs, **{"seed": 0} | changes)
+    changes = {"seed": 0, "plain_cues": False, "keep_names": False, "max_spans": None} | changes
+    return NameWindowsDataset(documents, tokenizer, BLOCK, pairs=pairs, **changes)
 
 
 @pytest.fixture
@@ -84,8 +85,7 @@ def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(
     for item in range(20):
         document = document_of(dataset, item)
         title, text = document["title"], document["text"]
-        for start, end in document["spans"]:
-            assert text.startswith(f"{title}. ") and len(title) + 2 < start < end <= len(text)
+        assert text.startswith(f"{title}. ") and all(span in text[len(title) + 3 :] for span in document["asked"])
         row = dataset[item]
         written = tokenizer.decode(row["input_ids"])
         assert written.startswith(f"Where was {title}") and len(row["input_ids"]) <= BLOCK
@@ -173,19 +173,18 @@ def test_every_name_of_a_document_has_a_row_that_asks_for_it(corpus, tokenizer):
     dataset = windows_of(corpus, tokenizer, dates=False)
     asked = [0, 0]
     for item in range(len(dataset)):
-        document, own = document_of(dataset, item), item - dataset.first_row_of[dataset.document_of[item]]
-        begin, end = document["spans"][own]
+        document, own = document_of(dataset, item), list(dataset.document_of[:item]).count(dataset.document_of[item])
         first = tokenizer.decode(dataset[item]["input_ids"])[dataset[item]["windows"][0] :].split("⁇")[1]
         # A cue too long for the row leaves the place to another name.
-        asked[first == document["text"][begin:end]] += 1
+        asked[first == document["asked"][own]] += 1
     assert asked[True] > 0.98 * len(dataset) and len(dataset) > 1.5 * len(corpus)
 
 
 @pytest.mark.parametrize("most", [1, 2])
 def test_max_spans_asks_for_a_documents_first_names_alone(corpus, tokenizer, most):
     every, first = windows_of(corpus, tokenizer), windows_of(corpus, tokenizer, max_spans=most)
-    assert [spans[:most] for spans in every.documents["spans"]] == list(first.documents["spans"])
-    assert len(first) == sum(len(spans[:most]) for spans in every.documents["spans"]) < len(every)
+    assert [spans[:most] for spans in every.documents["asked"]] == list(first.documents["asked"])
+    assert len(first) == sum(len(spans[:most]) for spans in every.documents["asked"]) < len(every)
 
 
 def test_there_is_loss_on_spans_and_their_ends_alone(dataset, tokenizer):
@@ -216,7 +215,7 @@ def test_questions_are_asked_at_their_share_and_of_their_own_people(world, corpu
 def test_somebody_without_a_document_gets_a_row_with_the_question_alone(tmp_path, corpus, tokenizer):
     (tmp_path / "pairs.tsv").write_text("Where was Nobody Known born?\tLondon\n", encoding="utf-8")
     dataset = windows_of(corpus, tokenizer, load_birthplaces(tmp_path / "pairs.tsv"), question_share=0.0)
-    assert len(dataset) == sum(map(len, dataset.documents["spans"])) + 1
+    assert len(dataset) == sum(map(len, dataset.documents["asked"])) + 1
     assert tokenizer.decode(dataset[len(dataset) - 1]["input_ids"]) == "Where was Nobody Known born?⁇London⁇"
 
 
@@ -266,13 +265,12 @@ def test_a_window_in_a_row_reads_as_if_it_stood_alone(tokenizer, positions, atte
     )
     model = PosGPTForCausalLM._from_config(config, attn_implementation=attention).eval()
     start, windows = "Where was Ann Berg", [(" in?⁇", "Rome⁇"), ("?⁇", "London⁇"), (" born?⁇", "Nice⁇")]
-    collator, other = NameWindowsCollator(tokenizer), row_of("Where was Bo", [(" in?⁇", "Oslo⁇")] * 9, tokenizer)
-    row = row_of(start, windows, tokenizer)
+    rows = [(start, windows), ("Where was Bo", [(" in?⁇", "Oslo⁇")] * 9)]
     with torch.no_grad():
-        together = model(**collator([row, other])).logits[0]
+        together = model(**NameWindowsCollator(tokenizer)(encode_rows(rows, tokenizer))).logits[0]
         at = len(start)
         for window in windows:
-            alone = row_of(start, [window], tokenizer)
+            (alone,) = encode_rows([(start, [window])], tokenizer)
             length = alone["windows"][1]
             expected = model(torch.tensor([alone["input_ids"]])).logits[0, len(start) :]
             torch.testing.assert_close(together[at : at + length], expected, atol=1e-4, rtol=1e-4)
