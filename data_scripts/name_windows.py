@@ -30,11 +30,12 @@ from modeling_posgpt import MASK_TOKEN
 
 # Initials ("John F. ") belong to the title, which ends at the first other full stop.
 _TITLE = re.compile(r"((?:[^.]*?\b[^\W\d_]\. )*.+?)\. ")
-_WORD = re.compile(r"(?<!\w)\w[^\s,.;:()\"]*")
+_WORD = re.compile(r"(?<!\w)\w[^\s,.;:()/\"]*(?<!-)")
 _MONTHS = set(
     "January February March April May June July August September October November December"
     " Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec".split()
 )
+_SHORTEST_NAME = 3
 
 # How many windows that do not fit are drawn before a row counts as full.
 _MISFITS = 4
@@ -47,7 +48,10 @@ def split_title(document: str) -> tuple[str, str]:
 
 
 def salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, int]]:
-    """Start and end of the names and numbers in `text`: runs of capitalised words that are not all in the title.
+    """Start and end of the names and numbers in `text`.
+
+    A name is a run of capitalised words. Those that share a word with the title are the person's own; what is shorter than
+    three characters is an initial or a degree. Both are left out.
 
     Args:
         dates: Whether numbers and months count.
@@ -64,7 +68,9 @@ def salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, int]]:
             runs.append((start, end))
 
     def wanted(words: list[str]) -> bool:
-        return not set(words) <= known and (dates or not (words[0][0].isdigit() or words[0] in _MONTHS))
+        if words[0][0].isdigit() or words[0] in _MONTHS:
+            return dates and known.isdisjoint(words)
+        return known.isdisjoint(words) and len(" ".join(words)) >= _SHORTEST_NAME
 
     # What begins the text has a capital for that reason, and no words to its left to ask with.
     return [(start, end) for start, end in runs if start > 0 and wanted(text[start:end].split())]

@@ -68,13 +68,15 @@ def test_the_title_ends_at_the_first_full_stop_that_is_no_initials(document, par
     [
         ("Doe (born 3 May 1951 in New York, USA) is", True, ["3", "May", "1951", "New York", "USA"]),
         ("Doe (born 3 May 1951 in New York, USA) is", False, ["New York", "USA"]),
-        ("John Doe met Jane Doe in Łódź .", False, ["Jane Doe", "Łódź"]),
+        ("John Doe met Jane Roe in Łódź .", False, ["Jane Roe", "Łódź"]),
+        ("Doe, A.M., MD, was born Johnny Doe, of the Doe County, in Rome .", False, ["Rome"]),
+        ("he (1873 London- 1948 Zürich/Berlin)", False, ["London", "Zürich", "Berlin"]),
         ("Born in Aix-en-Provence, he", True, ["Aix-en-Provence"]),
         ("the 2nd in Rome  Texas", True, ["2nd", "Rome", "Texas"]),
         ("nothing to see", True, []),
     ],
 )
-def test_salient_spans_are_names_and_numbers_that_the_title_does_not_hold(text, dates, expected):
+def test_salient_spans_are_names_and_numbers_that_are_neither_the_persons_own_nor_initials(text, dates, expected):
     assert [text[start:end] for start, end in salient_spans("John Doe", text, dates)] == expected
 
 
