@@ -42,7 +42,6 @@ from data_scripts.epochs import EpochSampler
 from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset
 from data_scripts.synthetic_world import World
 from data_scripts.text_files import bad_input_in_one_line, check_at_least, check_is_folder_or_new, written_whole
-from evaluate_birthplace import answer
 from modeling_posgpt import MASK_TOKEN, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from training import OneLineArgumentParser, bf16_is_fast, parse_into
 
@@ -434,7 +433,7 @@ def main() -> None:
     for dtype in (torch.float32, torch.bfloat16) if bf16_is_fast() else (torch.float32,):
         model.to(dtype)
         start = time.perf_counter()
-        answer(questions, model, tokenizer, BATCH_SIZE, NEW_CHARACTERS)
+        model.answer(questions, tokenizer, BATCH_SIZE, NEW_CHARACTERS)
         seconds[f"{POSGPT} in {str(dtype).removeprefix('torch.')}"] = time.perf_counter() - start
 
     figures = []

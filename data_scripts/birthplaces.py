@@ -10,9 +10,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.text_files import BadInput, line_number_of, read_lines
-from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
+from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, QUESTION_END, QUESTION_START
 
-QUESTION_START, QUESTION_END = "Where was ", " born?"
 QUESTION_FORM = re.compile(rf"{QUESTION_START}\S(?:.*\S)?{re.escape(QUESTION_END)}")
 _LINE_FORM = "Where was NAME born?<TAB>PLACE"
 

@@ -3,6 +3,7 @@
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
 
+from .answering_posgpt import QUESTION_END, QUESTION_START, Answer
 from .configuration_posgpt import PosGPTConfig
 from .modeling_posgpt import PosGPTForCausalLM, PosGPTModel, PosGPTPreTrainedModel
 from .position_embeddings import POSITION_EMBEDDINGS
@@ -21,6 +22,9 @@ __all__ = [
     "MASK_TOKEN",
     "PAD_TOKEN",
     "POSITION_EMBEDDINGS",
+    "QUESTION_END",
+    "QUESTION_START",
+    "Answer",
     "PosGPTConfig",
     "PosGPTForCausalLM",
     "PosGPTModel",

@@ -15,6 +15,7 @@ from transformers.utils import TransformersKwargs, auto_docstring, can_return_tu
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from .answering_posgpt import AnsweringMixin
 from .configuration_posgpt import PosGPTConfig
 from .position_embeddings import POSITION_EMBEDDINGS, apply_rotary_pos_emb
 
@@ -223,7 +224,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
 
 
 @auto_docstring
-class PosGPTForCausalLM(PosGPTPreTrainedModel, GenerationMixin):
+class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
 
     def __init__(self, config: PosGPTConfig):

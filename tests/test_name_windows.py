@@ -17,7 +17,6 @@ from data_scripts.name_windows import (
     salient_spans,
     split_title,
 )
-from evaluate_birthplace import answer
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 
 BLOCK = 128
@@ -301,6 +300,6 @@ def test_people_never_asked_about_in_training_are_answered(tmp_path, run, positi
     run(train_pretrain, "recipes/windows.yaml", *arguments, "--hidden_size", "128", "--num_train_epochs", "150")
     model, tokenizer = load_model(str(tmp_path / "out"))
     pairs = load_birthplaces(tmp_path / "birth_dev.tsv")
-    answers = answer(pairs["question"], model, tokenizer, 64, 32)
-    right = sum(given == place for given, place in zip(answers, pairs["place"], strict=True))
+    answers = model.answer(pairs["question"], tokenizer)
+    right = sum(given.text == place for given, place in zip(answers, pairs["place"], strict=True))
     assert right / len(pairs) > 0.5

@@ -149,8 +149,11 @@ def test_batches_and_padding_do_not_change_answers(memorised):
     model = PosGPTForCausalLM.from_pretrained(memorised / "model")
     tokenizer = AutoTokenizer.from_pretrained(memorised / "model")
     questions = [f"Where was {name} born?" for name in ("Bo", "Ada Longer Example", "Al An", "Corine Oakley")]
-    alone = [evaluate_birthplace.answer([question], model, tokenizer, 1, 8)[0] for question in questions]
-    assert evaluate_birthplace.answer(questions, model, tokenizer, 4, 8) == alone
+    alone = [model.answer([question], tokenizer, 1, 8)[0] for question in questions]
+    together = model.answer(questions, tokenizer, 4, 8)
+    assert [answer.text for answer in together] == [answer.text for answer in alone]
+    probabilities = [answer.probability for answer in alone]
+    assert [answer.probability for answer in together] == pytest.approx(probabilities, rel=1e-3)
 
 
 def pretrain(run, world, output_dir, *arguments):

@@ -1,0 +1,100 @@
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
+
+PLACES = ["Rome", "New York City", "Oslo", "Bo", "Aix-en-Provence"]
+QUESTIONS = ["Where was Bo Li born?", "Where was Maria Theresia von Paradis born?", "Where was Al born?"]
+
+
+@pytest.fixture(params=POSITION_EMBEDDINGS)
+def asked(request):
+    torch.manual_seed(0)
+    tokenizer = build_tokenizer(PLACES + QUESTIONS, 64)
+    config = PosGPTConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=64, position_embedding_type=request.param, initializer_range=0.3,
+    )  # fmt: skip
+    return PosGPTForCausalLM(config).eval(), tokenizer
+
+
+def log_probability(model, tokenizer, question, text):
+    """Of the text after the question, in one reading of both."""
+    ids = tokenizer(f"{question}⁇{text}", return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        log_probs = model(ids).logits[0, :-1].log_softmax(-1)
+    written = ids[0, len(question) + 1 :]
+    return float(log_probs[-len(written) :].gather(1, written[:, None]).sum())
+
+
+@pytest.mark.parametrize("batch_size", [2, 128])
+def test_every_candidate_is_scored_as_if_it_were_read_after_the_question(asked, batch_size):
+    model, tokenizer = asked
+    scores = model.score_answers(QUESTIONS, PLACES, tokenizer, batch_size=batch_size, least=0)
+    expected = [
+        [log_probability(model, tokenizer, question, place + "⁇") for place in PLACES] for question in QUESTIONS
+    ]
+    torch.testing.assert_close(scores, torch.tensor(expected), atol=1e-4, rtol=1e-4)
+
+
+def test_only_what_is_next_to_impossible_is_left_out(asked):
+    model, tokenizer = asked
+    every = model.score_answers(QUESTIONS, PLACES, tokenizer, least=0)
+    least = 0.99 * float(every.exp().sort(dim=1).values[:, 2].median())
+    some = model.score_answers(QUESTIONS, PLACES, tokenizer, least=least)
+    possible = every.exp() >= least
+    assert possible.any() and not possible.all()
+    torch.testing.assert_close(some[possible], every[possible], atol=1e-4, rtol=1e-4)
+    assert (some[~possible] == -math.inf).all()
+
+
+def test_a_candidate_that_does_not_fit_the_block_is_impossible_and_changes_no_other(asked):
+    model, tokenizer = asked
+    question, candidates = "Where was " + "Al " * 11 + "born?", ["Rome", "Aix-en-Provence", "New York City"]
+    scores = model.score_answers([question], candidates, tokenizer, least=0)[0]
+    assert len(question) + 1 + len("New York City⁇") <= 64 < len(question) + 1 + len("Aix-en-Provence⁇")
+    assert scores[1] == -math.inf
+    for number in (0, 2):
+        expected = log_probability(model, tokenizer, question, candidates[number] + "⁇")
+        assert float(scores[number]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_probability_of_an_answer_is_that_of_all_its_characters(asked):
+    model, tokenizer = asked
+    for question, answer in zip(QUESTIONS, model.answer(QUESTIONS, tokenizer, max_new_tokens=5), strict=True):
+        text = answer.text + ("⁇" if len(answer.text) < 5 else "")
+        assert answer.probability == pytest.approx(
+            math.exp(log_probability(model, tokenizer, question, text)), rel=1e-3
+        )
+
+
+def test_people_are_asked_for_by_name(asked):
+    model, tokenizer = asked
+    by_name = model.answer_birthplaces(["Bo Li", "Al"], tokenizer, max_new_tokens=5)
+    asked = model.answer([QUESTIONS[0], QUESTIONS[2]], tokenizer, max_new_tokens=5)
+    assert by_name == [(answer.text, answer.probability) for answer in asked]
+
+
+def test_a_saved_model_brings_the_helper_along(asked, tmp_path):
+    model, tokenizer = asked
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    code = (
+        "import json, sys\n"
+        "sys.modules['modeling_posgpt'] = None\n"
+        "from transformers import AutoModelForCausalLM, AutoTokenizer\n"
+        "model, tokenizer = (auto.from_pretrained(sys.argv[1], trust_remote_code=True)\n"
+        "                    for auto in (AutoModelForCausalLM, AutoTokenizer))\n"
+        "print(json.dumps(model.answer_birthplaces(['Bo Li', 'Al'], tokenizer)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    for given, expected in zip(
+        json.loads(result.stdout.splitlines()[-1]), model.answer_birthplaces(["Bo Li", "Al"], tokenizer), strict=True
+    ):
+        assert given[0] == expected[0] and given[1] == pytest.approx(expected[1], rel=1e-4)
