@@ -4,12 +4,22 @@
         --train_file birth_places_train.tsv
 
 Writes `predictions.txt`, a prediction a line in the order of the questions, and `metrics.json`.
+
+    python evaluate_birthplace.py … --report runs/report --corpus_file wiki.txt --calibration_file calibration.tsv
+
+adds how sure the model is of each answer, whether that can be trusted, and which answers are made up: `report.html`,
+`report.png`, `metrics.json` and `predictions.jsonl` in `runs/report`. And
+
+    python evaluate_birthplace.py --compare runs/report_learned runs/report_rotary
+
+prints the figures of several reports in one table.
 """
 
 import json
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -17,8 +27,6 @@ import evaluate
 import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from tqdm import tqdm
-from transformers import PreTrainedTokenizerBase
 
 from data_scripts.birthplaces import describe_unknown_characters, load_birthplaces
 from data_scripts.text_files import (
@@ -29,7 +37,7 @@ from data_scripts.text_files import (
     line_number_of,
     written_whole,
 )
-from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
+from modeling_posgpt import MASK_TOKEN
 from training import OneLineArgumentParser, load_model, parse_into
 
 METRIC = Path(__file__).parent / "metrics" / "birthplace_accuracy"
@@ -39,12 +47,38 @@ METRIC = Path(__file__).parent / "metrics" / "birthplace_accuracy"
 class EvaluationArguments:
     """What to ask, whom, and where to write the answers."""
 
-    model_name_or_path: str = field(metadata={"help": "A finetuned PosGPT: a folder or a name on the hub."})
-    test_file: str = field(metadata={"help": "TSV of questions, with or without answers."})
-    output_dir: str = field(metadata={"help": "Folder for predictions.txt and metrics.json."})
+    model_name_or_path: str | None = field(
+        default=None, metadata={"help": "A finetuned PosGPT: a folder or a name on the hub."}
+    )
+    test_file: str | None = field(default=None, metadata={"help": "TSV of questions, with or without answers."})
+    output_dir: str | None = field(default=None, metadata={"help": "Folder for predictions.txt and metrics.json."})
     train_file: str | None = field(
         default=None, metadata={"help": "TSV whose most frequent place is a second baseline."}
     )
+    report: str | None = field(
+        default=None, metadata={"help": "Folder for a report on confidence and evidence; needs train_file."}
+    )
+    corpus_file: str | None = field(
+        default=None, metadata={"help": "report: the corpus that was read, for the evidence of each answer."}
+    )
+    calibration_file: str | None = field(
+        default=None,
+        metadata={"help": "report: TSV of people held out from training (data_scripts/hold_out.py), for calibration."},
+    )
+    unseen_file: str | None = field(
+        default=None, metadata={"help": "report: TSV of people whose documents were taken out of the corpus."}
+    )
+    fictional_people: int = field(
+        default=200, metadata={"help": "report: how many people who do not exist are asked about."}
+    )
+    abstain_below: float | None = field(
+        default=None, metadata={"help": "report: the confidence, 0 to 1, below which the answer is: I don't know."}
+    )
+    target_precision: float | None = field(
+        default=None,
+        metadata={"help": "report: choose abstain_below so that this share of calibration_file's answers is right."},
+    )
+    compare: list[str] | None = field(default=None, metadata={"help": "Folders of reports to compare instead."})
     per_device_eval_batch_size: int = field(default=128, metadata={"help": "Questions answered at a time."})
     max_new_tokens: int = field(default=32, metadata={"help": "The most characters an answer may have."})
     dtype: Literal["float32", "bfloat16"] = field(
@@ -53,6 +87,17 @@ class EvaluationArguments:
             "help": "bfloat16 is faster where the hardware multiplies in it; answers that are nearly tied may differ."
         },
     )
+
+
+def check_installed_for_reports() -> None:
+    """Refuse to begin what could not be finished.
+
+    Raises:
+        BadInput: a library that only reports need is missing.
+    """
+    for library, package in (("sklearn", "scikit-learn"), ("rapidfuzz", "rapidfuzz"), ("matplotlib", "matplotlib")):
+        if find_spec(library) is None:
+            raise BadInput(f"reports need {package}, which is not installed: pip install 'posgpt[report]'.")
 
 
 def check_lengths(questions: list[str], block_size: int, max_new_tokens: int, path: str) -> None:
@@ -73,34 +118,6 @@ def check_lengths(questions: list[str], block_size: int, max_new_tokens: int, pa
         print(f"{path}: {short} questions leave fewer than {max_new_tokens} characters of the block for their answer.")
 
 
-@torch.inference_mode()
-def answer(
-    questions: list[str],
-    model: PosGPTForCausalLM,
-    tokenizer: PreTrainedTokenizerBase,
-    batch_size: int,
-    max_new_tokens: int,
-) -> list[str]:
-    """Answer each question greedily: what the model writes between the `⁇` after the question and the next.
-
-    Questions of like length share a batch, padded on the left. Returns the answers in the order of the questions.
-    """
-    model.eval()
-    order = sorted(range(len(questions)), key=lambda index: len(questions[index]))
-    answers = [""] * len(questions)
-    for start in tqdm(range(0, len(order), batch_size), desc="Answering", unit="batch"):
-        indices = order[start : start + batch_size]
-        prompts = [questions[index] + MASK_TOKEN for index in indices]
-        inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(model.device)
-        longest = inputs["input_ids"].shape[1]
-        new_tokens = min(max_new_tokens, model.config.max_position_embeddings - longest)
-        generated = model.generate(**inputs, max_new_tokens=new_tokens, do_sample=False)[:, longest:]
-        for index, ids in zip(indices, generated.tolist(), strict=True):
-            end = ids.index(tokenizer.mask_token_id) if tokenizer.mask_token_id in ids else len(ids)
-            answers[index] = tokenizer.decode(ids[:end])
-    return answers
-
-
 def score(answers: list[str], places: list[str], majority_place: str | None) -> tuple[dict, list[tuple[str, dict]]]:
     """Return the metrics, and the rows of the table: a name and its accuracy, the model's first."""
     metric = evaluate.load(str(METRIC))
@@ -118,14 +135,51 @@ def score(answers: list[str], places: list[str], majority_place: str | None) -> 
     return metrics, rows
 
 
-def main() -> None:
-    (arguments,) = parse_into(OneLineArgumentParser(EvaluationArguments), sys.argv[1:])
+def check_arguments(arguments: EvaluationArguments) -> None:
+    """Refuse what is missing or cannot be meant.
+
+    Raises:
+        BadInput: it is.
+    """
+    for name in ("model_name_or_path", "test_file"):
+        if getattr(arguments, name) is None:
+            raise BadInput(f"--{name} is missing; --help lists the arguments.")
+    if not (arguments.output_dir or arguments.report):
+        raise BadInput("--output_dir is missing; name the folder for predictions.txt and metrics.json.")
     check_at_least(
         1,
         per_device_eval_batch_size=arguments.per_device_eval_batch_size,
         max_new_tokens=arguments.max_new_tokens,
     )
-    output_dir = check_is_folder_or_new(arguments.output_dir)
+    check_at_least(0, fictional_people=arguments.fictional_people)
+    for name in ("abstain_below", "target_precision"):
+        value = getattr(arguments, name)
+        if value is not None and not 0 <= value <= 1:
+            raise BadInput(f"{name} is {value}; choose a number from 0 to 1.")
+    for name in ("corpus_file", "calibration_file", "unseen_file", "abstain_below", "target_precision"):
+        if getattr(arguments, name) is not None and not arguments.report:
+            raise BadInput(f"--{name} is for a report; add --report with a folder.")
+    if arguments.report and not arguments.train_file:
+        raise BadInput("--report compares every place known from training; add --train_file.")
+    if arguments.target_precision is not None and not arguments.calibration_file:
+        raise BadInput("--target_precision is found on people held out from training; add --calibration_file.")
+    if arguments.target_precision is not None and arguments.abstain_below is not None:
+        raise BadInput("--target_precision chooses --abstain_below; give one of them.")
+
+
+def main() -> None:
+    (arguments,) = parse_into(OneLineArgumentParser(EvaluationArguments), sys.argv[1:])
+    if arguments.report or arguments.compare:
+        check_installed_for_reports()
+    if arguments.compare:
+        from reporting.comparison import comparison_table, load_reports
+
+        print(comparison_table(load_reports(arguments.compare)))
+        return
+    check_arguments(arguments)
+    output_dir = check_is_folder_or_new(arguments.output_dir or arguments.report)
+    if arguments.report:
+        check_is_folder_or_new(arguments.report)
     # Without the argument, processes on a CPU would not find each other: each would answer everything.
     state = PartialState(cpu=not torch.accelerator.is_available())
     with state.main_process_first():
@@ -144,8 +198,8 @@ def main() -> None:
         if unknown:
             print(unknown)
     with state.split_between_processes(questions) as own:
-        answers = answer(own, model, tokenizer, arguments.per_device_eval_batch_size, arguments.max_new_tokens)
-    answers = gather_object(answers)
+        answers = model.answer(own, tokenizer, arguments.per_device_eval_batch_size, arguments.max_new_tokens)
+    answers = gather_object([answer.text for answer in answers])
     if not state.is_main_process:
         return
 
@@ -158,6 +212,10 @@ def main() -> None:
     else:
         metrics = {"accuracy": None, "correct": None, "total": len(questions)}
         print(f"{arguments.test_file}: no answers to compare with; the {len(questions)} predictions are written.")
+    if arguments.report:
+        from reporting.report import make_report
+
+        answers = make_report(model, tokenizer, data, arguments, metrics)
     with written_whole(output_dir / "predictions.txt") as file:
         # The model may write any character of its vocabulary, the line break too.
         file.writelines(line.replace("\n", " ") + "\n" for line in answers)
@@ -165,6 +223,8 @@ def main() -> None:
         json.dump(metrics, file, indent=2, ensure_ascii=False)
         file.write("\n")
     print(f"Written: {output_dir / 'predictions.txt'}, {output_dir / 'metrics.json'}")
+    if arguments.report:
+        print(f"Report: {Path(arguments.report) / 'report.html'}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
 """The pretraining corpus: a UTF-8 text file, a document a line."""
 
 import os
+from collections.abc import Iterator
 
 from datasets import Dataset, load_dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.text_files import BadInput, read_lines
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
+
+_LONGEST_TITLE = 200
 
 
 def load_corpus(path: str | os.PathLike) -> Dataset:
@@ -26,6 +29,17 @@ def load_corpus(path: str | os.PathLike) -> Dataset:
         raise BadInput(f"{path}: every line is blank; give a corpus with a document a line.")
     corpus = load_dataset("text", data_files=str(path), split="train", encoding="utf-8-sig")
     return corpus.filter(lambda batch: [bool(text.strip()) for text in batch["text"]], batched=True)
+
+
+def titles_of(document: str) -> Iterator[str]:
+    """What may be the title of a document `TITLE. text`: all that stands before one of its first full stops.
+
+    A title may hold full stops itself; who looks for one title compares it with each.
+    """
+    end = document.find(". ")
+    while end != -1:
+        yield document[:end]
+        end = document.find(". ", end + 1, _LONGEST_TITLE)
 
 
 def tokenize_corpus(corpus: Dataset, tokenizer: PreTrainedTokenizerBase) -> Dataset:

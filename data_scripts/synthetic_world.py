@@ -29,6 +29,7 @@ CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
     "birth_test_inputs.tsv",
 )
 MIN_PEOPLE, MAX_PEOPLE = 100, 1_000_000
+_STRANGERS = 20_000_003  # a seed that nobody gives a world of their own
 
 # fmt: off
 PLACES = """London|Paris|Chicago|Vienna|Berlin|Rome|Dublin|Toronto|Boston|Moscow|Budapest|Prague|Glasgow|Sydney|Madrid|
@@ -246,6 +247,11 @@ class World:
     def people(self) -> Iterator[Person]:
         """All people in order."""
         return map(self.person, range(self.num_people))
+
+
+def fictional_names() -> Iterator[str]:
+    """Names of people who do not exist, each once, always in the same order."""
+    return (person.name for person in World(MAX_PEOPLE, seed=_STRANGERS).people())
 
 
 @dataclass

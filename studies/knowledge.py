@@ -23,10 +23,11 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.birthplaces import load_birthplaces, name_in
 from data_scripts.corpus import load_corpus
+from data_scripts.hold_out import CALIBRATION_FILE, hold_out
 from data_scripts.name_windows import keyed_documents, plain_words
 from data_scripts.span_corruption import max_truncated_length
+from data_scripts.synthetic_world import TRAIN_FILE
 from data_scripts.text_files import BadInput, bad_input_in_one_line, check_is_folder_or_new, written_whole
-from evaluate_birthplace import answer
 from modeling_posgpt import MASK_TOKEN
 from training import OneLineArgumentParser, load_model, parse_into
 
@@ -44,23 +45,6 @@ class StudyArguments:
     held_out: int = field(default=300, metadata={"help": "Training pairs held out to measure on."})
     position_embedding_type: str = field(default="rotary", metadata={"help": "learned or rotary."})
     seed: int = field(default=42, metadata={"help": "Seed of the trainings; which pairs are held out never changes."})
-
-
-def write_split(train_file: Path, held_out: int, folder: Path) -> tuple[Path, Path]:
-    """Write all pairs but `held_out`, drawn once and for all, and those, as two TSVs of `folder`.
-
-    Raises:
-        BadInput: nothing would be left to train on.
-    """
-    lines = [f"{row['question']}\t{row['place']}\n" for row in load_birthplaces(train_file, answers=True)]
-    if not 0 < held_out < len(lines):
-        raise BadInput(f"held_out is {held_out}; {train_file} has {len(lines)} pairs: choose fewer, and at least 1.")
-    chosen = set(np.random.default_rng(0).permutation(len(lines))[:held_out].tolist())
-    files = folder / "train.tsv", folder / "held_out.tsv"
-    for file, held in zip(files, (False, True), strict=True):
-        with written_whole(file) as out:
-            out.writelines(line for number, line in enumerate(lines) if (number in chosen) == held)
-    return files
 
 
 def recall_prompts(
@@ -94,8 +78,8 @@ def recall_prompts(
 
 def share_right(prompts: list[tuple[str, str]], model, tokenizer: PreTrainedTokenizerBase) -> float:
     """The share of prompts that are answered exactly."""
-    answers = answer([prompt for prompt, _ in prompts], model, tokenizer, batch_size=128, max_new_tokens=32)
-    return float(np.mean([given == place for given, (_, place) in zip(answers, prompts, strict=True)]))
+    answers = model.answer([prompt for prompt, _ in prompts], tokenizer)
+    return float(np.mean([given.text == place for given, (_, place) in zip(answers, prompts, strict=True)]))
 
 
 def train_row(name: str, row: dict, arguments: StudyArguments, folder: Path, train: Path, held_out: Path) -> dict:
@@ -183,7 +167,8 @@ def main() -> None:
     if unknown:
         raise BadInput(f"no row {unknown[0]!r} in {ROWS.name}; there are: {', '.join(rows)}.")
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
-    train, held_out = write_split(Path(arguments.data_dir) / "birth_places_train.tsv", arguments.held_out, output_dir)
+    hold_out(Path(arguments.data_dir) / TRAIN_FILE, output_dir, arguments.held_out)
+    train, held_out = output_dir / TRAIN_FILE, output_dir / CALIBRATION_FILE
     files = {name: output_dir / re.sub(r"\W+", "_", name) / "figures.json" for name in rows}
     for name in arguments.rows or rows:
         if not files[name].is_file():

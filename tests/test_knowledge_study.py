@@ -4,7 +4,6 @@ import pytest
 import yaml
 
 from conftest import ROOT, TINY
-from data_scripts.birthplaces import load_birthplaces
 from studies import knowledge
 
 SMALL = {name.removeprefix("--"): value for name, value in zip(TINY[::2], TINY[1::2], strict=True)}
@@ -27,16 +26,6 @@ def test_a_study_trains_its_rows_once_and_measures_them_on_people_held_out(run, 
     assert table in run(knowledge, *arguments)
     with pytest.raises(SystemExit, match="no row 'other' in rows.yaml; there are: never asked for, windows"):
         run(knowledge, *arguments[:-1], "other")
-
-
-def test_the_split_parts_the_training_pairs_always_in_the_same_way(world, tmp_path):
-    pairs = list(load_birthplaces(world / "birth_places_train.tsv"))
-    parts = [load_birthplaces(file) for file in knowledge.write_split(world / "birth_places_train.tsv", 15, tmp_path)]
-    assert len(parts[1]) == 15 and len(parts[0]) + 15 == len(pairs)
-    assert sorted(row["question"] for part in parts for row in part) == sorted(row["question"] for row in pairs)
-    before = [file.read_bytes() for file in sorted(tmp_path.iterdir())]
-    knowledge.write_split(world / "birth_places_train.tsv", 15, tmp_path)
-    assert [file.read_bytes() for file in sorted(tmp_path.iterdir())] == before
 
 
 @pytest.mark.parametrize(

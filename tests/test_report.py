@@ -1,0 +1,223 @@
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+pytest.importorskip("sklearn", reason="needs the report's libraries")
+
+import evaluate_birthplace
+from data_scripts import hold_out
+from data_scripts.birthplaces import load_birthplaces, name_in
+from data_scripts.synthetic_world import World, fictional_names
+from modeling_posgpt import POSITION_EMBEDDINGS
+from reporting.evidence import Document, find_documents, folded, group_of, mentions, nearest_name_places
+
+
+@pytest.fixture(scope="module")
+def held_out(world, tmp_path_factory):
+    """The small world with 20 pairs and 10 people held out."""
+    from unittest import mock
+
+    folder = tmp_path_factory.mktemp("held_out")
+    arguments = [
+        "hold_out.py",
+        "--data_dir",
+        str(world),
+        "--output_dir",
+        str(folder),
+        "--pairs",
+        "20",
+        "--people",
+        "10",
+    ]
+    with mock.patch("sys.argv", arguments):
+        hold_out.main()
+    return folder
+
+
+def test_what_is_held_out_is_in_neither_training_nor_corpus(world, held_out):
+    pairs = {name: list(load_birthplaces(held_out / name)["question"]) for name in ("calibration.tsv", "unseen.tsv")}
+    train = list(load_birthplaces(held_out / "birth_places_train.tsv")["question"])
+    assert [len(pairs["calibration.tsv"]), len(pairs["unseen.tsv"])] == [20, 10]
+    everybody = [*train, *pairs["calibration.tsv"], *pairs["unseen.tsv"]]
+    assert sorted(everybody) == sorted(load_birthplaces(world / "birth_places_train.tsv")["question"])
+    before, after = ((folder / "wiki.txt").read_text().splitlines() for folder in (world, held_out))
+    gone = {line.split(". ")[0] for line in set(before) - set(after)}
+    assert gone == {name_in(question) for question in pairs["unseen.tsv"]} and len(after) == len(before) - 10
+    for name in ("birth_dev.tsv", "birth_test_inputs.tsv"):
+        assert (held_out / name).read_bytes() == (world / name).read_bytes()
+
+
+def test_the_same_people_are_held_out_every_time_and_others_with_another_seed(world, tmp_path):
+    files = []
+    for number, seed in enumerate((0, 0, 1)):
+        hold_out.hold_out(world / "birth_places_train.tsv", tmp_path / str(number), 15, seed=seed)
+        files.append((tmp_path / str(number) / "calibration.tsv").read_bytes())
+        assert {file.name for file in (tmp_path / str(number)).iterdir()} == {
+            "birth_places_train.tsv",
+            "calibration.tsv",
+        }
+    assert files[0] == files[1] != files[2]
+
+
+def test_holding_out_everybody_or_onto_the_data_itself_is_refused(run, world, tmp_path):
+    for arguments, match in (
+        (["--output_dir", tmp_path / "out", "--pairs", 60, "--people", 8], "68 pairs; hold out fewer"),
+        (["--output_dir", world], "the data's own folder"),
+        (["--output_dir", tmp_path / "out", "--pairs", 0], "pairs is 0"),
+    ):
+        with pytest.raises(SystemExit, match=match):
+            run(hold_out, "--data_dir", world, *arguments)
+    assert not (tmp_path / "out" / "wiki.txt").exists()
+
+
+def test_evidence_names_the_line_and_tells_retrieved_from_made_up(tmp_path):
+    corpus = tmp_path / "wiki.txt"
+    corpus.write_text("Bo Ek. Born in Oslo .\n\nJ. R. Ek. Ek was born in New York City .\nBo Ek. Ek sang .\n")
+    found = find_documents(corpus, ["Bo Ek", "J. R. Ek", "Al Ek"])
+    assert [document.line for document in found["Bo Ek"]] == [1, 4] and "Al Ek" not in found
+    assert found["J. R. Ek"] == [Document(3, "J. R. Ek. Ek was born in New York City .")]
+    assert mentions("born in New York City .", "New York") and not mentions("Yorkshire", "York")
+    assert group_of(found["Bo Ek"], "Oslo", True) == "known and right"
+    assert group_of(found["Bo Ek"], "Oslo", False) == "known and wrong"
+    assert group_of(found["Bo Ek"], "Rome", False) == "unseen place"
+    assert group_of([], "Oslo", True) == "unseen name"
+
+
+@pytest.mark.parametrize(
+    "one, other, same",
+    [
+        ("Montréal", "montreal", True),
+        ("Montr%C3%A9al", "Montréal", True),
+        ("St. Louis", "St Louis", True),
+        ("Aix-en-Provence", "Aix en Provence", True),
+        ("York", "New York", False),
+        ("Ōsaka", "Osaka", True),
+    ],
+)
+def test_places_are_compared_leniently_as_people_mean_them(one, other, same):
+    assert (folded(one) == folded(other)) == same
+
+
+def test_the_nearest_name_lends_its_place():
+    known = {"Anna Berg": "Oslo", "Bo Ek": "Rome", "Anna Borg": "Bern"}
+    assert nearest_name_places(["Hanna Berg", "Bo Eks", "Anna Burg"], known) == ["Oslo", "Rome", "Oslo"]
+
+
+def test_fictional_names_are_not_the_people_of_a_world():
+    strangers = {name for name, _ in zip(fictional_names(), range(500), strict=False)}
+    assert len(strangers) == 500
+    assert len(strangers & {person.name for person in World(3000).people()}) < 25
+
+
+class TextOf(HTMLParser):
+    """What a reader sees, and the tags."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.text, self.tags = "", []
+        self.feed(page)
+
+    def handle_data(self, data):
+        self.text += data
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+
+
+@pytest.fixture(scope="module", params=POSITION_EMBEDDINGS)
+def report(request, held_out, tiny_pretrained, tmp_path_factory):
+    from unittest import mock
+
+    folder = tmp_path_factory.mktemp("report")
+    corpus = (held_out / "wiki.txt").read_text().splitlines()
+    # What a corpus holds is shown, never run.
+    corpus[0] += " <script>alert(1)</script>"
+    (folder / "wiki.txt").write_text("\n".join(corpus) + "\n")
+    arguments = ["--model_name_or_path", tiny_pretrained[request.param], "--test_file", held_out / "birth_dev.tsv"]
+    arguments += ["--train_file", held_out / "birth_places_train.tsv", "--corpus_file", folder / "wiki.txt"]
+    arguments += ["--calibration_file", held_out / "calibration.tsv", "--unseen_file", held_out / "unseen.tsv"]
+    arguments += ["--fictional_people", "8", "--max_new_tokens", "8", "--report", folder]
+    with mock.patch("sys.argv", ["evaluate_birthplace.py", *map(str, arguments), "--abstain-below", "0.5"]):
+        evaluate_birthplace.main()
+    return folder
+
+
+def test_a_report_has_page_picture_figures_and_an_answer_for_each_question(report, held_out):
+    dev = load_birthplaces(held_out / "birth_dev.tsv")
+    rows = [json.loads(line) for line in (report / "predictions.jsonl").read_text().splitlines()]
+    assert [row["question"] for row in rows] == list(dev["question"])
+    assert [row["place"] for row in rows] == list(dev["place"])
+    figures = json.loads((report / "metrics.json").read_text())
+    assert figures["correct"] == sum(row["right"] for row in rows)
+    assert sum(group["count"] for group in figures["groups"].values()) == len(rows)
+    assert {kind: of_kind["count"] for kind, of_kind in figures["unseen"].items()} == {
+        "people taken out of the corpus": 10,
+        "fictional people": 8,
+    }
+    for row in rows:
+        assert 0 <= row["confidence"] <= 1 and row["abstained"] == (row["confidence"] < 0.5)
+        assert len(row["best"]) == 5 and row["best"][0][1] >= row["best"][-1][1]
+        assert row["documents"][0]["text"].startswith(row["name"])
+    predicted = (report / "predictions.txt").read_text().splitlines()
+    said = [row["answer"].replace("\n", " ") for row in rows]
+    assert predicted == ["I don't know" if row["abstained"] else text for row, text in zip(rows, said, strict=True)]
+    assert (report / "report.png").read_bytes().startswith(b"\x89PNG")
+    page = TextOf((report / "report.html").read_text())
+    assert page.tags.count("script") == 1 and "svg" in page.tags
+    assert all(row["name"] in page.text for row in rows)
+    assert not re.search(
+        r"(src|href)=", re.sub(r"<svg.*?</svg>", "", (report / "report.html").read_text(), flags=re.S)
+    )
+
+
+def test_reports_are_compared_in_one_table(run, report, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    rows = [json.loads(line) for line in (report / "predictions.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["right"] = True
+    (other / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (other / "metrics.json").write_bytes((report / "metrics.json").read_bytes())
+    printed = run(evaluate_birthplace, "--compare", report, other)
+    before = json.loads((report / "metrics.json").read_text())["correct"]
+    assert f"| {other} | 100.0% |" in printed and f"| {report}, {other} | 0 | {17 - before} |" in printed
+    (other / "predictions.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    with pytest.raises(SystemExit, match="other questions"):
+        run(evaluate_birthplace, "--compare", report, other)
+    with pytest.raises(SystemExit, match="no such file"):
+        run(evaluate_birthplace, "--compare", report, tmp_path / "none")
+
+
+def test_questions_without_answers_get_predictions_and_nothing_to_judge(run, held_out, tiny_pretrained, tmp_path):
+    run(
+        evaluate_birthplace, "--model_name_or_path", tiny_pretrained["rotary"], "--report", tmp_path,
+        "--test_file", held_out / "birth_test_inputs.tsv", "--train_file", held_out / "birth_places_train.tsv",
+        "--max_new_tokens", 4, "--fictional_people", 0,
+    )  # fmt: skip
+    rows = (tmp_path / "predictions.jsonl").read_text().splitlines()
+    assert len(rows) == len((tmp_path / "predictions.txt").read_text().splitlines()) == 15
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, match",
+    [
+        (["--report", "out"], "add --train_file"),
+        (["--output_dir", "out", "--abstain_below", "0.5"], "add --report"),
+        (["--report", "out", "--train_file", "TRAIN", "--target_precision", "0.9"], "add --calibration_file"),
+        (["--report", "out", "--train_file", "TRAIN", "--abstain_below", "1.5"], "abstain_below is 1.5"),
+        (["--report", "out", "--train_file", "TRAIN", "--calibration_file", "TRAIN"], "learnt by heart"),
+        ([], "--output_dir is missing"),
+    ],
+)
+def test_a_report_that_cannot_be_made_is_refused_before_anything_is_written(
+    run, world, tiny_pretrained, tmp_path, monkeypatch, arguments, match
+):
+    monkeypatch.chdir(tmp_path)
+    arguments = [world / "birth_places_train.tsv" if argument == "TRAIN" else argument for argument in arguments]
+    model = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", world / "birth_dev.tsv"]
+    with pytest.raises(SystemExit, match=match):
+        run(evaluate_birthplace, *model, *arguments)
+    assert not (tmp_path / "out").exists()
