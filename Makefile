@@ -5,10 +5,11 @@ POSITIONS ?= rotary
 SEED ?= 42
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help quickstart reproduce test lint clean
+.PHONY: help quickstart demo reproduce test lint clean
 
 help:
 	@echo "make quickstart   install, then pretrain, finetune and evaluate on a small fictional world (minutes)"
+	@echo "make demo         ask the quickstart's model in the browser (MODEL=folder CORPUS=wiki.txt: another)"
 	@echo "make reproduce DATA=folder   train the default recipe on the task's data and evaluate it (under an hour)"
 	@echo "make test         install, then run the tests"
 	@echo "make lint         check the style"
@@ -17,11 +18,14 @@ help:
 $(INSTALLED): setup.py constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "error: PosGPT needs Python 3.11 or newer; give one: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[study,test]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[study,report,demo,test]"
 	touch $@
 
 quickstart: $(INSTALLED)
 	$(BIN)/python quickstart.py --output_dir runs/quickstart
+
+demo: $(INSTALLED)
+	$(BIN)/python -m demo.app $(if $(MODEL),--model_name_or_path "$(MODEL)") $(if $(CORPUS),--corpus_file "$(CORPUS)")
 
 reproduce: $(INSTALLED)
 	@test -n "$(DATA)" || { echo "error: name the folder with wiki.txt and the TSVs: make reproduce DATA=folder"; exit 1; }

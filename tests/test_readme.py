@@ -8,6 +8,7 @@ import evaluate_birthplace
 import train_finetune
 import train_pretrain
 from conftest import ROOT, TINY
+from data_scripts import hold_out
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = [body.replace("\\\n", " ") for body in re.findall(r"^```\w*\n(.*?)^```", README, re.M | re.S)]
@@ -18,14 +19,17 @@ def test_the_steps_and_the_python_example_run_as_written(run, world, tmp_path, m
     monkeypatch.chdir(tmp_path)
     for file in world.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    windows, course = (block for block in BLOCKS if "\npython train_pretrain.py" in f"\n{block}")
-    commands = [shlex.split(line) for line in (windows + course).splitlines() if line.startswith("python")]
-    assert [command[1] for command in commands] == [list(SCRIPTS)[number] for number in (0, 2, 0, 1, 2)]
+    windows, course, trust = (block for block in BLOCKS if "\npython train_pretrain.py" in f"\n{block}")
+    commands = [shlex.split(line) for line in (windows + course + trust).splitlines() if line.startswith("python")]
+    hold_out_command = commands.pop(5)
+    assert hold_out_command[1:3] == ["-m", "data_scripts.hold_out"]
+    run(hold_out, *hold_out_command[3:], "--pairs", 20, "--people", 10)
+    assert [command[1] for command in commands] == [list(SCRIPTS)[number] for number in (0, 2, 0, 1, 2, 0, 2)]
     for _, script, *arguments in commands:
         arguments = [str(ROOT / argument) if argument.startswith("recipes/") else argument for argument in arguments]
         quick = {"train_pretrain.py": [*TINY, "--max_steps", 2], "train_finetune.py": [*TINY[-6:], "--max_steps", 2]}
         run(SCRIPTS[script], *arguments, *quick.get(script, []))
-    for folder in ("eval", "eval_windows"):
+    for folder in ("eval", "eval_windows", "report"):
         assert (tmp_path / "runs" / folder / "metrics.json").is_file()
 
     example = next(block for block in BLOCKS if "AutoModelForCausalLM.from_pretrained" in block)
