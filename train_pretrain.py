@@ -151,6 +151,8 @@ def main() -> None:
         raise BadInput(f"train_sampling_strategy is {strategy!r}; choose random or group_by_length.")
     if data_args.objective not in ("span_corruption", "name_windows"):
         raise BadInput(f"objective is {data_args.objective!r}; choose span_corruption or name_windows.")
+    if data_args.objective == "name_windows" and architecture.bottleneck_size is not None:
+        raise BadInput("name_windows has several texts a row, which a bottleneck cannot read; leave one of them out.")
     for name in ("question_share", "salient_share", "min_cue_kept"):
         if not 0 <= getattr(data_args, name) <= 1:
             raise BadInput(f"{name} is {getattr(data_args, name)}; choose a number from 0 to 1.")

@@ -32,7 +32,7 @@ from transformers.trainer_pt_utils import get_parameter_names
 from data_scripts.birthplaces import describe_unknown_characters, encode_birthplaces, load_birthplaces
 from data_scripts.epochs import EpochDataset, EpochSampler
 from data_scripts.text_files import BadInput, check_at_least, check_is_folder_or_new
-from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
+from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from optimizers import MuonWithAdamW
 
 DEFAULT_RECIPE = Path(__file__).parent / "recipes" / "course.yaml"
@@ -44,7 +44,25 @@ class ArchitectureArguments:
     """The model's sizes and choices; what is not given is `PosGPTConfig`'s default."""
 
     position_embedding_type: str | None = field(
-        default=None, metadata={"help": "How positions are encoded: learned or rotary (default: learned)."}
+        default=None,
+        metadata={"help": f"How positions are encoded: {', '.join(POSITION_EMBEDDINGS)} (default: learned)."},
+    )
+    rope_parameters: dict | str | None = field(
+        default=None,
+        metadata={"help": 'rotary: transformers\' scaling, as JSON: {"rope_type": "linear", "factor": 4.0}.'},
+    )
+    position_share: float | None = field(
+        default=None, metadata={"help": "concatenated: the position's share of hidden_size (default: 0.25)."}
+    )
+    relative_attention_max_distance: int | None = field(
+        default=None, metadata={"help": "relative_bias: distances beyond it count as it (default: the block less 1)."}
+    )
+    bottleneck_size: int | None = field(
+        default=None,
+        metadata={"help": "How many latents a sequence is read through (default: none, it is read itself)."},
+    )
+    bottleneck_type: str | None = field(
+        default=None, metadata={"help": f"How: {', '.join(BOTTLENECKS)} (default: perceiver)."}
     )
     hidden_size: int | None = field(default=None, metadata={"help": "Width of the model (default: 256)."})
     num_hidden_layers: int | None = field(default=None, metadata={"help": "Number of blocks (default: 4)."})
@@ -62,10 +80,22 @@ class ArchitectureArguments:
         },
     )
 
+    def __post_init__(self):
+        if isinstance(self.rope_parameters, str):
+            try:
+                self.rope_parameters = json.loads(self.rope_parameters)
+            except ValueError:
+                raise BadInput(f"rope_parameters is {self.rope_parameters!r}; give a JSON object.") from None
+
     def config_values(self) -> dict:
         """The given ones, under `PosGPTConfig`'s names."""
         values = {
             "position_embedding_type": self.position_embedding_type,
+            "rope_parameters": self.rope_parameters,
+            "position_share": self.position_share,
+            "relative_attention_max_distance": self.relative_attention_max_distance,
+            "bottleneck_size": self.bottleneck_size,
+            "bottleneck_type": self.bottleneck_type,
             "hidden_size": self.hidden_size,
             "num_hidden_layers": self.num_hidden_layers,
             "num_attention_heads": self.num_attention_heads,

@@ -4,6 +4,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokeni
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
 
 from .answering_posgpt import QUESTION_END, QUESTION_START, Answer
+from .bottleneck import BOTTLENECKS
 from .configuration_posgpt import PosGPTConfig
 from .modeling_posgpt import PosGPTForCausalLM, PosGPTModel, PosGPTPreTrainedModel
 from .position_embeddings import POSITION_EMBEDDINGS
@@ -19,6 +20,7 @@ MODEL_MAPPING_NAMES[PosGPTConfig.model_type] = PosGPTModel.__name__
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[PosGPTConfig.model_type] = PosGPTForCausalLM.__name__
 
 __all__ = [
+    "BOTTLENECKS",
     "MASK_TOKEN",
     "PAD_TOKEN",
     "POSITION_EMBEDDINGS",

@@ -4,6 +4,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.modeling_rope_utils import RopeParameters
 
+from .bottleneck import BOTTLENECKS
 from .position_embeddings import POSITION_EMBEDDINGS
 
 
@@ -19,8 +20,15 @@ class PosGPTConfig(PreTrainedConfig):
         num_attention_heads: Heads of each attention layer; has to divide `hidden_size`.
         hidden_act: The MLP's activation.
         max_position_embeddings: The block: the most tokens a sequence may have.
-        position_embedding_type: A name in `position_embeddings.POSITION_EMBEDDINGS`: `"learned"` or `"rotary"`.
+        position_embedding_type: A name in `position_embeddings.POSITION_EMBEDDINGS`: `"learned"`, `"rotary"`,
+            `"sinusoidal"`, `"concatenated"`, `"relative_bias"`, `"alibi"` or `"none"`.
         rope_parameters: Only for `"rotary"`: transformers' dictionary (`rope_type`, `rope_theta`, ...).
+        position_share: Only for `"concatenated"`: the share of `hidden_size`, 0 to 1, that holds the position.
+        relative_attention_max_distance: Only for `"relative_bias"`: distances beyond it count as it; the block less 1 when
+            not given.
+        bottleneck_size: With m given, the first block projects the sequence down to m latents and the last one up again.
+        bottleneck_type: How: a name in `bottleneck.BOTTLENECKS`, `"perceiver"` or `"strided"`.
+        is_causal: Whether a token sees only itself and what is before it. Without, there is nothing to generate with.
         embd_pdrop: Dropout on the embeddings.
         resid_pdrop: Dropout on what each attention and MLP adds to the residual stream.
         attention_dropout: Dropout on attention weights.
@@ -46,6 +54,11 @@ class PosGPTConfig(PreTrainedConfig):
     max_position_embeddings: int = 128
     position_embedding_type: str = "learned"
     rope_parameters: RopeParameters | dict | None = None
+    position_share: float = 0.25
+    relative_attention_max_distance: int | None = None
+    bottleneck_size: int | None = None
+    bottleneck_type: str = "perceiver"
+    is_causal: bool = True
     embd_pdrop: float | int = 0.1
     resid_pdrop: float | int = 0.1
     attention_dropout: float | int = 0.1
@@ -76,6 +89,11 @@ class PosGPTConfig(PreTrainedConfig):
         """Dimensions of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
+    @property
+    def token_embedding_size(self) -> int:
+        """Dimensions of a token's vector before positions enter."""
+        return self.hidden_size - POSITION_EMBEDDINGS[self.position_embedding_type].width(self)
+
     def convert_rope_params_to_dict(self, **kwargs):
         """Standardise `rope_parameters` for the members that use them; leave the others without."""
         position_embedding = POSITION_EMBEDDINGS.get(self.position_embedding_type)
@@ -102,6 +120,16 @@ class PosGPTConfig(PreTrainedConfig):
         for name in ("embd_pdrop", "resid_pdrop", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}, a dropout rate, is {getattr(self, name)}; choose one from 0 to below 1.")
+        if self.bottleneck_type not in BOTTLENECKS:
+            raise ValueError(f"bottleneck_type is {self.bottleneck_type!r}; choose one of {', '.join(BOTTLENECKS)}.")
+        if self.bottleneck_size is not None:
+            if not 1 <= self.bottleneck_size <= self.max_position_embeddings:
+                raise ValueError(
+                    f"bottleneck_size is {self.bottleneck_size}; choose a number from 1 to max_position_embeddings"
+                    f" ({self.max_position_embeddings})."
+                )
+            if self.num_hidden_layers < 2 or not self.is_causal:
+                raise ValueError("a bottleneck needs num_hidden_layers of at least 2, down and up, and is_causal.")
         position_embedding = POSITION_EMBEDDINGS[self.position_embedding_type]
         position_embedding.check_config(self)
         if self.rope_parameters and not position_embedding.uses_rope_parameters:

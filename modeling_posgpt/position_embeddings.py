@@ -3,6 +3,8 @@
 To add a member to the family, write a class that derives from `PositionEmbedding` and give it a line in the table.
 """
 
+import math
+
 import torch
 from torch import nn
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
@@ -12,13 +14,23 @@ class PositionEmbedding(nn.Module):
     """Where positions can enter a Transformer; a member overrides the places where its positions do."""
 
     uses_rope_parameters = False
+    # Attention implementations that know no bias are refused.
+    has_bias = False
+
+    def __init__(self, config):
+        super().__init__()
 
     @staticmethod
     def check_config(config) -> None:
         """Raise ValueError when the configuration's sizes do not suit these positions."""
 
+    @staticmethod
+    def width(config) -> int:
+        """How many of the `hidden_size` dimensions `embed` fills itself; the token's vector has the others."""
+        return 0
+
     def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.LongTensor) -> torch.Tensor:
-        """Make layer 1's input of token vectors (batch, length, hidden_size) at `position_ids` (batch or 1, length)."""
+        """Make layer 1's input (batch, length, hidden_size) of token vectors at `position_ids` (batch or 1, length)."""
         return inputs_embeds
 
     def rotation(
@@ -27,16 +39,25 @@ class PositionEmbedding(nn.Module):
         """Return cos and sin (batch or 1, length, head_dim) by which every layer turns queries and keys; None: not."""
         return None
 
+    def bias(
+        self, layer_idx: int, query_positions: torch.LongTensor, key_positions: torch.LongTensor
+    ) -> torch.Tensor | None:
+        """Return what layer `layer_idx` adds to its attention scores, (batch or 1, heads, length, kv_length); None: nothing.
+
+        Positions are (batch or 1, length) and (batch or 1, kv_length).
+        """
+        return None
+
 
 class PosGPTLearnedEmbedding(PositionEmbedding):
     """A trained vector for each of the block's positions, added to the token's (Radford et al. 2018, sec. 3.1)."""
 
     def __init__(self, config):
-        super().__init__()
-        self.table = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        super().__init__(config)
+        self.table = nn.Embedding(config.max_position_embeddings, self.width(config) or config.hidden_size)
 
-    def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.LongTensor) -> torch.Tensor:
-        """Add each position's vector.
+    def vectors(self, position_ids: torch.LongTensor) -> torch.Tensor:
+        """Look each position's vector up.
 
         Raises:
             ValueError: a position past the table's end. There is no vector to look up past the block.
@@ -49,7 +70,61 @@ class PosGPTLearnedEmbedding(PositionEmbedding):
                 f"{last + 1} tokens, but learned positions end at max_position_embeddings = {block}: shorten the input"
                 " or train a model with a longer block."
             )
-        return inputs_embeds + self.table(position_ids)
+        return self.table(position_ids)
+
+    def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.LongTensor) -> torch.Tensor:
+        """Add each position's vector; raises as `vectors` does."""
+        return inputs_embeds + self.vectors(position_ids)
+
+
+class PosGPTConcatenatedEmbedding(PosGPTLearnedEmbedding):
+    """A trained vector for each of the block's positions beside the token's, not added to it.
+
+    The first layer's score of two tokens, (Wq [w; p]) . (Wk [w'; p']), is then a sum of word and position terms, each
+    with weights of its own (compare the untied terms of Ke et al. 2021, arXiv 2006.15595, eq. 7). Of the `hidden_size`
+    dimensions the share `config.position_share` is the position's.
+    """
+
+    @staticmethod
+    def check_config(config) -> None:
+        """Raise ValueError when token or position would be left without a dimension."""
+        if not 0 < PosGPTConcatenatedEmbedding.width(config) < config.hidden_size:
+            raise ValueError(
+                f"position_share is {config.position_share}; of hidden_size {config.hidden_size} that leaves"
+                " no dimension to the positions or none to the tokens; choose a share between 0 and 1."
+            )
+
+    @staticmethod
+    def width(config) -> int:
+        return round(config.position_share * config.hidden_size)
+
+    def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.LongTensor) -> torch.Tensor:
+        """Put each position's vector behind the token's; raises as `vectors` does."""
+        vectors = self.vectors(position_ids).to(inputs_embeds.dtype)
+        return torch.cat([inputs_embeds, vectors.expand(len(inputs_embeds), -1, -1)], dim=-1)
+
+
+class PosGPTSinusoidalEmbedding(PositionEmbedding):
+    """A fixed vector for any position, added to the token's (Vaswani et al. 2017, sec. 3.5).
+
+    Dimensions 2i and 2i + 1 are sin and cos of `position / 10000 ** (2i / hidden_size)`.
+    """
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.hidden_size = config.hidden_size
+
+    @staticmethod
+    def check_config(config) -> None:
+        """Raise ValueError when the dimensions cannot be paired."""
+        if config.hidden_size % 2:
+            raise ValueError(f"sinusoidal positions pair dimensions; hidden_size {config.hidden_size} has to be even.")
+
+    def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.LongTensor) -> torch.Tensor:
+        exponents = torch.arange(0, self.hidden_size, 2, dtype=torch.float, device=position_ids.device)
+        angles = position_ids[..., None].float() / 10000.0 ** (exponents / self.hidden_size)
+        vectors = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+        return inputs_embeds + vectors.to(inputs_embeds.dtype)
 
 
 class PosGPTRotaryEmbedding(PositionEmbedding):
@@ -62,7 +137,7 @@ class PosGPTRotaryEmbedding(PositionEmbedding):
     uses_rope_parameters = True
 
     def __init__(self, config):
-        super().__init__()
+        super().__init__(config)
         self.config = config
         self.rope_type = config.rope_parameters["rope_type"]
         self.max_seq_len_cached = config.max_position_embeddings
@@ -109,20 +184,101 @@ class PosGPTRotaryEmbedding(PositionEmbedding):
         return self(hidden_states, position_ids)
 
 
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Turn queries or keys (batch, heads, length, head_dim) by `cos` and `sin` (batch or 1, length, head_dim)."""
+    quarter_turned = torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
+    return x * cos.unsqueeze(1) + quarter_turned * sin.unsqueeze(1)
+
+
 def apply_rotary_pos_emb(
     query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Turn `query` and `key` (batch, heads, length, head_dim) by `cos` and `sin` (batch or 1, length, head_dim)."""
-    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    """Turn `query` and `key`, which are at the same positions; see `rotate`."""
+    return rotate(query, cos, sin), rotate(key, cos, sin)
 
-    def rotate(x: torch.Tensor) -> torch.Tensor:
-        quarter_turned = torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
-        return x * cos + quarter_turned * sin
 
-    return rotate(query), rotate(key)
+class PosGPTRelativeBias(PositionEmbedding):
+    """A trained number for each distance i - j, head and layer, added to the attention score of query i and key j.
+
+    (Shaw et al. 2018, arXiv 1803.02155, sec. 3.2, for the clipping; Raffel et al. 2020, arXiv 1910.10683, sec. 2.1, for
+    the number in place of a vector.) Distances beyond `config.relative_attention_max_distance` k, or the block less 1,
+    count as that. A table has (2k + 1) * heads numbers a layer: both signs, as the formula has it, though a causal model
+    asks for the half with i >= j alone.
+    """
+
+    has_bias = True
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.num_heads = config.num_attention_heads
+        self.max_distance = self.max_distance_of(config)
+        self.table = nn.Embedding(2 * self.max_distance + 1, config.num_hidden_layers * self.num_heads)
+
+    @staticmethod
+    def max_distance_of(config) -> int:
+        """The largest distance with a number of its own."""
+        if config.relative_attention_max_distance is None:
+            return config.max_position_embeddings - 1
+        return config.relative_attention_max_distance
+
+    @staticmethod
+    def check_config(config) -> None:
+        """Raise ValueError when no distance could be told from another."""
+        if config.relative_attention_max_distance is not None and config.relative_attention_max_distance < 1:
+            raise ValueError(
+                f"relative_attention_max_distance is {config.relative_attention_max_distance}; choose at least 1, or"
+                " leave it out for one less than the block."
+            )
+
+    def bias(self, layer_idx: int, query_positions: torch.LongTensor, key_positions: torch.LongTensor) -> torch.Tensor:
+        distances = query_positions[:, :, None] - key_positions[:, None, :]
+        rows = distances.clamp(-self.max_distance, self.max_distance) + self.max_distance
+        of_layer = self.table.weight[:, layer_idx * self.num_heads : (layer_idx + 1) * self.num_heads]
+        return nn.functional.embedding(rows, of_layer).permute(0, 3, 1, 2)
+
+
+class PosGPTAlibi(PositionEmbedding):
+    """Scores fall off with the distance, at a fixed slope for each head (ALiBi, Press et al. 2021, arXiv 2108.12409).
+
+    What is added to the score of query i and key j is `-slope * |i - j|`, the same in every layer.
+    """
+
+    has_bias = True
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.slopes = self.slopes_of(config.num_attention_heads)
+
+    @staticmethod
+    def slopes_of(num_heads: int) -> list[float]:
+        """2 ** (-8 / n), 2 ** (-16 / n), ... for n heads, a power of two (sec. 3).
+
+        For other n, as the authors' code has it: those of the next smaller power of two, then every other one of the next
+        larger.
+        """
+        power = 2 ** math.floor(math.log2(num_heads))
+        slopes = [2.0 ** (-8 * head / power) for head in range(1, power + 1)]
+        return slopes + [2.0 ** (-4 * head / power) for head in range(1, 2 * (num_heads - power), 2)]
+
+    def bias(self, layer_idx: int, query_positions: torch.LongTensor, key_positions: torch.LongTensor) -> torch.Tensor:
+        distances = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).abs()
+        slopes = torch.tensor(self.slopes, device=distances.device)
+        return -slopes[:, None, None] * distances
+
+
+class PosGPTNoEmbedding(PositionEmbedding):
+    """No positions at all: order shows only in what the causal mask hides (Haviv et al. 2022, arXiv 2203.16634).
+
+    With `is_causal=False` in the configuration not even there: the model is then permutation equivariant.
+    """
 
 
 POSITION_EMBEDDINGS = {
     "learned": PosGPTLearnedEmbedding,
     "rotary": PosGPTRotaryEmbedding,
+    "sinusoidal": PosGPTSinusoidalEmbedding,
+    "concatenated": PosGPTConcatenatedEmbedding,
+    "relative_bias": PosGPTRelativeBias,
+    "alibi": PosGPTAlibi,
+    "none": PosGPTNoEmbedding,
 }

@@ -8,6 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PosGPTModel
+from modeling_posgpt.position_embeddings import PosGPTAlibi
 
 SIZES = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 every_member = pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
@@ -45,9 +46,24 @@ def close(actual, expected, tolerance=1e-5):
     torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize("positions, parameters", [("learned", 3_323_392), ("rotary", 3_290_624)])
-def test_the_tasks_model_has_the_known_number_of_parameters(positions, parameters):
-    assert PosGPTForCausalLM(PosGPTConfig(position_embedding_type=positions)).num_parameters() == parameters
+@pytest.mark.parametrize(
+    "positions, settings, parameters",
+    [
+        ("learned", {}, 3_323_392),
+        ("rotary", {}, 3_290_624),
+        ("sinusoidal", {}, 3_290_624),
+        # A quarter of each vector is the position's: 128 positions and 256 symbols.
+        ("concatenated", {}, 3_290_624 - 256 * 64 + 128 * 64),
+        # (2 (T - 1) + 1) * heads a layer, or (2 k + 1) * heads with clipping at k.
+        ("relative_bias", {}, 3_290_624 + 4 * (2 * 127 + 1) * 8),
+        ("relative_bias", {"relative_attention_max_distance": 16}, 3_290_624 + 4 * (2 * 16 + 1) * 8),
+        ("alibi", {}, 3_290_624),
+        ("none", {}, 3_290_624),
+    ],
+)
+def test_the_tasks_model_has_the_known_number_of_parameters(positions, settings, parameters):
+    model = PosGPTForCausalLM(PosGPTConfig(position_embedding_type=positions, **settings))
+    assert model.num_parameters() == parameters
 
 
 def plain_formulas(model, input_ids):
@@ -70,9 +86,27 @@ def plain_formulas(model, input_ids):
         turn = torch.polar(torch.ones(length, size // 2), torch.arange(length)[:, None] * theta)
         return torch.view_as_real(torch.view_as_complex(x.reshape(length, -1, 2)) * turn).reshape(length, size)
 
+    def bias(number, head):
+        """What layer `number` adds to the scores of `head`, from the distances i - j of queries i and keys j."""
+        distances = torch.arange(length)[:, None] - torch.arange(length)[None]
+        if config.position_embedding_type == "alibi":
+            return -(2.0 ** (-8 * (head + 1) / heads)) * distances
+        if config.position_embedding_type == "relative_bias":
+            table = weights["model.position_embedding.table.weight"]
+            return table[distances + len(table) // 2, number * heads + head]
+        return 0
+
     x = weights["model.embed_tokens.weight"][input_ids]
     if config.position_embedding_type == "learned":
         x = x + weights["model.position_embedding.table.weight"][:length]
+    elif config.position_embedding_type == "concatenated":
+        x = torch.cat([x, weights["model.position_embedding.table.weight"][:length]], dim=1)
+    elif config.position_embedding_type == "sinusoidal":
+        x = x.clone()
+        for t in range(length):
+            for i in range(config.hidden_size // 2):
+                x[t, 2 * i] += math.sin(t / 10000 ** (2 * i / config.hidden_size))
+                x[t, 2 * i + 1] += math.cos(t / 10000 ** (2 * i / config.hidden_size))
     for number in range(config.num_hidden_layers):
         layer = f"model.layers.{number}"
         queries, keys, values = linear(layer_norm(x, f"{layer}.input_layernorm"), f"{layer}.self_attn.qkv_proj").chunk(
@@ -84,7 +118,7 @@ def plain_formulas(model, input_ids):
             query, key, value = queries[:, part], keys[:, part], values[:, part]
             if config.position_embedding_type == "rotary":
                 query, key = rope(query), rope(key)
-            scores = query @ key.T / math.sqrt(size)
+            scores = query @ key.T / math.sqrt(size) + bias(number, head)
             scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -math.inf)
             exponentials = torch.exp(scores - scores.max(-1, keepdim=True).values)
             mixed.append(exponentials / exponentials.sum(-1, keepdim=True) @ value)
@@ -95,7 +129,7 @@ def plain_formulas(model, input_ids):
     return layer_norm(x, "model.norm") @ weights["lm_head.weight"].T
 
 
-@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@every_member
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_the_model_computes_the_papers_formulas(positions, attention):
     small = tiny_model(positions, attention)
@@ -214,18 +248,84 @@ def test_packed_documents_do_not_see_each_other(positions, attention):
 
 
 @every_member
-def test_positions_matter(positions):
+def test_positions_matter_unless_there_are_none(positions):
     model = tiny_model(positions)
     input_ids = tokens(1, 10)
-    other_positions = torch.arange(10).flip(0)[None] + 3
+    other_positions = 2 * torch.arange(10)[None] + 3
     changed = model(input_ids, position_ids=other_positions, use_cache=False, attention_mask=torch.ones(1, 10)).logits
-    assert (changed - model(input_ids).logits).abs().max() > 0.01
+    assert ((changed - model(input_ids).logits).abs().max() > 0.01) == (positions != "none")
 
 
-def test_learned_positions_end_with_the_block_and_rotary_ones_do_not():
-    with pytest.raises(ValueError, match="33 tokens.*max_position_embeddings = 32"):
-        tiny_model("learned")(tokens(1, 33))
-    assert tiny_model("rotary")(tokens(1, 50)).logits.isfinite().all()
+@every_member
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_without_positions_and_causality_the_model_is_permutation_equivariant(positions, attention):
+    model = tiny_model(positions, attention, is_causal=False)
+    input_ids, order = tokens(2, 10), torch.randperm(10, generator=torch.Generator().manual_seed(1))
+    difference = (model(input_ids[:, order]).logits - model(input_ids).logits[:, order]).abs().max()
+    assert difference < 1e-5 if positions == "none" else difference > 0.01
+
+
+@every_member
+def test_without_causality_the_first_token_sees_the_last_and_padding_stays_unseen(positions):
+    model = tiny_model(positions, is_causal=False)
+    input_ids = tokens(1, 10)
+    other = input_ids.clone()
+    other[0, -1] = input_ids[0, -1] % 30 + 3
+    assert (model(other).logits - model(input_ids).logits)[0, 0].abs().max() > 1e-3
+    assert model(input_ids, use_cache=True).past_key_values is None
+    rows, input_ids, mask = ragged([5, 11], "left")
+    close(model(input_ids, attention_mask=mask).logits[0, 6:], model(rows[0][None]).logits[0])
+
+
+@every_member
+def test_only_positions_looked_up_in_a_table_end_with_the_block(positions):
+    if positions in ("learned", "concatenated"):
+        with pytest.raises(ValueError, match="33 tokens.*max_position_embeddings = 32"):
+            tiny_model(positions)(tokens(1, 33))
+    else:
+        assert tiny_model(positions)(tokens(1, 50)).logits.isfinite().all()
+
+
+@pytest.mark.parametrize("positions", ["relative_bias", "alibi"])
+def test_attention_that_would_ignore_a_bias_is_refused(positions):
+    with pytest.raises(ValueError, match="does not support Flash Attention"):
+        tiny_model(positions, "flash_attention_2")
+
+
+def test_scores_of_concatenated_positions_split_into_words_and_positions():
+    config = PosGPTConfig(position_embedding_type="concatenated", position_share=0.5, **SIZES)
+    model = PosGPTModel(config).eval()
+    words = model.embed_tokens(tokens(1, 6))
+    x = model.position_embedding.embed(words, torch.arange(6)[None])[0]
+    assert words.shape[-1] == 16 and x.shape == (6, 32)
+    query, key, _ = model.layers[0].self_attn.qkv_proj.weight.chunk(3)
+    parts = [slice(0, 16), slice(16, 32)]
+    terms = [(x[:, p] @ query[:, p].T) @ (x[:, q] @ key[:, q].T).T for p in parts for q in parts]
+    close((x @ query.T) @ (x @ key.T).T, sum(terms))
+    # The last of them knows nothing of the words.
+    other = model.position_embedding.embed(words.flip(1), torch.arange(6)[None])[0]
+    close((other[:, parts[1]] @ query[:, parts[1]].T) @ (other[:, parts[1]] @ key[:, parts[1]].T).T, terms[3])
+
+
+def test_relative_distances_beyond_the_clip_count_as_the_clip():
+    model = tiny_model("relative_bias", relative_attention_max_distance=3).model
+    bias = model.position_embedding.bias(1, torch.arange(10)[None], torch.arange(10)[None])[0]
+    table = model.position_embedding.table.weight.view(7, 2, 4)
+    for i, j, row in ((9, 0, 6), (5, 2, 6), (4, 2, 5), (4, 4, 3), (0, 1, 2), (0, 9, 0)):
+        close(bias[:, i, j], table[row, 1])
+
+
+@pytest.mark.parametrize(
+    "heads, slopes",
+    [
+        (8, [2.0**-number for number in range(1, 9)]),
+        (4, [1 / 4, 1 / 16, 1 / 64, 1 / 256]),
+        (6, [1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 2, 1 / 8]),
+        (1, [1 / 256]),
+    ],
+)
+def test_alibis_slopes_are_the_papers(heads, slopes):
+    assert PosGPTAlibi.slopes_of(heads) == pytest.approx(slopes)
 
 
 def test_learned_positions_end_with_the_block_with_a_cache_too():

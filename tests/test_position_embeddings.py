@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as llama_apply_rotary_pos_emb
 
-from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from modeling_posgpt.position_embeddings import PosGPTRotaryEmbedding, apply_rotary_pos_emb
 
 HEAD_DIM = 8
@@ -99,9 +99,9 @@ def test_dynamic_angles_stretch_for_long_inputs_and_shrink_back():
     torch.testing.assert_close(dynamic(x, short), plain(x, short))
 
 
-@pytest.mark.parametrize("name, shift_shows", [("learned", True), ("rotary", False)])
+@pytest.mark.parametrize("name", POSITION_EMBEDDINGS)
 @torch.no_grad()
-def test_where_a_text_starts_shows_with_learned_positions_only(name, shift_shows):
+def test_where_a_text_starts_shows_with_absolute_positions_only(name):
     torch.manual_seed(0)
     model = PosGPTForCausalLM(
         PosGPTConfig(position_embedding_type=name, hidden_size=32, num_attention_heads=4, num_hidden_layers=2)
@@ -111,7 +111,7 @@ def test_where_a_text_starts_shows_with_learned_positions_only(name, shift_shows
     input_ids, here = torch.randint(2, 200, (1, 12)), torch.arange(12)[None]
     logits, shifted = (model(input_ids, position_ids=position_ids).logits for position_ids in (here, here + 17))
     difference = (shifted - logits).abs().max().item()
-    assert difference > 0.01 if shift_shows else difference < 1e-5
+    assert difference > 0.01 if name in ("learned", "sinusoidal", "concatenated") else difference < 1e-5
 
 
 def test_the_angles_are_there_again_after_loading(tmp_path):
@@ -142,6 +142,16 @@ def test_a_scaled_model_is_the_same_after_loading(rope_parameters, tmp_path):
         ({"num_attention_heads": 7}, "hidden_size.*256.*not a multiple of num_attention_heads.*7"),
         ({"num_attention_heads": 0}, "at least 1"),
         ({"position_embedding_type": "rotary", "hidden_size": 24}, "a head has 3.*even"),
+        ({"position_embedding_type": "sinusoidal", "hidden_size": 33, "num_attention_heads": 3}, "33 has to be even"),
+        (
+            {"position_embedding_type": "concatenated", "position_share": 1.0},
+            "position_share is 1.0.*none to the tokens",
+        ),
+        ({"position_embedding_type": "concatenated", "position_share": 0.001}, "position_share is 0.001"),
+        (
+            {"position_embedding_type": "relative_bias", "relative_attention_max_distance": 0},
+            "relative_attention_max_distance is 0",
+        ),
         ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "'learned' does not use"),
         ({"hidden_size": "wide"}, "hidden_size"),
     ],

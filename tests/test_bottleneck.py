@@ -1,0 +1,155 @@
+"""Models that read a sequence through fewer latents than tokens."""
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from torch import nn
+
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
+from modeling_posgpt.bottleneck import BOTTLENECKS, StridedBottleneck
+
+every_member = pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
+every_arrangement = pytest.mark.parametrize("arrangement", BOTTLENECKS)
+SIZE, BLOCK = 6, 32
+
+
+def tiny_model(positions="learned", arrangement="perceiver", attention="sdpa", **settings):
+    torch.manual_seed(0)
+    settings = {"bottleneck_size": SIZE, "max_position_embeddings": BLOCK, "num_hidden_layers": 3} | settings
+    config = PosGPTConfig(
+        position_embedding_type=positions, bottleneck_type=arrangement, vocab_size=40, hidden_size=32,
+        num_attention_heads=4, **settings,
+    )  # fmt: skip
+    model = PosGPTForCausalLM._from_config(config, attn_implementation=attention).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.25)
+    return model
+
+
+def tokens(*shape, seed=0):
+    return torch.randint(2, 40, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def changes_of(model, length, changed):
+    """For each position, by how much its logits change when the token at `changed` does."""
+    before = tokens(1, length)
+    after = before.clone()
+    after[0, changed] = (before[0, changed] + 5) % 38 + 2
+    with torch.no_grad():
+        return (model(after).logits - model(before).logits)[0].abs().amax(-1)
+
+
+def test_the_tasks_perceiver_has_the_known_number_of_parameters():
+    assert PosGPTForCausalLM(PosGPTConfig(bottleneck_size=64)).num_parameters() == 3_339_776
+
+
+def test_the_basis_starts_from_xaviers_uniform_distribution():
+    basis = PosGPTForCausalLM(PosGPTConfig(bottleneck_size=64)).model.layers[0].basis.weight
+    limit = (6 / (64 + 256)) ** 0.5
+    assert basis.abs().max() <= limit and basis.std().item() == pytest.approx(limit / 3**0.5, rel=0.05)
+
+
+@every_member
+@every_arrangement
+def test_nothing_looks_ahead(positions, arrangement):
+    model = tiny_model(positions, arrangement)
+    for changed in (1, 7, 19):
+        changes = changes_of(model, 20, changed)
+        assert changes[:changed].max() == 0 if changed else True
+        assert changes[changed] > 1e-3
+
+
+@every_member
+def test_the_published_arrangements_flaw_what_comes_after_the_mth_token_is_seen_by_itself_alone(positions):
+    model = tiny_model(positions, "perceiver")
+    assert (changes_of(model, 20, SIZE - 1)[SIZE:] > 1e-5).all()
+    assert changes_of(model, 20, SIZE)[SIZE + 1 :].max() == 0
+    assert changes_of(model, 20, 15)[16:].max() == 0
+
+
+@every_member
+@pytest.mark.parametrize("size", [1, 5, 6, 31, 32])
+def test_the_strided_arrangement_sees_all_of_its_past(positions, size):
+    model = tiny_model(positions, "strided", bottleneck_size=size)
+    for changed in (0, 7, 15, 18):
+        assert (changes_of(model, 20, changed)[changed:] > 1e-6).all()
+
+
+def test_strided_latents_are_spread_over_the_block():
+    assert StridedBottleneck.limits(64, 128).tolist() == list(range(0, 128, 2))
+    assert StridedBottleneck.limits(6, 32).tolist() == [0, 6, 12, 18, 24, 30]
+    limits = StridedBottleneck.limits(6, 32)
+    rest = StridedBottleneck.sees_rest(torch.arange(32)[None], limits)[0]
+    for query in range(32):
+        through_latents = max(limit for limit in limits.tolist() if limit <= query)
+        assert rest[query].nonzero().flatten().tolist() == list(range(through_latents + 1, query + 1))
+
+
+@every_member
+@every_arrangement
+@torch.no_grad()
+def test_attention_implementations_agree_and_padding_changes_nothing(positions, arrangement):
+    model = tiny_model(positions, arrangement, "eager")
+    rows = [tokens(length, seed=length) for length in (9, 20)]
+    mask = torch.ones(2, 20, dtype=torch.long)
+    mask[0, :11] = 0
+    padded = torch.stack([torch.cat([torch.zeros(11, dtype=torch.long), rows[0]]), rows[1]])
+    alone = [model(row[None]).logits[0] for row in rows]
+    implementations = ["eager", "sdpa"]
+    # With a bias and changing lengths torch 2.13 writes C++ for CPUs that does not compile.
+    implementations += [] if POSITION_EMBEDDINGS[positions].has_bias else ["flex_attention"]
+    for attention in implementations:
+        model.set_attn_implementation(attention)
+        logits = model(padded, attention_mask=mask).logits
+        torch.testing.assert_close(logits[0, 11:], alone[0], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(logits[1], alone[1], atol=1e-5, rtol=1e-5)
+
+
+@every_arrangement
+def test_it_generates_without_a_cache_and_is_the_same_after_loading(arrangement, tmp_path):
+    model = tiny_model("rotary", arrangement)
+    generated = model.generate(tokens(1, 6), max_new_tokens=5, do_sample=False, eos_token_id=None)
+    row = tokens(1, 6)
+    for _ in range(5):
+        row = torch.cat([row, model(row).logits[:, -1:].argmax(-1)], dim=1)
+    assert torch.equal(generated, row)
+    with pytest.raises(ValueError, match="use_cache=False"):
+        model.generate(tokens(1, 6), max_new_tokens=2, use_cache=True)
+    model.save_pretrained(tmp_path)
+    loaded = PosGPTForCausalLM.from_pretrained(tmp_path)
+    assert torch.equal(loaded.generate(tokens(1, 6), max_new_tokens=5, do_sample=False, eos_token_id=None), row)
+
+
+@every_member
+@every_arrangement
+def test_gradient_checkpointing_gives_the_same_gradients(positions, arrangement):
+    gradients = []
+    for checkpointing in (False, True):
+        model = tiny_model(positions, arrangement, embd_pdrop=0, resid_pdrop=0, attention_dropout=0).train()
+        if checkpointing:
+            model.activation_checkpointing_enable()
+        model(tokens(2, 12), labels=tokens(2, 12)).loss.backward()
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        assert gradient is not None and gradient.abs().sum() > 0, name
+        torch.testing.assert_close(gradients[1][name], gradient, atol=1e-5, rtol=1e-4)
+
+
+def test_packed_rows_are_refused():
+    with pytest.raises(ValueError, match="one text a row"):
+        tiny_model()(tokens(1, 6), attention_mask=torch.ones(1, 1, 6, 6, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    "values, match",
+    [
+        ({"bottleneck_size": 0}, "bottleneck_size is 0; choose a number from 1 to"),
+        ({"bottleneck_size": 129}, "bottleneck_size is 129"),
+        ({"bottleneck_size": 8, "bottleneck_type": "hourglass"}, "'hourglass'; choose one of perceiver, strided"),
+        ({"bottleneck_size": 8, "num_hidden_layers": 1}, "num_hidden_layers of at least 2"),
+        ({"bottleneck_size": 8, "is_causal": False}, "is_causal"),
+    ],
+)
+def test_a_bottleneck_that_cannot_be_says_why(values, match):
+    with pytest.raises(StrictDataclassError, match=f"(?s){match}"):
+        PosGPTConfig(**values)
