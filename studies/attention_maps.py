@@ -1,0 +1,98 @@
+"""Where a model looks when it is asked: a picture of every head of every layer.
+
+    python studies/attention_maps.py --models runs/windows runs/other --name "Eyolf Kleven" --output_dir runs/attention
+
+For each model a PNG: a row of panels for each layer, a panel for each head; in a panel, each character of the question (and
+of the answer) down, what it looks at across. And a table: how much of the attention of the `⁇` that asks falls on the name.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from data_scripts.text_files import BadInput, bad_input_in_one_line, check_is_folder_or_new, written_whole
+from modeling_posgpt import MASK_TOKEN, QUESTION_END, QUESTION_START, PosGPTForCausalLM
+from training import OneLineArgumentParser, load_model, parse_into
+
+
+@dataclass
+class MapsArguments:
+    """Whom to ask about."""
+
+    models: list[str] = field(metadata={"help": "PosGPTs: folders, or names on the hub."})
+    name: str = field(metadata={"help": "The person."})
+    output_dir: str = field(default="runs/attention", metadata={"help": "Folder for the pictures and the table."})
+
+
+@torch.inference_mode()
+def attention_of(model: PosGPTForCausalLM, tokenizer, text: str) -> np.ndarray:
+    """(layers, heads, length, length): what each character of `text` looks at; rows add up to 1."""
+    ids = tokenizer(text, return_tensors="pt")["input_ids"].to(model.device)
+    return torch.stack(model(ids, output_attentions=True).attentions)[:, 0].float().cpu().numpy()
+
+
+def draw(weights: np.ndarray, text: str, title: str, path: Path) -> None:
+    """Save the picture of `attention_of`."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    layers, heads = weights.shape[:2]
+    figure, grid = pyplot.subplots(
+        layers, heads, figsize=(2.1 * heads, 2.2 * layers), layout="constrained", squeeze=False
+    )
+    for (layer, head), axes in np.ndenumerate(grid):
+        axes.imshow(weights[layer, head], cmap="Blues", vmin=0, vmax=1)
+        axes.set_xticks([]), axes.set_yticks([])
+        if layer == 0:
+            axes.set_title(f"head {head + 1}", fontsize="small")
+        if head == 0:
+            axes.set_ylabel(f"layer {layer + 1}", fontsize="small")
+    for axes in grid[-1]:
+        axes.set_xticks(range(len(text)), text, fontsize=4)
+    for axes in grid[:, 0]:
+        axes.set_yticks(range(len(text)), text, fontsize=4)
+    figure.suptitle(title)
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
+
+
+def main() -> None:
+    (arguments,) = parse_into(OneLineArgumentParser(MapsArguments), sys.argv[1:])
+    output_dir = check_is_folder_or_new(arguments.output_dir)
+    question = f"{QUESTION_START}{arguments.name}{QUESTION_END}"
+    lines = []
+    for model_name in arguments.models:
+        model, tokenizer = load_model(model_name, attn_implementation="eager")
+        if model.config.bottleneck_size is not None:
+            raise BadInput(f"{model_name}: reads through latents; its characters do not look at each other.")
+        (answer,) = model.answer([question], tokenizer)
+        text = f"{question}{MASK_TOKEN}{answer.text}"
+        weights = attention_of(model, tokenizer, text)
+        layers, heads = weights.shape[:2]
+        kind = model.config.position_embedding_type
+        output_dir.mkdir(parents=True, exist_ok=True)
+        picture = output_dir / f"{Path(model_name).name}.png"
+        draw(weights, text, f"{model_name} ({kind}): {text}", picture)
+        start = len(QUESTION_START)
+        on_name = weights[:, :, len(question), start : start + len(arguments.name)].sum(-1)
+        lines = lines or [
+            "| model | positions | answer | " + " | ".join(f"layer {layer + 1}" for layer in range(layers)) + " |",
+            "|---|---|---|" + "---|" * layers,
+        ]
+        cells = " | ".join(f"{row.mean():.0%} (one head {row.max():.0%})" for row in on_name)
+        lines.append(f"| {model_name} | {kind} | {answer.text} | {cells} |")
+        print(f"{picture}: {layers} layers of {heads} heads")
+    table = "\n".join([f"Of the attention of the `{MASK_TOKEN}` that asks, the share on the name:", "", *lines])
+    with written_whole(output_dir / "table.md") as file:
+        file.write(table + "\n")
+    print("\n" + table)
+
+
+if __name__ == "__main__":
+    with bad_input_in_one_line():
+        main()
