@@ -34,10 +34,10 @@ from training import OneLineArgumentParser, bf16_is_fast, parse_into
 BLOCK, LONGEST = 128, 1024
 FACTOR = LONGEST / BLOCK
 SCALINGS = {
-    "linear": {"rope_type": "linear", "factor": FACTOR},
-    "dynamic": {"rope_type": "dynamic", "factor": FACTOR},
-    "yarn": {"rope_type": "yarn", "factor": FACTOR},
-    "llama3": {"rope_type": "llama3", "factor": FACTOR, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    "linear": {"rope_type": "linear"},
+    "dynamic": {"rope_type": "dynamic"},
+    "yarn": {"rope_type": "yarn"},
+    "llama3": {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0},
 }
 
 
@@ -183,8 +183,12 @@ def main() -> None:
             train(member, blocks, tokenizer, arguments, folder)
             before = {"arguments": kept, "curves": {}}
             for scaling in [None, *(SCALINGS if member == "rotary" else ())]:
-                changes = {"rope_parameters": SCALINGS[scaling]} if scaling else {}
-                model = PosGPTForCausalLM.from_pretrained(folder, **changes).eval()
+                scaled = (
+                    {"rope_parameters": SCALINGS[scaling] | {"rope_theta": 10000.0, "factor": FACTOR}}
+                    if scaling
+                    else {}
+                )
+                model = PosGPTForCausalLM.from_pretrained(folder, **scaled).eval()
                 ends = member in ("learned", "concatenated")
                 name = f"{member}, {scaling}" if scaling else member
                 before["curves"][name] = loss_by_position(model, rows[:, :BLOCK] if ends else rows).tolist()

@@ -1,0 +1,94 @@
+"""The studies that compare positions: one command each, cached, and resumed where they stopped."""
+
+import json
+import shutil
+
+import pytest
+import yaml
+
+from conftest import ROOT, TINY
+from studies import attention_explained, attention_maps, length, positions, training_runs
+
+SMALL = {name.removeprefix("--"): value for name, value in zip(TINY[::2], TINY[1::2], strict=True)}
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """The windows' recipe, with a model that trains in a second."""
+    settings = yaml.safe_load((ROOT / "recipes" / "windows.yaml").read_text(encoding="utf-8"))["pretrain"]
+    settings |= SMALL | {"save_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 4}
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump({"pretrain": settings}))
+    return tmp_path / "tiny.yaml"
+
+
+def test_positions_are_compared_over_seeds_and_finished_trainings_are_kept(run, world, recipe, tmp_path, monkeypatch):
+    arguments = ["--data_dir", world, "--output_dir", tmp_path / "out", "--recipe", recipe, "--max_steps", 3]
+    arguments += ["--members", "none", "alibi", "--seeds", 1]
+    printed = run(positions, *arguments)
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert table in printed and "| none | " in table and "| alibi | " in table
+    assert (tmp_path / "out" / "chart.png").stat().st_size > 1000
+    record = json.loads((tmp_path / "out" / "alibi_1" / "study.json").read_text())
+    assert [step for step, _ in record["figures"]["losses"]] == [1, 2, 3] and record["figures"]["memory"] > 100
+
+    monkeypatch.setattr(training_runs.subprocess, "Popen", lambda *_, **__: pytest.fail("trained again"))
+    assert table in run(positions, *arguments)
+    with pytest.raises(SystemExit, match="no positions 'other'; there are: learned, rotary"):
+        run(positions, "--data_dir", world, "--members", "other")
+
+
+def test_an_interrupted_training_goes_on_and_one_with_other_arguments_begins_anew(world, recipe, tmp_path, capfd):
+    folder = tmp_path / "run"
+    arguments = [str(recipe), "--train_file", str(world / "wiki.txt"), "--max_steps", "4"]
+    whole = training_runs.trained("whole", arguments, folder)
+    weights = (folder / "model.safetensors").read_bytes()
+    shutil.rmtree(folder)
+    # Stopped after two of four steps: what is left is a checkpoint, and what was asked for.
+    training_runs.trained("half", arguments + ["--max_steps", "4"], tmp_path / "other")
+    stopped = ["--save_strategy", "steps", "--save_steps", "2", "--save_total_limit", "5"]
+    assert training_runs.subprocess.run(
+        [training_runs.sys.executable, "train_pretrain.py", *arguments, *stopped, "--output_dir", str(folder)], cwd=ROOT
+    ).returncode == 0  # fmt: skip
+    for name in ("model.safetensors", "checkpoint-4"):
+        target = folder / name
+        shutil.rmtree(target) if target.is_dir() else target.unlink()
+    (folder / "study.json").write_text(json.dumps({"arguments": arguments}))
+    resumed = training_runs.trained("resumed", arguments, folder)
+    assert "--resume_from_checkpoint last" in capfd.readouterr().out
+    assert (folder / "model.safetensors").read_bytes() == weights
+    assert resumed["losses"] == whole["losses"] and not list(folder.glob("checkpoint-*"))
+    again = training_runs.trained("other", [*arguments, "--seed", "7"], folder)
+    assert again["losses"] != whole["losses"]
+
+
+def test_a_training_that_fails_stops_the_study_in_one_line(world, tmp_path):
+    with pytest.raises(training_runs.BadInput, match="'bad' failed"):
+        training_runs.trained("bad", ["--train_file", str(tmp_path / "none.txt")], tmp_path / "run")
+
+
+def test_losses_past_the_block_are_read_for_every_member_that_goes_on(run, tmp_path, monkeypatch):
+    arguments = ["--output_dir", tmp_path, "--num_people", 100, "--max_steps", 2, "--num_rows", 2, "--hidden_size", 32]
+    printed = run(length, *arguments, "--members", "learned", "rotary")
+    rows = {line.split(" | ")[0].strip("| "): line for line in printed.splitlines() if line.startswith("| ")}
+    assert {"learned", "rotary", "rotary, linear", "rotary, dynamic", "rotary, yarn", "rotary, llama3"} < set(rows)
+    assert rows["learned"].count("ends") == 3 and "ends" not in rows["rotary"]
+    curves = json.loads((tmp_path / "rotary" / "losses.json").read_text())["curves"]
+    assert len(curves["rotary"]) == 1023 and all(0 < loss < 20 for loss in curves["rotary"])
+    assert (tmp_path / "chart.png").stat().st_size > 1000
+    monkeypatch.setattr(length, "train", lambda *_: pytest.fail("trained again"))
+    assert (tmp_path / "table.md").read_text() in run(length, *arguments, "--members", "learned", "rotary")
+
+
+def test_attention_maps_show_every_head_and_how_much_falls_on_the_name(run, tiny_pretrained, tmp_path):
+    models = [tiny_pretrained["rotary"], tiny_pretrained["none"]]
+    printed = run(attention_maps, "--models", *models, "--name", "Ada Example", "--output_dir", tmp_path)
+    assert "2 layers of 2 heads" in printed and (tmp_path / "table.md").read_text() in printed
+    for model in models:
+        assert (tmp_path / f"{model.name}.png").read_bytes().startswith(b"\x89PNG")
+        assert f"| {model} | {model.name} |" in printed
+
+
+def test_the_page_on_attention_holds_what_its_script_measures(run, tmp_path):
+    run(attention_explained, "--output_dir", tmp_path)
+    assert (tmp_path / "attention.md").read_text() == (ROOT / "docs" / "attention.md").read_text()
+    assert (tmp_path / "attention.png").stat().st_size > 1000
