@@ -1,6 +1,6 @@
 """What one attention head can and cannot do, in numbers: writes docs/attention.md and its pictures.
 
-    python studies/attention_explained.py --output_dir docs
+    python -m studies.attention_explained --output_dir docs
 
 The questions are those of Stanford CS224n's assignment on attention; the experiments are small, drawn from fixed seeds, and
 take seconds.
@@ -141,7 +141,7 @@ def main() -> None:
     draw(output_dir, strengths, copied, error, varied, fields)
     text = f"""# What attention can do
 
-Written by `python studies/attention_explained.py --output_dir docs`, numbers and picture alike. A head gives the value
+Written by `python -m studies.attention_explained --output_dir docs`, numbers and picture alike. A head gives the value
 vectors v the weights softmax(k · q), for keys k and a query q; the questions are those of Stanford CS224n's assignment.
 There are {KEYS} keys in {SIZE} dimensions, of length 1 and at right angles.
 

@@ -1,6 +1,6 @@
 """Where a model looks when it is asked: a picture of every head of every layer.
 
-    python studies/attention_maps.py --models runs/windows runs/other --name "Eyolf Kleven" --output_dir runs/attention
+    python -m studies.attention_maps --models runs/windows runs/other --name "Eyolf Kleven" --output_dir runs/attention
 
 For each model a PNG: a row of panels for each layer, a panel for each head; in a panel, each character of the question (and
 of the answer) down, what it looks at across. And a table: how much of the attention of the `⁇` that asks falls on the name.

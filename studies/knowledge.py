@@ -1,7 +1,7 @@
 """What makes a small GPT able to answer for what it has read: a table of short trainings, each changing one thing.
 
-    python studies/knowledge.py --data_dir data --output_dir runs/knowledge
-    python studies/knowledge.py --data_dir data --output_dir runs/knowledge --rows "AdamW" "no cues"
+    python -m studies.knowledge --data_dir data --output_dir runs/knowledge
+    python -m studies.knowledge --data_dir data --output_dir runs/knowledge --rows "AdamW" "no cues"
 
 `knowledge.yaml` beside this file holds the rows. Recipes are chosen on training pairs that are held out here, never on
 dev. Two things are measured on the people held out: whether the question is answered, and whether the fact is recalled in

@@ -1,6 +1,6 @@
 """Train at 128 characters, read at up to 1,024: the loss by position, for every position embedding.
 
-    python studies/length.py --output_dir runs/length
+    python -m studies.length --output_dir runs/length
 
 Each member is trained on the biographies of a fictional world, joined into one long text and cut into blocks of 128
 characters, each as the text goes on (no span corruption: what comes next is asked everywhere). It is then read rows of

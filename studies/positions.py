@@ -1,7 +1,7 @@
 """How the way positions are encoded changes what a model knows: every member of the family, same data, same budget.
 
-    python studies/positions.py --data_dir data --output_dir runs/positions
-    python studies/positions.py --data_dir data --output_dir runs/positions --members rotary alibi --seeds 42 43 44
+    python -m studies.positions --data_dir data --output_dir runs/positions
+    python -m studies.positions --data_dir data --output_dir runs/positions --members rotary alibi --seeds 42 43 44
 
 Trains each member once a seed with a recipe that needs no finetuning, asks it about dev, and writes a table and a chart.
 Finished trainings are kept and interrupted ones go on, so the same command can be given again, also with more seeds.
