@@ -13,14 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
+import yaml
 
 from data_scripts.birthplaces import load_birthplaces
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from data_scripts.text_files import BadInput, bad_input_in_one_line, check_is_folder_or_new, written_whole
 from modeling_posgpt import POSITION_EMBEDDINGS
 from reporting.confidence import wilson_interval
-from studies.training_runs import trained
+from studies.training_runs import ROOT, trained
 from training import OneLineArgumentParser, load_model, parse_into
+
+
+BATCH_SIZE = "per_device_train_batch_size"
 
 
 @dataclass
@@ -42,6 +47,11 @@ def measure(member: str, seed: int, arguments: PositionsArguments, folder: Path)
     command = [arguments.recipe, "--train_file", str(data / CORPUS_FILE), "--questions_file", str(data / TRAIN_FILE)]
     command += ["--position_embedding_type", member, "--seed", str(seed)]
     command += ["--max_steps", str(arguments.max_steps)] if arguments.max_steps is not None else []
+    if arguments.processes > 1:
+        # The batch stays the recipe's.
+        batch_size = yaml.safe_load((ROOT / arguments.recipe).read_text(encoding="utf-8"))["pretrain"][BATCH_SIZE]
+        command += [f"--{BATCH_SIZE}", str(max(batch_size // arguments.processes, 1))]
+        command += [] if torch.accelerator.is_available() else ["--use_cpu", "true"]
     figures = trained(f"{member}, seed {seed}", command, folder, arguments.processes)
     answers_file = folder / "dev.json"
     if not answers_file.is_file():

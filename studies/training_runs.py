@@ -22,7 +22,7 @@ def trained(name: str, arguments: list[str], folder: Path, processes: int = 1) -
     Args:
         name: What the study calls it.
         arguments: For `train_pretrain.py`; what they name has to be absolute, or below the project's root.
-        processes: With more than one, `accelerate` launches them, each with the recipe's batch divided by as many.
+        processes: With more than one, `accelerate` launches them.
 
     Returns:
         `minutes` of training (of the whole, reckoned from the steps of the last start), `memory` in MiB, the largest of any
