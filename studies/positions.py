@@ -24,7 +24,6 @@ from reporting.confidence import wilson_interval
 from studies.training_runs import ROOT, trained
 from training import OneLineArgumentParser, load_model, parse_into
 
-
 BATCH_SIZE = "per_device_train_batch_size"
 
 
