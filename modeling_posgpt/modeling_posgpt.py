@@ -165,15 +165,16 @@ class PosGPTDecoderLayer(GradientCheckpointingLayer):
         return hidden_states + self.dropout(self.mlp(self.post_attention_layernorm(hidden_states)))
 
 
-class PosGPTDownProjection(PosGPTDecoderLayer):
-    """The first block of a model with a bottleneck: latents, from a learned basis, read the sequence.
+class PosGPTLatentBasis(nn.Embedding):
+    """What latents start from, (bottleneck_size, hidden_size); Xavier's uniform distribution (Glorot and Bengio 2010)."""
 
-    The basis, (bottleneck_size, hidden_size), starts from Xavier's uniform distribution (Glorot and Bengio 2010).
-    """
+
+class PosGPTDownProjection(PosGPTDecoderLayer):
+    """The first block of a model with a bottleneck: latents, from a learned basis, read the sequence."""
 
     def __init__(self, config: PosGPTConfig, layer_idx: int):
         super().__init__(config, layer_idx)
-        self.basis = nn.Embedding(config.bottleneck_size, config.hidden_size)
+        self.basis = PosGPTLatentBasis(config.bottleneck_size, config.hidden_size)
 
     def forward(
         self,
@@ -225,8 +226,8 @@ class PosGPTPreTrainedModel(PreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, PosGPTDownProjection):
-            initialization.xavier_uniform_(module.basis.weight)
+        if isinstance(module, PosGPTLatentBasis):
+            initialization.xavier_uniform_(module.weight)
 
 
 def positions_of(
