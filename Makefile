@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/.installed
 help:
 	@echo "make quickstart   install, then pretrain, finetune and evaluate on a small fictional world (minutes)"
 	@echo "make demo         ask the quickstart's model in the browser (MODEL=folder CORPUS=wiki.txt: another)"
-	@echo "make reproduce DATA=folder   train the default recipe on the task's data and evaluate it (under an hour)"
+	@echo "make reproduce DATA=folder   train the default recipe on the task's data and evaluate it (about an hour)"
 	@echo "make test         install, then run the tests"
 	@echo "make lint         check the style"
 	@echo "make clean        remove the virtual environment and the quickstart's results"
