@@ -198,11 +198,12 @@ def main() -> None:
         if unknown:
             print(unknown)
     with state.split_between_processes(questions) as own:
-        answers = model.answer(own, tokenizer, arguments.per_device_eval_batch_size, arguments.max_new_tokens)
-    answers = gather_object([answer.text for answer in answers])
+        given = model.answer(own, tokenizer, arguments.per_device_eval_batch_size, arguments.max_new_tokens)
+    given = gather_object(given)
     if not state.is_main_process:
         return
 
+    answers = [answer.text for answer in given]
     if "place" in data.column_names:
         metrics, rows = score(answers, list(data["place"]), majority_place)
         for name, result in rows:
@@ -215,7 +216,7 @@ def main() -> None:
     if arguments.report:
         from reporting.report import make_report
 
-        answers = make_report(model, tokenizer, data, arguments, metrics)
+        answers = make_report(model, tokenizer, data, given, arguments, metrics)
     with written_whole(output_dir / "predictions.txt") as file:
         # The model may write any character of its vocabulary, the line break too.
         file.writelines(line.replace("\n", " ") + "\n" for line in answers)

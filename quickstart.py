@@ -46,12 +46,10 @@ def run(title: str, *command: str) -> float:
 
 def draw_chart(path: Path, accuracies: dict[str, float], log_history: list[dict], num_questions: int) -> None:
     """Save a PNG: accuracy of each row of the table, and the loss of pretraining over its epochs."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (bars, curve) = pyplot.subplots(1, 2, figsize=(11, 3.6), layout="constrained")
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    bars, curve = figure.subplots(1, 2)
     names = list(accuracies)[::-1]
     colours = ["#b0b7c3" if "PosGPT" not in name else "#2f6fde" for name in names]
     drawn = bars.barh(names, [100 * accuracies[name] for name in names], color=colours)

@@ -361,12 +361,10 @@ def peak_memory_mib() -> float:
 
 def draw_corpus_sizes(figures: list[dict], path: Path) -> None:
     """Save a PNG: characters a second and peak memory over the number of documents."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (speed, memory) = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    speed, memory = figure.subplots(1, 2)
     sizes = [row["documents"] for row in figures]
     speed.plot(sizes, [row["reading"] for row in figures], "o-", color="#b0b7c3", label="reading alone")
     speed.plot(sizes, [row["training"] for row in figures], "o-", color="#2f6fde", label="training")

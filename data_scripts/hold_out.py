@@ -40,11 +40,12 @@ class HoldOutArguments:
     seed: int = field(default=0, metadata={"help": "What the draw follows from."})
 
 
-def hold_out(train_file: Path, output_dir: Path, pairs: int, people: int = 0, seed: int = 0) -> set[str]:
+def hold_out(train_file: Path, output_dir: Path, pairs: int, people: int = 0, seed: int = 0) -> tuple[set[str], int]:
     """Split a TSV of pairs into `birth_places_train.tsv`, `calibration.tsv` and, when `people` is not 0, `unseen.tsv`.
 
     Returns:
-        The names of the people in `unseen.tsv`. Other pairs about people of that name are dropped.
+        The names of the people in `unseen.tsv`, and how many pairs `calibration.tsv` has: other pairs about people of such a
+        name are dropped.
 
     Raises:
         BadInput: nothing would be left to train on.
@@ -53,19 +54,20 @@ def hold_out(train_file: Path, output_dir: Path, pairs: int, people: int = 0, se
     if pairs + people >= len(rows):
         raise BadInput(f"{train_file} has {len(rows)} pairs; hold out fewer than {pairs} pairs and {people} people.")
     order = np.random.default_rng(seed).permutation(len(rows)).tolist()
-    part = {**dict.fromkeys(order, TRAIN_FILE), **dict.fromkeys(order[:pairs], CALIBRATION_FILE)}
-    unseen = order[pairs : pairs + people]
-    names = {name_in(rows[index]["question"]) for index in unseen}
+    file_of = dict.fromkeys(order[:pairs], CALIBRATION_FILE) | dict.fromkeys(
+        order[pairs : pairs + people], UNSEEN_FILE
+    )
+    names = {name_in(rows[index]["question"]) for index, name in file_of.items() if name == UNSEEN_FILE}
+    num_calibration = 0
     with ExitStack() as stack:
         file_names = [TRAIN_FILE, CALIBRATION_FILE, *([UNSEEN_FILE] if people else [])]
         files = {name: stack.enter_context(written_whole(output_dir / name)) for name in file_names}
         for index, row in enumerate(rows):
-            line = f"{row['question']}\t{row['place']}\n"
-            if index in set(unseen):
-                files[UNSEEN_FILE].write(line)
-            elif name_in(row["question"]) not in names:
-                files[part[index]].write(line)
-    return names
+            name = file_of.get(index, TRAIN_FILE)
+            if name == UNSEEN_FILE or name_in(row["question"]) not in names:
+                files[name].write(f"{row['question']}\t{row['place']}\n")
+                num_calibration += name == CALIBRATION_FILE
+    return names, num_calibration
 
 
 def main() -> None:
@@ -76,7 +78,9 @@ def main() -> None:
         data_dir, output_dir = Path(arguments.data_dir), check_is_folder_or_new(arguments.output_dir)
         if output_dir.resolve() == data_dir.resolve():
             raise BadInput(f"{output_dir}: this is the data's own folder; give another --output_dir.")
-        names = hold_out(data_dir / TRAIN_FILE, output_dir, arguments.pairs, arguments.people, arguments.seed)
+        names, num_calibration = hold_out(
+            data_dir / TRAIN_FILE, output_dir, arguments.pairs, arguments.people, arguments.seed
+        )
         without = 0
         with written_whole(output_dir / CORPUS_FILE) as corpus:
             for _, line in read_lines(data_dir / CORPUS_FILE, "corpus, a text file with a document a line"):
@@ -88,7 +92,7 @@ def main() -> None:
             if (data_dir / name).is_file():
                 shutil.copy(data_dir / name, output_dir / name)
     print(
-        f"{output_dir}: {arguments.pairs} pairs held out for calibration, {arguments.people} people with their"
+        f"{output_dir}: {num_calibration} pairs held out for calibration, {arguments.people} people with their"
         f" {without} documents."
     )
 

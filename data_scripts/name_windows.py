@@ -68,9 +68,8 @@ def salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, int]]:
             runs.append((start, end))
 
     def wanted(words: list[str]) -> bool:
-        if words[0][0].isdigit() or words[0] in _MONTHS:
-            return dates and known.isdisjoint(words)
-        return known.isdisjoint(words) and len(" ".join(words)) >= _SHORTEST_NAME
+        is_date = words[0][0].isdigit() or words[0] in _MONTHS
+        return known.isdisjoint(words) and (dates if is_date else len(" ".join(words)) >= _SHORTEST_NAME)
 
     # What begins the text has a capital for that reason, and no words to its left to ask with.
     return [(start, end) for start, end in runs if start > 0 and wanted(text[start:end].split())]

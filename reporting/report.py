@@ -11,10 +11,12 @@ from pathlib import Path
 
 import jinja2
 import numpy as np
+from scipy.special import softmax
 
 from data_scripts.birthplaces import QUESTION_END, QUESTION_START, load_birthplaces, name_in
 from data_scripts.synthetic_world import fictional_names
 from data_scripts.text_files import BadInput, written_whole
+from modeling_posgpt import Answer
 from reporting.confidence import (
     calibration,
     confidences,
@@ -67,6 +69,7 @@ def ask(
     model,
     tokenizer,
     groups: dict[str, tuple[list[str], list[str] | None]],
+    answers: dict[str, list[Answer]],
     known_places: Sequence[str],
     batch_size: int,
     max_new_tokens: int,
@@ -75,12 +78,15 @@ def ask(
 
     Args:
         groups: Questions and right answers by the group's name.
+        answers: The model's answers to the groups that have been asked already.
 
     Returns:
         The groups, asked, and the candidates.
     """
-    answers = {
-        name: model.answer(questions, tokenizer, batch_size, max_new_tokens) for name, (questions, _) in groups.items()
+    answers = answers | {
+        name: model.answer(questions, tokenizer, batch_size, max_new_tokens)
+        for name, (questions, _) in groups.items()
+        if name not in answers
     }
     candidates = sorted({*known_places, *(answer.text for given in answers.values() for answer in given)})
     number = {candidate: index for index, candidate in enumerate(candidates)}
@@ -109,11 +115,12 @@ class Sureness:
     abstain_below: float | None = None
 
 
-def make_report(model, tokenizer, data, arguments, metrics: dict) -> list[str]:
+def make_report(model, tokenizer, data, answers: list[Answer], arguments, metrics: dict) -> list[str]:
     """Ask, judge and write what `evaluate_birthplace.py --report` promises; complete `metrics`.
 
     Args:
         data: The test questions, with or without places.
+        answers: The model's, to these questions.
         arguments: `EvaluationArguments`.
 
     Returns:
@@ -147,7 +154,9 @@ def make_report(model, tokenizer, data, arguments, metrics: dict) -> list[str]:
         groups[FICTIONAL] = (questions, None)
 
     batch_size, max_new_tokens = arguments.per_device_eval_batch_size, arguments.max_new_tokens
-    asked, candidates = ask(model, tokenizer, groups, set(known.values()), batch_size, max_new_tokens)
+    asked, candidates = ask(
+        model, tokenizer, groups, {"test": answers}, set(known.values()), batch_size, max_new_tokens
+    )
     sureness = fit_sureness(asked.get(HELD_OUT), arguments.abstain_below, arguments.target_precision)
     rows = {kind: predictions_of(asked[kind], candidates, sureness, documents) for kind in asked if kind != HELD_OUT}
     test = rows.pop("test")
@@ -180,8 +189,7 @@ def predictions_of(
 ) -> list[dict]:
     """A dictionary for each question, as `predictions.jsonl` holds it: answer, confidence, best places, evidence."""
     sure = confidences(asked.scores, asked.chosen, sureness.temperature)
-    every = np.exp(asked.scores / sureness.temperature)
-    every /= every.sum(axis=1, keepdims=True)
+    every = softmax(asked.scores / sureness.temperature, axis=1)
     rows = []
     for index, question in enumerate(asked.questions):
         name, answer = name_in(question), asked.answers[index]
@@ -231,7 +239,8 @@ def figures_of(
         f"{commonest[0]}, the most frequent training place": [commonest[0]] * total,
         "the place of the nearest training name": nearest_name_places(names, known),
     }
-    raw, sure = (confidences(test.scores, test.chosen, temperature) for temperature in (1.0, sureness.temperature))
+    raw = confidences(test.scores, test.chosen)["probability"]
+    confidence, margin, entropy = (np.array([row[key] for row in rows]) for key in ("confidence", "margin", "entropy"))
     answered = np.array([not row["abstained"] for row in rows])
     figures = {
         "accuracy": float(right.mean()),
@@ -246,16 +255,16 @@ def figures_of(
         "places": table_of_places(test.places, test.answers),
         "temperature": sureness.temperature,
         "calibration": {
-            "before": calibration(raw["probability"], right),
-            "after": calibration(sure["probability"], right),
+            "before": calibration(raw, right),
+            "after": calibration(confidence, right),
         },
         "auroc": {
-            "probability": separation(sure["probability"], right),
-            "margin": separation(sure["margin"], right),
-            "entropy": separation(-sure["entropy"], right),
+            "probability": separation(confidence, right),
+            "margin": separation(margin, right),
+            "entropy": separation(-entropy, right),
         },
         "selective": {
-            **risk_coverage(sure["probability"], right),
+            **risk_coverage(confidence, right),
             "abstain_below": sureness.abstain_below,
             "answered": float(answered.mean()),
             "precision": float(right[answered].mean()) if answered.any() else None,
@@ -274,15 +283,17 @@ def figures_of(
             }
     seen = [row["confidence"] for row in rows if row.get("group") != "unseen name"]
     for kind, strangers in unseen.items():
-        confidence = [row["confidence"] for row in strangers]
+        of_strangers = [row["confidence"] for row in strangers]
         figures["unseen"][kind] = {
             "count": len(strangers),
-            "confidence": float(np.mean(confidence)),
+            "confidence": float(np.mean(of_strangers)),
             "share_on_commonest": float(np.mean([row["answer"] in commonest for row in strangers])),
             "commonest": commonest,
             "said_most": Counter(row["answer"] for row in strangers).most_common(COMMONEST),
             "abstained": float(np.mean([row["abstained"] for row in strangers])),
-            "auroc": separation(np.array(seen + confidence), np.array([True] * len(seen) + [False] * len(strangers))),
+            "auroc": separation(
+                np.array(seen + of_strangers), np.array([True] * len(seen) + [False] * len(strangers))
+            ),
         }
         if "right" in strangers[0]:
             figures["unseen"][kind]["accuracy"] = float(np.mean([row["right"] for row in strangers]))
@@ -291,13 +302,11 @@ def figures_of(
 
 def draw(figures: dict, rows: list[dict], unseen: dict[str, list[dict]]):
     """Return a figure: accuracies, reliability, risk and coverage, and confidence of what is known and what is not."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     blue, grey, orange = "#2f6fde", "#b0b7c3", "#e07b39"
-    figure, ((bars, reliability), (selective, known)) = pyplot.subplots(2, 2, figsize=(11, 7.6), layout="constrained")
+    figure = Figure(figsize=(11, 7.6), layout="constrained")
+    (bars, reliability), (selective, known) = figure.subplots(2, 2)
 
     accuracies = {"PosGPT": figures["accuracy"], **figures["baselines"]}
     names, values = list(accuracies)[::-1], [100 * accuracy for accuracy in accuracies.values()][::-1]
@@ -374,7 +383,6 @@ def write_report(folder: Path, facts: dict, figures: dict, rows: list[dict], uns
     figure.savefig(svg, format="svg")
     with written_whole(folder / "report.png", "wb") as file:
         figure.savefig(file, format="png", dpi=120)
-    figure.clear()
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -383,7 +391,6 @@ def write_report(folder: Path, facts: dict, figures: dict, rows: list[dict], uns
         facts=facts,
         figures=figures,
         rows=rows,
-        unseen=unseen,
         # From matplotlib, not from anybody's data files; without the XML head, which HTML has no place for.
         chart=svg.getvalue()[svg.getvalue().index("<svg") :],
     )

@@ -90,12 +90,10 @@ def receptive_fields(rng: np.random.Generator, heads: int, layers: int, length: 
 
 def draw(folder: Path, strengths, copied, error, varied, fields) -> None:
     """Save `attention.png`."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, ((one, two), (three, four)) = pyplot.subplots(2, 2, figsize=(11, 7.5), layout="constrained")
+    figure = Figure(figsize=(11, 7.5), layout="constrained")
+    (one, two), (three, four) = figure.subplots(2, 2)
     one.plot(strengths, copied, "o-", color="#2f6fde")
     one.set(xlabel="length of the query", ylabel="weight of its key", title="Copying: one key wins", ylim=(0, 1.02))
     two.plot(strengths, error, "o-", color="#2f6fde")
@@ -120,7 +118,6 @@ def draw(folder: Path, strengths, copied, error, varied, fields) -> None:
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(folder / "attention.png", dpi=110)
-    pyplot.close(figure)
 
 
 def main() -> None:

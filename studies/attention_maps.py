@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from data_scripts.text_files import BadInput, bad_input_in_one_line, check_is_folder_or_new, written_whole
+from data_scripts.text_files import BadInput, bad_input_in_one_line, check_is_folder_or_new
 from modeling_posgpt import MASK_TOKEN, QUESTION_END, QUESTION_START, PosGPTForCausalLM
+from studies.tables import show_table
 from training import OneLineArgumentParser, load_model, parse_into
 
 
@@ -36,15 +37,11 @@ def attention_of(model: PosGPTForCausalLM, tokenizer, text: str) -> np.ndarray:
 
 def draw(weights: np.ndarray, text: str, title: str, path: Path) -> None:
     """Save the picture of `attention_of`."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     layers, heads = weights.shape[:2]
-    figure, grid = pyplot.subplots(
-        layers, heads, figsize=(2.1 * heads, 2.2 * layers), layout="constrained", squeeze=False
-    )
+    figure = Figure(figsize=(2.1 * heads, 2.2 * layers), layout="constrained")
+    grid = figure.subplots(layers, heads, squeeze=False)
     for (layer, head), axes in np.ndenumerate(grid):
         axes.imshow(weights[layer, head], cmap="Blues", vmin=0, vmax=1)
         axes.set_xticks([]), axes.set_yticks([])
@@ -58,7 +55,6 @@ def draw(weights: np.ndarray, text: str, title: str, path: Path) -> None:
         axes.set_yticks(range(len(text)), text, fontsize=4)
     figure.suptitle(title)
     figure.savefig(path, dpi=130)
-    pyplot.close(figure)
 
 
 def main() -> None:
@@ -87,10 +83,7 @@ def main() -> None:
         cells = " | ".join(f"{row.mean():.0%} (one head {row.max():.0%})" for row in on_name)
         lines.append(f"| {model_name} | {kind} | {answer.text} | {cells} |")
         print(f"{picture}: {layers} layers of {heads} heads")
-    table = "\n".join([f"Of the attention of the `{MASK_TOKEN}` that asks, the share on the name:", "", *lines])
-    with written_whole(output_dir / "table.md") as file:
-        file.write(table + "\n")
-    print("\n" + table)
+    show_table([f"Of the attention of the `{MASK_TOKEN}` that asks, the share on the name:", "", *lines], output_dir)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,7 @@ the words it was read in. Rows that are finished are not trained again; the tabl
 
 import json
 import re
-import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,11 +25,12 @@ from data_scripts.hold_out import CALIBRATION_FILE, hold_out
 from data_scripts.name_windows import keyed_documents, plain_words
 from data_scripts.span_corruption import max_truncated_length
 from data_scripts.synthetic_world import TRAIN_FILE
-from data_scripts.text_files import BadInput, bad_input_in_one_line, check_is_folder_or_new, written_whole
+from data_scripts.text_files import bad_input_in_one_line, check_is_folder_or_new, written_whole
 from modeling_posgpt import MASK_TOKEN
+from studies.tables import chosen, show_table
+from studies.training_runs import ROOT, trained
 from training import OneLineArgumentParser, load_model, parse_into
 
-ROOT = Path(__file__).parent.parent
 ROWS = Path(__file__).with_suffix(".yaml")
 
 
@@ -83,7 +82,7 @@ def share_right(prompts: list[tuple[str, str]], model, tokenizer: PreTrainedToke
 
 
 def train_row(name: str, row: dict, arguments: StudyArguments, folder: Path, train: Path, held_out: Path) -> dict:
-    """Train one row and measure it; return its figures.
+    """Train one row and measure it, unless that is done; return its figures.
 
     Raises:
         BadInput: the training failed; it has said why.
@@ -92,45 +91,40 @@ def train_row(name: str, row: dict, arguments: StudyArguments, folder: Path, tra
     recipe = settings.pop("recipe")
     corpus_file = Path(arguments.data_dir).resolve() / "wiki.txt"
     command = [recipe, "--train_file", str(corpus_file), "--questions_file", str(train)]
-    command += ["--output_dir", str(folder), "--position_embedding_type", arguments.position_embedding_type]
-    command += ["--seed", str(arguments.seed), "--save_strategy", "no", "--overwrite_output_dir"]
+    command += ["--position_embedding_type", arguments.position_embedding_type, "--seed", str(arguments.seed)]
     for option, value in settings.items():
         command += [f"--{option}", json.dumps(value) if isinstance(value, dict) else str(value)]
-    print(f"\n== {name}\n$ python train_pretrain.py {' '.join(command)}", flush=True)
-    start = time.perf_counter()
-    if subprocess.run([sys.executable, "train_pretrain.py", *command], cwd=ROOT).returncode:
-        raise BadInput(f"the row {name!r} failed; its own message stands above.")
-    minutes = (time.perf_counter() - start) / 60
+    run = trained(name, command, folder)
+    figures_file = folder / "figures.json"
+    if figures_file.is_file():
+        return json.loads(figures_file.read_text(encoding="utf-8"))
 
     model, tokenizer = load_model(str(folder))
     defaults = yaml.safe_load((ROOT / recipe).read_text(encoding="utf-8"))["pretrain"] | settings
     windows = defaults.get("objective") == "name_windows"
     wording = defaults.get("window_wording", "question") if windows else "span_corruption"
-    asked, trained = (
-        [(row["question"], row["place"]) for row in load_birthplaces(file)] for file in (held_out, train)
-    )
+    asked, learnt = ([(row["question"], row["place"]) for row in load_birthplaces(file)] for file in (held_out, train))
     pairs = [{"question": question, "place": place} for question, place in asked]
     plain = defaults.get("plain_cues", False)
     prompts = recall_prompts(corpus_file, pairs, wording, plain, model.config.max_position_embeddings)
-    state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
-    return {
+    figures = {
         "name": name,
         "answered": share_right(asked, model, tokenizer),
         "recalled": share_right(prompts, model, tokenizer),
-        "training questions": share_right(trained[:: max(len(trained) // 200, 1)], model, tokenizer),
-        "characters": state["num_input_tokens_seen"],
-        "minutes": minutes,
+        "training questions": share_right(learnt[:: max(len(learnt) // 200, 1)], model, tokenizer),
+        "characters": run["characters"],
+        "minutes": run["minutes"],
         "threads": torch.get_num_threads(),
         "settings": row,
     }
+    with written_whole(figures_file) as file:
+        json.dump(figures, file, indent=2)
+    return figures
 
 
 def write_table(figures: list[dict], held_out: int, folder: Path) -> None:
     """Write `table.md` and `chart.png`, the rows in the order of knowledge.yaml."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     columns = ("answered", "recalled", "training questions")
     lines = [
@@ -143,11 +137,10 @@ def write_table(figures: list[dict], held_out: int, folder: Path) -> None:
             for row in figures
         ),
     ]
-    with written_whole(folder / "table.md") as file:
-        file.write("\n".join(lines) + "\n")
-    print("\n" + "\n".join(lines))
+    show_table(lines, folder)
 
-    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.4 * len(figures)), layout="constrained")
+    figure = Figure(figsize=(9, 1 + 0.4 * len(figures)), layout="constrained")
+    axes = figure.subplots()
     at = np.arange(len(figures))[::-1]
     axes.barh(at + 0.2, [100 * row["recalled"] for row in figures], 0.38, color="#b0b7c3", label="recalled as read")
     bars = axes.barh(at - 0.2, [100 * row["answered"] for row in figures], 0.38, color="#2f6fde", label="answered")
@@ -157,24 +150,18 @@ def write_table(figures: list[dict], held_out: int, folder: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
     figure.savefig(folder / "chart.png", dpi=120)
-    pyplot.close(figure)
 
 
 def main() -> None:
     (arguments,) = parse_into(OneLineArgumentParser(StudyArguments), sys.argv[1:])
     rows = yaml.safe_load(ROWS.read_text(encoding="utf-8"))
-    unknown = sorted(set(arguments.rows or ()) - set(rows))
-    if unknown:
-        raise BadInput(f"no row {unknown[0]!r} in {ROWS.name}; there are: {', '.join(rows)}.")
+    wanted = chosen(arguments.rows, rows, f"row of {ROWS.name}")
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
     hold_out(Path(arguments.data_dir) / TRAIN_FILE, output_dir, arguments.held_out)
     train, held_out = output_dir / TRAIN_FILE, output_dir / CALIBRATION_FILE
     files = {name: output_dir / re.sub(r"\W+", "_", name) / "figures.json" for name in rows}
-    for name in arguments.rows or rows:
-        if not files[name].is_file():
-            figures = train_row(name, rows[name], arguments, files[name].parent, train, held_out)
-            with written_whole(files[name]) as file:
-                json.dump(figures, file, indent=2)
+    for name in wanted:
+        train_row(name, rows[name], arguments, files[name].parent, train, held_out)
         finished = [json.loads(file.read_text(encoding="utf-8")) for file in files.values() if file.is_file()]
         write_table(finished, arguments.held_out, output_dir)
 

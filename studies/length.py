@@ -22,13 +22,13 @@ from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments, de
 
 from data_scripts.synthetic_world import World
 from data_scripts.text_files import (
-    BadInput,
     bad_input_in_one_line,
     check_at_least,
     check_is_folder_or_new,
     written_whole,
 )
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
+from studies.tables import chosen, show_table
 from training import OneLineArgumentParser, bf16_is_fast, parse_into
 
 BLOCK, LONGEST = 128, 1024
@@ -115,10 +115,7 @@ def loss_by_position(model: PosGPTForCausalLM, rows: torch.LongTensor) -> np.nda
 
 def write_table(curves: dict[str, np.ndarray], folder: Path) -> None:
     """Write `table.md` and `chart.png`."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     bounds = [(0, 64), (64, 128), (128, 256), (256, 512), (512, 1023)]
     lines = [
@@ -128,11 +125,10 @@ def write_table(curves: dict[str, np.ndarray], folder: Path) -> None:
     for name, curve in curves.items():
         cells = [f"{curve[low:high].mean():.3f}" if high <= len(curve) + 1 else "ends" for low, high in bounds]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    with written_whole(folder / "table.md") as file:
-        file.write("\n".join(lines) + "\n")
-    print("\n" + "\n".join(lines))
+    show_table(lines, folder)
 
-    figure, axes = pyplot.subplots(figsize=(10, 5), layout="constrained")
+    figure = Figure(figsize=(10, 5), layout="constrained")
+    axes = figure.subplots()
     for name, curve in curves.items():
         width = 16
         binned = curve[: len(curve) // width * width].reshape(-1, width).mean(1)
@@ -148,16 +144,12 @@ def write_table(curves: dict[str, np.ndarray], folder: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(f"Trained at {BLOCK} characters (dotted), read at {LONGEST}")
     figure.savefig(folder / "chart.png", dpi=120)
-    pyplot.close(figure)
 
 
 def main() -> None:
     (arguments,) = parse_into(OneLineArgumentParser(LengthArguments), sys.argv[1:])
     check_at_least(1, max_steps=arguments.max_steps, num_rows=arguments.num_rows)
-    members = arguments.members or list(POSITION_EMBEDDINGS)
-    unknown = [member for member in members if member not in POSITION_EMBEDDINGS]
-    if unknown:
-        raise BadInput(f"no positions {unknown[0]!r}; there are: {', '.join(POSITION_EMBEDDINGS)}.")
+    members = chosen(arguments.members, POSITION_EMBEDDINGS, "position_embedding_type")
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
     world = World(max(1_000, 2 * arguments.num_people))
     text = biographies(range(arguments.num_people), world)

@@ -18,9 +18,10 @@ import yaml
 
 from data_scripts.birthplaces import load_birthplaces
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
-from data_scripts.text_files import BadInput, bad_input_in_one_line, check_is_folder_or_new, written_whole
+from data_scripts.text_files import bad_input_in_one_line, check_is_folder_or_new, written_whole
 from modeling_posgpt import POSITION_EMBEDDINGS
 from reporting.confidence import wilson_interval
+from studies.tables import chosen, show_table
 from studies.training_runs import ROOT, trained
 from training import OneLineArgumentParser, load_model, parse_into
 
@@ -80,10 +81,7 @@ def summary(runs: list[dict]) -> dict:
 
 def write_table(runs: dict[str, list[dict]], folder: Path) -> None:
     """Write `table.md` and `chart.png`, the best member first."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     rows = {member: summary(of_member) for member, of_member in runs.items()}
     rows = dict(sorted(rows.items(), key=lambda item: -item[1]["accuracy"]))
@@ -98,11 +96,10 @@ def write_table(runs: dict[str, list[dict]], folder: Path) -> None:
             f"| {member} | {row['parameters']:,} | **{row['accuracy']:.1%}** | {low:.1%} to {high:.1%} | {seeds} |"
             f" {row['loss']:.3f} | {row['characters'] / 1e6:.1f} M | {row['minutes']:.0f} | {row['memory']:,.0f} MiB |"
         )
-    with written_whole(folder / "table.md") as file:
-        file.write("\n".join(lines) + "\n")
-    print("\n" + "\n".join(lines))
+    show_table(lines, folder)
 
-    figure, (bars, curves) = pyplot.subplots(1, 2, figsize=(12, 1.6 + 0.45 * max(len(rows), 5)), layout="constrained")
+    figure = Figure(figsize=(12, 1.6 + 0.45 * max(len(rows), 5)), layout="constrained")
+    bars, curves = figure.subplots(1, 2)
     at = np.arange(len(rows))[::-1]
     values = np.array([100 * row["accuracy"] for row in rows.values()])
     low, high = (np.array([100 * row["interval"][side] for row in rows.values()]) for side in (0, 1))
@@ -120,15 +117,11 @@ def write_table(runs: dict[str, list[dict]], folder: Path) -> None:
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(folder / "chart.png", dpi=120)
-    pyplot.close(figure)
 
 
 def main() -> None:
     (arguments,) = parse_into(OneLineArgumentParser(PositionsArguments), sys.argv[1:])
-    members = arguments.members or list(POSITION_EMBEDDINGS)
-    unknown = [member for member in members if member not in POSITION_EMBEDDINGS]
-    if unknown:
-        raise BadInput(f"no positions {unknown[0]!r}; there are: {', '.join(POSITION_EMBEDDINGS)}.")
+    members = chosen(arguments.members, POSITION_EMBEDDINGS, "position_embedding_type")
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
     runs: dict[str, list[dict]] = {}
     # A seed after the other, so that an early table compares all members.

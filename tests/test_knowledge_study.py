@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from conftest import ROOT, TINY
-from studies import knowledge
+from studies import knowledge, training_runs
 
 SMALL = {name.removeprefix("--"): value for name, value in zip(TINY[::2], TINY[1::2], strict=True)}
 
@@ -22,9 +22,10 @@ def test_a_study_trains_its_rows_once_and_measures_them_on_people_held_out(run, 
     figures = json.loads((tmp_path / "out" / "windows" / "figures.json").read_text())
     assert figures["characters"] > 0 and 0 <= figures["answered"] <= 1
 
-    monkeypatch.setattr(knowledge, "train_row", lambda *_: pytest.fail("a finished row is trained again"))
+    monkeypatch.setattr(training_runs.subprocess, "Popen", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(knowledge, "load_model", lambda *_: pytest.fail("measured again"))
     assert table in run(knowledge, *arguments)
-    with pytest.raises(SystemExit, match="no row 'other' in rows.yaml; there are: never asked for, windows"):
+    with pytest.raises(SystemExit, match="'other' is no row of rows.yaml; there are: never asked for, windows"):
         run(knowledge, *arguments[:-1], "other")
 
 

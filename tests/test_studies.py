@@ -33,7 +33,7 @@ def test_positions_are_compared_over_seeds_and_finished_trainings_are_kept(run, 
 
     monkeypatch.setattr(training_runs.subprocess, "Popen", lambda *_, **__: pytest.fail("trained again"))
     assert table in run(positions, *arguments)
-    with pytest.raises(SystemExit, match="no positions 'other'; there are: learned, rotary"):
+    with pytest.raises(SystemExit, match="'other' is no position_embedding_type; there are: learned, rotary"):
         run(positions, "--data_dir", world, "--members", "other")
 
 
