@@ -8,9 +8,10 @@ INSTALLED := $(VENV)/.installed
 .PHONY: help quickstart demo reproduce test lint clean
 
 help:
-	@echo "make quickstart   install, then pretrain, finetune and evaluate on a small fictional world (minutes)"
+	@echo "make quickstart   install, then train and evaluate on a small fictional world (minutes)"
 	@echo "make demo         ask the quickstart's model in the browser (MODEL=folder CORPUS=wiki.txt: another)"
-	@echo "make reproduce DATA=folder   train the default recipe on the task's data and evaluate it (about an hour)"
+	@echo "make reproduce DATA=folder   train the default recipe on the task's data and evaluate it (half an hour to an hour;"
+	@echo "                  POSITIONS=learned, SEED=1; interrupted: ARGS='--resume_from_checkpoint last')"
 	@echo "make test         install, then run the tests"
 	@echo "make lint         check the style"
 	@echo "make clean        remove the virtual environment and the quickstart's results"
@@ -31,7 +32,7 @@ reproduce: $(INSTALLED)
 	@test -n "$(DATA)" || { echo "error: name the folder with wiki.txt and the TSVs: make reproduce DATA=folder"; exit 1; }
 	$(BIN)/python train_pretrain.py recipes/windows.yaml --position_embedding_type $(POSITIONS) --seed $(SEED) \
 		--train_file "$(DATA)/wiki.txt" --questions_file "$(DATA)/birth_places_train.tsv" \
-		--output_dir runs/reproduce_$(POSITIONS)_$(SEED) --overwrite_output_dir
+		--output_dir runs/reproduce_$(POSITIONS)_$(SEED) $(ARGS)
 	$(BIN)/python evaluate_birthplace.py --model_name_or_path runs/reproduce_$(POSITIONS)_$(SEED) \
 		--test_file "$(DATA)/birth_dev.tsv" --train_file "$(DATA)/birth_places_train.tsv" \
 		--output_dir runs/reproduce_$(POSITIONS)_$(SEED)/eval

@@ -97,7 +97,7 @@ def check_installed_for_reports() -> None:
     """
     for library, package in (("sklearn", "scikit-learn"), ("rapidfuzz", "rapidfuzz"), ("matplotlib", "matplotlib")):
         if find_spec(library) is None:
-            raise BadInput(f"reports need {package}, which is not installed: pip install 'posgpt[report]'.")
+            raise BadInput(f"reports need {package}, which is not installed: pip install {package}.")
 
 
 def check_lengths(questions: list[str], block_size: int, max_new_tokens: int, path: str) -> None:
@@ -188,12 +188,18 @@ def main() -> None:
         if arguments.train_file:
             places = Counter(load_birthplaces(arguments.train_file, answers=True)["place"])
             majority_place = places.most_common(1)[0][0]
+    if arguments.report and state.is_main_process:
+        from reporting.report import make_report, plan_inquiry
+
+        inquiry = plan_inquiry(data, arguments)
     model, tokenizer = load_model(arguments.model_name_or_path, dtype=arguments.dtype)
     model.to(state.device)
 
     questions = list(data["question"])
     if state.is_main_process:
-        check_lengths(questions, model.config.max_position_embeddings, arguments.max_new_tokens, arguments.test_file)
+        for path in filter(None, (arguments.test_file, arguments.calibration_file, arguments.unseen_file)):
+            asked = questions if path == arguments.test_file else list(load_birthplaces(path)["question"])
+            check_lengths(asked, model.config.max_position_embeddings, arguments.max_new_tokens, path)
         unknown = describe_unknown_characters(questions, tokenizer, arguments.test_file)
         if unknown:
             print(unknown)
@@ -214,17 +220,16 @@ def main() -> None:
         metrics = {"accuracy": None, "correct": None, "total": len(questions)}
         print(f"{arguments.test_file}: no answers to compare with; the {len(questions)} predictions are written.")
     if arguments.report:
-        from reporting.report import make_report
-
-        answers = make_report(model, tokenizer, data, given, arguments, metrics)
+        answers = make_report(model, tokenizer, inquiry, given, arguments, metrics)
     with written_whole(output_dir / "predictions.txt") as file:
         # The model may write any character of its vocabulary, the line break too.
         file.writelines(line.replace("\n", " ") + "\n" for line in answers)
-    with written_whole(output_dir / "metrics.json") as file:
-        json.dump(metrics, file, indent=2, ensure_ascii=False)
-        file.write("\n")
+    for folder in {output_dir, Path(arguments.report or output_dir)}:
+        with written_whole(folder / "metrics.json") as file:
+            json.dump(metrics, file, indent=2, ensure_ascii=False)
+            file.write("\n")
     print(f"Written: {output_dir / 'predictions.txt'}, {output_dir / 'metrics.json'}")
-    if arguments.report:
+    if arguments.report and metrics["accuracy"] is not None:
         print(f"Report: {Path(arguments.report) / 'report.html'}")
 
 

@@ -19,6 +19,7 @@ setup(
         "evaluate>=0.4.6",
         "huggingface_hub>=2",
         "numpy>=2",
+        "psutil>=5.9",
         "pyyaml>=6",
         "tensorboard>=2.16",
         "tqdm",

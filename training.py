@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections import Counter
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
+import psutil
 import torch
 import yaml
 from datasets import Dataset
@@ -198,7 +200,8 @@ def parse_arguments(dataclass_types: list[type], section: str, argv: list[str] |
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     recipe = Path(argv.pop(0)) if argv and argv[0].endswith((".yaml", ".yml")) else DEFAULT_RECIPE
-    parser = OneLineArgumentParser(dataclass_types)
+    # An abbreviated argument would be taken here and not seen by who looks for it on the command line.
+    parser = OneLineArgumentParser(dataclass_types, allow_abbrev=False)
     bf16 = bf16_is_fast() and not any(argument.split("=")[0] == "--fp16" for argument in argv)
     parser.set_defaults(bf16=bf16, use_cpu=bf16 and not torch.accelerator.is_available())
     # Pushing at every save would put unfinished weights where the finished ones belong.
@@ -237,6 +240,13 @@ def _recipe_section(recipe: Path, section: str) -> dict:
     return values
 
 
+def last_checkpoint(output_dir: Path) -> Path | None:
+    """The newest checkpoint in a folder that was written to its end."""
+    # Trainer writes its state last: a checkpoint without it was interrupted while being written.
+    whole = [file.parent for file in output_dir.glob("checkpoint-*/trainer_state.json")]
+    return max(whole, key=lambda folder: int(folder.name.split("-")[-1]), default=None)
+
+
 def starting_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bool) -> str | None:
     """Check that the output folder may be written to; return the checkpoint to resume from, None to start anew.
 
@@ -250,17 +260,14 @@ def starting_checkpoint(training_args: TrainingArguments, overwrite_output_dir: 
             f"{output_dir}: already holds a finished model; give another --output_dir, or --overwrite_output_dir to"
             " replace it."
         )
-    # Trainer writes its state last: a checkpoint without it was interrupted while being written.
-    whole = [file.parent for file in output_dir.glob("checkpoint-*/trainer_state.json")]
-    last = str(max(whole, key=lambda folder: int(folder.name.split("-")[-1]))) if whole else None
     if resume:
-        checkpoint = last if str(resume).lower() in ("true", "last") else resume
+        checkpoint = last_checkpoint(output_dir) if str(resume).lower() in ("true", "last") else resume
         if checkpoint is None or not (Path(checkpoint) / "trainer_state.json").is_file():
             raise BadInput(
                 f"{checkpoint or output_dir}: no checkpoint to resume from; give a folder named checkpoint-STEP, or"
                 " leave --resume_from_checkpoint out to start anew."
             )
-        return checkpoint
+        return str(checkpoint)
     if any(output_dir.glob("checkpoint-*")) and not overwrite_output_dir:
         raise BadInput(
             f"{output_dir}: holds an unfinished run; --resume_from_checkpoint last goes on with it,"
@@ -281,8 +288,22 @@ def new_model(
     try:
         config = PosGPTConfig(vocab_size=len(tokenizer), **architecture.config_values())
         return PosGPTForCausalLM._from_config(config, attn_implementation=architecture.attention(training_args))
-    except (StrictDataclassError, ValueError, ImportError) as error:
+    except (StrictDataclassError, ValueError, KeyError, ImportError) as error:
         raise BadInput(f"the model cannot be built: {_one_line(error.__cause__ or error)}") from None
+
+
+def peak_memory_mib() -> float:
+    """The most of the machine's memory that this process has held, in MiB."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # Linux' ru_maxrss begins at the parent's; this does not.
+        return int(re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), re.M)[1]) / 1024
+    if sys.platform == "win32":
+        return psutil.Process().memory_info().peak_wset / 2**20
+    import resource
+
+    # Bytes on macOS.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def load_model(name_or_path: str, **from_pretrained_arguments) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
@@ -330,8 +351,8 @@ class PosGPTTrainer(Trainer):
     def __init__(self, model: PosGPTForCausalLM, args: TrainingArguments, card_facts: dict[str, str], **kwargs):
         # What the collators read beside the model's own inputs would be dropped as unused.
         args.remove_unused_columns = False
-        # Counting waits for an accelerator at every step; on a CPU it is free.
-        if args.device.type == "cpu":
+        # Counting waits for an accelerator at every step; on a CPU it is free. Padding is nothing that was read.
+        if args.device.type == "cpu" or args.include_num_input_tokens_seen != "no":
             args.include_num_input_tokens_seen = "non_padding"
         try:
             super().__init__(model, args, **kwargs)
@@ -436,8 +457,11 @@ class PosGPTTrainer(Trainer):
             for folder in output_dir.glob("checkpoint-*"):
                 shutil.rmtree(folder)
         result = self.train(resume_from_checkpoint=checkpoint)
-        self.log_metrics("train", result.metrics)
-        self.save_metrics("train", result.metrics)
+        metrics = result.metrics | {"peak_memory_mib": peak_memory_mib()}
+        if self.args.device.type == "cuda":
+            metrics["peak_gpu_memory_mib"] = torch.cuda.max_memory_allocated() / 2**20
+        self.log_metrics("train", metrics)
+        self.save_metrics("train", metrics)
         self.save_state()
         # The weights are moved last, so that a folder that has them is finished.
         staging = output_dir / ".unfinished"

@@ -10,8 +10,6 @@ corpus sizes are given, `corpus_size.png`.
 
 import multiprocessing
 import platform
-import re
-import resource
 import sys
 import tempfile
 import time
@@ -43,7 +41,7 @@ from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionD
 from data_scripts.synthetic_world import World
 from data_scripts.text_files import bad_input_in_one_line, check_at_least, check_is_folder_or_new, written_whole
 from modeling_posgpt import MASK_TOKEN, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
-from training import OneLineArgumentParser, bf16_is_fast, parse_into
+from training import OneLineArgumentParser, bf16_is_fast, parse_into, peak_memory_mib
 
 BATCH_SIZE = 128
 NEW_CHARACTERS = 32
@@ -348,15 +346,6 @@ def corpus_size_figures(size: int, config: dict, steps: int) -> dict:
             model, dataset, tokenizer, steps, device.type == "cpu", train_sampling_strategy="group_by_length"
         )
     return {"documents": size, "reading": reading, "training": training, "peak_memory_mib": peak_memory_mib()}
-
-
-def peak_memory_mib() -> float:
-    """The most memory this process has held, in MiB."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        # Linux' ru_maxrss begins at the parent's; this does not.
-        return int(re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), re.M)[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def draw_corpus_sizes(figures: list[dict], path: Path) -> None:

@@ -12,6 +12,15 @@ from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 _LONGEST_TITLE = 200
 
 
+def read_documents(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
+    """Yield each document's line number, from 1, and the line; blank ones, too.
+
+    Raises:
+        BadInput: see `read_lines`.
+    """
+    return read_lines(path, "corpus, a text file with a document a line")
+
+
 def load_corpus(path: str | os.PathLike) -> Dataset:
     """Return a dataset with one column, `text`: a document a row, blank lines left out. Rows stay on disk (Arrow).
 
@@ -20,7 +29,7 @@ def load_corpus(path: str | os.PathLike) -> Dataset:
             the objective keeps for itself.
     """
     documents = 0
-    for number, line in read_lines(path, "corpus, a text file with a document a line"):
+    for number, line in read_documents(path):
         for symbol, use in ((MASK_TOKEN, "marks the masked span"), (PAD_TOKEN, "is padding")):
             if symbol in line:
                 raise BadInput(f"{path}, line {number}: holds {symbol!r}, which {use}; replace or remove it.")

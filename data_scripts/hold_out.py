@@ -15,14 +15,13 @@ import numpy as np
 from transformers import HfArgumentParser
 
 from data_scripts.birthplaces import load_birthplaces, name_in
-from data_scripts.corpus import titles_of
+from data_scripts.corpus import read_documents, titles_of
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TEST_FILE, TRAIN_FILE
 from data_scripts.text_files import (
     BadInput,
     bad_input_in_one_line,
     check_at_least,
     check_is_folder_or_new,
-    read_lines,
     written_whole,
 )
 
@@ -40,16 +39,22 @@ class HoldOutArguments:
     seed: int = field(default=0, metadata={"help": "What the draw follows from."})
 
 
-def hold_out(train_file: Path, output_dir: Path, pairs: int, people: int = 0, seed: int = 0) -> tuple[set[str], int]:
+def hold_out(
+    train_file: Path, output_dir: Path, pairs: int, people: int = 0, seed: int = 0, corpus_file: Path | None = None
+) -> dict[str, int]:
     """Split a TSV of pairs into `birth_places_train.tsv`, `calibration.tsv` and, when `people` is not 0, `unseen.tsv`.
 
+    A `corpus_file` is copied to `wiki.txt`, without the documents of the people in `unseen.tsv`. Other pairs about people
+    of a name that is held out are dropped. All files are written, or none.
+
     Returns:
-        The names of the people in `unseen.tsv`, and how many pairs `calibration.tsv` has: other pairs about people of such a
-        name are dropped.
+        The number of lines of each file.
 
     Raises:
-        BadInput: nothing would be left to train on.
+        BadInput: nothing would be left to train on, or a file is not what it should be.
     """
+    check_at_least(1, pairs=pairs)
+    check_at_least(0, people=people, seed=seed)
     rows = list(load_birthplaces(train_file, answers=True))
     if pairs + people >= len(rows):
         raise BadInput(f"{train_file} has {len(rows)} pairs; hold out fewer than {pairs} pairs and {people} people.")
@@ -57,44 +62,39 @@ def hold_out(train_file: Path, output_dir: Path, pairs: int, people: int = 0, se
     file_of = dict.fromkeys(order[:pairs], CALIBRATION_FILE) | dict.fromkeys(
         order[pairs : pairs + people], UNSEEN_FILE
     )
-    names = {name_in(rows[index]["question"]) for index, name in file_of.items() if name == UNSEEN_FILE}
-    num_calibration = 0
+    # A name that is in both is unseen.
+    names = {name_in(rows[index]["question"]): file for index, file in file_of.items()}
+    unseen = {name for name, file in names.items() if file == UNSEEN_FILE}
+    files = [TRAIN_FILE, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([CORPUS_FILE] if corpus_file else [])]
+    lines = dict.fromkeys(files, 0)
     with ExitStack() as stack:
-        file_names = [TRAIN_FILE, CALIBRATION_FILE, *([UNSEEN_FILE] if people else [])]
-        files = {name: stack.enter_context(written_whole(output_dir / name)) for name in file_names}
+        written = {name: stack.enter_context(written_whole(output_dir / name)) for name in files}
         for index, row in enumerate(rows):
-            name = file_of.get(index, TRAIN_FILE)
-            if name == UNSEEN_FILE or name_in(row["question"]) not in names:
-                files[name].write(f"{row['question']}\t{row['place']}\n")
-                num_calibration += name == CALIBRATION_FILE
-    return names, num_calibration
+            file = file_of.get(index, TRAIN_FILE)
+            if names.get(name_in(row["question"]), TRAIN_FILE) == file:
+                written[file].write(f"{row['question']}\t{row['place']}\n")
+                lines[file] += 1
+        for _, line in read_documents(corpus_file) if corpus_file else ():
+            if unseen.isdisjoint(titles_of(line)):
+                written[CORPUS_FILE].write(line + "\n")
+                lines[CORPUS_FILE] += 1
+    return lines
 
 
 def main() -> None:
     (arguments,) = HfArgumentParser(HoldOutArguments).parse_args_into_dataclasses(look_for_args_file=False)
     with bad_input_in_one_line():
-        check_at_least(0, people=arguments.people, seed=arguments.seed)
-        check_at_least(1, pairs=arguments.pairs)
         data_dir, output_dir = Path(arguments.data_dir), check_is_folder_or_new(arguments.output_dir)
         if output_dir.resolve() == data_dir.resolve():
             raise BadInput(f"{output_dir}: this is the data's own folder; give another --output_dir.")
-        names, num_calibration = hold_out(
-            data_dir / TRAIN_FILE, output_dir, arguments.pairs, arguments.people, arguments.seed
+        corpus_file = data_dir / CORPUS_FILE
+        lines = hold_out(
+            data_dir / TRAIN_FILE, output_dir, arguments.pairs, arguments.people, arguments.seed, corpus_file
         )
-        without = 0
-        with written_whole(output_dir / CORPUS_FILE) as corpus:
-            for _, line in read_lines(data_dir / CORPUS_FILE, "corpus, a text file with a document a line"):
-                if not names.isdisjoint(titles_of(line)):
-                    without += 1
-                else:
-                    corpus.write(line + "\n")
         for name in (DEV_FILE, TEST_FILE):
             if (data_dir / name).is_file():
                 shutil.copy(data_dir / name, output_dir / name)
-    print(
-        f"{output_dir}: {num_calibration} pairs held out for calibration, {arguments.people} people with their"
-        f" {without} documents."
-    )
+    print(f"{output_dir}: {', '.join(f'{name} has {count:,} lines' for name, count in lines.items())}.")
 
 
 if __name__ == "__main__":

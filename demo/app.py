@@ -138,7 +138,8 @@ class Demo:
             "model": model_name,
             "positions": model.config.position_embedding_type,
             "best": best_answers(model, tokenizer, question),
-            "attention": attention_to(model, tokenizer, question),
+            # Who reads through latents does not look at characters.
+            "attention": attention_to(model, tokenizer, question) if model.config.bottleneck_size is None else [],
             "unknown": sorted(unknown_characters([question], tokenizer)),
         }
 
@@ -189,6 +190,8 @@ def main() -> None:
     if arguments.corpus_file is not None:
         check_is_file(arguments.corpus_file, "corpus")
     check_at_least(1, port=arguments.port)
+    if arguments.port > 65535:
+        raise BadInput(f"port is {arguments.port}; choose at most 65535.")
     demo = Demo(arguments.corpus_file)
     # Refuses what is no model before a page promises one.
     demo.load(arguments.model_name_or_path)

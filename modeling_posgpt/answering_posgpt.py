@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 from tqdm import tqdm
@@ -39,19 +40,26 @@ class AnsweringMixin:
 
         Returns:
             An answer each, in the order of the questions.
+
+        Raises:
+            ValueError: a question leaves no room for an answer in the block.
         """
         self.eval()
-        order = sorted(range(len(questions)), key=lambda index: len(questions[index]))
+        rooms = self._rooms(questions)
+        order = sorted(range(len(questions)), key=lambda index: -rooms[index])
+        # Questions with too little room for an answer share a batch with none that has more, or it would be cut, too.
+        batches = []
+        for _, group in groupby(order, key=lambda index: min(rooms[index], max_new_tokens)):
+            group = list(group)
+            batches += [group[start : start + batch_size] for start in range(0, len(group), batch_size)]
         answers: list[Answer | None] = [None] * len(questions)
-        starts = range(0, len(order), batch_size)
-        for start in tqdm(starts, desc="Answering", unit="batch", disable=len(starts) < 2 or None):
-            indices = order[start : start + batch_size]
+        for indices in tqdm(batches, desc="Answering", unit="batch", disable=len(batches) < 2 or None):
             prompts = [questions[index] + MASK_TOKEN for index in indices]
             inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(self.device)
             longest = inputs["input_ids"].shape[1]
             generated = self.generate(
                 **inputs,
-                max_new_tokens=min(max_new_tokens, self.config.max_position_embeddings - longest),
+                max_new_tokens=min(max_new_tokens, *(rooms[index] for index in indices)),
                 do_sample=False,
                 return_dict_in_generate=True,
                 output_logits=True,
@@ -71,6 +79,22 @@ class AnsweringMixin:
         questions = [f"{QUESTION_START}{name}{QUESTION_END}" for name in names]
         return [(answer.text, answer.probability) for answer in self.answer(questions, tokenizer, **options)]
 
+    def _rooms(self, questions: Sequence[str]) -> list[int]:
+        """How many characters of the block each question and its `⁇` leave.
+
+        Raises:
+            ValueError: one leaves none.
+        """
+        block_size = self.config.max_position_embeddings
+        rooms = [block_size - len(question) - len(MASK_TOKEN) for question in questions]
+        for question, room in zip(questions, rooms, strict=True):
+            if room < 1:
+                raise ValueError(
+                    f"a question has {len(question)} characters and the model's block {block_size}: no room for an"
+                    f" answer to {question[:40]!r}…"
+                )
+        return rooms
+
     @torch.inference_mode()
     def score_answers(
         self,
@@ -78,35 +102,42 @@ class AnsweringMixin:
         candidates: Sequence[str],
         tokenizer: PreTrainedTokenizerBase,
         batch_size: int = 16,
-        least: float = 1e-4,
+        least: float = 1e-5,
     ) -> torch.Tensor:
         """Score every candidate as the answer to every question.
 
         The candidates are read as a tree, character by character, so that a beginning they share is read once and one that
-        the model gives next to no probability is not read on. What is read is scored exactly.
+        the model gives next to no probability is not read on: its probability is divided equally among those that begin so.
+        What is read is scored exactly.
 
         Args:
             batch_size: Questions at a time.
-            least: A candidate counts as impossible when it, or a beginning of it, is less probable than this.
+            least: A beginning that is less probable than this is not read on.
 
         Returns:
-            (questions, candidates) in float32 on the CPU: log P(candidate⁇ | question⁇); -inf for an impossible candidate,
-            and for one that does not fit the block after its question.
+            (questions, candidates) in float32 on the CPU: log P(candidate⁇ | question⁇); -inf for a candidate that does not
+            fit the block after its question.
+
+        Raises:
+            ValueError: a question leaves no room for an answer in the block.
         """
         self.eval()
-        number = {candidate + MASK_TOKEN: index for index, candidate in enumerate(candidates)}
-        next_characters: dict[str, set[str]] = {}
-        for text in number:
-            for end, character in enumerate(text):
-                next_characters.setdefault(text[:end], set()).add(character)
-        id_of = {character: tokenizer.convert_tokens_to_ids(character) for text in number for character in text}
-        scores = torch.full((len(questions), len(candidates)), -torch.inf)
+        rooms = self._rooms(questions)
+        lengths = torch.tensor([len(candidate) + len(MASK_TOKEN) for candidate in candidates])
+        # For each beginning, the candidates that begin so, by the character that comes next.
+        tree: dict[str, dict[str, list[int]]] = {}
+        for index, candidate in enumerate(candidates):
+            for end, character in enumerate(candidate + MASK_TOKEN):
+                tree.setdefault(candidate[:end], {}).setdefault(character, []).append(index)
+        id_of = {
+            character: tokenizer.convert_tokens_to_ids(character) for after in tree.values() for character in after
+        }
+        scores, threshold = torch.full((len(questions), len(candidates)), -torch.inf), math.log(least or 1e-300)
         for start in tqdm(range(0, len(questions), batch_size), desc="Scoring", unit="batch", disable=None):
             asked = questions[start : start + batch_size]
             prompts = [question + MASK_TOKEN for question in asked]
             inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(self.device)
             ids, mask, cache = inputs["input_ids"], inputs["attention_mask"], None
-            room = [self.config.max_position_embeddings - len(prompt) for prompt in prompts]
             # Question, beginning of an answer, log-probability: a row of the batch each.
             beginnings = [(row, "", 0.0) for row in range(len(asked))]
             while beginnings:
@@ -114,18 +145,23 @@ class AnsweringMixin:
                 log_probs = output.logits[:, -1].float().log_softmax(-1).tolist()
                 grown, parents = [], []
                 for parent, (row, text, score) in enumerate(beginnings):
-                    for character in next_characters[text]:
-                        longer, total = text + character, score + log_probs[parent][id_of[character]]
-                        if len(longer) > room[row] or (least and total < math.log(least)):
-                            continue
-                        if longer in number:
-                            scores[start + row, number[longer]] = total
-                        else:
-                            grown.append((row, longer, total))
+                    for character, alike in tree[text].items():
+                        total = score + log_probs[parent][id_of[character]]
+                        if character == MASK_TOKEN:
+                            scores[start + row, alike] = total
+                        elif total < threshold:
+                            scores[start + row, alike] = total - math.log(len(alike))
+                        elif len(text) + 1 < rooms[start + row]:
+                            grown.append((row, text + character, total))
                             parents.append(parent)
                 beginnings, cache = grown, output.past_key_values
                 chosen = torch.tensor(parents, dtype=torch.long, device=self.device)
-                cache.batch_select_indices(chosen)
-                ids = torch.tensor([[id_of[text[-1]]] for _, text, _ in grown], device=self.device)
+                new = torch.tensor([id_of[text[-1]] for _, text, _ in grown], dtype=torch.long, device=self.device)
                 mask = torch.cat([mask[chosen], mask.new_ones(len(grown), 1)], dim=1)
-        return scores
+                if cache is None:
+                    # What reads through latents has none and reads everything again.
+                    ids = torch.cat([ids[chosen], new[:, None]], dim=1)
+                else:
+                    cache.batch_select_indices(chosen)
+                    ids = new[:, None]
+        return scores.masked_fill(lengths > torch.tensor(rooms)[:, None], -torch.inf)

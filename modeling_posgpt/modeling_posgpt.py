@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
-from torch.nn.attention.flex_attention import create_block_mask
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel, initialization
 from transformers.activations import ACT2FN
 from transformers.masking_utils import create_causal_mask
@@ -235,7 +235,7 @@ def positions_of(
 ) -> torch.LongTensor:
     """Number the real tokens from 0 on, padding on either side left out; shape (batch or 1, length)."""
     length = inputs_embeds.shape[1]
-    if attention_mask is not None and attention_mask.dim() == 2 and attention_mask.shape[1] >= length:
+    if isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2 and attention_mask.shape[1] >= length:
         # The mask covers the cached tokens too; this step's are the last.
         return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:].to(inputs_embeds.device)
     past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
@@ -257,6 +257,15 @@ def key_positions_of(position_ids: torch.LongTensor, past_key_values: Cache | No
         return keys
     # This step's own positions may begin anew where documents are packed.
     return torch.cat([keys[:, :past_length], position_ids, keys[:, past_length + length :]], dim=1)
+
+
+def mask_for(implementation: str, seen: torch.BoolTensor) -> torch.BoolTensor | BlockMask:
+    """What an attention implementation takes for `seen` (batch, 1, queries, keys), true where a key is seen."""
+    if implementation != "flex_attention":
+        return seen
+    # To a plain tensor it would add its scores, and hide nothing.
+    batch_size, _, queries, keys = seen.shape
+    return create_block_mask(lambda b, h, q, k: seen[b, 0, q, k], batch_size, None, queries, keys, seen.device)
 
 
 @auto_docstring
@@ -298,6 +307,9 @@ class PosGPTModel(PosGPTPreTrainedModel):
         if use_cache and past_key_values is None and self.config.is_causal and not has_bottleneck:
             past_key_values = DynamicCache(config=self.config)
 
+        is_whole = isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 4
+        if is_whole and attention_mask.dtype == torch.bool:
+            attention_mask = mask_for(self.config._attn_implementation, attention_mask)
         # Only positions the caller gave may say that documents are packed: those made here never do, and looking
         # for it would cost the mask-free causal path.
         causal_mask = create_causal_mask(
@@ -345,23 +357,15 @@ class PosGPTModel(PosGPTPreTrainedModel):
         Raises:
             ValueError: rows of several documents. Each would need latents of its own.
         """
-        if attention_mask is not None and attention_mask.dim() != 2:
+        if attention_mask is not None and (not isinstance(attention_mask, torch.Tensor) or attention_mask.dim() != 2):
             raise ValueError(
                 "a model with a bottleneck reads one text a row: packed documents and windows do not suit it."
             )
-        batch_size, length, _ = inputs.shape
+        batch_size, implementation = len(inputs), self.config._attn_implementation
         bottleneck = BOTTLENECKS[self.config.bottleneck_type]
         limits = bottleneck.limits(self.config.bottleneck_size, self.config.max_position_embeddings).to(inputs.device)
         positions, latent_positions = position_ids.expand(batch_size, -1), limits.expand(batch_size, -1)
         real = torch.ones_like(positions, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
-
-        def mask_of(seen: torch.BoolTensor):
-            """What the attention implementation takes for (batch, queries, keys) booleans."""
-            if self.config._attn_implementation == "flex_attention":
-                return create_block_mask(
-                    lambda b, h, q, k: seen[b, q, k], *seen.shape[:1], None, *seen.shape[1:], inputs.device
-                )
-            return seen[:, None]
 
         def at(query_positions: torch.LongTensor, key_positions: torch.LongTensor) -> dict:
             return {
@@ -373,11 +377,11 @@ class PosGPTModel(PosGPTPreTrainedModel):
         hidden_states = self.layers[0](
             inputs,
             self.position_embedding.bias(0, latent_positions, positions),
-            attention_mask=mask_of(seen),
+            attention_mask=mask_for(implementation, seen[:, None]),
             **at(latent_positions, positions),
             **kwargs,
         )
-        mask = mask_of(latent_positions[:, None, :] <= latent_positions[:, :, None])
+        mask = mask_for(implementation, latent_positions[:, None, None, :] <= latent_positions[:, None, :, None])
         for layer_idx, layer in enumerate(self.layers[1:-1], start=1):
             hidden_states = layer(
                 hidden_states,
@@ -396,7 +400,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
             self.position_embedding.bias(len(self.layers) - 1, positions, key_positions),
             inputs,
             rest is not None,
-            attention_mask=mask_of(seen),
+            attention_mask=mask_for(implementation, seen[:, None]),
             **at(positions, key_positions),
             **kwargs,
         )

@@ -127,6 +127,9 @@ class PosGPTSinusoidalEmbedding(PositionEmbedding):
         return inputs_embeds + vectors.to(inputs_embeds.dtype)
 
 
+_SCALED_BY_FACTOR = ("linear", "dynamic", "yarn", "llama3")
+
+
 class PosGPTRotaryEmbedding(PositionEmbedding):
     """Rotation of queries and keys by an angle that grows with the position (RoFormer, Su et al. 2021, eq. 14-16, 34).
 
@@ -155,12 +158,26 @@ class PosGPTRotaryEmbedding(PositionEmbedding):
 
     @staticmethod
     def check_config(config) -> None:
-        """Raise ValueError when a head cannot be split into pairs."""
+        """Raise ValueError when a head cannot be split into pairs, or `rope_parameters` cannot be meant."""
         if config.head_dim % 2:
             raise ValueError(
                 f"rotary positions turn pairs of dimensions, but a head has {config.head_dim} (hidden_size"
                 f" {config.hidden_size} / num_attention_heads {config.num_attention_heads}); choose them so that the"
                 " head size is even."
+            )
+        parameters = config.rope_parameters or {}
+        rope_type, factor = parameters.get("rope_type", "default"), parameters.get("factor")
+        if rope_type not in ("default", *ROPE_INIT_FUNCTIONS):
+            raise ValueError(
+                f"rope_type is {rope_type!r}; choose one of {', '.join(['default', *ROPE_INIT_FUNCTIONS])}."
+            )
+        if rope_type == "default" and factor is not None:
+            raise ValueError(
+                'rope_parameters have a factor, which needs a rope_type: {"rope_type": "linear", "factor": 4.0}.'
+            )
+        if rope_type in _SCALED_BY_FACTOR and not (isinstance(factor, int | float) and factor >= 1):
+            raise ValueError(
+                f"rope_parameters of type {rope_type!r} have factor {factor!r}; choose a number of at least 1."
             )
 
     @staticmethod

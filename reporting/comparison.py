@@ -20,7 +20,16 @@ def load_reports(folders: list[str]) -> dict[str, dict]:
     for folder in folders:
         predictions = check_is_file(Path(folder) / "predictions.jsonl", "report of evaluate_birthplace.py --report")
         metrics = check_is_file(Path(folder) / "metrics.json", "report of evaluate_birthplace.py --report")
-        rows = [json.loads(line) for line in predictions.read_text(encoding="utf-8").splitlines()]
+        rows = []
+        for number, line in enumerate(predictions.read_text(encoding="utf-8").splitlines(), start=1):
+            try:
+                rows.append(json.loads(line))
+                rows[-1]["right"]
+            except (ValueError, KeyError, TypeError):
+                raise BadInput(
+                    f"{predictions}, line {number}: no answer that was judged; make the report anew, on questions with"
+                    " answers."
+                ) from None
         asked = [row["question"] for row in rows]
         if questions is not None and asked != questions:
             raise BadInput(f"{predictions}: other questions than {folders[0]}; compare reports on one --test_file.")

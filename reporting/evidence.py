@@ -11,8 +11,7 @@ from urllib.parse import unquote
 from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import extractOne
 
-from data_scripts.corpus import titles_of
-from data_scripts.text_files import read_lines
+from data_scripts.corpus import read_documents, titles_of
 
 GROUPS = ("known and right", "known and wrong", "unseen place", "unseen name")
 _SEPARATORS = re.compile(r"[\W_]+")
@@ -30,10 +29,10 @@ def find_documents(corpus_file: str | os.PathLike, names: Collection[str]) -> di
     """Return the documents `NAME. text` of each of `names` that has one; the corpus is read once, line by line.
 
     Raises:
-        BadInput: see `read_lines`.
+        BadInput: see `read_documents`.
     """
     wanted, found = set(names), {}
-    for number, line in read_lines(corpus_file, "corpus, a text file with a document a line"):
+    for number, line in read_documents(corpus_file):
         for title in titles_of(line):
             if title in wanted:
                 found.setdefault(title, []).append(Document(number, line))
@@ -41,8 +40,8 @@ def find_documents(corpus_file: str | os.PathLike, names: Collection[str]) -> di
 
 
 def mentions(document: str, place: str) -> bool:
-    """Whether the document says the place, as words of their own."""
-    return re.search(rf"(?<!\w){re.escape(place)}(?!\w)", document) is not None
+    """Whether the document says the place, as words of their own; nothing is never said."""
+    return bool(place) and re.search(rf"(?<!\w){re.escape(place)}(?!\w)", document) is not None
 
 
 def group_of(documents: list[Document], place: str, right: bool) -> str:

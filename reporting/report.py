@@ -74,30 +74,31 @@ def ask(
     batch_size: int,
     max_new_tokens: int,
 ) -> tuple[dict[str, Asked], list[str]]:
-    """Ask several groups of questions, and score all known places and all answers for each.
+    """Ask several groups of questions, and score all known places and its own answer for each.
 
     Args:
         groups: Questions and right answers by the group's name.
         answers: The model's answers to the groups that have been asked already.
 
     Returns:
-        The groups, asked, and the candidates.
+        The groups, asked, and the candidates: the known places, and what the model said besides.
     """
     answers = answers | {
         name: model.answer(questions, tokenizer, batch_size, max_new_tokens)
         for name, (questions, _) in groups.items()
         if name not in answers
     }
-    candidates = sorted({*known_places, *(answer.text for given in answers.values() for answer in given)})
+    invented = {answer.text for given in answers.values() for answer in given} - set(known_places)
+    candidates = [*known_places, *sorted(invented)]
     number = {candidate: index for index, candidate in enumerate(candidates)}
     asked = {}
     for name, (questions, places) in groups.items():
         texts = [answer.text for answer in answers[name]]
         rows, chosen = np.arange(len(texts)), np.array([number[text] for text in texts])
-        scores = model.score_answers(questions, candidates, tokenizer).double().numpy()
-        # Cut off or next to impossible, the answer given is a candidate all the same.
-        given = np.log([max(answer.probability, 1e-30) for answer in answers[name]])
-        scores[rows, chosen] = np.where(np.isfinite(scores[rows, chosen]), scores[rows, chosen], given)
+        # What was said to others is no candidate; what was said is, known or not, cut off or next to impossible.
+        scores = np.full((len(texts), len(candidates)), -np.inf)
+        scores[:, : len(known_places)] = model.score_answers(questions, known_places, tokenizer)
+        scores[rows, chosen] = np.log([max(answer.probability, 1e-30) for answer in answers[name]])
         asked[name] = Asked(questions, places, texts, scores, chosen)
     return asked, candidates
 
@@ -115,16 +116,27 @@ class Sureness:
     abstain_below: float | None = None
 
 
-def make_report(model, tokenizer, data, answers: list[Answer], arguments, metrics: dict) -> list[str]:
-    """Ask, judge and write what `evaluate_birthplace.py --report` promises; complete `metrics`.
+@dataclass
+class Inquiry:
+    """Whom a report asks about.
+
+    Args:
+        groups: Questions, and right answers or None, by the group's name.
+        known: The place of each training name.
+        documents: The people's documents by name; None: there is no corpus to look into.
+    """
+
+    groups: dict[str, tuple[list[str], list[str] | None]]
+    known: dict[str, str]
+    documents: dict[str, list[Document]] | None
+
+
+def plan_inquiry(data, arguments) -> Inquiry:
+    """Read all that a report needs before anybody is asked.
 
     Args:
         data: The test questions, with or without places.
-        answers: The model's, to these questions.
         arguments: `EvaluationArguments`.
-
-    Returns:
-        The answers, `I don't know` where the model is not sure enough.
 
     Raises:
         BadInput: a file is not what it should be.
@@ -142,33 +154,51 @@ def make_report(model, tokenizer, data, answers: list[Answer], arguments, metric
             f"{arguments.calibration_file}: {len(overlap)} of its questions are in {arguments.train_file} too, first"
             f" {sorted(overlap)[0]!r}; what was learnt by heart cannot calibrate. Hold pairs out with data_scripts/hold_out.py."
         )
+    tested = {name_in(question) for question in data["question"]}
     names = {name_in(question) for questions, _ in groups.values() for question in questions} | set(known)
     documents = None
     if arguments.corpus_file:
         strangers = list(islice(fictional_names(), 2 * arguments.fictional_people))
         documents = find_documents(arguments.corpus_file, names | set(strangers))
+        if tested.isdisjoint(documents):
+            raise BadInput(
+                f"{arguments.corpus_file}: has a document of nobody in {arguments.test_file}; give the corpus that the model"
+                " has read, or leave --corpus_file out."
+            )
         names |= set(documents)
     strangers = islice((name for name in fictional_names() if name not in names), arguments.fictional_people)
     questions = [f"{QUESTION_START}{name}{QUESTION_END}" for name in strangers]
     if questions:
         groups[FICTIONAL] = (questions, None)
+    return Inquiry(groups, known, documents)
 
+
+def make_report(model, tokenizer, inquiry: Inquiry, answers: list[Answer], arguments, metrics: dict) -> list[str]:
+    """Ask, judge and write what `evaluate_birthplace.py --report` promises; complete `metrics`.
+
+    Args:
+        answers: The model's, to the test questions.
+        arguments: `EvaluationArguments`.
+
+    Returns:
+        The answers, `I don't know` where the model is not sure enough.
+    """
+    known, documents = inquiry.known, inquiry.documents
+    places = sorted(set(known.values()))
     batch_size, max_new_tokens = arguments.per_device_eval_batch_size, arguments.max_new_tokens
-    asked, candidates = ask(
-        model, tokenizer, groups, {"test": answers}, set(known.values()), batch_size, max_new_tokens
-    )
+    asked, candidates = ask(model, tokenizer, inquiry.groups, {"test": answers}, places, batch_size, max_new_tokens)
     sureness = fit_sureness(asked.get(HELD_OUT), arguments.abstain_below, arguments.target_precision)
     rows = {kind: predictions_of(asked[kind], candidates, sureness, documents) for kind in asked if kind != HELD_OUT}
     test = rows.pop("test")
-    if asked["test"].places is not None:
-        metrics |= figures_of(asked["test"], test, sureness, known, rows)
-    facts = {
+    metrics |= {
         "model": arguments.model_name_or_path,
         "position_embedding_type": model.config.position_embedding_type,
         "test_file": Path(arguments.test_file).name,
-        "candidates": len(candidates),
+        "candidates": len(places),
     }
-    write_report(Path(arguments.report), facts, metrics, test, rows)
+    if asked["test"].places is not None:
+        metrics |= figures_of(asked["test"], test, sureness, known, rows)
+    write_report(Path(arguments.report), metrics, test, rows)
     return [UNKNOWN_ANSWER if row["abstained"] else row["answer"] for row in test]
 
 
@@ -179,8 +209,9 @@ def fit_sureness(held_out: Asked | None, abstain_below: float | None, target_pre
     temperature = fit_temperature(held_out.scores, held_out.chosen, held_out.right)
     if target_precision is not None:
         confidence = confidences(held_out.scores, held_out.chosen, temperature)["probability"]
+        threshold = threshold_for(target_precision, confidence, held_out.right)
         # Nothing is sure enough where even the surest answers fall short.
-        abstain_below = threshold_for(target_precision, confidence, held_out.right) or 1.01
+        abstain_below = 1.01 if threshold is None else threshold
     return Sureness(temperature, abstain_below)
 
 
@@ -368,15 +399,17 @@ def draw(figures: dict, rows: list[dict], unseen: dict[str, list[dict]]):
     return figure
 
 
-def write_report(folder: Path, facts: dict, figures: dict, rows: list[dict], unseen: dict[str, list[dict]]) -> None:
-    """Write `report.html`, `report.png`, `metrics.json` and `predictions.jsonl` into `folder`.
+def write_report(folder: Path, figures: dict, rows: list[dict], unseen: dict[str, list[dict]]) -> None:
+    """Write `report.html`, `report.png` and `predictions.jsonl` into `folder`.
 
-    Without right answers there is nothing to judge: the predictions alone are written.
+    Without right answers there is nothing to judge: the predictions alone are written, and an older page goes.
     """
     with written_whole(folder / "predictions.jsonl") as file:
         for row in rows:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
     if figures["accuracy"] is None:
+        for name in ("report.html", "report.png"):
+            (folder / name).unlink(missing_ok=True)
         return
     figure = draw(figures, rows, unseen)
     svg = StringIO()
@@ -387,8 +420,7 @@ def write_report(folder: Path, facts: dict, figures: dict, rows: list[dict], uns
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     page = environment.get_template("report.html.jinja").render(
-        title=f"What {facts['model']} knows",
-        facts=facts,
+        title=f"What {figures['model']} knows",
         figures=figures,
         rows=rows,
         # From matplotlib, not from anybody's data files; without the XML head, which HTML has no place for.
@@ -396,6 +428,3 @@ def write_report(folder: Path, facts: dict, figures: dict, rows: list[dict], uns
     )
     with written_whole(folder / "report.html") as file:
         file.write(page)
-    with written_whole(folder / "metrics.json") as file:
-        json.dump(facts | figures, file, indent=2, ensure_ascii=False)
-        file.write("\n")

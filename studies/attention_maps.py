@@ -61,18 +61,22 @@ def main() -> None:
     (arguments,) = parse_into(OneLineArgumentParser(MapsArguments), sys.argv[1:])
     output_dir = check_is_folder_or_new(arguments.output_dir)
     question = f"{QUESTION_START}{arguments.name}{QUESTION_END}"
-    lines = []
-    for model_name in arguments.models:
+    lines, names = [], [Path(model_name).name for model_name in arguments.models]
+    for number, model_name in enumerate(arguments.models, start=1):
         model, tokenizer = load_model(model_name, attn_implementation="eager")
         if model.config.bottleneck_size is not None:
             raise BadInput(f"{model_name}: reads through latents; its characters do not look at each other.")
-        (answer,) = model.answer([question], tokenizer)
+        try:
+            (answer,) = model.answer([question], tokenizer)
+        except ValueError as error:
+            raise BadInput(f"{model_name}: {error}") from None
         text = f"{question}{MASK_TOKEN}{answer.text}"
         weights = attention_of(model, tokenizer, text)
         layers, heads = weights.shape[:2]
         kind = model.config.position_embedding_type
         output_dir.mkdir(parents=True, exist_ok=True)
-        picture = output_dir / f"{Path(model_name).name}.png"
+        name = Path(model_name).name
+        picture = output_dir / (f"{name}.png" if names.count(name) == 1 else f"{number}_{name}.png")
         draw(weights, text, f"{model_name} ({kind}): {text}", picture)
         start = len(QUESTION_START)
         on_name = weights[:, :, len(question), start : start + len(arguments.name)].sum(-1)

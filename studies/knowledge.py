@@ -39,7 +39,9 @@ class StudyArguments:
     """The data, and which rows to train."""
 
     data_dir: str = field(metadata={"help": "Folder with wiki.txt and birth_places_train.tsv."})
-    output_dir: str = field(default="runs/knowledge", metadata={"help": "Folder for models, table and chart."})
+    output_dir: str = field(
+        default="runs/knowledge", metadata={"help": "Folder for models, table and chart, in one of POSITIONS_SEED."}
+    )
     rows: list[str] | None = field(default=None, metadata={"help": "Rows of knowledge.yaml (default: all)."})
     held_out: int = field(default=300, metadata={"help": "Training pairs held out to measure on."})
     position_embedding_type: str = field(default="rotary", metadata={"help": "learned or rotary."})
@@ -157,13 +159,15 @@ def main() -> None:
     rows = yaml.safe_load(ROWS.read_text(encoding="utf-8"))
     wanted = chosen(arguments.rows, rows, f"row of {ROWS.name}")
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
+    output_dir /= f"{arguments.position_embedding_type}_{arguments.seed}"
     hold_out(Path(arguments.data_dir) / TRAIN_FILE, output_dir, arguments.held_out)
     train, held_out = output_dir / TRAIN_FILE, output_dir / CALIBRATION_FILE
     files = {name: output_dir / re.sub(r"\W+", "_", name) / "figures.json" for name in rows}
     for name in wanted:
         train_row(name, rows[name], arguments, files[name].parent, train, held_out)
         finished = [json.loads(file.read_text(encoding="utf-8")) for file in files.values() if file.is_file()]
-        write_table(finished, arguments.held_out, output_dir)
+        # What knowledge.yaml has changed since is another row.
+        write_table([row for row in finished if row["settings"] == rows[row["name"]]], arguments.held_out, output_dir)
 
 
 if __name__ == "__main__":

@@ -27,9 +27,9 @@ from data_scripts.text_files import (
     check_is_folder_or_new,
     written_whole,
 )
-from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM, build_tokenizer
 from studies.tables import chosen, show_table
-from training import OneLineArgumentParser, bf16_is_fast, parse_into
+from training import ArchitectureArguments, OneLineArgumentParser, bf16_is_fast, last_checkpoint, new_model, parse_into
 
 BLOCK, LONGEST = 128, 1024
 FACTOR = LONGEST / BLOCK
@@ -68,15 +68,8 @@ def biographies(people: range, world: World) -> str:
 
 def train(member: str, blocks: Dataset, tokenizer: PreTrainedTokenizerBase, arguments: LengthArguments, folder: Path):
     """Train one model on blocks, and save it; an interrupted training goes on."""
-    torch.manual_seed(arguments.seed)
-    config = PosGPTConfig(
-        position_embedding_type=member,
-        vocab_size=len(tokenizer),
-        hidden_size=arguments.hidden_size,
-        max_position_embeddings=BLOCK,
-        embd_pdrop=0.0,
-        resid_pdrop=0.0,
-        attention_dropout=0.0,
+    architecture = ArchitectureArguments(
+        position_embedding_type=member, hidden_size=arguments.hidden_size, block_size=BLOCK, dropout=0.0
     )
     training_args = TrainingArguments(
         output_dir=str(folder),
@@ -95,11 +88,10 @@ def train(member: str, blocks: Dataset, tokenizer: PreTrainedTokenizerBase, argu
         seed=arguments.seed,
         report_to="none",
     )
-    model = PosGPTForCausalLM._from_config(
-        config, attn_implementation="sdpa" if torch.cuda.is_available() else "eager"
-    )
+    model = new_model(architecture, tokenizer, training_args)
     trainer = Trainer(model, training_args, train_dataset=blocks, data_collator=default_data_collator)
-    trainer.train(resume_from_checkpoint=any(folder.glob("checkpoint-*")))
+    checkpoint = last_checkpoint(folder)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.save_model(str(folder))
 
 
@@ -148,7 +140,7 @@ def write_table(curves: dict[str, np.ndarray], folder: Path) -> None:
 
 def main() -> None:
     (arguments,) = parse_into(OneLineArgumentParser(LengthArguments), sys.argv[1:])
-    check_at_least(1, max_steps=arguments.max_steps, num_rows=arguments.num_rows)
+    check_at_least(1, max_steps=arguments.max_steps, num_rows=arguments.num_rows, num_people=arguments.num_people)
     members = chosen(arguments.members, POSITION_EMBEDDINGS, "position_embedding_type")
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
     world = World(max(1_000, 2 * arguments.num_people))

@@ -42,15 +42,25 @@ def test_every_candidate_is_scored_as_if_it_were_read_after_the_question(asked, 
     torch.testing.assert_close(scores, torch.tensor(expected), atol=1e-4, rtol=1e-4)
 
 
-def test_only_what_is_next_to_impossible_is_left_out(asked):
+def test_candidates_that_are_not_read_share_the_probability_of_their_beginning(asked):
     model, tokenizer = asked
-    every = model.score_answers(QUESTIONS, PLACES, tokenizer, least=0)
+    places = [*PLACES, "Bonn", "Bochum"]
+    every = model.score_answers(QUESTIONS, places, tokenizer, least=0)
     least = 0.99 * float(every.exp().sort(dim=1).values[:, 2].median())
-    some = model.score_answers(QUESTIONS, PLACES, tokenizer, least=least)
-    possible = every.exp() >= least
-    assert possible.any() and not possible.all()
-    torch.testing.assert_close(some[possible], every[possible], atol=1e-4, rtol=1e-4)
-    assert (some[~possible] == -math.inf).all()
+    some = model.score_answers(QUESTIONS, places, tokenizer, least=least)
+    likely = every.exp() >= least
+    assert likely.any() and not likely.all()
+    torch.testing.assert_close(some[likely], every[likely], atol=1e-4, rtol=1e-4)
+    # No beginning's probability is less than that of all that begin so, and no more than all there is can be given.
+    assert some.isfinite().all() and (some.exp().sum(1) >= every.exp().sum(1) - 1e-5).all()
+    assert (some.exp().sum(1) <= 1).all()
+    # Nothing at all is read on: each first character's candidates share what it has.
+    first = model.score_answers(QUESTIONS[:1], places, tokenizer, least=1)[0]
+    assert (
+        float(first[3])
+        == pytest.approx(float(first[5]))
+        == pytest.approx(log_probability(model, tokenizer, QUESTIONS[0], "B") - math.log(3), abs=1e-4)
+    )
 
 
 def test_a_candidate_that_does_not_fit_the_block_is_impossible_and_changes_no_other(asked):
@@ -71,6 +81,34 @@ def test_the_probability_of_an_answer_is_that_of_all_its_characters(asked):
         assert answer.probability == pytest.approx(
             math.exp(log_probability(model, tokenizer, question, text)), rel=1e-3
         )
+
+
+def test_a_long_question_does_not_cut_its_neighbours_answers(asked):
+    model, tokenizer = asked
+    long = "Where was " + "Al " * 13 + "born?"
+    alone = [model.answer([question], tokenizer, max_new_tokens=12)[0].text for question in (QUESTIONS[0], long)]
+    together = model.answer([QUESTIONS[0], long], tokenizer, max_new_tokens=12)
+    assert [answer.text for answer in together] == alone
+    for ask in (model.answer, lambda *arguments: model.score_answers(arguments[0], PLACES, arguments[1])):
+        with pytest.raises(ValueError, match="has 65 characters and the model's block 64: no room"):
+            ask(["Where was " + "A" * 49 + " born?"], tokenizer)
+
+
+@pytest.mark.parametrize("arrangement", ["perceiver", "strided"])
+def test_a_model_that_reads_through_latents_scores_candidates_too(arrangement):
+    torch.manual_seed(0)
+    tokenizer = build_tokenizer(PLACES + QUESTIONS, 64)
+    model = PosGPTForCausalLM(
+        PosGPTConfig(
+            vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=3, num_attention_heads=2,
+            max_position_embeddings=64, bottleneck_size=16, bottleneck_type=arrangement, initializer_range=0.3,
+        )
+    ).eval()  # fmt: skip
+    scores = model.score_answers(QUESTIONS, PLACES, tokenizer, least=0)
+    expected = [
+        [log_probability(model, tokenizer, question, place + "⁇") for place in PLACES] for question in QUESTIONS
+    ]
+    torch.testing.assert_close(scores, torch.tensor(expected), atol=1e-4, rtol=1e-4)
 
 
 def test_people_are_asked_for_by_name(asked):

@@ -179,6 +179,8 @@ def test_a_damaged_model_folder(refused, world, tmp_path, tiny_pretrained, damag
     [
         (["--num_attention_heads", "7"], "num_attention_heads.*7"),
         (["--num_attention_heads", "0"], "num_attention_heads"),
+        (["--rope_parameters", '{"rope_type": "linear"}', "--position_embedding_type", "rotary"], "factor"),
+        (["--hidden", "64"], "--hidden"),
         (["--hidden_size", "6", "--position_embedding_type", "rotary"], "head size is even"),
         (["--position_embedding_type", "rotery"], "'rotery'; choose one of learned, rotary"),
         (["--block_size", "5"], "block_size is 5"),

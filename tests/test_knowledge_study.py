@@ -16,10 +16,11 @@ def test_a_study_trains_its_rows_once_and_measures_them_on_people_held_out(run, 
     monkeypatch.setattr(knowledge, "ROWS", rows)
     arguments = ["--data_dir", world, "--output_dir", tmp_path / "out", "--held_out", 20, "--rows", "windows"]
     printed = run(knowledge, *arguments)
-    table = (tmp_path / "out" / "table.md").read_text()
+    folder = tmp_path / "out" / "rotary_42"
+    table = (folder / "table.md").read_text()
     assert table in printed and "| windows | " in table and "never" not in table
-    assert (tmp_path / "out" / "chart.png").stat().st_size > 1000
-    figures = json.loads((tmp_path / "out" / "windows" / "figures.json").read_text())
+    assert (folder / "chart.png").stat().st_size > 1000
+    figures = json.loads((folder / "windows" / "figures.json").read_text())
     assert figures["characters"] > 0 and 0 <= figures["answered"] <= 1
 
     monkeypatch.setattr(training_runs.subprocess, "Popen", lambda *_, **__: pytest.fail("trained again"))

@@ -250,7 +250,7 @@ def test_rows_are_functions_of_seed_epoch_and_document(corpus, tokenizer):
         assert all(torch.equal(batch[name], with_workers[name]) for name in batch)
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa", "flex_attention"])
 @pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
 def test_a_window_in_a_row_reads_as_if_it_stood_alone(tokenizer, positions, attention):
     torch.manual_seed(0)
@@ -264,11 +264,13 @@ def test_a_window_in_a_row_reads_as_if_it_stood_alone(tokenizer, positions, atte
         resid_pdrop=0.0,
         attention_dropout=0.0,
     )
-    model = PosGPTForCausalLM._from_config(config, attn_implementation=attention).eval()
+    model = PosGPTForCausalLM._from_config(config, attn_implementation="eager").eval()
     start, windows = "Where was Ann Berg", [(" in?⁇", "Rome⁇"), ("?⁇", "London⁇"), (" born?⁇", "Nice⁇")]
     rows = [(start, windows), ("Where was Bo", [(" in?⁇", "Oslo⁇")] * 9)]
     with torch.no_grad():
+        model.set_attn_implementation(attention)
         together = model(**NameWindowsCollator(tokenizer)(encode_rows(rows, tokenizer))).logits[0]
+        model.set_attn_implementation("eager")
         at = len(start)
         for window in windows:
             (alone,) = encode_rows([(start, [window])], tokenizer)

@@ -153,6 +153,19 @@ def test_a_scaled_model_is_the_same_after_loading(rope_parameters, tmp_path):
             "relative_attention_max_distance is 0",
         ),
         ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "'learned' does not use"),
+        (
+            {"position_embedding_type": "rotary", "rope_parameters": {"rope_type": "bogus"}},
+            "'bogus'; choose one of default, linear",
+        ),
+        (
+            {"position_embedding_type": "rotary", "rope_parameters": {"rope_type": "linear", "factor": "x"}},
+            "factor 'x'; choose a number of at least 1",
+        ),
+        (
+            {"position_embedding_type": "rotary", "rope_parameters": {"rope_type": "yarn", "factor": -1.0}},
+            "at least 1|factor",
+        ),
+        ({"position_embedding_type": "rotary", "rope_parameters": {"factor": 2.0}}, "needs a rope_type"),
         ({"hidden_size": "wide"}, "hidden_size"),
     ],
 )

@@ -10,6 +10,7 @@ import evaluate_birthplace
 from data_scripts import hold_out
 from data_scripts.birthplaces import load_birthplaces, name_in
 from data_scripts.synthetic_world import World, fictional_names
+from data_scripts.text_files import BadInput
 from modeling_posgpt import POSITION_EMBEDDINGS
 from reporting.evidence import Document, find_documents, folded, group_of, mentions, nearest_name_places
 
@@ -59,6 +60,28 @@ def test_the_same_people_are_held_out_every_time_and_others_with_another_seed(wo
             "calibration.tsv",
         }
     assert files[0] == files[1] != files[2]
+
+
+def test_nobody_is_both_trained_on_and_held_out(tmp_path):
+    lines = [f"Where was P{number % 40} born?\tRome{number // 40}\n" for number in range(80)]
+    (tmp_path / "pairs.tsv").write_text("".join(lines))
+    (tmp_path / "wiki.txt").write_text("".join(f"P{number}. Lived .\n" for number in range(40)))
+    counts = hold_out.hold_out(
+        tmp_path / "pairs.tsv", tmp_path / "out", 20, people=10, corpus_file=tmp_path / "wiki.txt"
+    )
+    names = {}
+    for file in ("birth_places_train.tsv", "calibration.tsv", "unseen.tsv"):
+        questions = load_birthplaces(tmp_path / "out" / file)["question"]
+        assert len(questions) == counts[file] > 0
+        names[file] = {name_in(question) for question in questions}
+    assert names["birth_places_train.tsv"].isdisjoint(names["calibration.tsv"] | names["unseen.tsv"])
+    assert names["calibration.tsv"].isdisjoint(names["unseen.tsv"])
+    assert counts["wiki.txt"] == 40 - len(names["unseen.tsv"])
+    # All files are written, or none.
+    (tmp_path / "bad.txt").write_bytes(b"P1. Lived .\n\xff\n")
+    with pytest.raises(BadInput, match="line 2"):
+        hold_out.hold_out(tmp_path / "pairs.tsv", tmp_path / "none", 20, corpus_file=tmp_path / "bad.txt")
+    assert not list((tmp_path / "none").glob("*"))
 
 
 def test_holding_out_everybody_or_onto_the_data_itself_is_refused(run, world, tmp_path):
@@ -160,6 +183,9 @@ def test_a_report_has_page_picture_figures_and_an_answer_for_each_question(repor
         assert 0 <= row["confidence"] <= 1 and row["abstained"] == (row["confidence"] < 0.5)
         assert len(row["best"]) == 5 and row["best"][0][1] >= row["best"][-1][1]
         assert row["documents"][0]["text"].startswith(row["name"])
+    assert figures["model"] and figures["position_embedding_type"] in POSITION_EMBEDDINGS
+    known = {place for place in load_birthplaces(held_out / "birth_places_train.tsv")["place"]}
+    assert all({place for place, chance in row["best"] if chance} <= known | {row["answer"]} for row in rows)
     predicted = (report / "predictions.txt").read_text().splitlines()
     said = [row["answer"].replace("\n", " ") for row in rows]
     assert predicted == ["I don't know" if row["abstained"] else text for row, text in zip(rows, said, strict=True)]
@@ -199,6 +225,8 @@ def test_questions_without_answers_get_predictions_and_nothing_to_judge(run, hel
     rows = (tmp_path / "predictions.jsonl").read_text().splitlines()
     assert len(rows) == len((tmp_path / "predictions.txt").read_text().splitlines()) == 15
     assert not (tmp_path / "report.html").exists()
+    with pytest.raises(SystemExit, match="predictions.jsonl, line 1: no answer that was judged"):
+        run(evaluate_birthplace, "--compare", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -209,6 +237,8 @@ def test_questions_without_answers_get_predictions_and_nothing_to_judge(run, hel
         (["--report", "out", "--train_file", "TRAIN", "--target_precision", "0.9"], "add --calibration_file"),
         (["--report", "out", "--train_file", "TRAIN", "--abstain_below", "1.5"], "abstain_below is 1.5"),
         (["--report", "out", "--train_file", "TRAIN", "--calibration_file", "TRAIN"], "learnt by heart"),
+        (["--report", "out", "--train_file", "TRAIN", "--corpus_file", "FOREIGN"], "has a document of nobody"),
+        (["--report", "out", "--train_file", "TRAIN", "--calibration_file", "LONG"], "LONG, line 2: .* no room"),
         ([], "--output_dir is missing"),
     ],
 )
@@ -217,6 +247,8 @@ def test_a_report_that_cannot_be_made_is_refused_before_anything_is_written(
 ):
     monkeypatch.chdir(tmp_path)
     arguments = [world / "birth_places_train.tsv" if argument == "TRAIN" else argument for argument in arguments]
+    (tmp_path / "FOREIGN").write_text("Somebody Else. Lived .\n")
+    (tmp_path / "LONG").write_text(f"Where was A born?\tRome\nWhere was {'A' * 200} born?\tRome\n")
     model = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", world / "birth_dev.tsv"]
     with pytest.raises(SystemExit, match=match):
         run(evaluate_birthplace, *model, *arguments)

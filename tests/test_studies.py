@@ -2,7 +2,11 @@
 
 import json
 import shutil
+import subprocess
+import sys
+import time
 
+import psutil
 import pytest
 import yaml
 
@@ -41,7 +45,7 @@ def test_an_interrupted_training_goes_on_and_one_with_other_arguments_begins_ane
     folder = tmp_path / "run"
     arguments = [str(recipe), "--train_file", str(world / "wiki.txt"), "--max_steps", "4"]
     whole = training_runs.trained("whole", arguments, folder)
-    weights = (folder / "model.safetensors").read_bytes()
+    weights, record = (folder / "model.safetensors").read_bytes(), json.loads((folder / "study.json").read_text())
     shutil.rmtree(folder)
     # Stopped after two of four steps: what is left is a checkpoint, and what was asked for.
     stopped = ["--save_strategy", "steps", "--save_steps", "2", "--save_total_limit", "5"]
@@ -51,13 +55,43 @@ def test_an_interrupted_training_goes_on_and_one_with_other_arguments_begins_ane
     for name in ("model.safetensors", "checkpoint-4"):
         target = folder / name
         shutil.rmtree(target) if target.is_dir() else target.unlink()
-    (folder / "study.json").write_text(json.dumps({"arguments": arguments}))
+    (folder / "study.json").write_text(json.dumps({"key": record["key"]}))
+    # Broken off while being written.
+    (folder / "checkpoint-3").mkdir()
     resumed = training_runs.trained("resumed", arguments, folder)
     assert "--resume_from_checkpoint last" in capfd.readouterr().out
     assert (folder / "model.safetensors").read_bytes() == weights
     assert resumed["losses"] == whole["losses"] and not list(folder.glob("checkpoint-*"))
     again = training_runs.trained("other", [*arguments, "--seed", "7"], folder)
     assert again["losses"] != whole["losses"]
+    recipe.write_text(recipe.read_text().replace("learning_rate: 0.002", "learning_rate: 0.001"))
+    assert training_runs.trained("other recipe", [*arguments, "--seed", "7"], folder)["losses"] != again["losses"]
+
+
+def test_a_finished_training_whose_figures_were_lost_is_not_trained_again(world, recipe, tmp_path, monkeypatch):
+    arguments = [str(recipe), "--train_file", str(world / "wiki.txt"), "--max_steps", "2"]
+    figures = training_runs.trained("whole", arguments, tmp_path / "run")
+    record = tmp_path / "run" / "study.json"
+    record.write_text(json.dumps({"key": json.loads(record.read_text())["key"]}))
+    monkeypatch.setattr(training_runs.subprocess, "Popen", lambda *_, **__: pytest.fail("trained again"))
+    found = training_runs.trained("whole", arguments, tmp_path / "run")
+    assert {**found, "losses": [tuple(entry) for entry in found["losses"]]} == figures
+
+
+def test_a_study_that_is_ended_ends_its_training(world, recipe, tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from studies.training_runs import trained\n"
+        f"trained('long', [{str(recipe)!r}, '--train_file', {str(world / 'wiki.txt')!r}, '--max_steps', '100000'],"
+        f" Path({str(tmp_path / 'run')!r}))"
+    )
+    study = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    training = None
+    while training is None:
+        time.sleep(0.2)
+        training = next(iter(psutil.Process(study.pid).children()), None)
+    study.terminate()
+    assert study.wait(60) == 143
+    assert not training.is_running() or training.status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_training_that_fails_stops_the_study_in_one_line(world, tmp_path):
