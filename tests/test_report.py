@@ -184,6 +184,8 @@ def test_a_report_has_page_picture_figures_and_an_answer_for_each_question(repor
         assert len(row["best"]) == 5 and row["best"][0][1] >= row["best"][-1][1]
         assert row["documents"][0]["text"].startswith(row["name"])
     assert figures["model"] and figures["position_embedding_type"] in POSITION_EMBEDDINGS
+    # A model that has learnt next to nothing is sure of nothing, however improbable all it could say is.
+    assert max(row["confidence"] for row in rows) < 0.5
     known = {place for place in load_birthplaces(held_out / "birth_places_train.tsv")["place"]}
     assert all({place for place, chance in row["best"] if chance} <= known | {row["answer"]} for row in rows)
     predicted = (report / "predictions.txt").read_text().splitlines()
