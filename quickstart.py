@@ -64,7 +64,8 @@ def draw_chart(path: Path, accuracies: dict[str, float], log_history: list[dict]
     curve.set_ylim(bottom=0)
     curve.spines[["top", "right"]].set_visible(False)
     figure.suptitle("PosGPT quickstart: a fictional world")
-    figure.savefig(path, dpi=120)
+    with written_whole(path, "wb") as file:
+        figure.savefig(file, format="png", dpi=120)
 
 
 def main() -> None:

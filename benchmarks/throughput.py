@@ -364,7 +364,8 @@ def draw_corpus_sizes(figures: list[dict], path: Path) -> None:
     for axes in (speed, memory):
         axes.set(xlabel="documents in the corpus", xscale="log")
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=120)
+    with written_whole(path, "wb") as file:
+        figure.savefig(file, format="png", dpi=120)
 
 
 def table(header: tuple[str, ...], rows: list[tuple]) -> str:

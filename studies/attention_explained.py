@@ -117,7 +117,8 @@ def draw(folder: Path, strengths, copied, error, varied, fields) -> None:
     four.legend(frameon=False)
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(folder / "attention.png", dpi=110)
+    with written_whole(folder / "attention.png", "wb") as file:
+        figure.savefig(file, format="png", dpi=110)
 
 
 def main() -> None:

@@ -151,7 +151,8 @@ def write_table(figures: list[dict], held_out: int, folder: Path) -> None:
     axes.set_xlabel(f"% of {held_out} people whose question was held out")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
-    figure.savefig(folder / "chart.png", dpi=120)
+    with written_whole(folder / "chart.png", "wb") as file:
+        figure.savefig(file, format="png", dpi=120)
 
 
 def main() -> None:

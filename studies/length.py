@@ -135,7 +135,8 @@ def write_table(curves: dict[str, np.ndarray], folder: Path) -> None:
     axes.legend(frameon=False, fontsize="small")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(f"Trained at {BLOCK} characters (dotted), read at {LONGEST}")
-    figure.savefig(folder / "chart.png", dpi=120)
+    with written_whole(folder / "chart.png", "wb") as file:
+        figure.savefig(file, format="png", dpi=120)
 
 
 def main() -> None:

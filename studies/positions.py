@@ -116,7 +116,8 @@ def write_table(runs: dict[str, list[dict]], folder: Path) -> None:
     curves.legend(frameon=False, fontsize="small")
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(folder / "chart.png", dpi=120)
+    with written_whole(folder / "chart.png", "wb") as file:
+        figure.savefig(file, format="png", dpi=120)
 
 
 def main() -> None:
