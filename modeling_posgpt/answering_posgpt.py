@@ -49,17 +49,17 @@ class AnsweringMixin:
         order = sorted(range(len(questions)), key=lambda index: -rooms[index])
         # Questions with too little room for an answer share a batch with none that has more, or it would be cut, too.
         batches = []
-        for _, group in groupby(order, key=lambda index: min(rooms[index], max_new_tokens)):
+        for room, group in groupby(order, key=lambda index: min(rooms[index], max_new_tokens)):
             group = list(group)
-            batches += [group[start : start + batch_size] for start in range(0, len(group), batch_size)]
+            batches += [(room, group[start : start + batch_size]) for start in range(0, len(group), batch_size)]
         answers: list[Answer | None] = [None] * len(questions)
-        for indices in tqdm(batches, desc="Answering", unit="batch", disable=len(batches) < 2 or None):
+        for room, indices in tqdm(batches, desc="Answering", unit="batch", disable=len(batches) < 2 or None):
             prompts = [questions[index] + MASK_TOKEN for index in indices]
             inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(self.device)
             longest = inputs["input_ids"].shape[1]
             generated = self.generate(
                 **inputs,
-                max_new_tokens=min(max_new_tokens, *(rooms[index] for index in indices)),
+                max_new_tokens=room,
                 do_sample=False,
                 return_dict_in_generate=True,
                 output_logits=True,

@@ -263,7 +263,7 @@ def mask_for(implementation: str, seen: torch.BoolTensor) -> torch.BoolTensor | 
     """What an attention implementation takes for `seen` (batch, 1, queries, keys), true where a key is seen."""
     if implementation != "flex_attention":
         return seen
-    # To a plain tensor it would add its scores, and hide nothing.
+    # A plain tensor it would add to the scores, which hides nothing.
     batch_size, _, queries, keys = seen.shape
     return create_block_mask(lambda b, h, q, k: seen[b, 0, q, k], batch_size, None, queries, keys, seen.device)
 

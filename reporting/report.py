@@ -190,15 +190,16 @@ def make_report(model, tokenizer, inquiry: Inquiry, answers: list[Answer], argum
     sureness = fit_sureness(asked.get(HELD_OUT), arguments.abstain_below, arguments.target_precision)
     rows = {kind: predictions_of(asked[kind], candidates, sureness, documents) for kind in asked if kind != HELD_OUT}
     test = rows.pop("test")
-    metrics |= {
+    facts = {
         "model": arguments.model_name_or_path,
         "position_embedding_type": model.config.position_embedding_type,
         "test_file": Path(arguments.test_file).name,
         "candidates": len(places),
     }
+    metrics |= facts
     if asked["test"].places is not None:
         metrics |= figures_of(asked["test"], test, sureness, known, rows)
-    write_report(Path(arguments.report), metrics, test, rows)
+    write_report(Path(arguments.report), facts, metrics, test, rows)
     return [UNKNOWN_ANSWER if row["abstained"] else row["answer"] for row in test]
 
 
@@ -399,7 +400,7 @@ def draw(figures: dict, rows: list[dict], unseen: dict[str, list[dict]]):
     return figure
 
 
-def write_report(folder: Path, figures: dict, rows: list[dict], unseen: dict[str, list[dict]]) -> None:
+def write_report(folder: Path, facts: dict, figures: dict, rows: list[dict], unseen: dict[str, list[dict]]) -> None:
     """Write `report.html`, `report.png` and `predictions.jsonl` into `folder`.
 
     Without right answers there is nothing to judge: the predictions alone are written, and an older page goes.
@@ -420,7 +421,8 @@ def write_report(folder: Path, figures: dict, rows: list[dict], unseen: dict[str
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     page = environment.get_template("report.html.jinja").render(
-        title=f"What {figures['model']} knows",
+        title=f"What {facts['model']} knows",
+        facts=facts,
         figures=figures,
         rows=rows,
         # From matplotlib, not from anybody's data files; without the XML head, which HTML has no place for.

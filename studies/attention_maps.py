@@ -63,7 +63,7 @@ def main() -> None:
     output_dir = check_is_folder_or_new(arguments.output_dir)
     question = f"{QUESTION_START}{arguments.name}{QUESTION_END}"
     lines, names = [], [Path(model_name).name for model_name in arguments.models]
-    for number, model_name in enumerate(arguments.models, start=1):
+    for number, (model_name, name) in enumerate(zip(arguments.models, names, strict=True), start=1):
         model, tokenizer = load_model(model_name, attn_implementation="eager")
         if model.config.bottleneck_size is not None:
             raise BadInput(f"{model_name}: reads through latents; its characters do not look at each other.")
@@ -76,7 +76,6 @@ def main() -> None:
         layers, heads = weights.shape[:2]
         kind = model.config.position_embedding_type
         output_dir.mkdir(parents=True, exist_ok=True)
-        name = Path(model_name).name
         picture = output_dir / (f"{name}.png" if names.count(name) == 1 else f"{number}_{name}.png")
         draw(weights, text, f"{model_name} ({kind}): {text}", picture)
         start = len(QUESTION_START)

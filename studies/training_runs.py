@@ -1,4 +1,4 @@
-"""The trainings of a study: each one command, kept as long as its arguments stay the same, resumed where it stopped."""
+"""The trainings of a study: each one command, kept as long as its arguments and files stay the same, resumed where it stopped."""
 
 import hashlib
 import json

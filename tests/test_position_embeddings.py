@@ -163,7 +163,7 @@ def test_a_scaled_model_is_the_same_after_loading(rope_parameters, tmp_path):
         ),
         (
             {"position_embedding_type": "rotary", "rope_parameters": {"rope_type": "yarn", "factor": -1.0}},
-            "at least 1|factor",
+            "factor -1.0; choose a number of at least 1",
         ),
         ({"position_embedding_type": "rotary", "rope_parameters": {"factor": 2.0}}, "needs a rope_type"),
         ({"hidden_size": "wide"}, "hidden_size"),

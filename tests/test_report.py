@@ -195,6 +195,8 @@ def test_a_report_has_page_picture_figures_and_an_answer_for_each_question(repor
     page = TextOf((report / "report.html").read_text())
     assert page.tags.count("script") == 1 and "svg" in page.tags
     assert all(row["name"] in page.text for row in rows)
+    # The line of facts has those alone, no figures as Python writes them.
+    assert f"model: {figures['model']}" in page.text and "{'" not in page.text
     assert not re.search(
         r"(src|href)=", re.sub(r"<svg.*?</svg>", "", (report / "report.html").read_text(), flags=re.S)
     )
