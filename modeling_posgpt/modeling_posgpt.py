@@ -40,14 +40,17 @@ def eager_attention_forward(
     1, heads, length, kv_length). Returns the output (batch, length, heads, head_dim) and the
     weights (batch, heads, length, kv_length).
     """
-    scores = torch.matmul(query, key.transpose(-1, -2)) * scaling
+    scores = torch.matmul(query * scaling, key.transpose(-1, -2))
     if position_bias is not None:
         scores = scores + position_bias
-    if attention_mask is not None and attention_mask.dtype == torch.bool:
-        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
-    elif attention_mask is not None:
-        scores = scores + attention_mask
-    weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    if attention_mask is not None:
+        # Added, the mask costs nothing on the way back; in another type it would take the scores, which are large, there.
+        lowest = torch.finfo(scores.dtype).min
+        if attention_mask.dtype == torch.bool:
+            attention_mask = torch.zeros_like(attention_mask, dtype=scores.dtype).masked_fill(~attention_mask, lowest)
+        scores = scores + attention_mask.clamp(min=lowest).to(scores.dtype)
+    # Softmax adds up in float32 whatever the type of the scores, so that they need not be copied to it and back.
+    weights = nn.functional.softmax(scores, dim=-1).to(query.dtype)
     weights = nn.functional.dropout(weights, p=dropout, training=module.training)
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
 
