@@ -65,11 +65,11 @@ def measure(member: str, seed: int, arguments: PositionsArguments, folder: Path)
 
 
 def summary(runs: list[dict]) -> dict:
-    """A member's row: all its seeds' answers together, and the mean of what training took."""
-    right, total = sum(sum(run["right"]) for run in runs), sum(len(run["right"]) for run in runs)
+    """A member's row: the mean over its seeds; the interval is that of one seed's answers, for all ask the same people."""
+    accuracy, people = float(np.mean([run["right"] for run in runs])), len(runs[0]["right"])
     return {
-        "accuracy": right / total,
-        "interval": wilson_interval(right, total),
+        "accuracy": accuracy,
+        "interval": wilson_interval(round(accuracy * people), people),
         "seeds": [float(np.mean(run["right"])) for run in runs],
         "parameters": runs[0]["parameters"],
         "loss": float(np.mean([run["losses"][-1][1] for run in runs])),

@@ -41,6 +41,14 @@ def test_positions_are_compared_over_seeds_and_finished_trainings_are_kept(run, 
         run(positions, "--data_dir", world, "--members", "other")
 
 
+def test_more_seeds_asking_the_same_people_do_not_narrow_the_interval():
+    took = {"losses": [(1, 1.0)], "parameters": 1, "characters": 1, "minutes": 1.0, "memory": 1.0}
+    runs = [took | {"right": [True] * right + [False] * (500 - right)} for right in (440, 460)]
+    row = positions.summary(runs)
+    assert row["accuracy"] == 0.9 and row["seeds"] == [0.88, 0.92]
+    assert row["interval"] == positions.wilson_interval(450, 500)
+
+
 def test_an_interrupted_training_goes_on_and_one_with_other_arguments_begins_anew(world, recipe, tmp_path, capfd):
     folder = tmp_path / "run"
     arguments = [str(recipe), "--train_file", str(world / "wiki.txt"), "--max_steps", "4"]
