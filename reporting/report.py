@@ -358,9 +358,10 @@ def draw(figures: dict, rows: list[dict], unseen: dict[str, list[dict]]):
         label = f"{label}: ECE {figures['calibration'][key]['ece']:.3f}"
         points = [row["confidence"] for row in bins], [row["accuracy"] for row in bins]
         reliability.plot(*points, color=colour, label=label)
-        reliability.scatter(*points, s=[4 + 200 * row["count"] / figures["total"] for row in bins], color=colour)
+        sizes = [4 + 200 * row["count"] / figures["total"] for row in bins]
+        reliability.scatter(*points, s=sizes, color=colour, clip_on=False)
     reliability.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="share right", title="Reliability")
-    reliability.legend(frameon=False, loc="lower right", fontsize="small")
+    reliability.legend(frameon=False, loc="upper left", fontsize="small")
 
     coverage, risk = figures["selective"]["coverage"], figures["selective"]["risk"]
     selective.plot(coverage, [100 * value for value in risk], color=blue, drawstyle="steps-post")
