@@ -49,14 +49,15 @@ class StudyArguments:
 
 
 def recall_prompts(
-    corpus_file: Path, pairs: list[dict], wording: str, plain: bool, block_size: int
+    corpus_file: Path, pairs: list[dict], wording: str, plain: bool, cue_words: int, block_size: int
 ) -> list[tuple[str, str]]:
     """For each person whose place is a salient span of the document: the words it was read in, and the place.
 
     Args:
-        wording: `question` or `document` for name-keyed windows, with the three words left of the place as cue;
-            `span_corruption` for the document around the masked place.
+        wording: `question` or `document` for name-keyed windows, with words left of the place as cue; `span_corruption`
+            for the document around the masked place.
         plain: Whether the cue is in its plainest form, as it was trained on.
+        cue_words: The most words of a cue.
     """
     places = {name_in(pair["question"]): pair["place"] for pair in pairs}
     prompts = []
@@ -71,7 +72,8 @@ def recall_prompts(
                 prompt = f"{text[:start]}{MASK_TOKEN}{text[end : max_truncated_length(block_size)]}"
             else:
                 words = text[len(title) + 2 : start].split()
-                cue = " ".join(["", *(plain_words(words, set(title.split())) if plain else words)[-3:]])
+                words = plain_words(words, set(title.split())) if plain else words
+                cue = " ".join(["", *words[max(len(words) - cue_words, 0) :]])
                 prompt = f"Where was {title}{cue}?" if wording == "question" else f"{title}.{cue}"
             prompts.append((prompt, places.pop(title)))
     return prompts
@@ -107,8 +109,8 @@ def train_row(name: str, row: dict, arguments: StudyArguments, folder: Path, tra
     wording = defaults.get("window_wording", "question") if windows else "span_corruption"
     asked, learnt = ([(row["question"], row["place"]) for row in load_birthplaces(file)] for file in (held_out, train))
     pairs = [{"question": question, "place": place} for question, place in asked]
-    plain = defaults.get("plain_cues", False)
-    prompts = recall_prompts(corpus_file, pairs, wording, plain, model.config.max_position_embeddings)
+    plain, cue_words = defaults.get("plain_cues", False), min(3, defaults.get("max_cue_words", 3))
+    prompts = recall_prompts(corpus_file, pairs, wording, plain, cue_words, model.config.max_position_embeddings)
     figures = {
         "name": name,
         "answered": share_right(asked, model, tokenizer),
@@ -150,7 +152,8 @@ def write_table(figures: list[dict], held_out: int, folder: Path) -> None:
     axes.set(yticks=at, yticklabels=[row["name"] for row in figures], xlim=(0, 105))
     axes.set_xlabel(f"% of {held_out} people whose question was held out")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower right")
+    axes.margins(y=0.01)
+    figure.legend(frameon=False, loc="outside upper right", ncols=2)
     with written_whole(folder / "chart.png", "wb") as file:
         figure.savefig(file, format="png", dpi=120)
 

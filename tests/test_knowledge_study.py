@@ -41,7 +41,11 @@ def test_recall_is_asked_for_in_the_words_that_were_read(tmp_path, wording, plai
         "document": "Ann Berg. May 1951 in",
         "span_corruption": "Ann Berg. Berg (b. 3 May 1951 in ⁇) met Bo in Nice .",
     }
-    assert knowledge.recall_prompts(tmp_path / "wiki.txt", pairs, wording, plain, 128) == [(expected[wording], "Rome")]
+    file = tmp_path / "wiki.txt"
+    assert knowledge.recall_prompts(file, pairs, wording, plain, 3, 128) == [(expected[wording], "Rome")]
+    if wording == "question":
+        for words, prompt in enumerate(("Where was Ann Berg?", "Where was Ann Berg in?")):
+            assert knowledge.recall_prompts(file, pairs, wording, plain, words, 128) == [(prompt, "Rome")]
 
 
 def test_every_row_of_the_study_is_made_of_arguments_of_its_step(tmp_path):
