@@ -58,7 +58,7 @@ class ThroughputArguments:
     steps: int = field(default=6, metadata={"help": "Timed training steps a round of each contender."})
     rounds: int = field(default=2, metadata={"help": "How often the contenders take turns; the best round counts."})
     questions: int = field(default=500, metadata={"help": "Questions that PosGPT answers."})
-    plain_questions: int = field(default=20, metadata={"help": "How many of them the plain baseline answers."})
+    plain_questions: int = field(default=100, metadata={"help": "How many of them the plain baseline answers."})
     corpus_sizes: list[int] | None = field(
         default=None, metadata={"help": "Also measure memory and speed on corpora of these sizes."}
     )
