@@ -14,7 +14,7 @@ from pathlib import Path
 
 from transformers import HfArgumentParser
 
-from data_scripts.text_files import BadInput, bad_input_in_one_line, written_whole
+from data_scripts.text_files import BadInput, bad_input_in_one_line, save_picture, written_whole
 
 ROOT = Path(__file__).parent
 RECIPE = "recipes/quickstart.yaml"
@@ -64,8 +64,7 @@ def draw_chart(path: Path, accuracies: dict[str, float], log_history: list[dict]
     curve.set_ylim(bottom=0)
     curve.spines[["top", "right"]].set_visible(False)
     figure.suptitle("PosGPT quickstart: a fictional world")
-    with written_whole(path, "wb") as file:
-        figure.savefig(file, format="png", dpi=120)
+    save_picture(figure, path)
 
 
 def main() -> None:

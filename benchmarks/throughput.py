@@ -39,7 +39,13 @@ from data_scripts.corpus import load_corpus, tokenize_corpus
 from data_scripts.epochs import EpochSampler
 from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset
 from data_scripts.synthetic_world import World
-from data_scripts.text_files import bad_input_in_one_line, check_at_least, check_is_folder_or_new, written_whole
+from data_scripts.text_files import (
+    bad_input_in_one_line,
+    check_at_least,
+    check_is_folder_or_new,
+    save_picture,
+    written_whole,
+)
 from modeling_posgpt import MASK_TOKEN, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from training import OneLineArgumentParser, bf16_is_fast, parse_into, peak_memory_mib
 
@@ -364,8 +370,7 @@ def draw_corpus_sizes(figures: list[dict], path: Path) -> None:
     for axes in (speed, memory):
         axes.set(xlabel="documents in the corpus", xscale="log")
         axes.spines[["top", "right"]].set_visible(False)
-    with written_whole(path, "wb") as file:
-        figure.savefig(file, format="png", dpi=120)
+    save_picture(figure, path)
 
 
 def table(header: tuple[str, ...], rows: list[tuple]) -> str:

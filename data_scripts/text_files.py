@@ -1,4 +1,4 @@
-"""Reading and writing text files so that bad input says where and what, and no file is ever half-written."""
+"""Reading and writing files so that bad input says where and what, and no file is ever half-written."""
 
 import os
 import sys
@@ -106,3 +106,9 @@ def written_whole(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def save_picture(figure, path: str | os.PathLike, dpi: int = 120) -> None:
+    """Write a matplotlib figure to `path` as PNG, whole or not at all."""
+    with written_whole(path, "wb") as file:
+        figure.savefig(file, format="png", dpi=dpi)

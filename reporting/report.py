@@ -15,7 +15,7 @@ from scipy.special import softmax
 
 from data_scripts.birthplaces import QUESTION_END, QUESTION_START, load_birthplaces, name_in
 from data_scripts.synthetic_world import fictional_names
-from data_scripts.text_files import BadInput, written_whole
+from data_scripts.text_files import BadInput, save_picture, written_whole
 from modeling_posgpt import Answer
 from reporting.confidence import (
     calibration,
@@ -416,8 +416,7 @@ def write_report(folder: Path, facts: dict, figures: dict, rows: list[dict], uns
     figure = draw(figures, rows, unseen)
     svg = StringIO()
     figure.savefig(svg, format="svg")
-    with written_whole(folder / "report.png", "wb") as file:
-        figure.savefig(file, format="png", dpi=120)
+    save_picture(figure, folder / "report.png")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_scripts.text_files import bad_input_in_one_line, check_is_folder_or_new, written_whole
+from data_scripts.text_files import bad_input_in_one_line, check_is_folder_or_new, save_picture, written_whole
 from training import OneLineArgumentParser, parse_into
 
 SIZE, KEYS = 64, 10
@@ -117,8 +117,7 @@ def draw(folder: Path, strengths, copied, error, varied, fields) -> None:
     four.legend(frameon=False)
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
-    with written_whole(folder / "attention.png", "wb") as file:
-        figure.savefig(file, format="png", dpi=110)
+    save_picture(figure, folder / "attention.png", dpi=110)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from data_scripts.text_files import BadInput, bad_input_in_one_line, check_is_folder_or_new, written_whole
+from data_scripts.text_files import BadInput, bad_input_in_one_line, check_is_folder_or_new, save_picture
 from modeling_posgpt import MASK_TOKEN, QUESTION_END, QUESTION_START, PosGPTForCausalLM
 from studies.tables import show_table
 from training import OneLineArgumentParser, load_model, parse_into
@@ -54,8 +54,7 @@ def draw(weights: np.ndarray, text: str, title: str, path: Path) -> None:
     for axes in grid[:, 0]:
         axes.set_yticks(range(len(text)), text, fontsize=4)
     figure.suptitle(title)
-    with written_whole(path, "wb") as file:
-        figure.savefig(file, format="png", dpi=130)
+    save_picture(figure, path, dpi=130)
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from data_scripts.hold_out import CALIBRATION_FILE, hold_out
 from data_scripts.name_windows import keyed_documents, plain_words
 from data_scripts.span_corruption import max_truncated_length
 from data_scripts.synthetic_world import TRAIN_FILE
-from data_scripts.text_files import bad_input_in_one_line, check_is_folder_or_new, written_whole
+from data_scripts.text_files import bad_input_in_one_line, check_is_folder_or_new, save_picture, written_whole
 from modeling_posgpt import MASK_TOKEN
 from studies.tables import chosen, show_table
 from studies.training_runs import ROOT, trained
@@ -154,8 +154,7 @@ def write_table(figures: list[dict], held_out: int, folder: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(y=0.01)
     figure.legend(frameon=False, loc="outside upper right", ncols=2)
-    with written_whole(folder / "chart.png", "wb") as file:
-        figure.savefig(file, format="png", dpi=120)
+    save_picture(figure, folder / "chart.png")
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ from data_scripts.text_files import (
     bad_input_in_one_line,
     check_at_least,
     check_is_folder_or_new,
+    save_picture,
     written_whole,
 )
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM, build_tokenizer
@@ -135,8 +136,7 @@ def write_table(curves: dict[str, np.ndarray], folder: Path) -> None:
     axes.legend(frameon=False, fontsize="small")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(f"Trained at {BLOCK} characters (dotted), read at {LONGEST}")
-    with written_whole(folder / "chart.png", "wb") as file:
-        figure.savefig(file, format="png", dpi=120)
+    save_picture(figure, folder / "chart.png")
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ import yaml
 
 from data_scripts.birthplaces import load_birthplaces
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
-from data_scripts.text_files import bad_input_in_one_line, check_is_folder_or_new, written_whole
+from data_scripts.text_files import bad_input_in_one_line, check_is_folder_or_new, save_picture, written_whole
 from modeling_posgpt import POSITION_EMBEDDINGS
 from reporting.confidence import wilson_interval
 from studies.tables import chosen, show_table
@@ -116,8 +116,7 @@ def write_table(runs: dict[str, list[dict]], folder: Path) -> None:
     curves.legend(frameon=False, fontsize="small")
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
-    with written_whole(folder / "chart.png", "wb") as file:
-        figure.savefig(file, format="png", dpi=120)
+    save_picture(figure, folder / "chart.png")
 
 
 def main() -> None:
