@@ -107,7 +107,8 @@ def draw(folder: Path, strengths, copied, error, varied, fields) -> None:
     three.hist(varied["one"], bins, alpha=0.75, color="#e07b39", label="one head")
     three.hist(varied["two"], bins, alpha=0.75, color="#2f6fde", label="two heads, averaged")
     three.set(xlabel="share of the first value (wanted: 0.5)", ylabel="draws", title="When a key's length varies")
-    three.legend(frameon=False)
+    three.margins(y=0.2)
+    three.legend(frameon=False, loc="upper center", ncols=2)
     for heads, of_heads in fields.items():
         layers = range(1, len(of_heads) + 1)
         (line,) = four.plot(layers, of_heads, "o", label=f"{heads} head{'s' if heads > 1 else ''}")
