@@ -3,7 +3,8 @@
     python -m studies.attention_maps --models runs/windows runs/other --name "Eyolf Kleven" --output_dir runs/attention
 
 For each model a PNG: a row of panels for each layer, a panel for each head; in a panel, each character of the question (and
-of the answer) down, what it looks at across. And a table: how much of the attention of the `⁇` that asks falls on the name.
+of the answer) down, what it looks at across; the name stands between the upright lines, the `⁇` that asks at the level
+one. And a table: how much of the attention of that `⁇` falls on the name.
 """
 
 import sys
@@ -35,15 +36,19 @@ def attention_of(model: PosGPTForCausalLM, tokenizer, text: str) -> np.ndarray:
     return torch.stack(model(ids, output_attentions=True).attentions)[:, 0].float().cpu().numpy()
 
 
-def draw(weights: np.ndarray, text: str, title: str, path: Path) -> None:
-    """Save the picture of `attention_of`."""
+def draw(weights: np.ndarray, text: str, name: slice, asking: int, title: str, path: Path) -> None:
+    """Save the picture of `attention_of`, with lines around the characters `name` and at the character `asking`."""
+    from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
     layers, heads = weights.shape[:2]
-    figure = Figure(figsize=(2.1 * heads, 2.2 * layers), layout="constrained")
+    figure = Figure(figsize=(2.1 * heads + 0.7, 2.2 * layers), layout="constrained")
     grid = figure.subplots(layers, heads, squeeze=False)
     for (layer, head), axes in np.ndenumerate(grid):
-        axes.imshow(weights[layer, head], cmap="Blues", vmin=0, vmax=1)
+        # Attention over forty characters is mostly faint.
+        image = axes.imshow(weights[layer, head], cmap="Blues", norm=PowerNorm(0.5, 0, 1))
+        axes.vlines([name.start - 0.5, name.stop - 0.5], asking - 0.5, name.start - 0.5, color="#e07b39", lw=0.8)
+        axes.axhline(asking, color="#e07b39", lw=0.5, ls=":")
         axes.set_xticks([]), axes.set_yticks([])
         if layer == 0:
             axes.set_title(f"head {head + 1}", fontsize="small")
@@ -53,6 +58,7 @@ def draw(weights: np.ndarray, text: str, title: str, path: Path) -> None:
         axes.set_xticks(range(len(text)), text, fontsize=4)
     for axes in grid[:, 0]:
         axes.set_yticks(range(len(text)), text, fontsize=4)
+    figure.colorbar(image, ax=grid, label="attention", ticks=[0, 0.05, 0.2, 0.5, 1], aspect=60, pad=0.01)
     figure.suptitle(title)
     save_picture(figure, path, dpi=130)
 
@@ -76,9 +82,9 @@ def main() -> None:
         kind = model.config.position_embedding_type
         output_dir.mkdir(parents=True, exist_ok=True)
         picture = output_dir / (f"{name}.png" if names.count(name) == 1 else f"{number}_{name}.png")
-        draw(weights, text, f"{model_name} ({kind}): {text}", picture)
-        start = len(QUESTION_START)
-        on_name = weights[:, :, len(question), start : start + len(arguments.name)].sum(-1)
+        asked = slice(len(QUESTION_START), len(QUESTION_START) + len(arguments.name))
+        draw(weights, text, asked, len(question), f"{name} ({kind}): {text}", picture)
+        on_name = weights[:, :, len(question), asked].sum(-1)
         lines = lines or [
             "| model | positions | answer | " + " | ".join(f"layer {layer + 1}" for layer in range(layers)) + " |",
             "|---|---|---|" + "---|" * layers,
