@@ -117,6 +117,7 @@ def name_windows(
     tokenizer: PreTrainedTokenizerBase,
     seed: int,
     data_args: DataTrainingArguments,
+    one_text_a_row: bool,
 ) -> tuple[EpochDataset, Callable, str]:
     """Return the dataset, its collator and a line on what of the corpus is read."""
     dataset = NameWindowsDataset(
@@ -139,7 +140,7 @@ def name_windows(
         f" in all. Questions about {len(dataset.questions):,} people are mixed in, {len(dataset.without_document):,} of"
         " them without such a document."
     )
-    return dataset, NameWindowsCollator(tokenizer), described
+    return dataset, NameWindowsCollator(tokenizer, one_text_a_row), described
 
 
 def main() -> None:
@@ -151,8 +152,6 @@ def main() -> None:
         raise BadInput(f"train_sampling_strategy is {strategy!r}; choose random or group_by_length.")
     if data_args.objective not in ("span_corruption", "name_windows"):
         raise BadInput(f"objective is {data_args.objective!r}; choose span_corruption or name_windows.")
-    if data_args.objective == "name_windows" and architecture.bottleneck_size is not None:
-        raise BadInput("name_windows has several texts a row, which a bottleneck cannot read; leave one of them out.")
     for name in ("question_share", "salient_share", "min_cue_kept"):
         if not 0 <= getattr(data_args, name) <= 1:
             raise BadInput(f"{name} is {getattr(data_args, name)}; choose a number from 0 to 1.")
@@ -174,7 +173,9 @@ def main() -> None:
             training_args.eval_strategy = "epoch"
     with training_args.main_process_first():
         if data_args.objective == "name_windows":
-            dataset, collator, described = name_windows(corpus, pairs, tokenizer, seed, data_args)
+            # Latents read one text a row.
+            alone = architecture.bottleneck_size is not None
+            dataset, collator, described = name_windows(corpus, pairs, tokenizer, seed, data_args, alone)
         else:
             dataset, collator, described = span_corruption(corpus, pairs, encoded, tokenizer, seed, data_args)
     model = new_model(architecture, tokenizer, training_args)

@@ -17,7 +17,7 @@ from data_scripts.name_windows import (
     salient_spans,
     split_title,
 )
-from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
+from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 
 BLOCK = 128
 
@@ -278,6 +278,35 @@ def test_a_window_in_a_row_reads_as_if_it_stood_alone(tokenizer, positions, atte
             expected = model(torch.tensor([alone["input_ids"]])).logits[0, len(start) :]
             torch.testing.assert_close(together[at : at + length], expected, atol=1e-4, rtol=1e-4)
             at += length
+
+
+def test_split_into_one_text_a_row_the_same_is_asked_and_answered(tokenizer):
+    torch.manual_seed(0)
+    config = PosGPTConfig(vocab_size=len(tokenizer), hidden_size=32, num_attention_heads=2, initializer_range=0.5)
+    model = PosGPTForCausalLM(config).eval()
+    rows = [("Where was Ann Berg", [(" in?⁇", "Rome⁇"), ("?⁇", "London⁇")]), ("Where was Bo", [(" in?⁇", "Oslo⁇")])]
+    question = {"input_ids": tokenizer("Where was Bo born?⁇Oslo⁇")["input_ids"], "labels": [-100] * 24}
+    features = [*encode_rows(rows, tokenizer), question]
+    together, alone = (NameWindowsCollator(tokenizer, split)(features) for split in (False, True))
+    texts = tokenizer.batch_decode(alone["input_ids"])
+    assert [text.rstrip("□") for text in texts] == [
+        "Where was Ann Berg in?⁇Rome⁇", "Where was Ann Berg?⁇London⁇", "Where was Bo in?⁇Oslo⁇", "Where was Bo born?⁇Oslo⁇",
+    ]  # fmt: skip
+    assert alone["attention_mask"].sum(1).tolist() == [len(text.rstrip("□")) for text in texts]
+    with torch.no_grad():
+        torch.testing.assert_close(model(**together).loss, model(**alone).loss)
+
+
+@pytest.mark.parametrize("arrangement", BOTTLENECKS)
+def test_windows_train_a_model_with_a_bottleneck(world, tmp_path, run, arrangement):
+    from training import load_model
+
+    arguments = ["--train_file", world / "wiki.txt", "--questions_file", world / "birth_places_train.tsv"]
+    arguments += ["--bottleneck_size", "16", "--bottleneck_type", arrangement, "--output_dir", tmp_path, *TINY]
+    run(train_pretrain, "recipes/windows.yaml", *arguments, "--max_steps", "2", "--per_device_train_batch_size", "4")
+    model, tokenizer = load_model(str(tmp_path))
+    assert (model.config.bottleneck_size, model.config.bottleneck_type) == (16, arrangement)
+    assert len(model.answer(["Where was Ann Berg born?"], tokenizer)) == 1
 
 
 def test_an_encoded_question_collates_as_one_piece(tokenizer):
