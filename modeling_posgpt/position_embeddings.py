@@ -105,9 +105,11 @@ class PosGPTConcatenatedEmbedding(PosGPTLearnedEmbedding):
 
 
 class PosGPTSinusoidalEmbedding(PositionEmbedding):
-    """A fixed vector for any position, added to the token's (Vaswani et al. 2017, sec. 3.5).
+    """A fixed vector for any position, added to the token's (Vaswani et al. 2017, arXiv 1706.03762, sec. 3.5).
 
-    Dimensions 2i and 2i + 1 are sin and cos of `position / 10000 ** (2i / hidden_size)`.
+    Dimensions 2i and 2i + 1 are sin and cos of `position / 10000 ** (2i / hidden_size)`. Such a vector has the length
+    `sqrt(hidden_size / 2)`, 35 times that of an untrained token's, which it would drown: so tokens are multiplied by
+    `sqrt(hidden_size)` first, as in the paper (sec. 3.4).
     """
 
     def __init__(self, config):
@@ -124,7 +126,7 @@ class PosGPTSinusoidalEmbedding(PositionEmbedding):
         exponents = torch.arange(0, self.hidden_size, 2, dtype=torch.float, device=position_ids.device)
         angles = position_ids[..., None].float() / 10000.0 ** (exponents / self.hidden_size)
         vectors = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
-        return inputs_embeds + vectors.to(inputs_embeds.dtype)
+        return inputs_embeds * math.sqrt(self.hidden_size) + vectors.to(inputs_embeds.dtype)
 
 
 _SCALED_BY_FACTOR = ("linear", "dynamic", "yarn", "llama3")

@@ -102,7 +102,7 @@ def plain_formulas(model, input_ids):
     elif config.position_embedding_type == "concatenated":
         x = torch.cat([x, weights["model.position_embedding.table.weight"][:length]], dim=1)
     elif config.position_embedding_type == "sinusoidal":
-        x = x.clone()
+        x = x * math.sqrt(config.hidden_size)
         for t in range(length):
             for i in range(config.hidden_size // 2):
                 x[t, 2 * i] += math.sin(t / 10000 ** (2 * i / config.hidden_size))
