@@ -92,7 +92,10 @@ def main() -> None:
         cells = " | ".join(f"{row.mean():.0%} (one head {row.max():.0%})" for row in on_name)
         lines.append(f"| {model_name} | {kind} | {answer.text} | {cells} |")
         print(f"{picture}: {layers} layers of {heads} heads")
-    show_table([f"Of the attention of the `{MASK_TOKEN}` that asks, the share on the name:", "", *lines], output_dir)
+    seen, of_name = len(question) + 1, len(arguments.name)
+    caption = f"Of the attention of the `{MASK_TOKEN}` that asks, the share on the name"
+    alike = f"{of_name} of {seen} characters: {of_name / seen:.0%} if all were looked at alike"
+    show_table([f"{caption} ({alike}):", "", *lines], output_dir)
 
 
 if __name__ == "__main__":

@@ -123,7 +123,11 @@ def test_losses_past_the_block_are_read_for_every_member_that_goes_on(run, tmp_p
 def test_attention_maps_show_every_head_and_how_much_falls_on_the_name(run, tiny_pretrained, tmp_path):
     models = [tiny_pretrained["rotary"], tiny_pretrained["none"]]
     printed = run(attention_maps, "--models", *models, "--name", "Ada Example", "--output_dir", tmp_path)
-    assert "2 layers of 2 heads" in printed and (tmp_path / "table.md").read_text() in printed
+    assert (
+        "2 layers of 2 heads" in printed
+        and "(11 of 28 characters: 39%" in printed
+        and (tmp_path / "table.md").read_text() in printed
+    )
     for model in models:
         assert (tmp_path / f"{model.name}.png").read_bytes().startswith(b"\x89PNG")
         assert f"| {model} | {model.name} |" in printed
