@@ -122,18 +122,24 @@ def write_table(curves: dict[str, np.ndarray], folder: Path) -> None:
 
     figure = Figure(figsize=(10, 5), layout="constrained")
     axes = figure.subplots()
+    colours = {member: f"C{number}" for number, member in enumerate(POSITION_EMBEDDINGS)}
+    dashes = dict(zip(SCALINGS, ["--", "-.", ":", (0, (6, 1, 1, 1, 1, 1))], strict=True))
     for name, curve in curves.items():
-        width = 16
-        binned = curve[: len(curve) // width * width].reshape(-1, width).mean(1)
-        style = "--" if name.startswith("rotary,") else "-"
-        axes.plot(width * (np.arange(len(binned)) + 0.5), binned, style, lw=1.3, label=name)
+        starts = np.arange(0, len(curve), 16)
+        widths = np.diff([*starts, len(curve)])
+        binned = np.add.reduceat(curve, starts) / widths
+        member, _, scaling = name.partition(", ")
+        style = {"color": colours[member], "ls": dashes.get(scaling, "-"), "lw": 1.3}
+        axes.plot(starts + widths / 2, binned, label=name, **style)
     axes.axvline(BLOCK, color="black", lw=0.8, ls=":")
     axes.set(
-        xscale="log", xticks=[16, 32, 64, 128, 256, 512, 1024], xlabel="position", ylabel="loss (nats a character)"
-    )
-    axes.set_xticklabels([16, 32, 64, 128, 256, 512, 1024])
+        xscale="log", xticks=[16, 32, 64, 128, 256, 512, 1024], xlabel="position",
+        yscale="log", yticks=[0.25, 0.5, 1, 2, 4, 8], ylabel="loss (nats a character)",
+    )  # fmt: skip
+    axes.set_xticklabels(axes.get_xticks())
+    axes.set_yticklabels(axes.get_yticks())
     axes.minorticks_off()
-    axes.legend(frameon=False, fontsize="small")
+    axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(f"Trained at {BLOCK} characters (dotted), read at {LONGEST}")
     save_picture(figure, folder / "chart.png")
