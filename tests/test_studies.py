@@ -49,6 +49,13 @@ def test_more_seeds_asking_the_same_people_do_not_narrow_the_interval():
     assert row["interval"] == positions.wilson_interval(450, 500)
 
 
+def test_the_difference_of_members_is_taken_person_by_person():
+    hard_for_both = [True] * 60 + [False] * 40
+    better = [{"right": hard_for_both}, {"right": [True] * 64 + [False] * 36}]
+    less, error = positions.behind(better, [{"right": hard_for_both}])
+    assert less == pytest.approx(0.02) and 0.009 < error < 0.011 and positions.behind(better, better) == (0, 0)
+
+
 def test_an_interrupted_training_goes_on_and_one_with_other_arguments_begins_anew(world, recipe, tmp_path, capfd):
     folder = tmp_path / "run"
     arguments = [str(recipe), "--train_file", str(world / "wiki.txt"), "--max_steps", "4"]
