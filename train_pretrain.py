@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.birthplaces import name_in
 from data_scripts.corpus import load_corpus, tokenize_corpus
 from data_scripts.epochs import EpochDataset
-from data_scripts.name_windows import NameWindowsCollator, NameWindowsDataset, keyed_documents
+from data_scripts.name_windows import NameWindowsCollator, NameWindowsDataset, OneWindowCollator, keyed_documents
 from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset, max_truncated_length
 from data_scripts.text_files import BadInput, bad_input_in_one_line, check_at_least
 from modeling_posgpt import PosGPTConfig, build_tokenizer
@@ -140,7 +140,8 @@ def name_windows(
         f" in all. Questions about {len(dataset.questions):,} people are mixed in, {len(dataset.without_document):,} of"
         " them without such a document."
     )
-    return dataset, NameWindowsCollator(tokenizer, one_text_a_row), described
+    collator = OneWindowCollator if one_text_a_row else NameWindowsCollator
+    return dataset, collator(tokenizer), described
 
 
 def main() -> None:
@@ -174,8 +175,8 @@ def main() -> None:
     with training_args.main_process_first():
         if data_args.objective == "name_windows":
             # Latents read one text a row.
-            alone = architecture.bottleneck_size is not None
-            dataset, collator, described = name_windows(corpus, pairs, tokenizer, seed, data_args, alone)
+            one_text_a_row = architecture.bottleneck_size is not None
+            dataset, collator, described = name_windows(corpus, pairs, tokenizer, seed, data_args, one_text_a_row)
         else:
             dataset, collator, described = span_corruption(corpus, pairs, encoded, tokenizer, seed, data_args)
     model = new_model(architecture, tokenizer, training_args)

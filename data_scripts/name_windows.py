@@ -23,7 +23,7 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.birthplaces import QUESTION_END, QUESTION_START, name_in
+from data_scripts.birthplaces import QUESTION_END, QUESTION_START, BirthplaceCollator, name_in
 from data_scripts.epochs import EpochDataset
 from data_scripts.text_files import BadInput
 from modeling_posgpt import MASK_TOKEN
@@ -277,40 +277,21 @@ def encode_rows(rows: list[tuple[str, list[tuple[str, str]]]], tokenizer: PreTra
     return features
 
 
-def one_window_each(feature: dict) -> list[dict]:
-    """Split a row into rows of one text: its beginning and one of its windows. Each has `input_ids` and `labels`."""
-    beginning, *sizes = feature.get("windows", [0, len(feature["input_ids"])])
-    ends = beginning + np.cumsum(sizes)
-    return [
-        {key: feature[key][:beginning] + feature[key][end - size : end] for key in ("input_ids", "labels")}
-        for size, end in zip(sizes, ends, strict=True)
-    ]
-
-
 class NameWindowsCollator:
     """Make a batch of rows in which each window sees the row's beginning and itself.
 
     A feature without `windows`, such as an encoded question, is one piece.
-
-    Args:
-        tokenizer: From `build_tokenizer`.
-        one_text_a_row: Whether rows are split by `one_window_each`, for models that cannot read several texts a row. The
-            windows are the same; the beginning is read with each of them.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, one_text_a_row: bool = False):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
         self.pad_token_id = tokenizer.pad_token_id
-        self.one_text_a_row = one_text_a_row
 
     def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
         """Return `input_ids`, `labels` and `position_ids`, each (batch, longest row), and the boolean `attention_mask`
-        (batch, 1, longest row, longest row), true where a position is seen; with one text a row (batch, longest row),
-        false on padding.
+        (batch, 1, longest row, longest row), true where a position is seen.
 
         Positions go on from the beginning anew in each window, as if it stood alone.
         """
-        if self.one_text_a_row:
-            features = [alone for feature in features for alone in one_window_each(feature)]
         shape = (len(features), max(len(feature["input_ids"]) for feature in features))
         input_ids, labels = np.full(shape, self.pad_token_id), np.full(shape, -100)
         # Padding is a window of its own: it sees itself, and nothing sees it.
@@ -325,14 +306,29 @@ class NameWindowsCollator:
             position_ids[row, :length] = np.arange(length) - np.repeat(shifts, sizes)
             window[row, :length] = np.repeat(np.arange(len(sizes)), sizes)
         window = torch.from_numpy(window)
-        if self.one_text_a_row:
-            attention_mask = window >= 0
-        else:
-            seen = (window[:, None, :] == 0) | (window[:, None, :] == window[:, :, None])
-            attention_mask = seen.tril()[:, None]
+        seen = (window[:, None, :] == 0) | (window[:, None, :] == window[:, :, None])
         return {
             "input_ids": torch.from_numpy(input_ids),
             "labels": torch.from_numpy(labels),
             "position_ids": torch.from_numpy(position_ids),
-            "attention_mask": attention_mask,
+            "attention_mask": seen.tril()[:, None],
         }
+
+
+class OneWindowCollator(BirthplaceCollator):
+    """Make a batch of rows of one text, a window each after its beginning, for models that cannot read several a row.
+
+    The windows are those of `NameWindowsCollator`; the beginning is read with each of them.
+    """
+
+    def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
+        """Return `input_ids`, `labels` and the boolean `attention_mask`, false on padding, each (windows, longest text)."""
+        texts = []
+        for feature in features:
+            beginning, *sizes = feature.get("windows", [0, len(feature["input_ids"])])
+            for size, end in zip(sizes, beginning + np.cumsum(sizes), strict=True):
+                shared, own = slice(beginning), slice(end - size, end)
+                texts.append({key: feature[key][shared] + feature[key][own] for key in ("input_ids", "labels")})
+        batch = super().__call__(texts)
+        lengths = torch.tensor([len(text["input_ids"]) for text in texts])
+        return batch | {"attention_mask": torch.arange(int(lengths.max())) < lengths[:, None]}

@@ -11,6 +11,7 @@ from data_scripts.epochs import EpochSampler
 from data_scripts.name_windows import (
     NameWindowsCollator,
     NameWindowsDataset,
+    OneWindowCollator,
     encode_rows,
     keyed_documents,
     plain_words,
@@ -287,7 +288,7 @@ def test_split_into_one_text_a_row_the_same_is_asked_and_answered(tokenizer):
     rows = [("Where was Ann Berg", [(" in?⁇", "Rome⁇"), ("?⁇", "London⁇")]), ("Where was Bo", [(" in?⁇", "Oslo⁇")])]
     question = {"input_ids": tokenizer("Where was Bo born?⁇Oslo⁇")["input_ids"], "labels": [-100] * 24}
     features = [*encode_rows(rows, tokenizer), question]
-    together, alone = (NameWindowsCollator(tokenizer, split)(features) for split in (False, True))
+    together, alone = (collator(tokenizer)(features) for collator in (NameWindowsCollator, OneWindowCollator))
     texts = tokenizer.batch_decode(alone["input_ids"])
     assert [text.rstrip("□") for text in texts] == [
         "Where was Ann Berg in?⁇Rome⁇", "Where was Ann Berg?⁇London⁇", "Where was Bo in?⁇Oslo⁇", "Where was Bo born?⁇Oslo⁇",
