@@ -96,6 +96,18 @@ def plain_words(words: list[str], known: set[str]) -> list[str]:
     return plain
 
 
+def words_before(title: str, text: str, start: int, plain: bool, most: int) -> list[str]:
+    """The words that the cue of a span beginning at `start` is drawn from: the last ones after the title, `most` at most.
+
+    Args:
+        plain: Whether as `plain_words`.
+    """
+    # The title is in the row already, and no cue.
+    words = text[len(title) + 2 : start].split()
+    words = plain_words(words, set(title.split())) if plain else words
+    return words[max(len(words) - most, 0) :]
+
+
 def keyed_documents(corpus: Dataset, dates: bool) -> Dataset:
     """Add the columns `title` and `spans`, the salient spans' starts and ends in `text`, to a corpus."""
 
@@ -155,12 +167,7 @@ class NameWindowsDataset(EpochDataset):
 
         def those_that_fit(title: str, text: str, spans: list[list[int]]) -> dict:
             fitting = [(start, end) for start, end in spans if len(title) + end - start <= room][:max_spans]
-            cues = []
-            for start, _ in fitting:
-                # The title is in the row already, and no cue.
-                words = text[len(title) + 2 : start].split()
-                words = plain_words(words, set(title.split())) if plain_cues else words
-                cues.append(" ".join(words[max(len(words) - max_cue_words, 0) :]))
+            cues = [" ".join(words_before(title, text, start, plain_cues, max_cue_words)) for start, _ in fitting]
             return {"asked": [text[start:end] for start, end in fitting] if title else [], "cues": cues}
 
         documents = documents.select_columns(["title", "text", "spans"])

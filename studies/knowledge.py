@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.birthplaces import load_birthplaces, name_in
 from data_scripts.corpus import load_corpus
 from data_scripts.hold_out import CALIBRATION_FILE, hold_out
-from data_scripts.name_windows import keyed_documents, plain_words
+from data_scripts.name_windows import keyed_documents, words_before
 from data_scripts.span_corruption import max_truncated_length
 from data_scripts.synthetic_world import TRAIN_FILE
 from data_scripts.text_files import bad_input_in_one_line, check_is_folder_or_new, save_picture, written_whole
@@ -71,9 +71,7 @@ def recall_prompts(
             if wording == "span_corruption":
                 prompt = f"{text[:start]}{MASK_TOKEN}{text[end : max_truncated_length(block_size)]}"
             else:
-                words = text[len(title) + 2 : start].split()
-                words = plain_words(words, set(title.split())) if plain else words
-                cue = " ".join(["", *words[max(len(words) - cue_words, 0) :]])
+                cue = " ".join(["", *words_before(title, text, start, plain, cue_words)])
                 prompt = f"Where was {title}{cue}?" if wording == "question" else f"{title}.{cue}"
             prompts.append((prompt, places.pop(title)))
     return prompts
