@@ -35,7 +35,7 @@ from data_scripts.birthplaces import describe_unknown_characters, encode_birthpl
 from data_scripts.epochs import EpochDataset, EpochSampler
 from data_scripts.text_files import BadInput, check_at_least, check_is_folder_or_new
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
-from optimizers import MuonWithAdamW
+from optimizers import MuonWithAdamW, bf16_is_fast
 
 DEFAULT_RECIPE = Path(__file__).parent / "recipes" / "course.yaml"
 WEIGHTS_FILE = "model.safetensors"
@@ -176,14 +176,6 @@ def answer_accuracy(prediction: EvalPrediction) -> dict[str, float]:
 
 def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300]
-
-
-def bf16_is_fast() -> bool:
-    """Whether this machine multiplies matrices in bfloat16 in hardware."""
-    if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    capabilities = torch.cpu.get_capabilities()
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def parse_arguments(dataclass_types: list[type], section: str, argv: list[str] | None = None) -> tuple:
@@ -395,6 +387,7 @@ class PosGPTTrainer(Trainer):
             weight_decay=self.args.weight_decay,
             betas=(self.args.adam_beta1, self.args.adam_beta2),
             eps=self.args.adam_epsilon,
+            newton_schulz_dtype=torch.bfloat16 if bf16_is_fast(self.args.device) else torch.float32,
         )
         return self.optimizer
 

@@ -1,0 +1,106 @@
+import copy
+import json
+
+import pytest
+import torch
+
+import train_pretrain
+import training
+from conftest import TINY
+from optimizers import Muon, MuonWithAdamW, bf16_is_fast, orthogonalize
+from training import last_checkpoint
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+
+
+def make_matrices(*shapes, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+
+
+def take_steps(optimizer, matrices, steps=3):
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        for matrix in matrices:
+            matrix.grad = torch.randn(matrix.shape, generator=generator)
+        optimizer.step()
+    return [matrix.detach() for matrix in matrices]
+
+
+def test_in_bfloat16_it_is_torchs_own_muon_bit_for_bit():
+    ours, theirs = make_matrices((8, 24), (32, 8), (8, 8)), make_matrices((8, 24), (32, 8), (8, 8))
+    ours = take_steps(Muon(ours, 0.02, 0.1, torch.bfloat16), ours)
+    theirs = take_steps(torch.optim.Muon(theirs, 0.02, 0.1, adjust_lr_fn="match_rms_adamw"), theirs)
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("shape", [(16, 48), (48, 16), (16, 16)])
+def test_in_float32_the_same_iterations_are_more_exact(shape):
+    (update,) = make_matrices(shape)
+    exact = orthogonalize(update.detach().double(), COEFFICIENTS, 5, 1e-7, torch.float64)
+    fp32 = orthogonalize(update.detach(), COEFFICIENTS, 5, 1e-7, torch.float32)
+    bf16 = orthogonalize(update.detach(), COEFFICIENTS, 5, 1e-7, torch.bfloat16)
+    assert fp32.dtype == torch.float32 and fp32.shape == update.shape
+    torch.testing.assert_close(fp32.double(), exact, atol=1e-5, rtol=0)
+    torch.testing.assert_close(bf16.double(), exact, atol=0.05, rtol=0)
+    singular_values = torch.linalg.svdvals(fp32)
+    assert 0.5 < singular_values.min() and singular_values.max() < 1.3
+
+
+def test_the_update_is_not_changed():
+    (update,) = make_matrices((8, 8))
+    before = update.detach().clone()
+    orthogonalize(update.detach(), COEFFICIENTS, 5, 1e-7, torch.float32)
+    assert torch.equal(update, before)
+
+
+def make_optimizer(dtype):
+    (matrix,) = make_matrices((8, 8))
+    bias = torch.nn.Parameter(torch.zeros(8))
+    return MuonWithAdamW([matrix], [bias], 0.02, 0.1, (0.9, 0.95), 1e-8, dtype)
+
+
+@pytest.mark.parametrize("saved, loaded", [(torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16)])
+def test_the_type_is_saved_and_wins_over_the_machines(saved, loaded):
+    optimizer = make_optimizer(loaded)
+    optimizer.load_state_dict(make_optimizer(saved).state_dict())
+    assert optimizer.muon.newton_schulz_dtype is saved
+
+
+def test_a_state_from_before_there_was_a_choice_goes_on_in_bfloat16():
+    state = copy.deepcopy(make_optimizer(torch.float32).state_dict())
+    del state["newton_schulz_dtype"]
+    optimizer = make_optimizer(torch.float32)
+    optimizer.load_state_dict(state)
+    assert optimizer.muon.newton_schulz_dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    "capabilities, fast",
+    [
+        ({"avx2": True}, False),
+        ({"avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
+        ({"avx512_bf16": True}, True),
+        ({"avx512_bf16": False, "amx_bf16": True}, True),
+    ],
+)
+def test_bf16_is_fast_where_the_cpu_has_instructions_for_it(monkeypatch, capabilities, fast):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert bf16_is_fast("cpu") is fast
+
+
+def test_a_run_without_bf16_instructions_takes_float32_and_keeps_it_when_resumed(run, world, tmp_path, monkeypatch):
+    arguments = ["--train_file", world / "wiki.txt", "--output_dir", tmp_path / "out", "--use_muon", "true", *TINY]
+    arguments += ["--objective", "name_windows", "--per_device_train_batch_size", 16, "--logging_steps", 1]
+    arguments += ["--save_steps", 2, "--max_steps", 4]
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "bf16_is_fast", lambda device=None: False)
+        run(train_pretrain, *arguments)
+    state = torch.load(last_checkpoint(tmp_path / "out") / "optimizer.pt", weights_only=True)
+    assert state["newton_schulz_dtype"] == "float32"
+    (tmp_path / "out" / "model.safetensors").unlink()
+    monkeypatch.setattr(training, "bf16_is_fast", lambda device=None: True)
+    run(train_pretrain, *arguments, "--max_steps", 6, "--resume_from_checkpoint", "last")
+    state = torch.load(last_checkpoint(tmp_path / "out") / "optimizer.pt", weights_only=True)
+    steps = json.loads((last_checkpoint(tmp_path / "out") / "trainer_state.json").read_text())["global_step"]
+    assert (state["newton_schulz_dtype"], steps) == ("float32", 6)
