@@ -1,9 +1,9 @@
-"""PosGPT's model: importing this package makes transformers' Auto classes know it."""
+"""The model PosGPT. Importing this package registers it with the Auto classes of transformers."""
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
 
-from .answering_posgpt import QUESTION_END, QUESTION_START, Answer
+from .answering_posgpt import Answer
 from .bottleneck import BOTTLENECKS
 from .configuration_posgpt import PosGPTConfig
 from .modeling_posgpt import PosGPTForCausalLM, PosGPTModel, PosGPTPreTrainedModel
@@ -14,8 +14,8 @@ AutoConfig.register(PosGPTConfig.model_type, PosGPTConfig)
 AutoModel.register(PosGPTConfig, PosGPTModel)
 AutoModelForCausalLM.register(PosGPTConfig, PosGPTForCausalLM)
 AutoTokenizer.register(PosGPTConfig, fast_tokenizer_class=PreTrainedTokenizerFast)
-# The library looks some things up by name: Trainer shifts the labels under `label_smoothing_factor` only for a causal
-# language model it finds here.
+# Parts of transformers look models up by class name: with `label_smoothing_factor`, Trainer shifts the labels only for
+# the causal language models listed here.
 MODEL_MAPPING_NAMES[PosGPTConfig.model_type] = PosGPTModel.__name__
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[PosGPTConfig.model_type] = PosGPTForCausalLM.__name__
 
@@ -24,8 +24,6 @@ __all__ = [
     "MASK_TOKEN",
     "PAD_TOKEN",
     "POSITION_EMBEDDINGS",
-    "QUESTION_END",
-    "QUESTION_START",
     "Answer",
     "PosGPTConfig",
     "PosGPTForCausalLM",

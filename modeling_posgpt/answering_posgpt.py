@@ -1,9 +1,11 @@
-"""Asking a PosGPT in words: answers with their probabilities, and the probability of each place one knows of."""
+"""Asking a PosGPT in words: its answers with their probabilities, and the probabilities of given answers."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -11,19 +13,38 @@ from transformers import PreTrainedTokenizerBase
 
 from .tokenization_posgpt import MASK_TOKEN
 
-QUESTION_START, QUESTION_END = "Where was ", " born?"
+# For each beginning of a candidate answer: the next characters and, for each, the indices of the candidates that continue
+# with it.
+CandidateTree = dict[str, dict[str, list[int]]]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model wrote, and the probability it gave to just that: all characters and the `⁇` after them, 0 to 1."""
+    """What a model wrote and the probability of just that, 0 to 1: of all its characters and the `⁇` that ends them."""
 
     text: str
     probability: float
 
 
+def build_tree(candidates: Sequence[str]) -> CandidateTree:
+    """Arrange candidate answers, each ended by `⁇`, by their beginnings."""
+    tree: CandidateTree = {}
+    for index, candidate in enumerate(candidates):
+        for end, character in enumerate(candidate + MASK_TOKEN):
+            tree.setdefault(candidate[:end], {}).setdefault(character, []).append(index)
+    return tree
+
+
 class AnsweringMixin:
-    """What a causal language model needs to be asked questions of the form `Where was NAME born?`."""
+    """Lets a causal language model that was trained on `QUESTION⁇ANSWER⁇` be asked such questions."""
+
+    # What it uses of the model that it is mixed into.
+    config: Any
+    device: Any
+    eval: Any
+    generate: Any
+    compute_transition_scores: Any
+    __call__: Any
 
     @torch.inference_mode()
     def answer(
@@ -33,65 +54,84 @@ class AnsweringMixin:
         batch_size: int = 128,
         max_new_tokens: int = 32,
     ) -> list[Answer]:
-        """Answer each question greedily: what the model writes between the `⁇` after the question and the next.
+        """Answer each question greedily: with what the model writes between the `⁇` after the question and the next.
 
-        Questions of like length share a batch, padded on the left. An answer that `max_new_tokens`, or the end of the
-        block, cuts off has the probability of the characters it has.
+        Questions of similar length share a batch, padded on the left. An answer cut off by `max_new_tokens`, or by the
+        model's maximum sequence length, has the probability of the characters it has.
 
         Returns:
-            An answer each, in the order of the questions.
+            One answer per question, in the order of the questions.
 
         Raises:
-            ValueError: a question leaves no room for an answer in the block.
+            ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer.
         """
         self.eval()
-        rooms = self._rooms(questions)
+        rooms = self._count_free_positions(questions)
         order = sorted(range(len(questions)), key=lambda index: -rooms[index])
-        # Questions with too little room for an answer share a batch with none that has more, or it would be cut, too.
+        # All questions of a batch have the same room: a question with less would cut off the other answers.
         batches = []
         for room, group in groupby(order, key=lambda index: min(rooms[index], max_new_tokens)):
-            group = list(group)
-            batches += [(room, group[start : start + batch_size]) for start in range(0, len(group), batch_size)]
-        answers: list[Answer | None] = [None] * len(questions)
+            members = list(group)
+            batches += [(room, members[start : start + batch_size]) for start in range(0, len(members), batch_size)]
+        answers = {}
         for room, indices in tqdm(batches, desc="Answering", unit="batch", disable=len(batches) < 2 or None):
             prompts = [questions[index] + MASK_TOKEN for index in indices]
             inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(self.device)
-            longest = inputs["input_ids"].shape[1]
             generated = self.generate(
-                **inputs,
-                max_new_tokens=room,
-                do_sample=False,
-                return_dict_in_generate=True,
-                output_logits=True,
+                **inputs, max_new_tokens=room, do_sample=False, return_dict_in_generate=True, output_logits=True
             )
-            written = generated.sequences[:, longest:]
+            written = generated.sequences[:, inputs["input_ids"].shape[1] :]
             # (batch, new tokens): the log-probability of each character that was written.
             scores = self.compute_transition_scores(generated.sequences, generated.logits, normalize_logits=True)
             for index, ids, row in zip(indices, written.tolist(), scores.float(), strict=True):
                 end = ids.index(tokenizer.mask_token_id) if tokenizer.mask_token_id in ids else len(ids)
-                answers[index] = Answer(tokenizer.decode(ids[:end]), float(row[: end + 1].sum().exp()))
-        return answers
+                answers[index] = Answer(str(tokenizer.decode(ids[:end])), float(row[: end + 1].sum().exp()))
+        return [answers[index] for index in range(len(questions))]
 
-    def answer_birthplaces(
-        self, names: Sequence[str], tokenizer: PreTrainedTokenizerBase, **options
+    def ask(
+        self, titles: Sequence[str], tokenizer: PreTrainedTokenizerBase, relation: str | None = None, **options
     ) -> list[tuple[str, float]]:
-        """Answer where people were born, given their names: (place, probability) each. See `answer` for the options."""
-        questions = [f"{QUESTION_START}{name}{QUESTION_END}" for name in names]
-        return [(answer.text, answer.probability) for answer in self.answer(questions, tokenizer, **options)]
+        """Ask for one relation of each title, e.g. where a person was born, in the relation's first wording.
 
-    def _rooms(self, questions: Sequence[str]) -> list[int]:
-        """How many characters of the block each question and its `⁇` leave.
+        Args:
+            titles: What to ask about, e.g. names of people.
+            relation: A name in `config.relations`; by default the first.
+            options: Passed on to `answer`: `batch_size`, `max_new_tokens`.
+
+        Returns:
+            (answer, its probability) for each title, in their order.
 
         Raises:
-            ValueError: one leaves none.
+            ValueError: the configuration has no such relation, or as `answer` does.
         """
-        block_size = self.config.max_position_embeddings
-        rooms = [block_size - len(question) - len(MASK_TOKEN) for question in questions]
+        relations = self.config.relations or {}
+        if not relations:
+            raise ValueError(
+                "the model's configuration has no relations to ask for: set model.config.relations, e.g."
+                ' {"capital": {"wordings": ["What is the capital of {title}?"]}}.'
+            )
+        relation = next(iter(relations)) if relation is None else relation
+        if relation not in relations:
+            raise ValueError(f"relation is {relation!r}; choose one of {', '.join(relations)}.")
+        # Not str.format: titles and wordings may contain other braces.
+        questions = [relations[relation]["wordings"][0].replace("{title}", title) for title in titles]
+        return [(answer.text, answer.probability) for answer in self.answer(questions, tokenizer, **options)]
+
+    answer_birthplaces = ask
+
+    def _count_free_positions(self, questions: Sequence[str]) -> list[int]:
+        """Return for each question how many positions it and its `⁇` leave free, at least 1.
+
+        Raises:
+            ValueError: a question leaves none free.
+        """
+        maximum = self.config.max_position_embeddings
+        rooms = [maximum - len(question) - len(MASK_TOKEN) for question in questions]
         for question, room in zip(questions, rooms, strict=True):
             if room < 1:
                 raise ValueError(
-                    f"a question has {len(question)} characters and the model's block {block_size}: no room for an"
-                    f" answer to {question[:40]!r}…"
+                    f"a question has {len(question)} characters and the model's max_position_embeddings is {maximum}: no"
+                    f" room for an answer to {question[:40]!r}…"
                 )
         return rooms
 
@@ -106,62 +146,69 @@ class AnsweringMixin:
     ) -> torch.Tensor:
         """Score every candidate as the answer to every question.
 
-        The candidates are read as a tree, character by character, so that a beginning they share is read once and one that
-        the model gives next to no probability is not read on: its probability is divided equally among those that begin so.
-        What is read is scored exactly.
+        The candidates are read as a tree, character by character: a beginning that several share is read once, and one
+        that is very improbable is not read further. Its probability is then divided equally among the candidates that
+        share it. All other scores are exact.
 
         Args:
-            batch_size: Questions at a time.
-            least: A beginning that is less probable than this is not read on.
+            batch_size: Number of questions per batch.
+            least: A beginning less probable than this is not read further.
 
         Returns:
-            (questions, candidates) in float32 on the CPU: log P(candidate⁇ | question⁇); -inf for a candidate that does not
-            fit the block after its question.
+            log P(candidate⁇ | question⁇), (questions, candidates) in float32 on the CPU; -inf for a candidate that does not
+            fit within the maximum sequence length after its question.
 
         Raises:
-            ValueError: a question leaves no room for an answer in the block.
+            ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer.
         """
         self.eval()
-        rooms = self._rooms(questions)
-        lengths = torch.tensor([len(candidate) + len(MASK_TOKEN) for candidate in candidates])
-        # For each beginning, the candidates that begin so, by the character that comes next.
-        tree: dict[str, dict[str, list[int]]] = {}
-        for index, candidate in enumerate(candidates):
-            for end, character in enumerate(candidate + MASK_TOKEN):
-                tree.setdefault(candidate[:end], {}).setdefault(character, []).append(index)
-        id_of = {
-            character: tokenizer.convert_tokens_to_ids(character) for after in tree.values() for character in after
-        }
-        scores, threshold = torch.full((len(questions), len(candidates)), -torch.inf), math.log(least or 1e-300)
+        rooms = self._count_free_positions(questions)
+        tree, threshold = build_tree(candidates), math.log(least or 1e-300)
+        scores = torch.full((len(questions), len(candidates)), -torch.inf)
         for start in tqdm(range(0, len(questions), batch_size), desc="Scoring", unit="batch", disable=None):
-            asked = questions[start : start + batch_size]
-            prompts = [question + MASK_TOKEN for question in asked]
-            inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(self.device)
-            ids, mask, cache = inputs["input_ids"], inputs["attention_mask"], None
-            # Question, beginning of an answer, log-probability: a row of the batch each.
-            beginnings = [(row, "", 0.0) for row in range(len(asked))]
-            while beginnings:
-                output = self(ids, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
-                log_probs = output.logits[:, -1].float().log_softmax(-1).tolist()
-                grown, parents = [], []
-                for parent, (row, text, score) in enumerate(beginnings):
-                    for character, alike in tree[text].items():
-                        total = score + log_probs[parent][id_of[character]]
-                        if character == MASK_TOKEN:
-                            scores[start + row, alike] = total
-                        elif total < threshold:
-                            scores[start + row, alike] = total - math.log(len(alike))
-                        elif len(text) + 1 < rooms[start + row]:
-                            grown.append((row, text + character, total))
-                            parents.append(parent)
-                beginnings, cache = grown, output.past_key_values
-                chosen = torch.tensor(parents, dtype=torch.long, device=self.device)
-                new = torch.tensor([id_of[text[-1]] for _, text, _ in grown], dtype=torch.long, device=self.device)
-                mask = torch.cat([mask[chosen], mask.new_ones(len(grown), 1)], dim=1)
-                if cache is None:
-                    # What reads through latents has none and reads everything again.
-                    ids = torch.cat([ids[chosen], new[:, None]], dim=1)
-                else:
-                    cache.batch_select_indices(chosen)
-                    ids = new[:, None]
+            batch = slice(start, start + batch_size)
+            self._score_batch(questions[batch], rooms[batch], tree, tokenizer, threshold, scores[batch])
+        lengths = torch.tensor([len(candidate) + len(MASK_TOKEN) for candidate in candidates])
         return scores.masked_fill(lengths > torch.tensor(rooms)[:, None], -torch.inf)
+
+    def _score_batch(
+        self,
+        questions: Sequence[str],
+        rooms: Sequence[int],
+        tree: CandidateTree,
+        tokenizer: PreTrainedTokenizerBase,
+        threshold: float,
+        scores: torch.Tensor,
+    ) -> None:
+        """Fill `scores` (questions, candidates) in place; `threshold` is the log-probability below which reading stops."""
+        prompts = [question + MASK_TOKEN for question in questions]
+        inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(self.device)
+        ids, mask, past_key_values = inputs["input_ids"], inputs["attention_mask"], None
+        find_id = cache(tokenizer.convert_tokens_to_ids)
+        # Each row of the model's batch reads one beginning: (row of the question, beginning, log-probability).
+        beginnings = [(row, "", 0.0) for row in range(len(questions))]
+        while beginnings:
+            output = self(ids, attention_mask=mask, past_key_values=past_key_values, use_cache=True, logits_to_keep=1)
+            log_probs = output.logits[:, -1].float().log_softmax(-1).tolist()
+            longer, parents = [], []
+            for parent, (row, text, score) in enumerate(beginnings):
+                for character, sharing in tree[text].items():
+                    total = score + log_probs[parent][find_id(character)]
+                    if character == MASK_TOKEN:
+                        scores[row, sharing] = total
+                    elif total < threshold:
+                        scores[row, sharing] = total - math.log(len(sharing))
+                    elif len(text) + 1 < rooms[row]:
+                        longer.append((row, text + character, total))
+                        parents.append(parent)
+            beginnings, past_key_values = longer, output.past_key_values
+            chosen = torch.tensor(parents, dtype=torch.long, device=self.device)
+            new_ids = [[find_id(text[-1])] for _, text, _ in longer]
+            new = torch.tensor(new_ids, dtype=torch.long, device=self.device).view(-1, 1)
+            mask = torch.cat([mask[chosen], torch.ones_like(new)], dim=1)
+            if past_key_values is None:
+                # A model with a bottleneck has no cache and reads everything again.
+                ids = torch.cat([ids[chosen], new], dim=1)
+            else:
+                past_key_values.batch_select_indices(chosen)
+                ids = new

@@ -13,33 +13,39 @@ class PosGPTConfig(PreTrainedConfig):
     """Sizes and choices of a PosGPT. The defaults are the course's: 3,323,392 parameters (3,290,624 with `"rotary"`).
 
     Args:
-        vocab_size: Number of symbols, PAD and MASK included.
+        vocab_size: Number of symbols, including PAD and MASK.
         hidden_size: Width of the residual stream.
-        intermediate_size: Width of the MLP's hidden layer; four times `hidden_size` when not given.
-        num_hidden_layers: Number of blocks.
-        num_attention_heads: Heads of each attention layer; has to divide `hidden_size`.
-        hidden_act: The MLP's activation.
-        max_position_embeddings: The block: the most tokens a sequence may have.
-        position_embedding_type: A name in `position_embeddings.POSITION_EMBEDDINGS`: `"learned"`, `"rotary"`,
-            `"sinusoidal"`, `"concatenated"`, `"relative_bias"`, `"alibi"` or `"none"`.
-        rope_parameters: Only for `"rotary"`: transformers' dictionary (`rope_type`, `rope_theta`, ...).
-        position_share: Only for `"concatenated"`: the share of `hidden_size`, 0 to 1, that holds the position.
-        relative_attention_max_distance: Only for `"relative_bias"`: distances beyond it count as it; the block less 1 when
-            not given.
-        bottleneck_size: With m given, the first block projects the sequence down to m latents and the last one up again.
-        bottleneck_type: How: a name in `bottleneck.BOTTLENECKS`, `"perceiver"` or `"strided"`.
-        is_causal: Whether a token sees only itself and what is before it. Without, there is nothing to generate with.
-        embd_pdrop: Dropout on the embeddings.
-        resid_pdrop: Dropout on what each attention and MLP adds to the residual stream.
-        attention_dropout: Dropout on attention weights.
-        layer_norm_eps: Added to the variance in every LayerNorm.
-        initializer_range: Standard deviation of the normal distribution that weights start from.
-        use_cache: Whether the model returns keys and values for later steps when not asked either way.
-        pad_token_id: Id of `□`, which also stands for unknown characters.
+        intermediate_size: Width of the MLP's hidden layer; by default 4 * hidden_size.
+        num_hidden_layers: Number of layers.
+        num_attention_heads: Number of attention heads per layer; has to divide hidden_size.
+        hidden_act: Activation function of the MLP.
+        max_position_embeddings: Maximum sequence length, in tokens.
+        position_embedding_type: How positions are encoded: learned, rotary, sinusoidal, concatenated, relative_bias, alibi
+            or none.
+        rope_parameters: For rotary positions: how they are scaled, as transformers defines it, e.g.
+            {"rope_type": "linear", "factor": 4.0}.
+        position_share: For concatenated positions: the share of hidden_size, between 0 and 1, that holds the position.
+        relative_attention_max_distance: For relative_bias positions: longer distances are clipped to this one; by default
+            max_position_embeddings - 1.
+        bottleneck_size: Number of latents through which the model reads the sequence: its first layer maps the tokens to
+            them and its last layer maps them back to the tokens; by default there is no such bottleneck.
+        bottleneck_type: Which latent of a bottleneck sees which tokens: perceiver or strided.
+        is_causal: Whether a token sees only itself and the tokens before it; a model that is not causal cannot generate.
+        embd_pdrop: Dropout rate of the embeddings.
+        resid_pdrop: Dropout rate of what each attention and each MLP adds to the residual stream.
+        attention_dropout: Dropout rate of the attention weights.
+        layer_norm_eps: Number added to the variance in each LayerNorm.
+        initializer_range: Standard deviation of the normal distribution that initializes the weights.
+        use_cache: Whether the model returns its keys and values, so that generation need not compute them again.
+        relations: What the model can be asked: for each relation its wordings, of which questions use the first, e.g.
+            {"birthplace": {"wordings": ["Where was {title} born?"], "baseline": "London"}}.
+        pad_token_id: Id of `□`, which pads batches and stands for unknown characters.
+        bos_token_id: Id of a token that begins a text; PosGPT uses none.
         eos_token_id: Id of `⁇`, which ends an answer.
+        tie_word_embeddings: Whether the output layer shares its weights with the token embedding.
 
     Raises:
-        StrictDataclassClassValidationError: sizes or choices do not go together (its cause, a ValueError, says why).
+        StrictDataclassClassValidationError: sizes or choices are not compatible; its cause, a ValueError, says why.
     """
 
     model_type = "posgpt"
@@ -65,6 +71,7 @@ class PosGPTConfig(PreTrainedConfig):
     layer_norm_eps: float = 1e-5
     initializer_range: float = 0.02
     use_cache: bool = True
+    relations: dict | None = None
     pad_token_id: int | None = 0
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = 1
@@ -73,7 +80,7 @@ class PosGPTConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs):
         if self.intermediate_size is None:
             self.intermediate_size = 4 * self.hidden_size
-        # A saved folder gets the code beside the weights; `save_pretrained` alone would name only the class it saves.
+        # A saved folder contains the code as well; `save_pretrained` alone would name only the class that it saves.
         kwargs.setdefault(
             "auto_map",
             {
@@ -86,23 +93,23 @@ class PosGPTConfig(PreTrainedConfig):
 
     @property
     def head_dim(self) -> int:
-        """Dimensions of one attention head."""
+        """Number of dimensions of an attention head."""
         return self.hidden_size // self.num_attention_heads
 
     @property
     def token_embedding_size(self) -> int:
-        """Dimensions of a token's vector before positions enter."""
+        """Number of dimensions of a token's vector before positions are added."""
         return self.hidden_size - POSITION_EMBEDDINGS[self.position_embedding_type].width(self)
 
     def convert_rope_params_to_dict(self, **kwargs):
-        """Standardise `rope_parameters` for the members that use them; leave the others without."""
+        """Standardize `rope_parameters` for the position embeddings that use them; others have none."""
         position_embedding = POSITION_EMBEDDINGS.get(self.position_embedding_type)
-        if position_embedding is not None and position_embedding.uses_rope_parameters:
+        if position_embedding is not None and "rope_parameters" in position_embedding.settings:
             kwargs = super().convert_rope_params_to_dict(**kwargs)
         return kwargs
 
     def validate_architecture(self):
-        """Check that sizes and choices go together; called by `@strict`."""
+        """Check that sizes and choices are compatible; called by `@strict`."""
         if self.position_embedding_type not in POSITION_EMBEDDINGS:
             raise ValueError(
                 f"position_embedding_type is {self.position_embedding_type!r}; choose one of"
@@ -120,23 +127,45 @@ class PosGPTConfig(PreTrainedConfig):
         for name in ("embd_pdrop", "resid_pdrop", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}, a dropout rate, is {getattr(self, name)}; choose one from 0 to below 1.")
-        if self.bottleneck_type not in BOTTLENECKS:
-            raise ValueError(f"bottleneck_type is {self.bottleneck_type!r}; choose one of {', '.join(BOTTLENECKS)}.")
-        if self.bottleneck_size is not None:
-            if not 1 <= self.bottleneck_size <= self.max_position_embeddings:
-                raise ValueError(
-                    f"bottleneck_size is {self.bottleneck_size}; choose a number from 1 to max_position_embeddings"
-                    f" ({self.max_position_embeddings})."
-                )
-            if self.num_hidden_layers < 2 or not self.is_causal:
-                raise ValueError("a bottleneck needs num_hidden_layers of at least 2, down and up, and is_causal.")
+        self._check_bottleneck()
         position_embedding = POSITION_EMBEDDINGS[self.position_embedding_type]
         position_embedding.check_config(self)
-        if self.rope_parameters and not position_embedding.uses_rope_parameters:
+        if self.rope_parameters and "rope_parameters" not in position_embedding.settings:
+            users = [name for name, member in POSITION_EMBEDDINGS.items() if "rope_parameters" in member.settings]
             raise ValueError(
                 f"rope_parameters are given, but position_embedding_type {self.position_embedding_type!r} does not use"
-                " them; leave them out or choose 'rotary'."
+                f" them; leave them out or choose {' or '.join(map(repr, users))}."
             )
+        self._check_relations()
+
+    def _check_bottleneck(self) -> None:
+        if self.bottleneck_type not in BOTTLENECKS:
+            raise ValueError(f"bottleneck_type is {self.bottleneck_type!r}; choose one of {', '.join(BOTTLENECKS)}.")
+        if self.bottleneck_size is None:
+            return
+        if not 1 <= self.bottleneck_size <= self.max_position_embeddings:
+            raise ValueError(
+                f"bottleneck_size is {self.bottleneck_size}; choose a number from 1 to max_position_embeddings"
+                f" ({self.max_position_embeddings})."
+            )
+        if self.num_hidden_layers < 2 or not self.is_causal:
+            raise ValueError(
+                "a bottleneck needs num_hidden_layers of at least 2, to the latents and back, and is_causal."
+            )
+
+    def _check_relations(self) -> None:
+        for name, relation in (self.relations or {}).items():
+            wordings = relation.get("wordings") if isinstance(relation, dict) else None
+            if not isinstance(wordings, list) or not wordings:
+                raise ValueError(
+                    f"relation {name!r} is {relation!r}; it needs wordings, a list of questions:"
+                    ' {"wordings": ["What is the capital of {title}?"]}.'
+                )
+            for wording in wordings:
+                if not isinstance(wording, str) or wording.count("{title}") != 1:
+                    raise ValueError(
+                        f"relation {name!r} has the wording {wording!r}; a wording is a text with {{title}} in it once."
+                    )
 
 
 PosGPTConfig.register_for_auto_class()

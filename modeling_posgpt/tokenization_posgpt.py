@@ -1,4 +1,4 @@
-"""The character tokenizer: one symbol a character, built once from the pretraining corpus."""
+"""The character tokenizer: one symbol per character, built once from the pretraining corpus."""
 
 from collections.abc import Iterable
 
@@ -6,20 +6,20 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 PAD_TOKEN = "□"  # U+25A1, id 0; also what an unknown character becomes
-MASK_TOKEN = "⁇"  # U+2047, id 1; marks the hole, the end of the text and the end of the answer
+MASK_TOKEN = "⁇"  # U+2047, id 1; marks a hole, the end of a text and the end of an answer
 
 
 def build_tokenizer(texts: Iterable[str], model_max_length: int) -> PreTrainedTokenizerFast:
     """Build the tokenizer of a corpus: `□` is 0, `⁇` is 1, then the corpus's characters in code point order.
 
-    The line break that parts documents counts as one of the corpus's characters. A character the corpus does not hold
-    becomes `□`, the sign fonts draw for what they cannot show: so the task keeps its 256 symbols (254 characters, PAD
-    and MASK), and padding, which the attention mask hides, is not confused with it. The result is an ordinary fast
-    tokenizer: a saved one loads with `AutoTokenizer` and needs no code of ours.
+    The line break, which separates documents, always counts as one of the corpus's characters. Any other character that
+    the corpus does not have becomes `□`, the sign that fonts show for characters they lack. So the task keeps its 256
+    symbols (254 characters, PAD and MASK), and nothing confuses unknown characters with padding, which the attention mask
+    hides. The result is an ordinary fast tokenizer: once saved, it loads with `AutoTokenizer` and needs no code of ours.
 
     Args:
         texts: Documents; read once, so a generator will do.
-        model_max_length: The block, in tokens.
+        model_max_length: The model's maximum sequence length, in tokens.
     """
     characters = {"\n"}
     for text in texts:
@@ -35,7 +35,7 @@ def build_tokenizer(texts: Iterable[str], model_max_length: int) -> PreTrainedTo
         mask_token=MASK_TOKEN,
         eos_token=MASK_TOKEN,
         model_max_length=model_max_length,
-        # Generation continues at the right end of every row.
+        # Generation continues on the right.
         padding_side="left",
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,

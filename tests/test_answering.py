@@ -1,7 +1,4 @@
-import json
 import math
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -63,7 +60,7 @@ def test_candidates_that_are_not_read_share_the_probability_of_their_beginning(a
     )
 
 
-def test_a_candidate_that_does_not_fit_the_block_is_impossible_and_changes_no_other(asked):
+def test_a_candidate_that_does_not_fit_the_maximum_length_is_impossible_and_changes_no_other(asked):
     model, tokenizer = asked
     question, candidates = "Where was " + "Al " * 11 + "born?", ["Rome", "Aix-en-Provence", "New York City"]
     scores = model.score_answers([question], candidates, tokenizer, least=0)[0]
@@ -90,7 +87,9 @@ def test_a_long_question_does_not_cut_its_neighbours_answers(asked):
     together = model.answer([QUESTIONS[0], long], tokenizer, max_new_tokens=12)
     assert [answer.text for answer in together] == alone
     for ask in (model.answer, lambda *arguments: model.score_answers(arguments[0], PLACES, arguments[1])):
-        with pytest.raises(ValueError, match="has 65 characters and the model's block 64: no room"):
+        with pytest.raises(
+            ValueError, match="has 65 characters and the model's max_position_embeddings is 64: no room"
+        ):
             ask(["Where was " + "A" * 49 + " born?"], tokenizer)
 
 
@@ -111,28 +110,29 @@ def test_a_model_that_reads_through_latents_scores_candidates_too(arrangement):
     torch.testing.assert_close(scores, torch.tensor(expected), atol=1e-4, rtol=1e-4)
 
 
-def test_people_are_asked_for_by_name(asked):
+def test_titles_are_asked_about_in_the_first_wording_of_a_relation(asked):
     model, tokenizer = asked
-    by_name = model.answer_birthplaces(["Bo Li", "Al"], tokenizer, max_new_tokens=5)
-    asked = model.answer([QUESTIONS[0], QUESTIONS[2]], tokenizer, max_new_tokens=5)
-    assert by_name == [(answer.text, answer.probability) for answer in asked]
+    model.config.relations = {
+        "birthplace": {"wordings": ["Where was {title} born?", "{title} was born in"]},
+        "other": {"wordings": ["Where was {title} {born}?"]},
+    }
+    expected = model.answer([QUESTIONS[0], QUESTIONS[2]], tokenizer, max_new_tokens=5)
+    expected = [(answer.text, answer.probability) for answer in expected]
+    assert model.ask(["Bo Li", "Al"], tokenizer, max_new_tokens=5) == expected
+    assert model.ask(["Bo Li", "Al"], tokenizer, "birthplace", batch_size=2, max_new_tokens=5) == expected
+    assert model.answer_birthplaces(["Bo Li", "Al"], tokenizer, max_new_tokens=5) == expected
+    (expected,) = model.answer(["Where was {0} {title} {born}?"], tokenizer, max_new_tokens=5)
+    assert model.ask(["{0} {title}"], tokenizer, relation="other", max_new_tokens=5) == [
+        (expected.text, expected.probability)
+    ]
 
 
-def test_a_saved_model_brings_the_helper_along(asked, tmp_path):
+def test_a_relation_the_model_does_not_have_is_refused(asked):
     model, tokenizer = asked
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    code = (
-        "import json, sys\n"
-        "sys.modules['modeling_posgpt'] = None\n"
-        "from transformers import AutoModelForCausalLM, AutoTokenizer\n"
-        "model, tokenizer = (auto.from_pretrained(sys.argv[1], trust_remote_code=True)\n"
-        "                    for auto in (AutoModelForCausalLM, AutoTokenizer))\n"
-        "print(json.dumps(model.answer_birthplaces(['Bo Li', 'Al'], tokenizer)))"
-    )
-    result = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=tmp_path, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    for given, expected in zip(
-        json.loads(result.stdout.splitlines()[-1]), model.answer_birthplaces(["Bo Li", "Al"], tokenizer), strict=True
-    ):
-        assert given[0] == expected[0] and given[1] == pytest.approx(expected[1], rel=1e-4)
+    for relations in (None, {}):
+        model.config.relations = relations
+        with pytest.raises(ValueError, match="no relations to ask for: set model.config.relations"):
+            model.ask(["Al"], tokenizer)
+    model.config.relations = {name: {"wordings": ["{title}?"]} for name in ("birthplace", "spouse")}
+    with pytest.raises(ValueError, match="relation is 'age'; choose one of birthplace, spouse"):
+        model.ask(["Al"], tokenizer, "age")

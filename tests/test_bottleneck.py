@@ -10,12 +10,12 @@ from modeling_posgpt.bottleneck import BOTTLENECKS, StridedBottleneck
 
 every_member = pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
 every_arrangement = pytest.mark.parametrize("arrangement", BOTTLENECKS)
-SIZE, BLOCK = 6, 32
+SIZE, MAXIMUM_LENGTH = 6, 32
 
 
 def tiny_model(positions="learned", arrangement="perceiver", attention="sdpa", **settings):
     torch.manual_seed(0)
-    settings = {"bottleneck_size": SIZE, "max_position_embeddings": BLOCK, "num_hidden_layers": 3} | settings
+    settings = {"bottleneck_size": SIZE, "max_position_embeddings": MAXIMUM_LENGTH, "num_hidden_layers": 3} | settings
     config = PosGPTConfig(
         position_embedding_type=positions, bottleneck_type=arrangement, vocab_size=40, hidden_size=32,
         num_attention_heads=4, **settings,
@@ -30,7 +30,7 @@ def tokens(*shape, seed=0):
     return torch.randint(2, 40, shape, generator=torch.Generator().manual_seed(seed))
 
 
-def changes_of(model, length, changed):
+def measure_changes(model, length, changed):
     """For each position, by how much its logits change when the token at `changed` does."""
     before = tokens(1, length)
     after = before.clone()
@@ -54,7 +54,7 @@ def test_the_basis_starts_from_xaviers_uniform_distribution():
 def test_nothing_looks_ahead(positions, arrangement):
     model = tiny_model(positions, arrangement)
     for changed in (1, 7, 19):
-        changes = changes_of(model, 20, changed)
+        changes = measure_changes(model, 20, changed)
         assert (changes[:changed] == 0).all()
         assert changes[changed] > 1e-3
 
@@ -62,9 +62,9 @@ def test_nothing_looks_ahead(positions, arrangement):
 @every_member
 def test_the_published_arrangements_flaw_what_comes_after_the_mth_token_is_seen_by_itself_alone(positions):
     model = tiny_model(positions, "perceiver")
-    assert (changes_of(model, 20, SIZE - 1)[SIZE:] > 1e-5).all()
-    assert changes_of(model, 20, SIZE)[SIZE + 1 :].max() == 0
-    assert changes_of(model, 20, 15)[16:].max() == 0
+    assert (measure_changes(model, 20, SIZE - 1)[SIZE:] > 1e-5).all()
+    assert measure_changes(model, 20, SIZE)[SIZE + 1 :].max() == 0
+    assert measure_changes(model, 20, 15)[16:].max() == 0
 
 
 @every_member
@@ -72,17 +72,17 @@ def test_the_published_arrangements_flaw_what_comes_after_the_mth_token_is_seen_
 def test_the_strided_arrangement_sees_all_of_its_past(positions, size):
     model = tiny_model(positions, "strided", bottleneck_size=size)
     for changed in (0, 7, 15, 18):
-        assert (changes_of(model, 20, changed)[changed:] > 1e-6).all()
+        assert (measure_changes(model, 20, changed)[changed:] > 1e-6).all()
 
 
-def test_strided_latents_are_spread_over_the_block():
-    assert StridedBottleneck.limits(64, 128).tolist() == list(range(0, 128, 2))
-    assert StridedBottleneck.limits(6, 32).tolist() == [0, 6, 12, 18, 24, 30]
-    limits = StridedBottleneck.limits(6, 32)
-    rest = StridedBottleneck.sees_rest(torch.arange(32)[None], limits)[0]
+def test_strided_latents_are_spread_over_the_maximum_length():
+    assert StridedBottleneck.compute_limits(64, 128).tolist() == list(range(0, 128, 2))
+    assert StridedBottleneck.compute_limits(6, 32).tolist() == [0, 6, 12, 18, 24, 30]
+    limits = StridedBottleneck.compute_limits(6, 32)
+    visible = StridedBottleneck.find_visible_tokens(torch.arange(32)[None], limits)[0]
     for query in range(32):
         through_latents = max(limit for limit in limits.tolist() if limit <= query)
-        assert rest[query].nonzero().flatten().tolist() == list(range(through_latents + 1, query + 1))
+        assert visible[query].nonzero().flatten().tolist() == list(range(through_latents + 1, query + 1))
 
 
 @every_member
@@ -135,8 +135,26 @@ def test_gradient_checkpointing_gives_the_same_gradients(positions, arrangement)
         torch.testing.assert_close(gradients[1][name], gradient, atol=1e-5, rtol=1e-4)
 
 
+@every_arrangement
+@torch.no_grad()
+def test_hidden_states_and_attentions_come_out(arrangement):
+    model = tiny_model("rotary", arrangement, "eager")
+    outputs = model(tokens(2, 7), output_hidden_states=True, output_attentions=True)
+    assert [state.shape for state in outputs.hidden_states] == [(2, 7, 32), (2, SIZE, 32), (2, SIZE, 32), (2, 7, 32)]
+    queries_and_keys = [(SIZE, 7), (SIZE, SIZE), (7, SIZE if arrangement == "perceiver" else SIZE + 7)]
+    assert [weights.shape for weights in outputs.attentions] == [(2, 4, *sizes) for sizes in queries_and_keys]
+    for weights in outputs.attentions:
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]), atol=1e-5, rtol=1e-5)
+
+
+@every_arrangement
+def test_no_layer_is_split_between_devices(arrangement):
+    model = tiny_model("learned", arrangement).model
+    assert {type(layer).__name__ for layer in model.layers} <= set(model._no_split_modules)
+
+
 def test_packed_rows_are_refused():
-    with pytest.raises(ValueError, match="one text a row"):
+    with pytest.raises(ValueError, match="one text per row"):
         tiny_model()(tokens(1, 6), attention_mask=torch.ones(1, 1, 6, 6, dtype=torch.bool))
 
 
@@ -150,6 +168,6 @@ def test_packed_rows_are_refused():
         ({"bottleneck_size": 8, "is_causal": False}, "is_causal"),
     ],
 )
-def test_a_bottleneck_that_cannot_be_says_why(values, match):
+def test_a_bottleneck_that_makes_no_sense_is_refused_with_the_reason(values, match):
     with pytest.raises(StrictDataclassError, match=f"(?s){match}"):
         PosGPTConfig(**values)

@@ -54,7 +54,7 @@ def close(actual, expected, tolerance=1e-5):
         ("sinusoidal", {}, 3_290_624),
         # A quarter of each vector is the position's: 128 positions and 256 symbols.
         ("concatenated", {}, 3_290_624 - 256 * 64 + 128 * 64),
-        # (2 (T - 1) + 1) * heads a layer, or (2 k + 1) * heads with clipping at k.
+        # (2 (T - 1) + 1) * heads per layer, or (2 k + 1) * heads with clipping at k.
         ("relative_bias", {}, 3_290_624 + 4 * (2 * 127 + 1) * 8),
         ("relative_bias", {"relative_attention_max_distance": 16}, 3_290_624 + 4 * (2 * 16 + 1) * 8),
         ("alibi", {}, 3_290_624),
@@ -278,15 +278,15 @@ def test_without_causality_the_first_token_sees_the_last_and_padding_stays_unsee
 
 
 @every_member
-def test_only_positions_looked_up_in_a_table_end_with_the_block(positions):
-    if positions in ("learned", "concatenated"):
+def test_only_positions_looked_up_in_a_table_end_at_the_maximum_length(positions):
+    if POSITION_EMBEDDINGS[positions].ends_at_block:
         with pytest.raises(ValueError, match="33 tokens.*max_position_embeddings = 32"):
             tiny_model(positions)(tokens(1, 33))
     else:
         assert tiny_model(positions)(tokens(1, 50)).logits.isfinite().all()
 
 
-@pytest.mark.parametrize("positions", ["relative_bias", "alibi"])
+@pytest.mark.parametrize("positions", [name for name, member in POSITION_EMBEDDINGS.items() if member.has_bias])
 def test_attention_that_would_ignore_a_bias_is_refused(positions):
     with pytest.raises(ValueError, match="does not support Flash Attention"):
         tiny_model(positions, "flash_attention_2")
@@ -325,11 +325,12 @@ def test_relative_distances_beyond_the_clip_count_as_the_clip():
     ],
 )
 def test_alibis_slopes_are_the_papers(heads, slopes):
-    assert PosGPTAlibi.slopes_of(heads) == pytest.approx(slopes)
+    assert PosGPTAlibi.compute_slopes(heads) == pytest.approx(slopes)
 
 
-def test_learned_positions_end_with_the_block_with_a_cache_too():
-    model = tiny_model("learned")
+@pytest.mark.parametrize("positions", [name for name, member in POSITION_EMBEDDINGS.items() if member.ends_at_block])
+def test_positions_that_end_at_the_maximum_length_do_so_with_a_cache_too(positions):
+    model = tiny_model(positions)
     cache = model(tokens(1, 32), use_cache=True).past_key_values
     with pytest.raises(ValueError, match="33 tokens.*max_position_embeddings = 32"):
         model(tokens(1, 1), past_key_values=cache)
@@ -338,7 +339,7 @@ def test_learned_positions_end_with_the_block_with_a_cache_too():
 
 
 @every_member
-def test_rows_longer_than_the_block_are_read_when_their_positions_fit(positions):
+def test_rows_longer_than_the_maximum_length_are_read_when_their_positions_fit(positions):
     model = tiny_model(positions)
     rows = [tokens(20, seed=seed) for seed in (1, 2)]
     position_ids = torch.arange(20).repeat(2)[None]

@@ -3,22 +3,31 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, pipeline
 
+import modeling_posgpt
 import train_pretrain
 from conftest import TINY
-from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PosGPTModel, build_tokenizer
+from modeling_posgpt import (
+    BOTTLENECKS,
+    POSITION_EMBEDDINGS,
+    PosGPTConfig,
+    PosGPTForCausalLM,
+    PosGPTModel,
+    build_tokenizer,
+)
 
 # Where only transformers and torch are: the package cannot be imported, whatever is installed here.
 ELSEWHERE = """
 import importlib.abc, sys
 class Absent(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("modeling_posgpt", "data_scripts"):
+        if name.split(".")[0] in ("modeling_posgpt", "data_scripts", "posgpt"):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent())
 
@@ -31,36 +40,55 @@ except ModuleNotFoundError:
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
 
-folder, copy = sys.argv[1:]
-model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
-tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
-question = tokenizer("Where was Ada born?\u2047", return_tensors="pt")
-torch.save(model(**question).logits, copy + ".pt")
-assert len(model.generate(**question, max_new_tokens=4, eos_token_id=None)[0]) == question.input_ids.shape[1] + 4
-hidden = AutoModel.from_pretrained(folder, trust_remote_code=True)(**question).last_hidden_state
-torch.testing.assert_close(model.lm_head(hidden), model(**question).logits)
-model.save_pretrained(copy)
-tokenizer.save_pretrained(copy)
-again = AutoModelForCausalLM.from_pretrained(copy, trust_remote_code=True)
-torch.testing.assert_close(again(**question).logits, model(**question).logits)
-base = AutoModel.from_pretrained(copy, trust_remote_code=True)
-torch.testing.assert_close(base(**question).last_hidden_state, hidden)
-config = AutoConfig.from_pretrained(copy, trust_remote_code=True)
-assert config.position_embedding_type == model.config.position_embedding_type
+def load_and_copy(folder, copy):
+    model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    question = tokenizer("Where was Ada born?\u2047", return_tensors="pt")
+    logits = model(**question).logits
+    generated = model.generate(**question, max_new_tokens=4, eos_token_id=None)
+    assert len(generated[0]) == question.input_ids.shape[1] + 4
+    hidden = AutoModel.from_pretrained(folder, trust_remote_code=True)(**question).last_hidden_state
+    torch.testing.assert_close(model.lm_head(hidden), logits)
+    model.save_pretrained(copy)
+    tokenizer.save_pretrained(copy)
+    again = AutoModelForCausalLM.from_pretrained(copy, trust_remote_code=True)
+    torch.testing.assert_close(again(**question).logits, logits)
+    base = AutoModel.from_pretrained(copy, trust_remote_code=True)
+    torch.testing.assert_close(base(**question).last_hidden_state, hidden)
+    config = AutoConfig.from_pretrained(copy, trust_remote_code=True)
+    for name in ("position_embedding_type", "bottleneck_type", "bottleneck_size", "relations"):
+        assert getattr(config, name) == getattr(model.config, name), name
+    return {"logits": logits, "answers": model.ask(["Ada", "Bo Li"], tokenizer), "relations": config.relations}
+
+found, *folders = sys.argv[1:]
+torch.save({folder: load_and_copy(folder, folder + "_copy") for folder in folders}, found)
 """
 
+RELATIONS = {"birthplace": {"wordings": ["Where was {title} born?", "{title} was born in"], "baseline": "Rome"}}
+# Every position embedding, and every bottleneck.
+MODELS = {name: {"position_embedding_type": name} for name in POSITION_EMBEDDINGS}
+MODELS |= {
+    f"{name}_bottleneck": {"position_embedding_type": "rotary", "bottleneck_type": name, "bottleneck_size": 8}
+    for name in BOTTLENECKS
+}
 
-@pytest.fixture(params=POSITION_EMBEDDINGS)
-def saved(request, tmp_path):
+
+def save_model(folder, **settings):
+    torch.manual_seed(0)
     tokenizer = build_tokenizer(["Where was Ada born? Rome"], 64)
     config = PosGPTConfig(
         vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        max_position_embeddings=64, position_embedding_type=request.param,
+        max_position_embeddings=64, initializer_range=0.2, relations=RELATIONS, **settings,
     )  # fmt: skip
     model = PosGPTForCausalLM(config).eval()
-    model.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return model, tokenizer, tmp_path / "model"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return model, tokenizer, folder
+
+
+@pytest.fixture(params=MODELS)
+def saved(request, tmp_path):
+    return save_model(tmp_path / "model", **MODELS[request.param])
 
 
 def test_auto_classes_load_a_folder_once_the_package_is_imported(saved):
@@ -75,21 +103,35 @@ def test_auto_classes_load_a_folder_once_the_package_is_imported(saved):
     files = {file.name for file in folder.iterdir()}
     assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= files
     assert {"configuration_posgpt.py", "modeling_posgpt.py", "position_embeddings.py"} <= files
+    assert type(loaded.config) is PosGPTConfig and loaded.config.relations == RELATIONS
 
 
-def test_a_folder_loads_where_the_package_is_not_installed(saved, tmp_path):
-    model, tokenizer, folder = saved
+@torch.no_grad()
+def test_folders_load_and_answer_where_the_package_is_not_installed(tmp_path):
+    saved = {str(tmp_path / name): save_model(tmp_path / name, **settings) for name, settings in MODELS.items()}
     environment = {**os.environ, "HF_HOME": str(tmp_path / "home")}
     environment["HF_MODULES_CACHE"] = str(tmp_path / "home" / "modules")
     environment.pop("PYTHONPATH", None)
-    copy = tmp_path / "copy"
+    # One process for all: most of its time goes into importing transformers.
     result = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE, str(folder), str(copy)], cwd=tmp_path, env=environment, capture_output=True, text=True
+        [sys.executable, "-c", ELSEWHERE, str(tmp_path / "found.pt"), *saved], cwd=tmp_path, env=environment, capture_output=True, text=True
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    question = tokenizer("Where was Ada born?⁇", return_tensors="pt")
-    torch.testing.assert_close(torch.load(f"{copy}.pt"), model(**question).logits)
-    assert {file.name for file in folder.iterdir()} <= {file.name for file in copy.iterdir()}
+    found = torch.load(tmp_path / "found.pt")
+    for folder, (model, tokenizer, _) in saved.items():
+        question = tokenizer("Where was Ada born?⁇", return_tensors="pt")
+        torch.testing.assert_close(found[folder]["logits"], model(**question).logits)
+        for given, expected in zip(found[folder]["answers"], model.ask(["Ada", "Bo Li"], tokenizer), strict=True):
+            assert given[0] == expected[0] and given[1] == pytest.approx(expected[1], rel=1e-4)
+        assert found[folder]["relations"] == RELATIONS
+        copied = {file.name for file in Path(f"{folder}_copy").iterdir()}
+        assert {file.name for file in Path(folder).iterdir()} <= copied
+
+
+def test_a_folder_holds_the_whole_package(tmp_path):
+    _, _, folder = save_model(tmp_path / "model")
+    package = {file.name for file in Path(modeling_posgpt.__file__).parent.glob("*.py")}
+    assert {file.name for file in folder.glob("*.py")} == package - {"__init__.py"}
 
 
 def test_transformers_text_generation_pipeline_works(saved):

@@ -1,0 +1,173 @@
+"""The layers of a PosGPT: attention, the MLP and the pre-LayerNorm layer of both."""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+from transformers import Cache, PreTrainedConfig
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
+
+from .position_embeddings import apply_rotary_pos_emb
+
+
+def build_mask(implementation: str, is_visible: torch.Tensor) -> torch.Tensor | BlockMask:
+    """Return `is_visible` (batch, 1, queries, keys), true where a query sees a key, as an attention implementation takes it."""
+    if implementation != "flex_attention":
+        return is_visible
+    # flex_attention would add a plain tensor to the scores, which hides nothing.
+    batch_size, _, queries, keys = is_visible.shape
+    return create_block_mask(
+        lambda b, h, q, k: is_visible[b, 0, q, k], batch_size, None, queries, keys, is_visible.device
+    )
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    position_bias: torch.Tensor | None = None,
+    **kwargs: Unpack[TransformersKwargs],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """softmax(q kᵀ · scaling + bias + mask) v (Vaswani et al. 2017, arXiv 1706.03762, eq. 1), written out.
+
+    `query` is (batch, heads, length, head_dim), `key` and `value` (batch, heads, kv_length, head_dim); the
+    `attention_mask` (batch or 1, 1, length, kv_length) is added to the scores or, if boolean, true where a key is seen; the
+    `position_bias` is (batch or 1, heads, length, kv_length). Returns the output (batch, length, heads, head_dim) and the
+    weights (batch, heads, length, kv_length).
+    """
+    scores = torch.matmul(query * scaling, key.transpose(-1, -2))
+    if position_bias is not None:
+        scores = scores + position_bias
+    if attention_mask is not None:
+        # Adding costs nothing in the backward pass. A mask of another dtype would first convert the scores, a large
+        # tensor, to it.
+        lowest = torch.finfo(scores.dtype).min
+        if attention_mask.dtype == torch.bool:
+            attention_mask = torch.zeros_like(attention_mask, dtype=scores.dtype).masked_fill(~attention_mask, lowest)
+        scores = scores + attention_mask.clamp(min=lowest).to(scores.dtype)
+    # Softmax accumulates in float32 whatever the dtype of the scores, so they need not be converted to it and back.
+    weights = nn.functional.softmax(scores, dim=-1).to(query.dtype)
+    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
+
+
+class PosGPTAttention(nn.Module):
+    """Multi-head self-attention, causal unless the configuration says otherwise."""
+
+    def __init__(self, config: PreTrainedConfig, layer_idx: int):
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.head_dim = config.head_dim
+        self.scaling = self.head_dim**-0.5
+        self.attention_dropout = config.attention_dropout
+        self.is_causal = config.is_causal
+        # One matrix product for queries, keys and values: as many parameters as three, a third of the calls.
+        self.qkv_proj = nn.Linear(config.hidden_size, 3 * config.hidden_size)
+        self.o_proj = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        position_bias: torch.Tensor | None = None,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        # (batch, length, 3, heads, head_dim) -> three of (batch, heads, length, head_dim)
+        qkv = self.qkv_proj(hidden_states).unflatten(-1, (3, -1, self.head_dim))
+        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        if position_embeddings is not None:
+            query, key = apply_rotary_pos_emb(query, key, *position_embeddings)
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        return self.attend(query, key, value, position_bias, attention_mask, **kwargs)
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        position_bias: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend with the implementation that the configuration names, and project the heads' outputs.
+
+        Shapes are those of `eager_attention_forward`, except that the output is (batch, length, hidden_size). Only some
+        implementations return weights.
+        """
+        biases = {}
+        if position_bias is not None:
+            # flex_attention indexes every row of the batch; the other implementations would broadcast.
+            biases["position_bias"] = position_bias.to(query.dtype).expand(len(query), -1, -1, -1)
+        attention_interface: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        attn_output, attn_weights = attention_interface(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=self.attention_dropout if self.training else 0.0,
+            scaling=self.scaling,
+            **biases,
+            **kwargs,
+        )
+        return self.o_proj(attn_output.flatten(2)), attn_weights
+
+
+class PosGPTMLP(nn.Module):
+    """Two linear layers with an activation function between them, applied to each position separately."""
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__()
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.act_fn = ACT2FN[config.hidden_act]
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.down_proj(self.act_fn(self.up_proj(hidden_states)))
+
+
+class PosGPTDecoderLayer(GradientCheckpointingLayer):
+    """x + attention(norm(x)), then x + mlp(norm(x)) (pre-LayerNorm: Xiong et al. 2020, arXiv 2002.04745).
+
+    Tensors that need a gradient are positional arguments: gradient checkpointing would lose the gradient of named ones.
+    """
+
+    attention_class = PosGPTAttention
+
+    def __init__(self, config: PreTrainedConfig, layer_idx: int):
+        super().__init__()
+        self.input_layernorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.self_attn = self.attention_class(config, layer_idx)
+        self.post_attention_layernorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.mlp = PosGPTMLP(config)
+        self.dropout = nn.Dropout(config.resid_pdrop)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        position_bias: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        """(batch, length, hidden_size) -> the same shape; `kwargs` are those of `PosGPTAttention`."""
+        attn_output, _ = self.self_attn(self.input_layernorm(hidden_states), position_bias, **kwargs)
+        return self.add_residuals(hidden_states, attn_output)
+
+    def add_residuals(self, hidden_states: torch.Tensor, attn_output: torch.Tensor) -> torch.Tensor:
+        """Add the attention's output to its input, then the MLP's output to the sum."""
+        hidden_states = hidden_states + self.dropout(attn_output)
+        return hidden_states + self.dropout(self.mlp(self.post_attention_layernorm(hidden_states)))

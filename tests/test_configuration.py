@@ -1,0 +1,47 @@
+"""What the configuration says about itself, and the relations a model can be asked for."""
+
+import pytest
+from huggingface_hub.errors import StrictDataclassError
+from transformers.utils.chat_template_utils import parse_google_format_docstring
+
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
+
+RELATIONS = {
+    "birthplace": {"wordings": ["Where was {title} born?", "{title} was born in"], "baseline": "London"},
+    "spouse": {"wordings": ["Who is {title} {married} to?"]},
+}
+
+
+def test_every_field_is_described():
+    _, descriptions, _ = parse_google_format_docstring(PosGPTConfig.__doc__)
+    assert list(descriptions) == list(PosGPTConfig.__annotations__)
+    assert all(text.endswith(".") and len(text) < 300 and "%" not in text for text in descriptions.values())
+
+
+def test_a_setting_is_a_field_and_belongs_to_one_position_embedding():
+    settings = [name for member in POSITION_EMBEDDINGS.values() for name in member.settings]
+    assert set(settings) <= set(PosGPTConfig.__annotations__) and len(settings) == len(set(settings))
+
+
+def test_relations_are_saved_and_loaded(tmp_path):
+    PosGPTConfig(relations=RELATIONS).save_pretrained(tmp_path)
+    assert PosGPTConfig.from_pretrained(tmp_path).relations == RELATIONS
+    assert PosGPTConfig().relations is None
+
+
+@pytest.mark.parametrize(
+    "relations, match",
+    [
+        ({"birthplace": "Where was {title} born?"}, "relation 'birthplace' .* needs wordings"),
+        ({"birthplace": {}}, "relation 'birthplace' is {}; it needs wordings"),
+        ({"birthplace": {"wordings": []}}, "needs wordings"),
+        ({"birthplace": {"wordings": "Where was {title} born?"}}, "needs wordings, a list of questions"),
+        ({"birthplace": {"wordings": ["Where was she born?"]}}, "wording 'Where was she born.'.*{title} in it once"),
+        ({"birthplace": {"wordings": ["{title}: {title}?"]}}, "'{title}: {title}.'"),
+        ({"birthplace": {"wordings": ["Where was {title} born?", 7]}}, "the wording 7"),
+        (["birthplace"], "relations"),
+    ],
+)
+def test_relations_without_usable_wordings_are_refused(relations, match):
+    with pytest.raises(StrictDataclassError, match=f"(?s){match}"):
+        PosGPTConfig(relations=relations)

@@ -1,0 +1,30 @@
+"""Models saved by earlier versions load and answer as they did."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import modeling_posgpt  # noqa: F401  (registers the model)
+
+# Each folder was written by `save_pretrained` of version 0.1, with random weights; `expected.json` is what that version
+# computed. Nothing writes them again: they are what users may have.
+CHECKPOINTS = sorted((Path(__file__).parent / "data" / "checkpoint_0_1").iterdir())
+
+
+@pytest.mark.parametrize("folder", CHECKPOINTS, ids=lambda folder: folder.name)
+@torch.no_grad()
+def test_a_checkpoint_of_version_0_1_loads_and_answers_the_same(folder):
+    expected = json.loads((folder / "expected.json").read_text())
+    model, loading = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(loading.values()), loading
+    tokenizer, questions = AutoTokenizer.from_pretrained(folder), expected["questions"]
+    for answer, saved in zip(model.answer(questions, tokenizer, max_new_tokens=6), expected["answers"], strict=True):
+        assert answer.text == saved["text"]
+        assert answer.probability == pytest.approx(saved["probability"], abs=1e-5)
+    scores = model.score_answers(questions, expected["candidates"], tokenizer, least=0)
+    torch.testing.assert_close(scores, torch.tensor(expected["log_probabilities"]), atol=1e-4, rtol=0)
+    logits = model(**tokenizer(questions[-1] + "⁇", return_tensors="pt")).logits[0, -1]
+    torch.testing.assert_close(logits, torch.tensor(expected["last_question_logits"]), atol=1e-4, rtol=0)
