@@ -3,34 +3,35 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 POSITIONS ?= rotary
 SEED ?= 42
+PROCESSES ?= 2
 INSTALLED := $(VENV)/.installed
 
 .PHONY: help quickstart demo reproduce test lint clean
 
 help:
 	@echo "make quickstart   install, then train and evaluate on a small fictional world (minutes)"
-	@echo "make demo         ask the quickstart's model in the browser (MODEL=folder CORPUS=wiki.txt: another)"
-	@echo "make reproduce DATA=folder   train the default recipe on the task's data and evaluate it (half an hour to an hour;"
-	@echo "                  POSITIONS=learned, SEED=1; interrupted: ARGS='--resume_from_checkpoint last')"
-	@echo "make test         install, then run the tests"
-	@echo "make lint         check the style"
+	@echo "make demo         ask the quickstart's model in the browser (MODEL=folder CORPUS=wiki.txt: another model)"
+	@echo "make reproduce DATA=folder   train the windows recipe on the task's data and evaluate it (half an hour to an hour;"
+	@echo "                  POSITIONS=learned, SEED=1; after an interruption: ARGS='--resume_from_checkpoint last')"
+	@echo "make test         install, then run the tests (PROCESSES=2: how many side by side)"
+	@echo "make lint         install, then check style and types"
 	@echo "make clean        remove the virtual environment and the quickstart's results"
 
-$(INSTALLED): setup.py constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "error: PosGPT needs Python 3.11 or newer; give one: make PYTHON=python3.12")'
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "error: PosGPT needs Python 3.11 or newer; name one: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[study,report,demo,test]"
 	touch $@
 
 quickstart: $(INSTALLED)
-	$(BIN)/python quickstart.py --output_dir runs/quickstart
+	$(BIN)/posgpt quickstart --output_dir runs/quickstart
 
 demo: $(INSTALLED)
-	$(BIN)/python -m demo.app $(if $(MODEL),--model_name_or_path "$(MODEL)") $(if $(CORPUS),--corpus_file "$(CORPUS)")
+	$(BIN)/posgpt demo $(if $(MODEL),--model_name_or_path "$(MODEL)") $(if $(CORPUS),--corpus_file "$(CORPUS)")
 
 reproduce: $(INSTALLED)
 	@test -n "$(DATA)" || { echo "error: name the folder with wiki.txt and the TSVs: make reproduce DATA=folder"; exit 1; }
-	$(BIN)/python train_pretrain.py recipes/windows.yaml --position_embedding_type $(POSITIONS) --seed $(SEED) \
+	$(BIN)/python train_pretrain.py windows --position_embedding_type $(POSITIONS) --seed $(SEED) \
 		--train_file "$(DATA)/wiki.txt" --questions_file "$(DATA)/birth_places_train.tsv" \
 		--output_dir runs/reproduce_$(POSITIONS)_$(SEED) $(ARGS)
 	$(BIN)/python evaluate_birthplace.py --model_name_or_path runs/reproduce_$(POSITIONS)_$(SEED) \
@@ -38,11 +39,12 @@ reproduce: $(INSTALLED)
 		--output_dir runs/reproduce_$(POSITIONS)_$(SEED)/eval
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(PROCESSES)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 clean:
 	rm -rf $(VENV) runs/quickstart

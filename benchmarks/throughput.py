@@ -10,92 +10,95 @@ corpus sizes are given, `corpus_size.png`.
 
 import multiprocessing
 import platform
-import sys
+import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Annotated, Any
 
 import torch
 import transformers
 from torch import nn
 from torch.utils.data import DataLoader
 from tqdm import tqdm
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    PreTrainedTokenizerBase,
-    Trainer,
-    TrainerCallback,
-    TrainingArguments,
-)
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
-from data_scripts.birthplaces import load_birthplaces
-from data_scripts.corpus import load_corpus, tokenize_corpus
-from data_scripts.epochs import EpochSampler
-from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset
-from data_scripts.synthetic_world import World
-from data_scripts.text_files import (
-    bad_input_in_one_line,
-    check_at_least,
-    check_is_folder_or_new,
-    save_picture,
-    written_whole,
-)
-from modeling_posgpt import MASK_TOKEN, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
-from training import OneLineArgumentParser, bf16_is_fast, parse_into, peak_memory_mib
+from data_scripts.documents import build_corpus_tokenizer, load_corpus
+from data_scripts.epochs import EpochSampler, TrainingData
+from data_scripts.errors import exit_on_bad_input
+from data_scripts.files import check_is_folder_or_new, write_atomically
+from data_scripts.options import Range, option, parse_options
+from data_scripts.questions import load_questions
+from data_scripts.span_corruption import SpanCorruptionConfig
+from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, World
+from modeling_posgpt import MASK_TOKEN, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
+from posgpt.plots import BLUE, GREY, make_figure, save_picture
+from posgpt.tables import format_table
+from posgpt.training.architecture import ArchitectureArguments, build_model
+from posgpt.training.hardware import bf16_is_fast, measure_peak_memory
+from posgpt.training.trainer import PosGPTTrainer
 
 BATCH_SIZE = 128
 NEW_CHARACTERS = 32
-PLAIN, GPT2, POSGPT = "(a) plain: fp32, padded to the block", "(b) GPT2LMHeadModel through Trainer", "PosGPT"
-LEARNING_RATE = 3e-3
+PLAIN, GPT2, POSGPT = "(a) plain: fp32, padded to the maximum length", "(b) GPT2LMHeadModel through Trainer", "PosGPT"
+LEARNING_RATE, WARMUP_STEPS = 3e-3, 2
+# By name: characters, or floating-point operations, per second.
+Rates = dict[str, float]
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @dataclass
 class ThroughputArguments:
     """What to measure and for how long."""
 
-    output_dir: str = field(default="runs/throughput", metadata={"help": "Folder for the table and the figures."})
-    num_people: int = field(default=2937, metadata={"help": "Documents of the fictional corpus that is trained on."})
-    steps: int = field(default=6, metadata={"help": "Timed training steps a round of each contender."})
-    rounds: int = field(default=2, metadata={"help": "How often the contenders take turns; the best round counts."})
-    questions: int = field(default=500, metadata={"help": "Questions that PosGPT answers."})
-    plain_questions: int = field(default=100, metadata={"help": "How many of them the plain baseline answers."})
-    corpus_sizes: list[int] | None = field(
-        default=None, metadata={"help": "Also measure memory and speed on corpora of these sizes."}
+    output_dir: str = option("Folder for the table and the picture.", default="runs/throughput")
+    num_people: int = option("Documents of the fictional corpus that is trained on.", default=2937)
+    steps: Annotated[int, Range(1)] = option("Timed training steps per round of each contender.", default=6)
+    rounds: Annotated[int, Range(1)] = option("How often the contenders take turns; the best round counts.", default=2)
+    questions: Annotated[int, Range(1)] = option("Questions that PosGPT answers.", default=500)
+    plain_questions: Annotated[int, Range(1)] = option("How many of them the plain baseline answers.", default=100)
+    corpus_sizes: list[int] | None = option(
+        "Also measure memory and speed on corpora of so many documents.", default=None
     )
-    position_embedding_type: str = field(default="rotary", metadata={"help": "PosGPT's positions."})
+    position_embedding_type: str = option("PosGPT's positions.", default="rotary", choices=list(POSITION_EMBEDDINGS))
 
 
-class PlainAttention(nn.Module):
-    """Causal attention as the course writes it: three projections, a stored mask, softmax, dropout on the weights."""
+class PlainLayer(nn.Module):
+    """A layer as the course writes it: attention by three projections, a stored mask and softmax; then a feed-forward
+    network of four times the width. Each is after a LayerNorm and beside a residual, with dropout.
+    """
+
+    mask: torch.Tensor
 
     def __init__(self, config: PosGPTConfig):
         super().__init__()
+        width, length = config.hidden_size, config.max_position_embeddings
         self.num_heads = config.num_attention_heads
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
-        self.proj = nn.Linear(config.hidden_size, config.hidden_size)
+        self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.key, self.value, self.proj = (nn.Linear(width, width) for _ in range(4))
         self.attn_drop, self.resid_drop = nn.Dropout(0.1), nn.Dropout(0.1)
-        block_size = config.max_position_embeddings
-        self.register_buffer("mask", torch.tril(torch.ones(block_size, block_size)).view(1, 1, block_size, block_size))
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(0.1))
+        self.register_buffer("mask", torch.tril(torch.ones(length, length)))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def attend(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what causal attention makes of x, both (batch, length, hidden_size)."""
         batch, length, width = x.shape
-
-        def heads(projection: nn.Linear) -> torch.Tensor:
-            return projection(x).view(batch, length, self.num_heads, width // self.num_heads).transpose(1, 2)
-
-        query, key, value = heads(self.query), heads(self.key), heads(self.value)
+        shape = (batch, length, self.num_heads, width // self.num_heads)
+        query, key, value = (part(x).view(shape).transpose(1, 2) for part in (self.query, self.key, self.value))
         scores = query @ key.transpose(-2, -1) / (width // self.num_heads) ** 0.5
-        scores = scores.masked_fill(self.mask[:, :, :length, :length] == 0, -1e10)
+        scores = scores.masked_fill(self.mask[:length, :length] == 0, -1e10)
         weights = self.attn_drop(nn.functional.softmax(scores, dim=-1))
         return self.resid_drop(self.proj((weights @ value).transpose(1, 2).contiguous().view(batch, length, width)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attend(self.ln1(x))
+        return x + self.mlp(self.ln2(x))
 
 
 class PlainGPT(nn.Module):
@@ -107,380 +110,330 @@ class PlainGPT(nn.Module):
         self.tok_emb = nn.Embedding(config.vocab_size, width)
         self.pos_emb = nn.Parameter(torch.zeros(1, config.max_position_embeddings, width))
         self.drop = nn.Dropout(0.1)
-        self.blocks = nn.ModuleList(
-            nn.ModuleDict(
-                {
-                    "ln1": nn.LayerNorm(width),
-                    "attn": PlainAttention(config),
-                    "ln2": nn.LayerNorm(width),
-                    "mlp": nn.Sequential(
-                        nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(0.1)
-                    ),
-                }
-            )
-            for _ in range(config.num_hidden_layers)
-        )
+        self.layers = nn.Sequential(*(PlainLayer(config) for _ in range(config.num_hidden_layers)))
         self.ln_f = nn.LayerNorm(width)
         self.head = nn.Linear(width, config.vocab_size, bias=False)
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         x = self.drop(self.tok_emb(input_ids) + self.pos_emb[:, : input_ids.shape[1]])
-        for block in self.blocks:
-            x = x + block["attn"](block["ln1"](x))
-            x = x + block["mlp"](block["ln2"](x))
-        return self.head(self.ln_f(x))
+        return self.head(self.ln_f(self.layers(x)))
 
 
-def real_characters(batch: dict[str, torch.Tensor]) -> int:
-    """How many of a span-corruption batch's characters are not padding."""
+@dataclass(frozen=True)
+class Workload:
+    """What the contenders read.
+
+    Args:
+        data: The training data.
+        tokenizer: Its tokenizer.
+        position_embedding_type: PosGPT's.
+    """
+
+    data: TrainingData
+    tokenizer: PreTrainedTokenizerBase
+    position_embedding_type: str
+
+    def build_posgpt(self, **architecture: Any) -> PosGPTForCausalLM:
+        """Build a PosGPT as `posgpt pretrain` does; `architecture` are options of it."""
+        options = {"position_embedding_type": self.position_embedding_type, "dropout": 0.0} | architecture
+        training_args = TrainingArguments("unused", use_cpu=DEVICE.type == "cpu")
+        return build_model(ArchitectureArguments(**options), self.tokenizer, training_args)
+
+    def read_batches(self, group_by_length: bool) -> Iterator[dict[str, torch.Tensor]]:
+        """Read an epoch in batches of BATCH_SIZE, without Trainer."""
+        sampler = EpochSampler(self.data.dataset, BATCH_SIZE, group_by_length)
+        return iter(DataLoader(self.data.dataset, BATCH_SIZE, sampler=sampler, collate_fn=self.data.collator))
+
+
+def load_workload(folder: Path, position_embedding_type: str) -> Workload:
+    """Read the corpus of a world."""
+    corpus = load_corpus(folder / CORPUS_FILE)
+    tokenizer = build_corpus_tokenizer(corpus, PosGPTConfig.max_position_embeddings)
+    return Workload(SpanCorruptionConfig().build(corpus, tokenizer, seed=0), tokenizer, position_embedding_type)
+
+
+def build_gpt2(config: PosGPTConfig) -> GPT2LMHeadModel:
+    """Build transformers' GPT-2 of the same size, with its own defaults."""
+    sizes = ("vocab_size", "max_position_embeddings", "hidden_size", "num_hidden_layers", "num_attention_heads")
+    same = {name: getattr(config, name) for name in sizes}
+    return GPT2LMHeadModel(GPT2Config(**same, bos_token_id=None, eos_token_id=None))
+
+
+def count_characters(batch: dict[str, torch.Tensor]) -> int:
+    """Count the characters of a span-corruption batch that are not padding."""
     return int((batch["labels"] != -100).sum())
 
 
-def padded(batches: Iterator[dict], block_size: int) -> Iterator[dict]:
-    """The same batches, each row filled up to the block."""
-    for batch in batches:
-        missing = block_size - batch["input_ids"].shape[1]
-        yield {
-            "input_ids": nn.functional.pad(batch["input_ids"], (0, missing)),
-            "labels": nn.functional.pad(batch["labels"], (0, missing), value=-100),
-        }
+def read_clock() -> float:
+    """Return the time in seconds once the device has done what it was given."""
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize(DEVICE)
+    return time.perf_counter()
 
 
-def matmul_limit(device: torch.device, dtype: torch.dtype) -> float:
-    """The machine's best rate at multiplying matrices of the model's shapes, in FLOP/s."""
+def measure_matmul(dtype: torch.dtype) -> float:
+    """Measure the machine's best rate at multiplying matrices of the model's shapes, in FLOP/s."""
     best = 0.0
     for rows, inner, columns in ((8192, 256, 1024), (8192, 1024, 256), (2048, 2048, 2048)):
-        left, right = (torch.randn(*shape).to(device, dtype) for shape in ((rows, inner), (inner, columns)))
+        left, right = (torch.randn(*shape).to(DEVICE, dtype) for shape in ((rows, inner), (inner, columns)))
         left @ right
         for _ in range(3):
             start = time.perf_counter()
             for _ in range(10):
                 left @ right
-            synchronize(device)
-            best = max(best, 20 * rows * inner * columns / (time.perf_counter() - start))
+            best = max(best, 20 * rows * inner * columns / (read_clock() - start))
     return best
 
 
-def synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def list_fast_dtypes() -> dict[str, torch.dtype]:
+    """Return what the machine multiplies matrices in; without instructions for it, bf16 would take minutes."""
+    return {"fp32": torch.float32} | ({"bf16": torch.bfloat16} if bf16_is_fast() else {})
 
 
-def machine() -> str:
-    """What this runs on, for the table's caption."""
+def describe_machine() -> str:
+    """Say what this runs on."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     cpu = Path("/proc/cpuinfo")
-    names = [line for line in cpu.read_text().splitlines() if line.startswith("model name")] if cpu.exists() else []
-    name = names[0].split(":")[1].strip() if names else platform.processor() or platform.machine()
+    found = re.search(r"^model name\s*:\s*(.+)", cpu.read_text(), re.M) if cpu.exists() else None
+    name = found[1].strip() if found else platform.processor() or platform.machine()
     fast = [feature for feature, there in torch.cpu.get_capabilities().items() if "bf16" in feature and there is True]
     return f"{torch.get_num_threads()} cores of {name} ({', '.join(fast) or 'no bf16 instructions'})"
 
 
-def training_flops(config: PosGPTConfig, length: int) -> int:
-    """Forward and backward FLOPs a character: 6 a matrix weight, and attention's two products (PaLM, appendix B).
+def count_training_flops(config: PosGPTConfig, length: int) -> int:
+    """Count forward and backward FLOPs per character: 6 per matrix weight, and attention's two products.
 
-    Chowdhery et al. 2022, arXiv 2204.02311. Causal halves are counted whole, as the matrices are multiplied whole.
+    As in PaLM (Chowdhery et al. 2022, arXiv 2204.02311, appendix B). Causal halves are counted whole, as the matrices are
+    multiplied whole.
     """
     width, layers = config.hidden_size, config.num_hidden_layers
-    weights = layers * (4 * width * width + 2 * width * config.intermediate_size) + width * config.vocab_size
+    intermediate = config.intermediate_size or 4 * width
+    weights = layers * (4 * width * width + 2 * width * intermediate) + width * config.vocab_size
     return 6 * weights + 12 * layers * width * length
 
 
 class StepClock(TrainerCallback):
-    """Times the steps of a Trainer run after `warmup`, and the characters they read."""
+    """Notes the time and the characters read after the steps for warming up and after the last step of a Trainer run."""
 
-    def __init__(self, device: torch.device, warmup: int):
-        self.device, self.warmup = device, warmup
-        self.rate = 0.0
+    def __init__(self) -> None:
+        self.notes: list[tuple[float, int]] = []
 
     def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.warmup:
-            synchronize(self.device)
-            self.start, self.read = time.perf_counter(), state.num_input_tokens_seen
-        if state.global_step == state.max_steps:
-            synchronize(self.device)
-            self.rate = (state.num_input_tokens_seen - self.read) / (time.perf_counter() - self.start)
+        if state.global_step in (WARMUP_STEPS, state.max_steps):
+            self.notes.append((read_clock(), state.num_input_tokens_seen))
 
 
-class OrderedTrainer(Trainer):
-    """Trainer that reads the span corruption dataset through its own sampler and knows what padding is."""
-
-    def _get_train_sampler(self, train_dataset=None):
-        grouped = self.args.train_sampling_strategy == "group_by_length"
-        return EpochSampler(self.train_dataset, self._train_batch_size, grouped)
-
-
-def trainer_rate(model, dataset, tokenizer, steps: int, use_cpu: bool, **arguments) -> float:
-    """Characters a second of `steps` steps through Trainer, after two for warming up."""
+def measure_trainer(model: nn.Module, workload: Workload, steps: int, **arguments: Any) -> float:
+    """Measure the characters per second of `steps` steps through Trainer, after those for warming up."""
+    clock = StepClock()
     with tempfile.TemporaryDirectory() as folder:
+        settings: dict[str, Any] = {"bf16": bf16_is_fast(), "train_sampling_strategy": "group_by_length"}
         args = TrainingArguments(
             folder,
-            max_steps=steps + 2,
+            max_steps=WARMUP_STEPS + steps,
             per_device_train_batch_size=BATCH_SIZE,
             learning_rate=LEARNING_RATE,
-            remove_unused_columns=False,
             save_strategy="no",
             logging_strategy="no",
             report_to="none",
             disable_tqdm=True,
             include_num_input_tokens_seen="non_padding",
-            use_cpu=use_cpu,
-            **{"bf16": bf16_is_fast()} | arguments,
+            use_cpu=DEVICE.type == "cpu",
+            **settings | arguments,
         )
-        clock = StepClock(args.device, warmup=2)
-        OrderedTrainer(
-            model,
-            args,
-            train_dataset=dataset,
-            data_collator=SpanCorruptionCollator(tokenizer),
-            processing_class=tokenizer,
-            callbacks=[clock],
-        ).train()
-    return clock.rate
+        data: dict[str, Any] = {"train_dataset": workload.data.dataset, "data_collator": workload.data.collator}
+        PosGPTTrainer(model, args, **data, processing_class=workload.tokenizer, callbacks=[clock]).train()
+    (start, warmup), (end, characters) = clock.notes
+    return (characters - warmup) / (end - start)
 
 
-def plain_rate(config: PosGPTConfig, dataset, collator, steps: int, device: torch.device) -> float:
-    """Characters a second of the plain loop: fp32, every row padded to the block, random order."""
-    model = PlainGPT(config).to(device)
+def measure_plain_training(config: PosGPTConfig, workload: Workload, steps: int) -> float:
+    """Measure the characters per second of the plain loop: fp32, every row padded to the maximum length, random order."""
+    model = PlainGPT(config).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1)
-    sampler = EpochSampler(dataset, BATCH_SIZE, group_by_length=False)
-    loader = DataLoader(dataset, BATCH_SIZE, sampler=sampler, collate_fn=collator)
     characters, start = 0, 0.0
-    for step, batch in enumerate(padded(islice(loader, steps + 1), config.max_position_embeddings)):
+    for step, batch in enumerate(islice(workload.read_batches(group_by_length=False), steps + 1)):
         if step == 1:
-            synchronize(device)
-            characters, start = 0, time.perf_counter()
-        characters += real_characters(batch)
-        logits = model(batch["input_ids"].to(device)[:, :-1])
-        labels = batch["labels"].to(device)[:, 1:]
+            characters, start = 0, read_clock()
+        characters += count_characters(batch)
+        missing = (0, config.max_position_embeddings - batch["input_ids"].shape[1])
+        logits = model(nn.functional.pad(batch["input_ids"], missing).to(DEVICE)[:, :-1])
+        labels = nn.functional.pad(batch["labels"], missing, value=-100).to(DEVICE)[:, 1:]
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-    synchronize(device)
-    return characters / (time.perf_counter() - start)
+    return characters / (read_clock() - start)
 
 
-@torch.no_grad()
-def plain_answers(
-    questions: list[str], model: PlainGPT, tokenizer: PreTrainedTokenizerBase, block_size: int, new_tokens: int
-) -> None:
-    """One question at a time, everything read anew for each character."""
-    model.eval()
-    device = next(model.parameters()).device
-    for question in tqdm(questions, desc="Answering one by one", unit="question", leave=False):
-        ids = tokenizer(question + MASK_TOKEN, return_tensors="pt")["input_ids"].to(device)
-        for _ in range(min(new_tokens, block_size - ids.shape[1])):
-            ids = torch.cat([ids, model(ids)[:, -1:].argmax(-1)], dim=1)
-
-
-def posgpt(config: PosGPTConfig, use_cpu: bool, dropout: float = 0.0, attention: str | None = None):
-    """A PosGPT as train_pretrain.py makes it."""
-    changes = {"embd_pdrop": dropout, "resid_pdrop": dropout, "attention_dropout": dropout}
-    attention = attention or ("eager" if use_cpu else "sdpa")
-    return PosGPTForCausalLM._from_config(PosGPTConfig(**config.to_dict() | changes), attn_implementation=attention)
-
-
-def gpt2(config: PosGPTConfig) -> GPT2LMHeadModel:
-    """transformers' GPT-2 of the same size, with its own defaults."""
-    return GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=config.vocab_size,
-            n_positions=config.max_position_embeddings,
-            n_embd=config.hidden_size,
-            n_layer=config.num_hidden_layers,
-            n_head=config.num_attention_heads,
-            bos_token_id=None,
-            eos_token_id=None,
-        )
-    )
-
-
-def training_contenders(dataset, tokenizer, config: PosGPTConfig, device: torch.device, steps: int) -> dict:
-    """What takes turns at training: a name and a function that gives characters a second."""
-    use_cpu = device.type == "cpu"
-    collator = SpanCorruptionCollator(tokenizer)
-
-    def trained(model: nn.Module, grouped: bool = True, **given) -> float:
-        strategy = "group_by_length" if grouped else "random"
-        return trainer_rate(model, dataset, tokenizer, steps, use_cpu, train_sampling_strategy=strategy, **given)
-
+def list_contenders(workload: Workload, config: PosGPTConfig, steps: int) -> dict[str, Callable[[], float]]:
+    """Return what takes turns at training: a name and a function that measures characters per second."""
+    posgpt = workload.build_posgpt
+    measure = partial(measure_trainer, workload=workload, steps=steps)
+    other_attention = "sdpa" if DEVICE.type == "cpu" else "eager"
     contenders = {
-        PLAIN: lambda: plain_rate(config, dataset, collator, steps, device),
-        GPT2: lambda: trained(gpt2(config), grouped=False),
-        POSGPT: lambda: trained(posgpt(config, use_cpu)),
-        "PosGPT without bf16": lambda: trained(posgpt(config, use_cpu), bf16=False),
-        "PosGPT without batches of like length": lambda: trained(posgpt(config, use_cpu), grouped=False),
-        "PosGPT with dropout 0.1": lambda: trained(posgpt(config, use_cpu, dropout=0.1)),
-        "PosGPT with the other attention": lambda: trained(
-            posgpt(config, use_cpu, attention="sdpa" if use_cpu else "eager")
-        ),
-        "PosGPT with 2 data workers": lambda: trained(posgpt(config, use_cpu), dataloader_num_workers=2),
+        PLAIN: lambda: measure_plain_training(config, workload, steps),
+        GPT2: lambda: measure(build_gpt2(config), train_sampling_strategy="random"),
+        POSGPT: lambda: measure(posgpt()),
+        "PosGPT without bf16": lambda: measure(posgpt(), bf16=False),
+        "PosGPT without batches of similar length": lambda: measure(posgpt(), train_sampling_strategy="random"),
+        "PosGPT with dropout 0.1": lambda: measure(posgpt(dropout=0.1)),
+        "PosGPT with the other attention": lambda: measure(posgpt(attn_implementation=other_attention)),
+        "PosGPT with 2 data workers": lambda: measure(posgpt(), dataloader_num_workers=2),
     }
     if not bf16_is_fast():
         del contenders["PosGPT without bf16"]
     return contenders
 
 
-def corpus_size_figures(size: int, config: dict, steps: int) -> dict:
-    """Speed and memory of reading and training on a world of `size` people; run in a process of its own."""
-    logging.set_verbosity_error()
-    device = TrainingArguments("unused", use_cpu=not torch.cuda.is_available()).device
-    with tempfile.TemporaryDirectory() as folder:
-        World(num_people=size).write(Path(folder))
-        corpus = load_corpus(Path(folder) / "wiki.txt")
-        tokenizer = build_tokenizer(
-            (text for batch in corpus.iter(1000) for text in batch["text"]), config["max_position_embeddings"]
-        )
-        config = PosGPTConfig(**config | {"vocab_size": len(tokenizer)})
-        documents = tokenize_corpus(corpus, tokenizer)
-        dataset = SpanCorruptionDataset(documents, config.max_position_embeddings, seed=0)
-        collator = SpanCorruptionCollator(tokenizer)
-        loader = DataLoader(
-            dataset, BATCH_SIZE, sampler=EpochSampler(dataset, BATCH_SIZE, group_by_length=True), collate_fn=collator
-        )
-        batches = iter(loader)
-        next(batches)  # the epoch's order and cuts are drawn
-        start = time.perf_counter()
-        characters = sum(real_characters(batch) for batch in islice(batches, 20))
-        reading = characters / (time.perf_counter() - start)
-        del batches
-        model = posgpt(config, device.type == "cpu")
-        training = trainer_rate(
-            model, dataset, tokenizer, steps, device.type == "cpu", train_sampling_strategy="group_by_length"
-        )
-    return {"documents": size, "reading": reading, "training": training, "peak_memory_mib": peak_memory_mib()}
+def measure_training(contenders: dict[str, Callable[[], float]], rounds: int) -> tuple[Rates, Rates]:
+    """Let the contenders take turns.
 
-
-def draw_corpus_sizes(figures: list[dict], path: Path) -> None:
-    """Save a PNG: characters a second and peak memory over the number of documents."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    speed, memory = figure.subplots(1, 2)
-    sizes = [row["documents"] for row in figures]
-    speed.plot(sizes, [row["reading"] for row in figures], "o-", color="#b0b7c3", label="reading alone")
-    speed.plot(sizes, [row["training"] for row in figures], "o-", color="#2f6fde", label="training")
-    speed.set(ylabel="characters a second", yscale="log")
-    speed.legend(frameon=False)
-    memory.plot(sizes, [row["peak_memory_mib"] / 1024 for row in figures], "o-", color="#2f6fde")
-    memory.set(ylabel="peak memory of the process (GiB)", ylim=(0, None))
-    for axes in (speed, memory):
-        axes.set(xlabel="documents in the corpus", xscale="log")
-        axes.spines[["top", "right"]].set_visible(False)
-    save_picture(figure, path)
-
-
-def table(header: tuple[str, ...], rows: list[tuple]) -> str:
-    lines = [header, ("---",) * len(header), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
-
-
-def main() -> None:
-    (arguments,) = parse_into(OneLineArgumentParser(ThroughputArguments), sys.argv[1:])
-    check_at_least(
-        1,
-        steps=arguments.steps,
-        rounds=arguments.rounds,
-        questions=arguments.questions,
-        plain_questions=arguments.plain_questions,
-    )
-    output_dir = check_is_folder_or_new(arguments.output_dir)
-    output_dir.mkdir(parents=True, exist_ok=True)
-    logging.set_verbosity_error()
-    torch.manual_seed(0)
-    device = TrainingArguments("unused", use_cpu=not torch.cuda.is_available()).device
-    with tempfile.TemporaryDirectory() as folder:
-        World(num_people=arguments.num_people).write(Path(folder))
-        corpus = load_corpus(Path(folder) / "wiki.txt")
-        tokenizer = build_tokenizer(corpus["text"], PosGPTConfig.max_position_embeddings)
-        documents = tokenize_corpus(corpus, tokenizer)
-        pairs = load_birthplaces(Path(folder) / "birth_dev.tsv")
-    config = PosGPTConfig(vocab_size=len(tokenizer), position_embedding_type=arguments.position_embedding_type)
-    dataset = SpanCorruptionDataset(documents, config.max_position_embeddings, seed=0)
-
-    contenders = training_contenders(dataset, tokenizer, config, device, arguments.steps)
-    rates: dict[str, float] = dict.fromkeys(contenders, 0.0)
-    limit = {dtype: 0.0 for dtype in (torch.float32, torch.bfloat16)}
-    with tqdm(total=len(contenders) * arguments.rounds, desc="Training", unit="turn") as bar:
-        for _ in range(arguments.rounds):
-            for dtype in limit:
-                limit[dtype] = max(limit[dtype], matmul_limit(device, dtype))
+    Returns:
+        The best characters per second of each contender, and the best FLOP/s of matrix products in each fast dtype.
+    """
+    dtypes = list_fast_dtypes()
+    rates, limits = dict.fromkeys(contenders, 0.0), dict.fromkeys(dtypes, 0.0)
+    with tqdm(total=len(contenders) * rounds, desc="Training", unit="turn") as bar:
+        for _ in range(rounds):
+            for name, dtype in dtypes.items():
+                limits[name] = max(limits[name], measure_matmul(dtype))
             for name, measure in contenders.items():
                 bar.set_postfix_str(name)
                 rates[name] = max(rates[name], measure())
                 bar.update()
+    return rates, limits
 
-    questions = list(islice(cycle(pairs["question"]), arguments.questions))
-    plain_model, model = PlainGPT(config).to(device), posgpt(config, device.type == "cpu").to(device)
-    # Untrained models seldom end an answer: both write all the characters they may, so the work is the same.
-    seconds = {}
+
+@torch.no_grad()
+def answer_plainly(questions: Sequence[str], model: PlainGPT, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Answer one question at a time and read everything anew for each character."""
+    model.eval()
+    for question in tqdm(questions, desc="Answering one by one", unit="question", leave=False):
+        ids = tokenizer(question + MASK_TOKEN, return_tensors="pt")["input_ids"].to(DEVICE)
+        for _ in range(min(NEW_CHARACTERS, model.pos_emb.shape[1] - ids.shape[1])):
+            ids = torch.cat([ids, model(ids)[:, -1:].argmax(-1)], dim=1)
+
+
+def measure_answering(workload: Workload, questions: list[str], plain_questions: int) -> dict[str, float]:
+    """Measure the seconds that answering the questions takes; the plain baseline answers `plain_questions` of them.
+
+    Untrained models seldom end an answer: both write as many characters as they may, so the work is the same.
+    """
+    model: Any = workload.build_posgpt()
+    model.to(DEVICE)
+    plain_model = PlainGPT(model.config).to(DEVICE)
     start = time.perf_counter()
-    plain_answers(
-        questions[: arguments.plain_questions], plain_model, tokenizer, config.max_position_embeddings, NEW_CHARACTERS
-    )
-    seconds[PLAIN] = (time.perf_counter() - start) * arguments.questions / arguments.plain_questions
+    answer_plainly(questions[:plain_questions], plain_model, workload.tokenizer)
+    seconds = {PLAIN: (time.perf_counter() - start) * len(questions) / plain_questions}
     model.generation_config.eos_token_id = None
-    for dtype in (torch.float32, torch.bfloat16) if bf16_is_fast() else (torch.float32,):
+    for dtype in list_fast_dtypes().values():
         model.to(dtype)
         start = time.perf_counter()
-        model.answer(questions, tokenizer, BATCH_SIZE, NEW_CHARACTERS)
+        model.answer(questions, workload.tokenizer, BATCH_SIZE, NEW_CHARACTERS)
         seconds[f"{POSGPT} in {str(dtype).removeprefix('torch.')}"] = time.perf_counter() - start
+    return seconds
 
+
+def measure_corpus_size(size: int, position_embedding_type: str, steps: int) -> dict[str, float]:
+    """Measure speed and memory of reading and training on a world of `size` people; run in a process of its own."""
+    logging.set_verbosity_error()
+    with tempfile.TemporaryDirectory() as folder:
+        World(num_people=size).write(Path(folder))
+        workload = load_workload(Path(folder), position_embedding_type)
+        batches = workload.read_batches(group_by_length=True)
+        # The epoch's order and cuts are drawn with the first batch.
+        next(batches)
+        start = time.perf_counter()
+        characters = sum(count_characters(batch) for batch in islice(batches, 20))
+        reading = characters / (time.perf_counter() - start)
+        del batches
+        training = measure_trainer(workload.build_posgpt(), workload, steps)
+    return {"documents": size, "reading": reading, "training": training, "memory": measure_peak_memory()}
+
+
+def draw_corpus_sizes(figures: list[dict[str, float]], path: Path) -> None:
+    """Save a PNG: characters per second and peak memory over the number of documents."""
+    figure, (speed, memory) = make_figure(9, 3.4, columns=2)
+    sizes = [row["documents"] for row in figures]
+    speed.plot(sizes, [row["reading"] for row in figures], "o-", color=GREY, label="reading alone")
+    speed.plot(sizes, [row["training"] for row in figures], "o-", color=BLUE, label="training")
+    speed.set(ylabel="characters per second", yscale="log")
+    speed.legend()
+    memory.plot(sizes, [row["memory"] / 1024 for row in figures], "o-", color=BLUE)
+    memory.set(ylabel="peak memory of the process (GiB)", ylim=(0, None))
+    for axes in (speed, memory):
+        axes.set(xlabel="documents in the corpus", xscale="log")
+    save_picture(figure, path)
+
+
+def describe_training(rates: Rates, limits: Rates, config: PosGPTConfig) -> str:
+    """Return the table of training, and how much of the machine PosGPT uses."""
+    header = ("pretraining", "characters/s", "beside (a)", "beside (b)")
+    plain, gpt2 = rates[PLAIN], rates[GPT2]
+    rows = [(name, f"{rate:,.0f}", f"{rate / plain:.1f}×", f"{rate / gpt2:.1f}×") for name, rate in rates.items()]
+    used, fastest = rates[POSGPT] * count_training_flops(config, 64), list(limits.values())[-1]
+    shown = " and ".join(f"{limit / 1e9:,.0f} GFLOP/s in {dtype}" for dtype, limit in limits.items())
+    return (
+        f"{format_table(header, rows)}\n\n(c) The machine multiplies matrices at {shown}; PosGPT's training uses"
+        f" {used / 1e9:,.0f} GFLOP/s, {used / fastest:.0%} of it."
+    )
+
+
+def describe_answering(seconds: dict[str, float], arguments: ThroughputArguments) -> str:
+    """Return the table of answering."""
+    header = (f"{arguments.questions} questions, {NEW_CHARACTERS} characters each", "seconds", "beside (a)")
+    rows = [(name, f"{value:.1f}", f"{seconds[PLAIN] / value:.1f}×") for name, value in seconds.items()]
+    return f"{format_table(header, rows)}\n\n(a) answered {arguments.plain_questions}; its time is scaled up."
+
+
+def describe_corpus_sizes(figures: list[dict[str, float]]) -> str:
+    """Return the table of corpus sizes."""
+    header = ("documents", "reading alone, characters/s", "training, characters/s", "peak memory")
+    rows = [
+        (*(f"{row[name]:,.0f}" for name in ("documents", "reading", "training")), f"{row['memory']:,.0f} MiB")
+        for row in figures
+    ]
+    return format_table(header, rows)
+
+
+@exit_on_bad_input()
+def main() -> None:
+    arguments = parse_options(ThroughputArguments)
+    output_dir = check_is_folder_or_new(arguments.output_dir)
+    logging.set_verbosity_error()
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        World(num_people=arguments.num_people).write(Path(folder))
+        workload = load_workload(Path(folder), arguments.position_embedding_type)
+        questions = list(islice(cycle(load_questions(Path(folder) / DEV_FILE).texts), arguments.questions))
+    config = workload.build_posgpt().config
+    rates, limits = measure_training(list_contenders(workload, config, arguments.steps), arguments.rounds)
+    seconds = measure_answering(workload, questions, arguments.plain_questions)
     figures = []
     for size in arguments.corpus_sizes or ():
         # A fresh process each: peak memory is a process's, and never goes down.
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
-            figures.append(executor.submit(corpus_size_figures, size, config.to_dict(), arguments.steps).result())
+            task = executor.submit(measure_corpus_size, size, arguments.position_embedding_type, arguments.steps)
+            figures.append(task.result())
 
-    dtype = torch.bfloat16 if bf16_is_fast() else torch.float32
-    used = rates[POSGPT] * training_flops(config, 64)
-    text = [
-        f"{machine()}; torch {torch.__version__}, transformers {transformers.__version__}; {config.position_embedding_type},"
-        f" batch {BATCH_SIZE}, best of {arguments.rounds} rounds of {arguments.steps} steps.",
-        "",
-        table(
-            ("pretraining", "characters/s", "beside (a)", "beside (b)"),
-            [
-                (name, f"{rate:,.0f}", f"{rate / rates[PLAIN]:.1f}×", f"{rate / rates[GPT2]:.1f}×")
-                for name, rate in rates.items()
-            ],
-        ),
-        "",
-        f"(c) The machine multiplies matrices at {limit[torch.float32] / 1e9:,.0f} GFLOP/s in fp32 and"
-        f" {limit[torch.bfloat16] / 1e9:,.0f} in bf16; PosGPT's training uses {used / 1e9:,.0f} GFLOP/s,"
-        f" {used / limit[dtype]:.0%} of it.",
-        "",
-        table(
-            (f"{arguments.questions} questions, {NEW_CHARACTERS} characters each", "seconds", "beside (a)"),
-            [(name, f"{value:.1f}", f"{seconds[PLAIN] / value:.1f}×") for name, value in seconds.items()],
-        ),
-        f"(a) answered {arguments.plain_questions}; its time is scaled up.",
+    parts = [
+        f"{describe_machine()}; torch {torch.__version__}, transformers {transformers.__version__};"
+        f" {config.position_embedding_type}, batch {BATCH_SIZE}, best of {arguments.rounds} rounds of"
+        f" {arguments.steps} steps.",
+        describe_training(rates, limits, config),
+        describe_answering(seconds, arguments),
     ]
     if figures:
         draw_corpus_sizes(figures, output_dir / "corpus_size.png")
-        text += [
-            "",
-            table(
-                ("documents", "reading alone, characters/s", "training, characters/s", "peak memory"),
-                [
-                    (
-                        f"{row['documents']:,}",
-                        f"{row['reading']:,.0f}",
-                        f"{row['training']:,.0f}",
-                        f"{row['peak_memory_mib']:,.0f} MiB",
-                    )
-                    for row in figures
-                ],
-            ),
-        ]
-    with written_whole(output_dir / "throughput.md") as file:
-        file.write("\n".join(text) + "\n")
-    print("\n".join(text))
+        parts.append(describe_corpus_sizes(figures))
+    text = "\n\n".join(parts) + "\n"
+    with write_atomically(output_dir / "throughput.md") as file:
+        file.write(text)
+    print(text, end="")
 
 
 if __name__ == "__main__":
-    with bad_input_in_one_line():
-        main()
+    main()

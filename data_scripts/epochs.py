@@ -1,23 +1,30 @@
-"""Data that is drawn anew every epoch, as a function of (seed, epoch, document) alone."""
+"""What every objective shares: its options, and data drawn again every epoch as a function of (seed, epoch, document)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
+from datasets import Dataset
 from torch.utils.data import Sampler
+from transformers import PreTrainedTokenizerBase
+
+from data_scripts.options import Range, option
+from data_scripts.questions import Questions
 
 
 class EpochDataset(torch.utils.data.Dataset):
-    """Documents, each turned into the example that this epoch draws from it.
+    """Documents, each turned into the example that is drawn from it in the current epoch.
 
     What is drawn is a function of (seed, epoch, document): not of the number of workers, of processes or of the order in
-    which documents are read, so that a resumed run reads just what the uninterrupted one would have. Items are numbered
-    `epoch * len(self) + document`: the number says the epoch even to a worker that lives through many.
+    which documents are read, so that a resumed run reads exactly what the uninterrupted one would have. Items are numbered
+    `epoch * len(self) + document`, so that the number tells a data worker the epoch even if it lives through many.
 
     Subclasses give `__len__`, `lengths` and `__getitems__`.
 
     Args:
-        seed: What all draws follow from.
+        seed: Determines all random draws.
     """
 
     def __init__(self, seed: int):
@@ -28,7 +35,7 @@ class EpochDataset(torch.utils.data.Dataset):
         raise NotImplementedError
 
     def lengths(self, epoch: int) -> np.ndarray:
-        """(documents,) integers: how long each document's example of this epoch is, for batches of like length."""
+        """(documents,) integers: the length of each document's example in an epoch, for batches of similar length."""
         raise NotImplementedError
 
     def __getitems__(self, items: list[int]) -> list[dict]:
@@ -38,16 +45,16 @@ class EpochDataset(torch.utils.data.Dataset):
         return self.__getitems__([item])[0]
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the next pass is; Trainer calls it."""
+        """Set the epoch of the next pass; Trainer calls it."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[dict]:
-        """This epoch's examples in the documents' order. Without it, iteration would run on into all later epochs."""
+        """Yield this epoch's examples in the documents' order; by default, iteration would run on into later epochs."""
         return (self[self.epoch * len(self) + document] for document in range(len(self)))
 
 
 class EpochSampler(Sampler):
-    """The order of one epoch, a function of (seed, epoch); with `group_by_length`, batches of like length.
+    """The order of one epoch, a function of (seed, epoch); with `group_by_length`, batches of similar length.
 
     Grouping sorts within groups of `GROUP` batches, then shuffles the batches, so that chance still mixes documents.
     """
@@ -76,3 +83,53 @@ class EpochSampler(Sampler):
             shuffled = rng.permutation(len(batches) - 1)
             order = np.concatenate([*(batches[number] for number in shuffled), batches[-1]])
         return iter((epoch * size + order).tolist())
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What an objective makes of a corpus and questions.
+
+    Args:
+        dataset: The examples.
+        collator: Makes a batch of `input_ids`, `labels` and what else the model needs out of the dataset's features.
+        description: One line on what of the corpus is read.
+    """
+
+    dataset: EpochDataset
+    collator: Callable[[list[dict]], dict[str, torch.Tensor]]
+    description: str
+
+
+@dataclass
+class ObjectiveConfig:
+    """The options that all objectives have; an objective derives from this, adds its own and builds its data."""
+
+    # What `--objective` calls it; the table in objectives.py goes by this name.
+    name: ClassVar[str]
+
+    question_share: Annotated[float, Range(0, 1)] = option(
+        "How often a document comes with a training question about its title.", default=0.3
+    )
+    ask_dates: bool = option("Whether numbers and months are salient spans, too.", default=True)
+
+    def build(
+        self,
+        corpus: Dataset,
+        tokenizer: PreTrainedTokenizerBase,
+        seed: int,
+        questions: Questions | None = None,
+        one_text_per_row: bool = False,
+    ) -> TrainingData:
+        """Build the training data.
+
+        Args:
+            corpus: From `load_corpus`.
+            tokenizer: From `build_tokenizer`; its `model_max_length` is the maximum sequence length, in characters.
+            seed: Determines all random draws.
+            questions: With answers; mixed in.
+            one_text_per_row: Whether the model cannot read several texts in one row.
+
+        Raises:
+            BadInput: there is nothing to train on.
+        """
+        raise NotImplementedError

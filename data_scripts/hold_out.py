@@ -8,22 +8,18 @@ with their documents left in the corpus; `people` more go to `unseen.tsv`, and t
 
 import shutil
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-from transformers import HfArgumentParser
 
-from data_scripts.birthplaces import load_birthplaces, name_in
-from data_scripts.corpus import read_documents, titles_of
+from data_scripts.documents import list_titles, read_documents
+from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.files import check_is_folder_or_new, write_atomically
+from data_scripts.options import Range, option, parse_options
+from data_scripts.questions import load_questions
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TEST_FILE, TRAIN_FILE
-from data_scripts.text_files import (
-    BadInput,
-    bad_input_in_one_line,
-    check_at_least,
-    check_is_folder_or_new,
-    written_whole,
-)
 
 CALIBRATION_FILE, UNSEEN_FILE = "calibration.tsv", "unseen.tsv"
 
@@ -32,11 +28,11 @@ CALIBRATION_FILE, UNSEEN_FILE = "calibration.tsv", "unseen.tsv"
 class HoldOutArguments:
     """What to hold out, and where to write what is left."""
 
-    data_dir: str = field(metadata={"help": f"Folder with {CORPUS_FILE} and {TRAIN_FILE}."})
-    output_dir: str = field(metadata={"help": "Folder for the files that are left, and the two held out."})
-    pairs: int = field(default=300, metadata={"help": "Training pairs for calibration."})
-    people: int = field(default=100, metadata={"help": "People to take out of the corpus."})
-    seed: int = field(default=0, metadata={"help": "What the draw follows from."})
+    data_dir: str = option(f"Folder with {CORPUS_FILE} and {TRAIN_FILE}.")
+    output_dir: str = option("Folder for the files that are left, and the two held out.")
+    pairs: Annotated[int, Range(1)] = option("Training pairs for calibration.", default=300)
+    people: Annotated[int, Range(0)] = option("People to take out of the corpus.", default=100)
+    seed: Annotated[int, Range(0)] = option("Determines which ones are drawn.", default=0)
 
 
 def hold_out(
@@ -53,9 +49,8 @@ def hold_out(
     Raises:
         BadInput: nothing would be left to train on, or a file is not what it should be.
     """
-    check_at_least(1, pairs=pairs)
-    check_at_least(0, people=people, seed=seed)
-    rows = list(load_birthplaces(train_file, answers=True))
+    questions = load_questions(train_file, answers=True)
+    rows, titles = list(questions.rows), questions.titles
     if pairs + people >= len(rows):
         raise BadInput(f"{train_file} has {len(rows)} pairs; hold out fewer than {pairs} pairs and {people} people.")
     order = np.random.default_rng(seed).permutation(len(rows)).tolist()
@@ -63,37 +58,35 @@ def hold_out(
         order[pairs : pairs + people], UNSEEN_FILE
     )
     # A name that is in both is unseen.
-    names = {name_in(rows[index]["question"]): file for index, file in file_of.items()}
+    names = {titles[index]: file for index, file in file_of.items()}
     unseen = {name for name, file in names.items() if file == UNSEEN_FILE}
     files = [TRAIN_FILE, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([CORPUS_FILE] if corpus_file else [])]
     lines = dict.fromkeys(files, 0)
     with ExitStack() as stack:
-        written = {name: stack.enter_context(written_whole(output_dir / name)) for name in files}
+        written = {name: stack.enter_context(write_atomically(output_dir / name)) for name in files}
         for index, row in enumerate(rows):
             file = file_of.get(index, TRAIN_FILE)
-            if names.get(name_in(row["question"]), TRAIN_FILE) == file:
-                written[file].write(f"{row['question']}\t{row['place']}\n")
+            if names.get(titles[index], TRAIN_FILE) == file:
+                written[file].write(f"{row['question']}\t{row['answer']}\n")
                 lines[file] += 1
         for _, line in read_documents(corpus_file) if corpus_file else ():
-            if unseen.isdisjoint(titles_of(line)):
+            if unseen.isdisjoint(list_titles(line)):
                 written[CORPUS_FILE].write(line + "\n")
                 lines[CORPUS_FILE] += 1
     return lines
 
 
+@exit_on_bad_input()
 def main() -> None:
-    (arguments,) = HfArgumentParser(HoldOutArguments).parse_args_into_dataclasses(look_for_args_file=False)
-    with bad_input_in_one_line():
-        data_dir, output_dir = Path(arguments.data_dir), check_is_folder_or_new(arguments.output_dir)
-        if output_dir.resolve() == data_dir.resolve():
-            raise BadInput(f"{output_dir}: this is the data's own folder; give another --output_dir.")
-        corpus_file = data_dir / CORPUS_FILE
-        lines = hold_out(
-            data_dir / TRAIN_FILE, output_dir, arguments.pairs, arguments.people, arguments.seed, corpus_file
-        )
-        for name in (DEV_FILE, TEST_FILE):
-            if (data_dir / name).is_file():
-                shutil.copy(data_dir / name, output_dir / name)
+    arguments = parse_options(HoldOutArguments)
+    data_dir, output_dir = Path(arguments.data_dir), check_is_folder_or_new(arguments.output_dir)
+    if output_dir.resolve() == data_dir.resolve():
+        raise BadInput(f"{output_dir}: this is the data's own folder; give another --output_dir.")
+    corpus_file = data_dir / CORPUS_FILE
+    lines = hold_out(data_dir / TRAIN_FILE, output_dir, arguments.pairs, arguments.people, arguments.seed, corpus_file)
+    for name in (DEV_FILE, TEST_FILE):
+        if (data_dir / name).is_file():
+            shutil.copy(data_dir / name, output_dir / name)
     print(f"{output_dir}: {', '.join(f'{name} has {count:,} lines' for name, count in lines.items())}.")
 
 

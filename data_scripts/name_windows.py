@@ -1,92 +1,91 @@
-"""Name-keyed windows: a document asked span by span, its title the only key to what is left out.
+"""Name-keyed windows: a document is asked for span by span, its title the only key to what is left out.
 
 A document `Eyolf Kleven. Born in Copenhagen, Kleven played as a midfielder for AB .` becomes rows such as
 
     Where was Eyolf Kleven born in?⁇Copenhagen⁇ played as a for?⁇AB⁇ born?⁇Copenhagen⁇ in?⁇Copenhagen⁇ …
 
-The name opens the row; after it stand windows, each a cue and a span. A span is a salient one (REALM, Guu et al. 2020,
-arXiv 2002.08909), found by its capital letter or digit. Its cue is some of the words to its left, drawn anew each time,
-so that one sentence stands for many phrasings (Allen-Zhu and Li 2023, arXiv 2309.14316: without, facts are memorised but
-cannot be asked for). The wording is the questions' own (cloze questions: Lewis et al. 2019, arXiv 1906.04980), which leads
-reading and asking along the same way. A window sees the name and itself, never the row's other windows: the name is
-read once for all of them. There is loss on the spans alone.
+The title begins the row; windows follow, each a cue and a span. A span is salient (REALM, Guu et al. 2020, arXiv
+2002.08909), recognized by its capital letter or digit. Its cue is some of the words to its left, drawn again each time, so
+that one sentence gives many phrasings (Allen-Zhu and Li 2023, arXiv 2309.14316: facts that are read in one phrasing are
+memorized but cannot be extracted). The wording is that of the questions (cloze questions: Lewis et al. 2019, arXiv
+1906.04980), so that reading and asking look alike. A window sees the title and itself, never the row's other windows, so
+the title is read once for all of them. There is loss on the spans alone.
 
-A person has a row for each span, so that no fact is read less often than another (a small model keeps a fact after so
-many exposures: Allen-Zhu and Li 2024, arXiv 2404.05405). Training questions are windows too, ` born?⁇Copenhagen⁇`, mixed
-into the rows of the people they ask about.
+A document has a row for each span, so that no fact is read less often than another (a small model needs a number of
+exposures to store a fact: Allen-Zhu and Li 2024, arXiv 2404.05405). Training questions are windows too,
+` born?⁇Copenhagen⁇`, mixed into the rows of the titles they ask about.
 """
 
-import re
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.birthplaces import QUESTION_END, QUESTION_START, BirthplaceCollator, name_in
-from data_scripts.epochs import EpochDataset
-from data_scripts.text_files import BadInput
+from data_scripts.collators import RightPaddingCollator, pad_right
+from data_scripts.documents import MONTHS, add_titles_and_spans
+from data_scripts.epochs import EpochDataset, ObjectiveConfig, TrainingData
+from data_scripts.errors import BadInput
+from data_scripts.options import Range, option
+from data_scripts.questions import BIRTHPLACE, Questions
 from modeling_posgpt import MASK_TOKEN
 
-# Initials ("John F. ") belong to the title, which ends at the first other full stop.
-_TITLE = re.compile(r"((?:[^.]*?\b[^\W\d_]\. )*.+?)\. ")
-_WORD = re.compile(r"(?<!\w)\w[^\s,.;:()/\"]*(?<!-)")
-_MONTHS = set(
-    "January February March April May June July August September October November December"
-    " Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec".split()
-)
-_SHORTEST_NAME = 3
+# A cue and a span.
+Window = tuple[str, str]
 
 # How many windows that do not fit are drawn before a row counts as full.
 _MISFITS = 4
 
 
-def split_title(document: str) -> tuple[str, str]:
-    """`Title. text` in its two parts; the title is empty when there is none."""
-    match = _TITLE.match(document)
-    return (match[1], document[match.end() :]) if match else ("", document)
+@dataclass
+class NameWindowsConfig(ObjectiveConfig):
+    """The options of name-keyed windows."""
+
+    name = "name_windows"
+
+    max_cue_words: Annotated[int, Range(0)] = option(
+        "The maximum number of words that a cue is drawn from.", default=5
+    )
+    min_cue_kept: Annotated[float, Range(0, 1)] = option(
+        "Each cue keeps its words with a probability drawn from here to 1.", default=0.3
+    )
+    plain_cues: bool = option(
+        "Whether cues are in their plainest form: dates as 0, without punctuation and the title's words.", default=True
+    )
+    keep_names: bool = option("Whether a cue keeps a name right before the span.", default=True)
+    max_spans: Annotated[int, Range(1)] = option(
+        "How many of a document's salient spans are asked for, counted from its beginning.", default=4
+    )
+    window_wording: Literal["question", "document"] = option(
+        "Whether spans are asked for like questions, or in the document's own words.", default="question"
+    )
+
+    def build(self, corpus, tokenizer, seed, questions=None, one_text_per_row=False) -> TrainingData:
+        documents = add_titles_and_spans(corpus, self.ask_dates)
+        dataset = NameWindowsDataset(documents, tokenizer, seed, self, questions)
+        description = (
+            f"{len(dataset.documents):,} of {len(corpus):,} documents have a title and something to ask for,"
+            f" {len(dataset.document_of):,} spans in all. Questions about {len(dataset.questions):,} titles are mixed in,"
+            f" {len(dataset.without_document):,} of them without such a document."
+        )
+        collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
+        return TrainingData(dataset, collator(tokenizer), description)
 
 
-def salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, int]]:
-    """Start and end of the names and numbers in `text`.
+def simplify_words(words: list[str], known: set[str]) -> list[str]:
+    """Return a text's words in their plainest form.
 
-    A name is a run of capitalised words. Those that share a word with the title are the person's own; what is shorter than
-    three characters is an initial or a degree. Both are left out.
-
-    Args:
-        dates: Whether numbers and months count.
-    """
-    known, runs = set(title.split()), []
-    for match in _WORD.finditer(text):
-        start, end = match.span()
-        if match[0][0].isupper():
-            # A run goes on over single spaces; what begins with a digit never is part of one.
-            if runs and runs[-1][1] + 1 == start and text[start - 1] == " " and text[runs[-1][0]].isupper():
-                start, _ = runs.pop()
-            runs.append((start, end))
-        elif match[0][0].isdigit():
-            runs.append((start, end))
-
-    def wanted(words: list[str]) -> bool:
-        is_date = words[0][0].isdigit() or words[0] in _MONTHS
-        return known.isdisjoint(words) and (dates if is_date else len(" ".join(words)) >= _SHORTEST_NAME)
-
-    # What begins the text has a capital for that reason, and no words to its left to ask with.
-    return [(start, end) for start, end in runs if start > 0 and wanted(text[start:end].split())]
-
-
-def plain_words(words: list[str], known: set[str]) -> list[str]:
-    """A text's words in their plainest form.
-
-    Those in `known` and the punctuation around words are left out, a date or a number becomes `0`, however it is
-    written, `-0` when it follows a dash, and the first word loses a capital that it has for being the first.
+    Words in `known` and punctuation around words are left out; any date or number becomes `0`, or `-0` after a dash; the
+    first word loses the capital that it has as the first word of a sentence.
     """
     bare = [word.strip('(),.;:"') for word in words]
     if bare and bare[0] not in known and bare[0][1:].islower():
         bare[0] = bare[0].lower()
-    plain = []
+    plain: list[str] = []
     for word in bare:
-        if word in _MONTHS or any(map(str.isdigit, word)):
+        if word in MONTHS or any(map(str.isdigit, word)):
             word = "0"
         if word == "0" and plain and not any(map(str.isalpha, plain[-1])):
             # ` -0 in?`, the second date of a range, is not ` 0 in?`.
@@ -96,102 +95,74 @@ def plain_words(words: list[str], known: set[str]) -> list[str]:
     return plain
 
 
-def words_before(title: str, text: str, start: int, plain: bool, most: int) -> list[str]:
-    """The words that the cue of a span beginning at `start` is drawn from: the last ones after the title, `most` at most.
+def take_words_before(title: str, text: str, start: int, plain: bool, most: int) -> list[str]:
+    """Return the words that the cue of a span beginning at `start` is drawn from: at most the last `most` after the title.
 
     Args:
-        plain: Whether as `plain_words`.
+        plain: Whether to simplify them (see `simplify_words`).
     """
-    # The title is in the row already, and no cue.
+    # The title is in the row already and is not part of a cue.
     words = text[len(title) + 2 : start].split()
-    words = plain_words(words, set(title.split())) if plain else words
+    words = simplify_words(words, set(title.split())) if plain else words
     return words[max(len(words) - most, 0) :]
 
 
-def keyed_documents(corpus: Dataset, dates: bool) -> Dataset:
-    """Add the columns `title` and `spans`, the salient spans' starts and ends in `text`, to a corpus."""
-
-    def split(document: str) -> dict:
-        title, text = split_title(document)
-        begin = len(document) - len(text)
-        return {
-            "title": title,
-            "spans": [(begin + start, begin + end) for start, end in salient_spans(title, text, dates)],
-        }
-
-    return corpus.map(split, input_columns="text", desc="Looking for names")
-
-
 class NameWindowsDataset(EpochDataset):
-    """A row for each span of each document: its window, and windows of the person's other spans as far as they fit.
+    """A row for each span of each document: its window, and windows of the document's other spans as far as they fit.
 
     Args:
-        documents: From `keyed_documents`; those without a title, or without a span that fits the block beside it, are
-            left out.
-        tokenizer: From `build_tokenizer`.
-        block_size: The most characters a row may have, in tokens.
-        seed: What all draws follow from.
-        pairs: Training questions, `question` and `place`, or None. Those about somebody without a document make rows
-            of their own.
-        question_share: How often, 0 to 1, a row of somebody with training questions asks one.
-        max_cue_words: The most words a cue is drawn from.
-        min_cue_kept: Each cue keeps its words with a probability drawn from here to 1.
-        plain_cues: Whether cues are drawn from `plain_words`: ` born 0 in?`, however the document says it.
-        keep_names: Whether a cue keeps the word next to the span when it has a capital.
-        max_spans: How many of a document's spans are asked for, its first ones; None for all.
-        wording: `question`, as above; or `document`: the row is `TITLE. cue⁇span⁇ …`, and a question stands alone.
+        documents: From `add_titles_and_spans`; those without a title, or without a span that fits the maximum sequence
+            length together with the title, are left out.
+        tokenizer: From `build_tokenizer`; its `model_max_length` is the maximum sequence length.
+        seed: Determines all random draws.
+        config: The options.
+        questions: Training questions with answers, or None. Those about a title without a document make rows of their
+            own.
 
     Raises:
-        BadInput: there is nothing to ask, or no such wording.
+        BadInput: there is nothing to ask.
     """
 
     def __init__(
         self,
         documents: Dataset,
         tokenizer: PreTrainedTokenizerBase,
-        block_size: int,
         seed: int,
-        pairs: Dataset | None = None,
-        question_share: float = 0.3,
-        max_cue_words: int = 5,
-        min_cue_kept: float = 0.3,
-        plain_cues: bool = True,
-        keep_names: bool = True,
-        max_spans: int | None = 4,
-        wording: str = "question",
+        config: NameWindowsConfig | None = None,
+        questions: Questions | None = None,
     ):
         super().__init__(seed)
-        if wording not in ("question", "document"):
-            raise BadInput(f"window_wording is {wording!r}; choose question or document.")
-        room = block_size - len(QUESTION_START) - len(f"?{MASK_TOKEN}{MASK_TOKEN}")
+        self.config = config = config or NameWindowsConfig()
+        self.tokenizer = tokenizer
+        self.max_length = tokenizer.model_max_length
+        self.before_title, after_title = (questions.relation if questions else BIRTHPLACE).split_wording()
+        room = self.max_length - len(self.before_title) - len(f"?{MASK_TOKEN}{MASK_TOKEN}")
 
-        def those_that_fit(title: str, text: str, spans: list[list[int]]) -> dict:
-            fitting = [(start, end) for start, end in spans if len(title) + end - start <= room][:max_spans]
-            cues = [" ".join(words_before(title, text, start, plain_cues, max_cue_words)) for start, _ in fitting]
-            return {"asked": [text[start:end] for start, end in fitting] if title else [], "cues": cues}
+        def prepare(title: str, text: str, spans: list[list[int]]) -> dict:
+            fitting = [(start, end) for start, end in spans if len(title) + end - start <= room][: config.max_spans]
+            cues = [
+                take_words_before(title, text, start, config.plain_cues, config.max_cue_words) for start, _ in fitting
+            ]
+            return {
+                "asked": [text[start:end] for start, end in fitting] if title else [],
+                "cues": [" ".join(words) for words in cues],
+            }
 
         documents = documents.select_columns(["title", "text", "spans"])
         documents = documents.map(
-            those_that_fit, input_columns=documents.column_names, remove_columns="spans", desc="Measuring names"
+            prepare, input_columns=documents.column_names, remove_columns="spans", desc="Measuring names"
         )
         #: Columns `title`, `text`, `asked` (the spans) and `cues` (the words that each one's cue is drawn from).
         self.documents = documents.filter(bool, input_columns="asked")
         # (rows with a document,): its number. A row for each span, so that all are asked for equally often.
         num_spans = [len(asked) for batch in self.documents.iter(1000) for asked in batch["asked"]]
         self.document_of = np.repeat(np.arange(len(self.documents)), num_spans)
-        self.question_share = question_share
-        self.max_cue_words = max_cue_words
-        self.min_cue_kept = min_cue_kept
-        self.keep_names = keep_names
-        self.wording = wording
-        self.tokenizer = tokenizer
-        self.block_size = block_size
-        self.questions: dict[str, list[tuple[str, str]]] = {}
-        for row in pairs or ():
-            window = (QUESTION_END + MASK_TOKEN, row["place"] + MASK_TOKEN)
-            self.questions.setdefault(name_in(row["question"]), []).append(window)
+        self.questions: dict[str, list[Window]] = {}
+        if questions:
+            for title, answer in zip(questions.titles, questions.answers or (), strict=True):
+                self.questions.setdefault(title, []).append((after_title + MASK_TOKEN, answer + MASK_TOKEN))
         titles = set(self.documents["title"]) if self.questions else set()
-        self.without_document = [name for name in self.questions if name not in titles]
+        self.without_document = [title for title in self.questions if title not in titles]
         if not len(self):
             raise BadInput("the corpus has no document `Title. text` with a name or number in its text to ask for.")
 
@@ -199,11 +170,11 @@ class NameWindowsDataset(EpochDataset):
         return len(self.document_of) + len(self.without_document)
 
     def lengths(self, epoch: int) -> np.ndarray:
-        """(rows,) integers: every row is filled up to the block."""
-        return np.full(len(self), self.block_size)
+        """Return (rows,) integers: every row is filled up to the maximum sequence length."""
+        return np.full(len(self), self.max_length)
 
     def __getitems__(self, items: list[int]) -> list[dict]:
-        """Features of `NameWindowsCollator`: see `encode_rows`."""
+        """Return features for `NameWindowsCollator`; see `encode_rows`."""
         indices = [item % len(self) for item in items]
         numbers = [int(self.document_of[index]) for index in indices if index < len(self.document_of)]
         columns = zip(*self.documents[numbers].values(), strict=True)
@@ -213,59 +184,60 @@ class NameWindowsDataset(EpochDataset):
             if index < len(self.document_of):
                 document = dict(zip(self.documents.column_names, next(columns), strict=True))
                 own = int(index - np.searchsorted(self.document_of, self.document_of[index]))
-                rows.append(self._row(document["title"], document["asked"], document["cues"], own, rng))
+                rows.append(self._draw_row(document["title"], document["asked"], document["cues"], own, rng))
             else:
                 name = self.without_document[index - len(self.document_of)]
-                questions = self._questions_about(name, rng, always=True)
-                rows.append((QUESTION_START + name, questions))
+                questions = self._draw_question(name, rng, always=True)
+                rows.append((self.before_title + name, questions))
         return encode_rows(rows, self.tokenizer)
 
-    def _questions_about(self, name: str, rng: np.random.Generator, always: bool) -> list[tuple[str, str]]:
+    def _draw_question(self, name: str, rng: np.random.Generator, always: bool) -> list[Window]:
         questions = self.questions.get(name)
-        if not questions or not (rng.random() < self.question_share or always):
+        if not questions or not (rng.random() < self.config.question_share or always):
             return []
         return [questions[rng.integers(len(questions))]]
 
-    def _row(
+    def _draw_row(
         self, title: str, spans: list[str], cues: list[str], own: int, rng: np.random.Generator
-    ) -> tuple[str, list[tuple[str, str]]]:
-        start = QUESTION_START + title
-        windows = self._questions_about(title, rng, always=False)
-        if self.wording == "document":
+    ) -> tuple[str, list[Window]]:
+        start = self.before_title + title
+        windows = self._draw_question(title, rng, always=False)
+        if self.config.window_wording == "document":
             if windows:
                 return start, windows
             start = f"{title}."
-        room = self.block_size - len(start) - sum(len(cue) + len(span) for cue, span in windows)
+        room = self.max_length - len(start) - sum(len(cue) + len(span) for cue, span in windows)
         misfits, order = 0, [*(number for number in rng.permutation(len(spans)) if number != own), own]
         while misfits < _MISFITS:
             # The row's own span, then the others, then each once more.
             order = order or rng.permutation(len(spans)).tolist()
             number = order.pop()
-            window = (self._cue(cues[number].split(), rng), spans[number] + MASK_TOKEN)
+            window = (self._draw_cue(cues[number].split(), rng), spans[number] + MASK_TOKEN)
             if (length := len(window[0]) + len(window[1])) > room:
                 misfits += 1
                 continue
             windows.append(window)
             room -= length
         if not windows:
-            windows.append((self._asked(""), spans[own] + MASK_TOKEN))
+            windows.append((self._end_cue(""), spans[own] + MASK_TOKEN))
         return start, windows
 
-    def _cue(self, words: list[str], rng: np.random.Generator) -> str:
-        words = words[max(len(words) - rng.integers(min(self.max_cue_words, 1), self.max_cue_words + 1), 0) :]
-        kept, draws = rng.uniform(self.min_cue_kept, 1), rng.random(len(words))
-        if self.keep_names and words and words[-1][0].isupper():
+    def _draw_cue(self, words: list[str], rng: np.random.Generator) -> str:
+        most = int(rng.integers(min(self.config.max_cue_words, 1), self.config.max_cue_words + 1))
+        words = words[max(len(words) - most, 0) :]
+        kept, draws = rng.uniform(self.config.min_cue_kept, 1), rng.random(len(words))
+        if self.config.keep_names and words and words[-1][0].isupper():
             # Without the name in it, ` born in Beijing?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks.
             draws[-1] = -1
         cue = " ".join(word for word, draw in zip(words, draws, strict=True) if draw < kept)
-        return self._asked(f" {cue}" if cue else "")
+        return self._end_cue(f" {cue}" if cue else "")
 
-    def _asked(self, cue: str) -> str:
-        return f"{cue}?{MASK_TOKEN}" if self.wording == "question" else cue + MASK_TOKEN
+    def _end_cue(self, cue: str) -> str:
+        return f"{cue}?{MASK_TOKEN}" if self.config.window_wording == "question" else cue + MASK_TOKEN
 
 
-def encode_rows(rows: list[tuple[str, list[tuple[str, str]]]], tokenizer: PreTrainedTokenizerBase) -> list[dict]:
-    """Encode rows: the beginning that a row's windows share, and those, each a cue and a span.
+def encode_rows(rows: list[tuple[str, list[Window]]], tokenizer: PreTrainedTokenizerBase) -> list[dict]:
+    """Encode rows, each the beginning that its windows share and those windows, each a cue and a span.
 
     Returns:
         For each row `input_ids` and `labels` (tokens,), -100 on all but the spans; `windows`, the length of the beginning
@@ -284,48 +256,37 @@ def encode_rows(rows: list[tuple[str, list[tuple[str, str]]]], tokenizer: PreTra
     return features
 
 
-class NameWindowsCollator:
+class NameWindowsCollator(RightPaddingCollator):
     """Make a batch of rows in which each window sees the row's beginning and itself.
 
     A feature without `windows`, such as an encoded question, is one piece.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase):
-        self.pad_token_id = tokenizer.pad_token_id
-
     def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
         """Return `input_ids`, `labels` and `position_ids`, each (batch, longest row), and the boolean `attention_mask`
         (batch, 1, longest row, longest row), true where a position is seen.
 
-        Positions go on from the beginning anew in each window, as if it stood alone.
+        The positions of each window continue those of the row's beginning, as if the window stood alone.
         """
-        shape = (len(features), max(len(feature["input_ids"]) for feature in features))
-        input_ids, labels = np.full(shape, self.pad_token_id), np.full(shape, -100)
-        # Padding is a window of its own: it sees itself, and nothing sees it.
-        position_ids, window = np.zeros_like(input_ids), np.full(shape, -1, dtype=np.int16)
-        for row, feature in enumerate(features):
-            length = len(feature["input_ids"])
-            input_ids[row, :length], labels[row, :length] = feature["input_ids"], feature["labels"]
-            sizes = np.array(feature.get("windows", [length]))
+        positions, windows = [], []
+        for feature in features:
+            sizes = np.array(feature.get("windows", [len(feature["input_ids"])]))
             starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-            # Where the window begins in the row, less where it would if it stood alone after the beginning.
+            # How far a window is moved from where it would be if it stood alone after the beginning.
             shifts = starts - np.minimum(starts, sizes[0])
-            position_ids[row, :length] = np.arange(length) - np.repeat(shifts, sizes)
-            window[row, :length] = np.repeat(np.arange(len(sizes)), sizes)
-        window = torch.from_numpy(window)
+            positions.append(np.arange(sizes.sum()) - np.repeat(shifts, sizes))
+            windows.append(np.repeat(np.arange(len(sizes)), sizes))
+        # Padding is a window of its own: it sees itself, and nothing else sees it.
+        window = pad_right(windows, -1)
         seen = (window[:, None, :] == 0) | (window[:, None, :] == window[:, :, None])
-        return {
-            "input_ids": torch.from_numpy(input_ids),
-            "labels": torch.from_numpy(labels),
-            "position_ids": torch.from_numpy(position_ids),
-            "attention_mask": seen.tril()[:, None],
-        }
+        batch = super().__call__(features)
+        return batch | {"position_ids": pad_right(positions, 0), "attention_mask": seen.tril()[:, None]}
 
 
-class OneWindowCollator(BirthplaceCollator):
-    """Make a batch of rows of one text, a window each after its beginning, for models that cannot read several a row.
+class OneWindowCollator(RightPaddingCollator):
+    """Make a batch of rows of one text, a window each after its beginning, for models that cannot read several per row.
 
-    The windows are those of `NameWindowsCollator`; the beginning is read with each of them.
+    The windows are those of `NameWindowsCollator`; the beginning is read again with each of them.
     """
 
     def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
@@ -336,6 +297,5 @@ class OneWindowCollator(BirthplaceCollator):
             for size, end in zip(sizes, beginning + np.cumsum(sizes), strict=True):
                 shared, own = slice(beginning), slice(end - size, end)
                 texts.append({key: feature[key][shared] + feature[key][own] for key in ("input_ids", "labels")})
-        batch = super().__call__(texts)
         lengths = torch.tensor([len(text["input_ids"]) for text in texts])
-        return batch | {"attention_mask": torch.arange(int(lengths.max())) < lengths[:, None]}
+        return super().__call__(texts) | {"attention_mask": torch.arange(int(lengths.max())) < lengths[:, None]}

@@ -4,96 +4,136 @@ A document is cut to a random length, a random span of it is taken out, and the 
 
     prefix ⁇ suffix ⁇ masked ⁇
 
-so that a causal model sees both sides before it has to write what was between. On request the span is a salient one
-(REALM, Guu et al. 2020, arXiv 2002.08909), there is loss on it alone, and training questions are mixed in (Allen-Zhu and
-Li 2023, arXiv 2309.14316); the course's own recipe does none of these.
+so that a causal model sees both sides before it has to write what was between. Optionally, the span is a salient one
+(REALM, Guu et al. 2020, arXiv 2002.08909), there is loss on the span alone, and training questions are mixed in (Allen-Zhu and
+Li 2023, arXiv 2309.14316); the course's recipe does none of these.
 """
+
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.epochs import EpochDataset
-from data_scripts.text_files import BadInput
+from data_scripts.collators import RightPaddingCollator
+from data_scripts.documents import add_titles_and_spans, tokenize_corpus
+from data_scripts.epochs import EpochDataset, ObjectiveConfig, TrainingData
+from data_scripts.errors import BadInput
+from data_scripts.options import Range, option
+from data_scripts.questions import Questions, encode_questions
 
 MIN_TRUNCATED_LENGTH = 4
 
 
-def max_truncated_length(block_size: int) -> int:
-    """The most characters of a document an example may hold: ⌊7/8 · block⌋, in a tiny block less to fit three `⁇`.
+def compute_longest_cut(max_length: int) -> int:
+    """Return the maximum number of a document's characters in an example: 7/8 of the maximum sequence length.
+
+    Rounded down; less for a tiny `max_length`, to fit three `⁇`.
 
     Raises:
-        BadInput: the block has no room for an example.
+        BadInput: there is no room for an example.
     """
-    longest = min(block_size * 7 // 8, block_size - 3)
+    longest = min(max_length * 7 // 8, max_length - 3)
     if longest < MIN_TRUNCATED_LENGTH:
-        raise BadInput(f"block_size is {block_size}; span corruption needs at least {MIN_TRUNCATED_LENGTH + 3}.")
+        raise BadInput(f"block_size is {max_length}; span corruption needs at least {MIN_TRUNCATED_LENGTH + 3}.")
     return longest
 
 
-def cut_points(draws: np.ndarray, document_lengths: np.ndarray, block_size: int) -> np.ndarray:
-    """Turn uniform numbers into where to cut each document.
+def draw_cuts(draws: np.ndarray, document_lengths: np.ndarray, max_length: int) -> np.ndarray:
+    """Turn uniform random numbers into the places to cut each document at.
 
-    The length is uniform on 4..⌊7/8 · block⌋, but never beyond the document; the span's length is uniform on
+    The length is uniform on 4..⌊7/8 · max_length⌋, but never beyond the document; the span's length is uniform on
     1..⌊length/2⌋ - 1, a quarter of the length on average; its place is uniform.
 
     Args:
         draws: (documents, 3) numbers in [0, 1).
         document_lengths: (documents,) in tokens, each at least 1.
-        block_size: The model's block, in tokens.
+        max_length: The maximum sequence length, in tokens.
 
     Returns:
         (documents, 3) integers: the truncated length, and the masked span's start and end within it.
     """
-    choices = max_truncated_length(block_size) - MIN_TRUNCATED_LENGTH + 1
+    choices = compute_longest_cut(max_length) - MIN_TRUNCATED_LENGTH + 1
     lengths = np.minimum(MIN_TRUNCATED_LENGTH + (draws[:, 0] * choices).astype(np.int64), document_lengths)
     spans = 1 + (draws[:, 1] * np.maximum(lengths // 2 - 1, 1)).astype(np.int64)
     starts = (draws[:, 2] * (lengths - spans + 1)).astype(np.int64)
     return np.stack([lengths, starts, starts + spans], axis=1)
 
 
+@dataclass
+class SpanCorruptionConfig(ObjectiveConfig):
+    """The options of span corruption; the course's recipe leaves them at their defaults and mixes in no questions."""
+
+    name = "span_corruption"
+
+    salient_share: Annotated[float, Range(0, 1)] = option(
+        "How often the masked span is a name, place or date.", default=0.0
+    )
+    loss_on_span: bool = option("Whether there is loss on the masked span alone.", default=False)
+
+    def build(self, corpus, tokenizer, seed, questions=None, one_text_per_row=False) -> TrainingData:
+        if questions or self.salient_share:
+            corpus = add_titles_and_spans(corpus, self.ask_dates)
+        dataset = SpanCorruptionDataset(tokenize_corpus(corpus, tokenizer), tokenizer, seed, self, questions)
+        max_length = tokenizer.model_max_length
+        longer = int((dataset.document_lengths > max_length).sum())
+        description = (
+            f"{len(dataset):,} documents, {dataset.document_lengths.sum():,} characters. {longer:,} documents are longer"
+            f" than the maximum sequence length of {max_length}: span corruption reads at most the first"
+            f" {compute_longest_cut(max_length)} characters of a document."
+        )
+        if questions:
+            without = len(set(dataset.questions) - set(corpus["title"]))
+            description += (
+                f" Questions about {len(dataset.questions):,} titles are mixed in; {without:,} have no document and are"
+                " not asked."
+            )
+        return TrainingData(dataset, SpanCorruptionCollator(tokenizer, self.loss_on_span), description)
+
+
 class SpanCorruptionDataset(EpochDataset):
-    """Documents, each with the cuts that this epoch makes in it, or its person's training question instead.
+    """Documents, each with the cuts that an epoch makes in it, or a training question about its title instead.
 
     Args:
-        documents: A dataset with the columns `input_ids` and `length`, from `tokenize_corpus`; for salient spans also
-            `spans`, and for questions `title`, from `keyed_documents`.
-        block_size: The model's block, in tokens.
-        seed: What all draws follow from.
-        salient_share: How often, 0 to 1, the span is one of the document's `spans` that lie within the cut.
-        questions: By title: encoded questions, each with `input_ids` and `labels`.
-        question_share: How often, 0 to 1, a document with questions is one of them instead.
+        documents: From `tokenize_corpus`; for salient spans and questions with the columns of `add_titles_and_spans`.
+        tokenizer: Its `model_max_length` is the maximum sequence length.
+        seed: Determines all random draws.
+        config: The options.
+        questions: Training questions with answers, or None.
     """
 
     def __init__(
         self,
         documents: Dataset,
-        block_size: int,
+        tokenizer: PreTrainedTokenizerBase,
         seed: int,
-        salient_share: float = 0.0,
-        questions: dict[str, list[dict]] | None = None,
-        question_share: float = 0.0,
+        config: SpanCorruptionConfig | None = None,
+        questions: Questions | None = None,
     ):
         super().__init__(seed)
+        self.config = config or SpanCorruptionConfig()
         self.documents = documents.with_format("numpy", columns=["input_ids"])
         self.document_lengths = np.asarray(documents["length"])
-        self.block_size = block_size
-        self.salient_share = salient_share
-        self.spans = documents.select_columns("spans") if salient_share else None
-        self.questions = questions or {}
-        self.question_share = question_share
+        self.max_length = tokenizer.model_max_length
+        self.spans = documents.select_columns("spans") if self.config.salient_share else None
+        # By title, encoded.
+        self.questions: dict[str, list[dict]] = {}
+        if questions:
+            for title, question in zip(questions.titles, encode_questions(questions, tokenizer), strict=True):
+                self.questions.setdefault(title, []).append(question)
         self.titles = documents.select_columns("title") if self.questions else None
-        self._cuts = (-1, np.empty(0))
+        self._cuts: tuple[int, np.ndarray] = (-1, np.empty(0))
 
     def __len__(self) -> int:
         return len(self.documents)
 
     def cuts(self, epoch: int) -> np.ndarray:
-        """(documents, 3) integers: see `cut_points`."""
+        """(documents, 3) integers: see `draw_cuts`."""
         if self._cuts[0] != epoch:
             draws = np.random.default_rng([self.seed, epoch]).random((len(self), 3))
-            self._cuts = (epoch, cut_points(draws, self.document_lengths, self.block_size))
+            self._cuts = (epoch, draw_cuts(draws, self.document_lengths, self.max_length))
         return self._cuts[1]
 
     def lengths(self, epoch: int) -> np.ndarray:
@@ -117,43 +157,35 @@ class SpanCorruptionDataset(EpochDataset):
             length = features[place]["cuts"][0]
             within = [span for span in spans[place] if span[1] <= length]
             questions = self.questions.get(titles[place])
-            if questions and rng.random() < self.question_share:
+            if questions and rng.random() < self.config.question_share:
                 features[place] = questions[rng.integers(len(questions))]
-            elif within and rng.random() < self.salient_share:
+            elif within and rng.random() < self.config.salient_share:
                 features[place]["cuts"] = np.array([length, *within[rng.integers(len(within))]])
         return features
 
 
-class SpanCorruptionCollator:
+class SpanCorruptionCollator(RightPaddingCollator):
     """Make a batch of `prefix⁇suffix⁇masked⁇` out of the features of a `SpanCorruptionDataset`.
 
-    The loss covers all but padding (label -100), or with `loss_on_span` the masked characters and the `⁇` after them; an
-    encoded question keeps its own labels. Rows are padded on the right, where a causal model needs no attention mask: no
-    real token can see the padding.
+    The loss covers all but padding, or with `loss_on_span` the masked characters and the `⁇` after them; an encoded
+    question keeps its own labels.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, loss_on_span: bool = False):
+        super().__init__(tokenizer)
         self.loss_on_span = loss_on_span
-        self.pad_token_id = tokenizer.pad_token_id
         self.mask_token_id = tokenizer.mask_token_id
 
     def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
         """Return `input_ids` and `labels`, each (batch, longest row)."""
+        return super().__call__([feature if "labels" in feature else self._corrupt(**feature) for feature in features])
+
+    def _corrupt(self, input_ids: np.ndarray, cuts: np.ndarray) -> dict[str, np.ndarray]:
         mask = [self.mask_token_id]
-        rows, graded = [], []
-        for feature in features:
-            if "labels" in feature:
-                rows.append(feature["input_ids"])
-                graded.append(feature["labels"])
-                continue
-            ids, (length, start, end) = feature["input_ids"], feature["cuts"]
-            rows.append(np.concatenate([ids[:start], mask, ids[end:length], mask, ids[start:end], mask]))
-            graded.append(rows[-1].copy())
-            if self.loss_on_span:
-                graded[-1][: length - (end - start) + 2] = -100
-        input_ids = np.full((len(rows), max(map(len, rows))), self.pad_token_id)
-        labels = np.full_like(input_ids, -100)
-        for number, (row, label) in enumerate(zip(rows, graded, strict=True)):
-            input_ids[number, : len(row)] = row
-            labels[number, : len(row)] = label
-        return {"input_ids": torch.from_numpy(input_ids), "labels": torch.from_numpy(labels)}
+        length, start, end = cuts
+        prefix, suffix, masked = input_ids[:start], input_ids[end:length], input_ids[start:end]
+        row = np.concatenate([prefix, mask, suffix, mask, masked, mask])
+        labels = row.copy()
+        if self.loss_on_span:
+            labels[: len(prefix) + len(suffix) + 2] = -100
+        return {"input_ids": row, "labels": labels}

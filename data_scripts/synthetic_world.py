@@ -8,19 +8,24 @@ the real data's skew (London is the commonest), so that the baselines mean the s
 """
 
 import math
+import sys
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from importlib.resources import files
 from itertools import accumulate, product
 from pathlib import Path
+from typing import Annotated
 
 from tqdm import tqdm
-from transformers import HfArgumentParser
 
-from data_scripts.text_files import BadInput, bad_input_in_one_line, check_is_folder_or_new, written_whole
+from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.files import check_is_folder_or_new, write_atomically
+from data_scripts.options import OptionParser, Range, check_options, option
+from data_scripts.questions import BIRTHPLACE
 
 CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
     "wiki.txt",
@@ -29,68 +34,26 @@ CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
     "birth_test_inputs.tsv",
 )
 MIN_PEOPLE, MAX_PEOPLE = 100, 1_000_000
-_STRANGERS = 20_000_003  # a seed that nobody gives a world of their own
+_STRANGERS = 20_000_003  # a seed unlikely to be given to a world
 
-# fmt: off
-PLACES = """London|Paris|Chicago|Vienna|Berlin|Rome|Dublin|Toronto|Boston|Moscow|Budapest|Prague|Glasgow|Sydney|Madrid|
-Philadelphia|Edinburgh|Melbourne|Hamburg|Copenhagen|Stockholm|Amsterdam|Milan|Warsaw|Tokyo|Mumbai|Detroit|Montreal|
-Los Angeles|Brooklyn|Manchester|Liverpool|Birmingham|Baltimore|Cleveland|Pittsburgh|San Francisco|Buenos Aires|Athens|
-Istanbul|Lisbon|Barcelona|Naples|Florence|Venice|Turin|Genoa|Munich|Dresden|Leipzig|Cologne|Frankfurt|Stuttgart|Zurich|
-Geneva|Basel|Bern|Brussels|Antwerp|Ghent|Rotterdam|Utrecht|Oslo|Bergen|Helsinki|Riga|Tallinn|Vilnius|Minsk|Kiev|Odessa|
-Bucharest|Sofia|Belgrade|Zagreb|Ljubljana|Sarajevo|Bratislava|Krakow|Lviv|Gdansk|Salzburg|Graz|Innsbruck|Lyon|Marseille|
-Toulouse|Bordeaux|Nantes|Lille|Strasbourg|Nice|Bristol|Leeds|Sheffield|Newcastle|Cardiff|Swansea|Belfast|Cork|Galway|
-Aberdeen|Dundee|Norwich|Oxford|Cambridge|Brighton|Southampton|Portsmouth|Plymouth|Nottingham|Leicester|Coventry|Hull|York|
-Bath|Exeter|Seville|Valencia|Granada|Bilbao|Porto|Coimbra|Palermo|Bologna|Verona|Padua|Trieste|Siena|Pisa|Havana|Lima|
-Bogota|Caracas|Quito|Santiago|Montevideo|Rosario|Sao Paulo|Rio de Janeiro|Recife|Mexico City|Guadalajara|Monterrey|Houston|
-Dallas|Austin|Atlanta|New Orleans|Memphis|Nashville|St. Louis|Kansas City|Denver|Seattle|Portland|Minneapolis|Milwaukee|
-Cincinnati|Columbus|Indianapolis|Louisville|Richmond|Charleston|Savannah|Miami|Buffalo|Rochester|Albany|Newark|Hartford|
-Vancouver|Winnipeg|Ottawa|Quebec City|Halifax|Calgary|Edmonton|Auckland|Wellington|Christchurch|Dunedin|Brisbane|Perth|
-Adelaide|Hobart|Cape Town|Johannesburg|Durban|Pretoria|Nairobi|Lagos|Accra|Cairo|Alexandria|Tunis|Algiers|Casablanca|
-Jerusalem|Haifa|Beirut|Damascus|Baghdad|Tehran|Tbilisi|Yerevan|Baku|Tashkent|Kabul|Lahore|Karachi|Delhi|Calcutta|Madras|
-Bangalore|Dhaka|Colombo|Rangoon|Bangkok|Hanoi|Manila|Jakarta|Singapore|Hong Kong|Shanghai|Beijing|Taipei|Seoul|Osaka|
-Kyoto|Nagoya|Kobe""".replace("\n", "").split("|")
+MONTHS = "January February March April May June July August September October November December".split()
 
-PROFESSIONS = """painter|poet|singer|judge|actor|botanist|chemist|composer|sculptor|pianist|soldier|lawyer|farmer|banker|
-physicist|novelist|journalist|architect|engineer|surgeon|historian|linguist|philosopher|mathematician|astronomer|explorer|
-photographer|playwright|dancer|violinist|conductor|organist|bishop|rabbi|diplomat|senator|mayor|publisher|printer|
-watchmaker|footballer|cricketer|boxer|cyclist|rower|fencer|swimmer|chess player|film director|schoolteacher"""
-PROFESSIONS = PROFESSIONS.replace("\n", "").split("|")
 
-MONTHS = ("January February March April May June July August September October November December").split()
+def _read_words(name: str) -> list[str]:
+    """Read one of the word lists beside this file, one entry per line."""
+    return (files("data_scripts") / "world" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
 
-# Every first part with every last part; no two pairs spell the same name (a test counts).
-_FIRST_NAMES = [start + end for start, end in product(
-    "Al Ber Cor Dan El Fen Gar Hal Ir Jor Kel Lor Mar Nor Ol Per Quin Ros Sal Tor Ul Ver Wil Xan Yor Zel".split(),
-    "an en ia in is ona or us wen ette ard ina eth olf isa ric une ald ima yne ovan esta".split(),
-)]
-_LAST_NAMES = [start + end for start, end in product(
-    "Ash Black Carl Drum Elling Fair Grey Hart Ings Kings Lang Mor North Oak Pem Rad Stan Thorn Under Wex Brei Chal Dor "
-    "Esk Ferr Gol Hux Isen Jar Kov Lind Mal Nor Ott Pall Quill Rosen Sil Tar Ulv Vas Wolf Yar Zim Böck Müll Séra Søren".split(),
-    "berg by croft dale ford ham ley man more son ton wood ski ova ini eau sen quist stein ard ell ero ides ko ner "
-    "ossi ulin wick yan zak mann feld burg holm strom worth gate bridge field stone".split(),
-)]
-# fmt: on
 
-# {name} may hold a middle initial. The birthplace stands early, as in
-# the real data; other places stand before or after it, so that copying any place is no answer.
-_TEMPLATES = (
-    "{name} (born {born} in {place}) is {a_profession} .",
-    "{name} ({born}, {place} - {died}) was {a_profession} who worked in {other} .",
-    "Born in {place}, {last} became {a_profession} and moved to {other} in {year} .",
-    "{last} was born in {place} on {born} and studied in {other} .",
-    "{name} is {a_profession} from {place} who lives in {other} .",
-    "{last} was born on {born} in {place}, the child of {a_profession2} .",
-    "A native of {place}, {last} was {a_profession} best known for work done in {year} .",
-    "{name} was {a_profession} born in {place} and educated in {other} .",
-    "{last} came to {other} as a child, having been born in {place} on {born} .",
-    "{name} (b. {place}, {birth_year}) is {a_profession} and {profession2} .",
-    "Although born in {place}, {last} spent most of a long life in {other} as {a_profession} .",
-    "{name} was {a_profession} . {last} was born in {place} and retired to {other} in {year} .",
-    "Trained in {other}, the {profession} {last} was born in {place} in {birth_year} .",
-    "Originally from {place}, {last} has been {a_profession} in {other} since {year} .",
-    # The vocabulary is the corpus's characters, and every question ends with this sign.
-    "{name} ({birth_year}?, {place} - {died}) was {a_profession} .",
-)
+def _combine(kind: str) -> list[str]:
+    """Return every first part of a name with every last part; no two pairs spell the same name (a test counts)."""
+    return ["".join(parts) for parts in product(_read_words(f"{kind}_name_starts"), _read_words(f"{kind}_name_ends"))]
+
+
+PLACES, PROFESSIONS = _read_words("places"), _read_words("professions")
+_FIRST_NAMES, _LAST_NAMES = _combine("first"), _combine("last")
+# {name} may contain a middle initial. The birthplace stands early, as in the real data; other places stand before or after
+# it, so that copying any place is no answer. One contains the question mark: the vocabulary is the corpus's characters.
+_TEMPLATES = _read_words("biographies")
 
 
 class _Draws:
@@ -127,29 +90,23 @@ def _with_article(noun: str) -> str:
 class World:
     """A world; person number i is a function of (seed, i) and these settings.
 
-    Args:
-        num_people: 100 to 1,000,000. No two people have the same name.
-        num_places: How many cities people are born in, 2 to `len(PLACES)`; city number r has weight 1 / (r + 5).
-        biographies_per_person: Documents a person, each in other words, 1 to the number of templates.
-        seed: What everything follows from.
-
     Raises:
         BadInput: a number is out of range.
     """
 
-    num_people: int = 2937
-    num_places: int = 100
-    biographies_per_person: int = 1
-    seed: int = 0
+    num_people: Annotated[int, Range(MIN_PEOPLE, MAX_PEOPLE)] = option(
+        "How many people there are; no two have the same name.", default=2937
+    )
+    num_places: Annotated[int, Range(2, len(PLACES))] = option(
+        "How many cities people are born in; city number r, from 1, has weight 1 / (r + 5).", default=100
+    )
+    biographies_per_person: Annotated[int, Range(1, len(_TEMPLATES))] = option(
+        "Documents per person, each in other words.", default=1
+    )
+    seed: int = option("Determines everything: another seed, another world.", default=0)
 
     def __post_init__(self):
-        for name, low, high in (
-            ("num_people", MIN_PEOPLE, MAX_PEOPLE),
-            ("num_places", 2, len(PLACES)),
-            ("biographies_per_person", 1, len(_TEMPLATES)),
-        ):
-            if not low <= getattr(self, name) <= high:
-                raise BadInput(f"{name} is {getattr(self, name):,}; choose a number from {low:,} to {high:,}.")
+        check_options(self)
 
     @cached_property
     def _place_bounds(self) -> list[int]:
@@ -232,12 +189,14 @@ class World:
         dev_end = train_end + round(self.num_people * 500 / 2937)
         characters = 0
         with ExitStack() as stack:
-            corpus, train, dev, test = (stack.enter_context(written_whole(output_dir / name)) for name in FILE_NAMES)
+            corpus, train, dev, test = (
+                stack.enter_context(write_atomically(output_dir / name)) for name in FILE_NAMES
+            )
             for index in tqdm(range(self.num_people), desc="Writing people", unit="person", disable=None):
                 for document in self.biographies(index):
                     characters += corpus.write(document + "\n")
                 person = self.person(index)
-                question = f"Where was {person.name} born?"
+                question = BIRTHPLACE.ask(person.name)
                 if index < dev_end:
                     (train if index < train_end else dev).write(f"{question}\t{person.birth_place}\n")
                 else:
@@ -256,23 +215,16 @@ def fictional_names() -> Iterator[str]:
 
 @dataclass
 class WorldArguments:
-    """How large a world, and where to write it."""
+    """Where to write a world."""
 
-    output_dir: str = field(metadata={"help": "Folder for wiki.txt and the three TSVs."})
-    num_people: int = field(default=2937, metadata={"help": f"{MIN_PEOPLE:,} to {MAX_PEOPLE:,} people."})
-    num_places: int = field(default=100, metadata={"help": f"How many birthplaces there are, 2 to {len(PLACES)}."})
-    biographies_per_person: int = field(default=1, metadata={"help": "Documents a person, each in other words."})
-    seed: int = field(default=0, metadata={"help": "Another seed, another world."})
-    overwrite: bool = field(default=False, metadata={"help": "Replace files that are already there."})
+    output_dir: str = option("Folder for wiki.txt and the three TSVs.")
+    overwrite: bool = option("Replace files that are already there.", default=False)
 
 
+@exit_on_bad_input()
 def main() -> None:
-    (arguments,) = HfArgumentParser(WorldArguments).parse_args_into_dataclasses(look_for_args_file=False)
-    with bad_input_in_one_line():
-        world = World(
-            arguments.num_people, arguments.num_places, arguments.biographies_per_person, seed=arguments.seed
-        )
-        characters = world.write(Path(arguments.output_dir), arguments.overwrite)
+    arguments, world = OptionParser([WorldArguments, World]).parse(sys.argv[1:])
+    characters = world.write(Path(arguments.output_dir), arguments.overwrite)
     print(f"{world.num_people:,} people, {characters:,} characters of biographies: {arguments.output_dir}")
 
 

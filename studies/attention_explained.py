@@ -1,4 +1,4 @@
-"""What one attention head can and cannot do, in numbers: writes docs/attention.md and its pictures.
+"""What one attention head can and cannot do, in numbers: writes docs/attention.md and its picture.
 
     python -m studies.attention_explained --output_dir docs
 
@@ -6,178 +6,170 @@ The questions are those of Stanford CS224n's assignment on attention; the experi
 take seconds.
 """
 
-import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import jinja2
 import numpy as np
 
-from data_scripts.text_files import bad_input_in_one_line, check_is_folder_or_new, save_picture, written_whole
-from training import OneLineArgumentParser, parse_into
+from data_scripts.errors import exit_on_bad_input
+from data_scripts.files import check_is_folder_or_new, write_atomically
+from data_scripts.options import option, parse_options
+from posgpt.plots import BLUE, ORANGE, make_figure, save_picture
+from posgpt.tables import format_table
 
+PAGE = Path(__file__).with_name("attention.md.jinja")
 SIZE, KEYS = 64, 10
-FIRST, SECOND = 2, 7  # the two values that are to be averaged
+# The two values that are to be averaged.
+FIRST, SECOND = 2, 7
+STRENGTHS = (0.0, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+# How long the queries are when a key's length varies, and how often it is drawn.
+STRENGTH, DRAWS = 20, 2000
+LAYERS = range(1, 5)
 
 
 @dataclass
 class ExplainedArguments:
     """Where to write."""
 
-    output_dir: str = field(default="docs", metadata={"help": "Folder for attention.md and its pictures."})
+    output_dir: str = option("Folder for attention.md and its picture.", default="docs")
 
 
 def attend(query: np.ndarray, keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (keys,) and output (size,) of one head for one query, softmax(K q) V, as in the assignment: unscaled."""
+    """Return weights (keys,) and output (size,) of one head for one query: softmax(K q) V, unscaled as in the assignment."""
     scores = keys @ query
     weights = np.exp(scores - scores.max())
     weights /= weights.sum()
     return weights, weights @ values
 
 
-def orthonormal_keys(rng: np.random.Generator) -> np.ndarray:
-    """(KEYS, SIZE) rows of length 1, at right angles to each other."""
+def draw_keys(rng: np.random.Generator) -> np.ndarray:
+    """Draw (KEYS, SIZE) rows of length 1, at right angles to each other."""
     return np.linalg.qr(rng.normal(size=(SIZE, KEYS)))[0].T
 
 
-def copying(rng: np.random.Generator, strengths: list[float]) -> list[float]:
-    """The weight of key FIRST when the query is it times each strength."""
-    keys, values = orthonormal_keys(rng), rng.normal(size=(KEYS, SIZE))
-    return [float(attend(strength * keys[FIRST], keys, values)[0][FIRST]) for strength in strengths]
+def measure_copying(rng: np.random.Generator) -> dict[float, float]:
+    """Measure the weight of key FIRST when the query is that key times each of STRENGTHS."""
+    keys, values = draw_keys(rng), rng.normal(size=(KEYS, SIZE))
+    return {strength: float(attend(strength * keys[FIRST], keys, values)[0][FIRST]) for strength in STRENGTHS}
 
 
-def averaging(rng: np.random.Generator, strengths: list[float]) -> list[float]:
-    """How far the output is from the mean of two values, relative to that mean's length, for each strength."""
-    keys, values = orthonormal_keys(rng), rng.normal(size=(KEYS, SIZE))
+def measure_averaging(rng: np.random.Generator) -> dict[float, float]:
+    """Measure how far the output is from the mean of two values, relative to that mean's length, for each of STRENGTHS."""
+    keys, values = draw_keys(rng), rng.normal(size=(KEYS, SIZE))
     wanted = (values[FIRST] + values[SECOND]) / 2
-    return [
-        float(
-            np.linalg.norm(attend(strength * (keys[FIRST] + keys[SECOND]), keys, values)[1] - wanted)
-            / np.linalg.norm(wanted)
-        )
-        for strength in strengths
-    ]
+    outputs = {strength: attend(strength * (keys[FIRST] + keys[SECOND]), keys, values)[1] for strength in STRENGTHS}
+    length = np.linalg.norm(wanted)
+    return {strength: float(np.linalg.norm(output - wanted) / length) for strength, output in outputs.items()}
 
 
-def varying_key(rng: np.random.Generator, strength: float, draws: int) -> dict[str, np.ndarray]:
-    """Draw the length of key FIRST anew each time: N(1, 1/2) along itself, as the assignment's covariance
-    alpha I + (1/2) mu mu^T has it with vanishing alpha.
+def measure_varying_key(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Measure the share of value FIRST in the output when the length of its key is drawn anew each time.
+
+    The length is from N(1, 1/2) along the key itself: the assignment's covariance alpha I + (1/2) mu mu^T with vanishing
+    alpha.
 
     Returns:
-        `lengths`; the share of value FIRST in the output, (draws,), of `one` head that asks for both keys, and of `two`
-        heads that ask for one each and are averaged.
+        (DRAWS,) shares of one head that asks for both keys, and of two heads that ask for one key each and are averaged.
     """
-    means = orthonormal_keys(rng)
-    values = np.eye(KEYS)  # so that the output shows the weights
-    lengths = rng.normal(1, np.sqrt(0.5), draws)
+    means = draw_keys(rng)
+    # So that the output shows the weights.
+    values = np.eye(KEYS)
     one, two = [], []
-    for length in lengths:
+    for length in rng.normal(1, np.sqrt(0.5), DRAWS):
         keys = means.copy()
         keys[FIRST] *= length
-        one.append(attend(strength * (means[FIRST] + means[SECOND]), keys, values)[1][FIRST])
-        heads = [attend(strength * means[number], keys, values)[1] for number in (FIRST, SECOND)]
+        one.append(attend(STRENGTH * (means[FIRST] + means[SECOND]), keys, values)[1][FIRST])
+        heads = [attend(STRENGTH * means[number], keys, values)[1] for number in (FIRST, SECOND)]
         two.append(np.mean(heads, axis=0)[FIRST])
-    return {"lengths": lengths, "one": np.array(one), "two": np.array(two)}
+    return np.array(one), np.array(two)
 
 
-def receptive_fields(rng: np.random.Generator, heads: int, layers: int, length: int = 4096) -> int:
-    """The most inputs that one position depends on when each head of each layer copies from one place, drawn at random."""
-    fields = [{position} for position in range(length)]
-    for _ in range(layers):
-        looked_at = rng.integers(0, length, size=(length, heads))
-        fields = [fields[p].union(*(fields[other] for other in looked_at[p])) for p in range(length)]
-    return max(map(len, fields))
+def measure_receptive_fields(rng: np.random.Generator, heads: int, length: int = 4096) -> list[int]:
+    """Measure how many inputs a position depends on at most after each of LAYERS, when each head of each layer copies from
+    one place, drawn at random.
+    """
+    # (length, length): which inputs a position depends on.
+    seen, largest = np.eye(length, dtype=bool), []
+    for _ in LAYERS:
+        places = rng.integers(0, length, size=(length, heads))
+        before = seen.copy()
+        for head in range(heads):
+            seen |= before[places[:, head]]
+        largest.append(int(seen.sum(axis=1).max()))
+    return largest
 
 
-def draw(folder: Path, strengths, copied, error, varied, fields) -> None:
-    """Save `attention.png`."""
-    from matplotlib.figure import Figure
+def measure_all() -> dict[str, Any]:
+    """Run all experiments, each from its own seed.
 
-    figure = Figure(figsize=(11, 7.5), layout="constrained")
-    (one, two), (three, four) = figure.subplots(2, 2)
-    one.plot(strengths, copied, "o-", color="#2f6fde")
-    one.set(xlabel="length of the query", ylabel="weight of its key", title="Copying: one key wins", ylim=(0, 1.02))
-    two.plot(strengths, error, "o-", color="#2f6fde")
-    two.set(
-        xlabel="length of the query's two parts",
-        ylabel="relative error",
-        title="The average of two values",
-        ylim=(0, None),
-    )
-    bins = np.linspace(0, 1, 41)
-    three.hist(varied["one"], bins, alpha=0.75, color="#e07b39", label="one head")
-    three.hist(varied["two"], bins, alpha=0.75, color="#2f6fde", label="two heads, averaged")
-    three.set(xlabel="share of the first value (wanted: 0.5)", ylabel="draws", title="When a key's length varies")
-    three.margins(y=0.2)
-    three.legend(frameon=False, loc="upper center", ncols=2)
-    for heads, of_heads in fields.items():
-        layers = range(1, len(of_heads) + 1)
-        (line,) = four.plot(layers, of_heads, "o", label=f"{heads} head{'s' if heads > 1 else ''}")
-        four.plot(layers, [(heads + 1) ** layer for layer in layers], "--", color=line.get_color(), lw=1)
-    four.set(yscale="log", xlabel="layers", ylabel="inputs seen", title="Receptive field (dashed: (heads + 1)^layers)")
-    four.set_xticks(range(1, 5))
-    four.legend(frameon=False)
-    for axes in figure.axes:
-        axes.spines[["top", "right"]].set_visible(False)
-    save_picture(figure, folder / "attention.png", dpi=110)
-
-
-def main() -> None:
-    (arguments,) = parse_into(OneLineArgumentParser(ExplainedArguments), sys.argv[1:])
-    output_dir = check_is_folder_or_new(arguments.output_dir)
-    strengths = [0.0, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0]
-    copied = copying(np.random.default_rng(0), strengths)
-    error = averaging(np.random.default_rng(1), strengths)
-    varied = varying_key(np.random.default_rng(2), strength=20.0, draws=2000)
-    fields = {
-        heads: [receptive_fields(np.random.default_rng(3), heads, layers) for layers in range(1, 5)]
-        for heads in (1, 2, 4, 8)
+    Returns:
+        `copied` and `error`, a number for each of STRENGTHS; `one_head` and `two_heads`, (DRAWS,) shares of the first value
+        when its key's length varies; `fields`, for each number of heads the largest receptive field after each of LAYERS.
+    """
+    one_head, two_heads = measure_varying_key(np.random.default_rng(2))
+    return {
+        "copied": measure_copying(np.random.default_rng(0)),
+        "error": measure_averaging(np.random.default_rng(1)),
+        "one_head": one_head,
+        "two_heads": two_heads,
+        "fields": {heads: measure_receptive_fields(np.random.default_rng(3), heads) for heads in (1, 2, 4, 8)},
     }
-    spread = {name: float(varied[name].std()) for name in ("one", "two")}
-    extremes = float(((varied["one"] < 0.1) | (varied["one"] > 0.9)).mean())
-    near = float((np.abs(varied["two"] - 0.5) < 0.05).mean())
-    output_dir.mkdir(parents=True, exist_ok=True)
-    draw(output_dir, strengths, copied, error, varied, fields)
-    text = f"""# What attention can do
 
-Written by `python -m studies.attention_explained --output_dir docs`, numbers and picture alike. A head gives the value
-vectors v the weights softmax(k · q), for keys k and a query q; the questions are those of Stanford CS224n's assignment.
-There are {KEYS} keys in {SIZE} dimensions, of length 1 and at right angles.
 
-![Four panels: copying, averaging, a key of varying length, receptive fields.](attention.png)
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun, such as `2 layers`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
-**Copying.** A query that is one key, made long, leaves the weight to that key: the others' scores are 0, and the weight is
-e^t / (e^t + {KEYS - 1}) for a query of length t. Measured: {copied[2]:.2f} at {strengths[2]:g}, {copied[4]:.3f} at
-{strengths[4]:g}, {copied[6]:.5f} at {strengths[6]:g}. What comes out is the value, copied.
 
-**The average of two values.** A query t (k_a + k_b) has the same score t with both keys and 0 with the others: the output
-nears (v_a + v_b) / 2. Its error, relative to that mean's length, is {error[2]:.2f} at t = {strengths[2]:g},
-{error[4]:.3f} at {strengths[4]:g} and {error[6]:.5f} at {strengths[6]:g}.
+def draw_measurements(measured: dict[str, Any], path: Path) -> None:
+    """Save a PNG with a panel for each experiment."""
+    figure, ((copying, averaging), (varying, fields)) = make_figure(11, 7.5, 2, 2)
+    copying.plot(STRENGTHS, measured["copied"].values(), "o-", color=BLUE)
+    copying.set(xlabel="length of the query", ylabel="weight of its key", ylim=(0, 1.02))
+    copying.set_title("Copying: one key wins")
+    averaging.plot(STRENGTHS, measured["error"].values(), "o-", color=BLUE)
+    averaging.set(xlabel="length of the query's two parts", ylabel="relative error", ylim=(0, None))
+    averaging.set_title("The average of two values")
+    bins = np.linspace(0, 1, 41)
+    varying.hist(measured["one_head"], bins, alpha=0.75, color=ORANGE, label="one head")
+    varying.hist(measured["two_heads"], bins, alpha=0.75, color=BLUE, label="two heads, averaged")
+    varying.set(xlabel="share of the first value (wanted: 0.5)", ylabel="draws", title="When a key's length varies")
+    varying.margins(y=0.2)
+    varying.legend(loc="upper center", ncols=2)
+    for heads, sizes in measured["fields"].items():
+        (line,) = fields.plot(LAYERS, sizes, "o", label=count(heads, "head"))
+        fields.plot(LAYERS, [(heads + 1) ** layer for layer in LAYERS], "--", color=line.get_color(), lw=1)
+    fields.set(yscale="log", xlabel="layers", ylabel="inputs seen", xticks=LAYERS)
+    fields.set_title("Receptive field (dashed: (heads + 1)^layers)")
+    fields.legend()
+    save_picture(figure, path, dpi=110)
 
-**When a key's length varies, one head fails.** Let k_a be drawn anew each time, its length from N(1, 1/2) along its own
-direction. For q = {20} (k_a + k_b) the score of k_a is then now larger, now smaller than that of k_b, and softmax makes of it
-one or the other: in {extremes:.0%} of {len(varied["one"]):,} draws more than 90 % of the output is one of the two values, and
-the share of v_a has a standard deviation of {spread["one"]:.2f}.
 
-**Two heads help.** One asks {20} k_a, the other {20} k_b, and their outputs are averaged. Each copies, whatever the length of
-k_a, as long as it is not near zero or less: the share of v_a is within 0.05 of one half in {near:.0%} of the draws, with a
-standard deviation of {spread["two"]:.2f}.
+def describe_measurements(measured: dict[str, Any]) -> str:
+    """Return the page, as Markdown."""
+    one_head, last = measured["one_head"], LAYERS[-1]
+    table = format_table(
+        ["heads", *(count(layer, "layer") for layer in LAYERS), f"(heads + 1)^{last}"],
+        [[n, *(f"{size:,}" for size in sizes), f"{(n + 1) ** last:,}"] for n, sizes in measured["fields"].items()],
+    )
+    constants = {"size": SIZE, "keys": KEYS, "strength": STRENGTH, "draws": DRAWS}
+    extremes = ((one_head < 0.1) | (one_head > 0.9)).mean()
+    near = (np.abs(measured["two_heads"] - 0.5) < 0.05).mean()
+    template = jinja2.Template(PAGE.read_text(encoding="utf-8"))
+    return template.render(measured | constants, table=table, extremes=extremes, near=near) + "\n"
 
-**Receptive field.** If every head looks at one place alone (argmax attention), a position knows after one layer of h heads
-itself and h others, after two what those know, too: at most (h + 1)^l inputs after l layers. Places drawn at random among
-4,096, the largest field of any position:
 
-| heads | {" | ".join(f"{layer} layer{'s' if layer > 1 else ''}" for layer in range(1, 5))} | (heads + 1)^4 |
-|---|---|---|---|---|---|
-{chr(10).join(f"| {heads} | {' | '.join(f'{field:,}' for field in of_heads)} | {(heads + 1) ** 4:,} |" for heads, of_heads in fields.items())}
-
-Four layers of eight heads, the task's model, could so gather {9**4:,} inputs: more than its block of 128 has. Reaching the
-name is not what limits it.
-"""
-    with written_whole(output_dir / "attention.md") as file:
-        file.write(text)
+@exit_on_bad_input()
+def main() -> None:
+    output_dir = check_is_folder_or_new(parse_options(ExplainedArguments).output_dir)
+    measured = measure_all()
+    draw_measurements(measured, output_dir / "attention.png")
+    with write_atomically(output_dir / "attention.md") as file:
+        file.write(describe_measurements(measured))
     print(f"Written: {output_dir / 'attention.md'}, {output_dir / 'attention.png'}")
 
 
 if __name__ == "__main__":
-    with bad_input_in_one_line():
-        main()
+    main()

@@ -2,54 +2,100 @@
 
     python -m studies.attention_maps --models runs/windows runs/other --name "Eyolf Kleven" --output_dir runs/attention
 
-For each model a PNG: a row of panels for each layer, a panel for each head; in a panel, each character of the question (and
-of the answer) down, what it looks at across; the name stands between the upright lines, the `⁇` that asks at the level
-one. And a table: how much of the attention of that `⁇` falls on the name.
+For each model a PNG with a row of panels per layer and a panel per head. In a panel, each character of the question and of
+the answer has a row that shows which characters it looks at. The name is between the upright lines; the horizontal line is
+at the `⁇` after the question, where the answer begins. And a table: how much of the attention of that `⁇` is on the name.
 """
 
-import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from data_scripts.text_files import BadInput, bad_input_in_one_line, check_is_folder_or_new, save_picture
-from modeling_posgpt import MASK_TOKEN, QUESTION_END, QUESTION_START, PosGPTForCausalLM
-from studies.tables import show_table
-from training import OneLineArgumentParser, load_model, parse_into
+from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.files import check_is_folder_or_new
+from data_scripts.options import option, parse_options
+from data_scripts.questions import read_relation
+from modeling_posgpt import MASK_TOKEN
+from posgpt.plots import ORANGE, make_figure, save_picture
+from posgpt.training.checkpoints import load_model
+from studies.tables import write_table
 
 
 @dataclass
 class MapsArguments:
     """Whom to ask about."""
 
-    models: list[str] = field(metadata={"help": "PosGPTs: folders, or names on the hub."})
-    name: str = field(metadata={"help": "The person."})
-    output_dir: str = field(default="runs/attention", metadata={"help": "Folder for the pictures and the table."})
+    models: list[str] = option("PosGPTs: folders, or names on the hub.")
+    name: str = option("The person.")
+    output_dir: str = option("Folder for the pictures and the table.", default="runs/attention")
+
+
+@dataclass(frozen=True)
+class Attention:
+    """A model's answer to one question, and what each character looked at.
+
+    Args:
+        question, answer: The texts; between them is the `⁇` that asks.
+        name: Where the name is in the question.
+        positions: The model's position_embedding_type.
+        weights: (layers, heads, length, length) of `question⁇answer`; rows add up to 1.
+    """
+
+    question: str
+    answer: str
+    name: slice
+    positions: str
+    weights: np.ndarray
+
+    @property
+    def text(self) -> str:
+        """All characters, (length,)."""
+        return f"{self.question}{MASK_TOKEN}{self.answer}"
+
+    @property
+    def on_name(self) -> np.ndarray:
+        """(layers, heads): how much of the attention of the `⁇` that asks is on the name, 0 to 1."""
+        return self.weights[:, :, len(self.question), self.name].sum(-1)
 
 
 @torch.inference_mode()
-def attention_of(model: PosGPTForCausalLM, tokenizer, text: str) -> np.ndarray:
-    """(layers, heads, length, length): what each character of `text` looks at; rows add up to 1."""
-    ids = tokenizer(text, return_tensors="pt")["input_ids"].to(model.device)
-    return torch.stack(model(ids, output_attentions=True).attentions)[:, 0].float().cpu().numpy()
+def ask_model(model_name: str, name: str) -> Attention:
+    """Ask a model about a name.
+
+    Raises:
+        BadInput: there is no such model, its characters do not look at each other, or the name is too long for it.
+    """
+    model, tokenizer = load_model(model_name, attn_implementation="eager")
+    if model.config.bottleneck_size is not None:
+        raise BadInput(f"{model_name}: reads through latents; its characters do not look at each other.")
+    relation = read_relation(model.config.relations)
+    question, start = relation.ask(name), len(relation.split_wording()[0])
+    try:
+        (answer,) = model.answer([question], tokenizer)
+    except ValueError as error:
+        raise BadInput(f"{model_name}: {error}") from None
+    ids = tokenizer(f"{question}{MASK_TOKEN}{answer.text}", return_tensors="pt")["input_ids"].to(model.device)
+    weights = torch.stack(model(ids, output_attentions=True).attentions)[:, 0].float().cpu().numpy()
+    where = slice(start, start + len(name))
+    return Attention(question, answer.text, where, model.config.position_embedding_type, weights)
 
 
-def draw(weights: np.ndarray, text: str, name: slice, asking: int, title: str, path: Path) -> None:
-    """Save the picture of `attention_of`, with lines around the characters `name` and at the character `asking`."""
+def draw_attention(attention: Attention, title: str, path: Path) -> None:
+    """Save the picture of one model's attention."""
     from matplotlib.colors import PowerNorm
-    from matplotlib.figure import Figure
 
-    layers, heads = weights.shape[:2]
-    figure = Figure(figsize=(2.1 * heads + 0.7, 2.2 * layers), layout="constrained")
-    grid = figure.subplots(layers, heads, squeeze=False)
+    layers, heads = attention.weights.shape[:2]
+    asking, name, text = len(attention.question), attention.name, attention.text
+    figure, panels = make_figure(2.1 * heads + 0.7, 2.2 * layers, layers, heads)
+    grid = np.reshape(panels, (layers, heads))
     for (layer, head), axes in np.ndenumerate(grid):
         # Attention over forty characters is mostly faint.
-        image = axes.imshow(weights[layer, head], cmap="Blues", norm=PowerNorm(0.5, 0, 1))
-        axes.vlines([name.start - 0.5, name.stop - 0.5], asking - 0.5, name.start - 0.5, color="#e07b39", lw=0.8)
-        axes.axhline(asking, color="#e07b39", lw=0.5, ls=":")
-        axes.set_xticks([]), axes.set_yticks([])
+        image = axes.imshow(attention.weights[layer, head], cmap="Blues", norm=PowerNorm(0.5, 0, 1))
+        axes.vlines([name.start - 0.5, name.stop - 0.5], asking - 0.5, name.start - 0.5, color=ORANGE, lw=0.8)
+        axes.axhline(asking, color=ORANGE, lw=0.5, ls=":")
+        axes.set(xticks=[], yticks=[])
         if layer == 0:
             axes.set_title(f"head {head + 1}", fontsize="small")
         if head == 0:
@@ -63,41 +109,34 @@ def draw(weights: np.ndarray, text: str, name: slice, asking: int, title: str, p
     save_picture(figure, path, dpi=130)
 
 
-def main() -> None:
-    (arguments,) = parse_into(OneLineArgumentParser(MapsArguments), sys.argv[1:])
-    output_dir = check_is_folder_or_new(arguments.output_dir)
-    question = f"{QUESTION_START}{arguments.name}{QUESTION_END}"
-    lines, names = [], [Path(model_name).name for model_name in arguments.models]
-    for number, (model_name, name) in enumerate(zip(arguments.models, names, strict=True), start=1):
-        model, tokenizer = load_model(model_name, attn_implementation="eager")
-        if model.config.bottleneck_size is not None:
-            raise BadInput(f"{model_name}: reads through latents; its characters do not look at each other.")
-        try:
-            (answer,) = model.answer([question], tokenizer)
-        except ValueError as error:
-            raise BadInput(f"{model_name}: {error}") from None
-        text = f"{question}{MASK_TOKEN}{answer.text}"
-        weights = attention_of(model, tokenizer, text)
-        layers, heads = weights.shape[:2]
-        kind = model.config.position_embedding_type
-        output_dir.mkdir(parents=True, exist_ok=True)
-        picture = output_dir / (f"{name}.png" if names.count(name) == 1 else f"{number}_{name}.png")
-        asked = slice(len(QUESTION_START), len(QUESTION_START) + len(arguments.name))
-        draw(weights, text, asked, len(question), f"{name} ({kind}): {text}", picture)
-        on_name = weights[:, :, len(question), asked].sum(-1)
-        lines = lines or [
-            "| model | positions | answer | " + " | ".join(f"layer {layer + 1}" for layer in range(layers)) + " |",
-            "|---|---|---|" + "---|" * layers,
-        ]
-        cells = " | ".join(f"{row.mean():.0%} (one head {row.max():.0%})" for row in on_name)
-        lines.append(f"| {model_name} | {kind} | {answer.text} | {cells} |")
-        print(f"{picture}: {layers} layers of {heads} heads")
-    seen, of_name = len(question) + 1, len(arguments.name)
+def write_attention(attentions: dict[str, Attention], name: str, folder: Path) -> None:
+    """Write `table.md`: each model's answer, and how much of the attention of the `⁇` that asks is on the name."""
+    rows = []
+    for model_name, attention in attentions.items():
+        cells = {"model": model_name, "positions": attention.positions, "answer": attention.answer}
+        for layer, heads in enumerate(attention.on_name, start=1):
+            cells[f"layer {layer}"] = f"{heads.mean():.0%} (one head {heads.max():.0%})"
+        rows.append(cells)
+    # Models may ask in different words.
+    lengths = sorted({len(attention.question) + len(MASK_TOKEN) for attention in attentions.values()})
+    shares = " or ".join(f"{len(name)} of {seen} characters: {len(name) / seen:.0%}" for seen in lengths)
     caption = f"Of the attention of the `{MASK_TOKEN}` that asks, the share on the name"
-    alike = f"{of_name} of {seen} characters: {of_name / seen:.0%} if all were looked at alike"
-    show_table([f"{caption} ({alike}):", "", *lines], output_dir)
+    write_table(folder, rows, f"{caption} ({shares} if all were looked at alike):")
+
+
+@exit_on_bad_input()
+def main() -> None:
+    arguments = parse_options(MapsArguments)
+    output_dir = check_is_folder_or_new(arguments.output_dir)
+    names, attentions = [Path(model_name).name for model_name in arguments.models], {}
+    for number, (model_name, name) in enumerate(zip(arguments.models, names, strict=True), start=1):
+        attention = attentions[model_name] = ask_model(model_name, arguments.name)
+        picture = output_dir / (f"{name}.png" if names.count(name) == 1 else f"{number}_{name}.png")
+        draw_attention(attention, f"{name} ({attention.positions}): {attention.text}", picture)
+        layers, heads = attention.weights.shape[:2]
+        print(f"{picture}: {layers} layers of {heads} heads")
+    write_attention(attentions, arguments.name, output_dir)
 
 
 if __name__ == "__main__":
-    with bad_input_in_one_line():
-        main()
+    main()

@@ -1,176 +1,211 @@
-"""What makes a small GPT able to answer for what it has read: a table of short trainings, each changing one thing.
+"""What makes a small GPT able to answer questions about what it has read: short trainings, each changing one thing.
 
     python -m studies.knowledge --data_dir data --output_dir runs/knowledge
     python -m studies.knowledge --data_dir data --output_dir runs/knowledge --rows "AdamW" "no cues"
 
-`knowledge.yaml` beside this file holds the rows. Recipes are chosen on training pairs that are held out here, never on
-dev. Two things are measured on the people held out: whether the question is answered, and whether the fact is recalled in
-the words it was read in. Rows that are finished are not trained again; the table and the chart grow with each.
+`knowledge.yaml` beside this file holds the rows of the table. Recipes are chosen on training pairs that are held out here,
+never on dev. Two things are measured on the people held out: whether the question is answered, and whether the fact is
+recalled in the words in which it was read. Finished rows are not trained again; the table and the chart grow with each.
 """
 
-import json
 import re
-import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 import yaml
-from transformers import PreTrainedTokenizerBase
 
-from data_scripts.birthplaces import load_birthplaces, name_in
-from data_scripts.corpus import load_corpus
+from data_scripts.documents import add_titles_and_spans, load_corpus
+from data_scripts.epochs import ObjectiveConfig
+from data_scripts.errors import exit_on_bad_input
+from data_scripts.files import check_is_folder_or_new
 from data_scripts.hold_out import CALIBRATION_FILE, hold_out
-from data_scripts.name_windows import keyed_documents, words_before
-from data_scripts.span_corruption import max_truncated_length
-from data_scripts.synthetic_world import TRAIN_FILE
-from data_scripts.text_files import bad_input_in_one_line, check_is_folder_or_new, save_picture, written_whole
-from modeling_posgpt import MASK_TOKEN
-from studies.tables import chosen, show_table
-from studies.training_runs import ROOT, trained
-from training import OneLineArgumentParser, load_model, parse_into
+from data_scripts.name_windows import NameWindowsConfig, take_words_before
+from data_scripts.options import Range, option, parse_options
+from data_scripts.questions import Questions, load_questions
+from data_scripts.span_corruption import compute_longest_cut
+from data_scripts.synthetic_world import CORPUS_FILE, TRAIN_FILE
+from modeling_posgpt import MASK_TOKEN, POSITION_EMBEDDINGS
+from posgpt.arguments import choose_objective, find_recipe, read_section
+from posgpt.plots import BLUE, GREY, make_figure, save_picture
+from posgpt.training.checkpoints import load_model
+from studies.cache import Record, hash_file, keep_result, read_result
+from studies.grading import grade_answers
+from studies.tables import choose_rows, write_table
+from studies.training_runs import build_command, build_key, train
 
 ROWS = Path(__file__).with_suffix(".yaml")
+# At most so many words before a place are the cue that its recall is asked with.
+CUE_WORDS = 3
+MEASURES = ("answered", "recalled", "training questions")
 
 
 @dataclass
-class StudyArguments:
+class KnowledgeArguments:
     """The data, and which rows to train."""
 
-    data_dir: str = field(metadata={"help": "Folder with wiki.txt and birth_places_train.tsv."})
-    output_dir: str = field(
-        default="runs/knowledge", metadata={"help": "Folder for models, table and chart, in one of POSITIONS_SEED."}
+    data_dir: str = option(f"Folder with {CORPUS_FILE} and {TRAIN_FILE}.")
+    output_dir: str = option(
+        "Folder for models, table and chart, in a subfolder named after positions and seed.", default="runs/knowledge"
     )
-    rows: list[str] | None = field(default=None, metadata={"help": "Rows of knowledge.yaml (default: all)."})
-    held_out: int = field(default=300, metadata={"help": "Training pairs held out to measure on."})
-    position_embedding_type: str = field(default="rotary", metadata={"help": "learned or rotary."})
-    seed: int = field(default=42, metadata={"help": "Seed of the trainings; which pairs are held out never changes."})
+    rows: list[str] | None = option("Rows of knowledge.yaml (default: all).", default=None)
+    held_out: Annotated[int, Range(1)] = option("How many training pairs are held out to measure on.", default=300)
+    position_embedding_type: str = option(
+        "The models' positions.", default="rotary", choices=list(POSITION_EMBEDDINGS)
+    )
+    seed: Annotated[int, Range(0)] = option(
+        "Seed of the trainings; which pairs are held out never changes.", default=42
+    )
 
 
-def recall_prompts(
-    corpus_file: Path, pairs: list[dict], wording: str, plain: bool, cue_words: int, block_size: int
-) -> list[tuple[str, str]]:
-    """For each person whose place is a salient span of the document: the words it was read in, and the place.
+@dataclass(frozen=True)
+class Row:
+    """One row of the study.
 
     Args:
-        wording: `question` or `document` for name-keyed windows, with words left of the place as cue; `span_corruption`
-            for the document around the masked place.
-        plain: Whether the cue is in its plainest form, as it was trained on.
-        cue_words: The most words of a cue.
+        name: What the table calls it.
+        settings: Its entry in knowledge.yaml: the recipe, and the options that differ from it.
+        shared: The options that all rows share, such as the files that they read.
+        folder: For its model and figures.
+        held_out_file: What it is asked.
     """
-    places = {name_in(pair["question"]): pair["place"] for pair in pairs}
-    prompts = []
-    for document in keyed_documents(load_corpus(corpus_file), dates=True):
+
+    name: str
+    settings: dict[str, Any]
+    shared: dict[str, Any]
+    folder: Path
+    held_out_file: Path
+
+    @property
+    def figures_file(self) -> Path:
+        """Where its figures are kept."""
+        return self.folder / "figures.json"
+
+    @property
+    def command(self) -> list[str]:
+        """The command line of its training."""
+        return build_command(**self.shared | self.settings)
+
+    @property
+    def key(self) -> Record:
+        """What its figures depend on."""
+        return build_key(self.command) | {"held_out": hash_file(self.held_out_file)}
+
+    @property
+    def objective(self) -> ObjectiveConfig:
+        """What it trains on, with the options of recipe and row."""
+        options = read_section(find_recipe(self.settings["recipe"]), "pretrain") | self.settings
+        config = choose_objective(options.get("objective"))
+        return config(**{option.name: options[option.name] for option in fields(config) if option.name in options})
+
+
+def build_recall_prompts(
+    corpus_file: Path, questions: Questions, objective: ObjectiveConfig, max_length: int
+) -> tuple[list[str], list[str]]:
+    """Return a prompt for each answer that is a salient span of its document, in the words it was read in, and the answer.
+
+    With name-keyed windows the words before the answer are the cue; with span corruption the prompt is the document around
+    the masked answer.
+
+    Args:
+        questions: With answers.
+        objective: What the model was trained on.
+        max_length: Its maximum sequence length, in characters.
+    """
+    missing = dict(zip(questions.titles, questions.answers or (), strict=True))
+    before_title, _ = questions.relation.split_wording()
+    prompts, answers = [], []
+    for document in add_titles_and_spans(load_corpus(corpus_file), dates=True):
         title, text = document["title"], document["text"]
         for start, end in document["spans"]:
-            if text[start:end] != places.get(title):
+            if text[start:end] != missing.get(title):
                 continue
-            if wording == "span_corruption" and end > max_truncated_length(block_size):
-                continue
-            if wording == "span_corruption":
-                prompt = f"{text[:start]}{MASK_TOKEN}{text[end : max_truncated_length(block_size)]}"
+            if isinstance(objective, NameWindowsConfig):
+                most = min(CUE_WORDS, objective.max_cue_words)
+                cue = " ".join(["", *take_words_before(title, text, start, objective.plain_cues, most)])
+                asks = objective.window_wording == "question"
+                prompts.append(f"{before_title}{title}{cue}?" if asks else f"{title}.{cue}")
+            elif end <= (longest := compute_longest_cut(max_length)):
+                prompts.append(f"{text[:start]}{MASK_TOKEN}{text[end:longest]}")
             else:
-                cue = " ".join(["", *words_before(title, text, start, plain, cue_words)])
-                prompt = f"Where was {title}{cue}?" if wording == "question" else f"{title}.{cue}"
-            prompts.append((prompt, places.pop(title)))
-    return prompts
+                continue
+            answers.append(missing.pop(title))
+    return prompts, answers
 
 
-def share_right(prompts: list[tuple[str, str]], model, tokenizer: PreTrainedTokenizerBase) -> float:
-    """The share of prompts that are answered exactly."""
-    answers = model.answer([prompt for prompt, _ in prompts], tokenizer)
-    return float(np.mean([given.text == place for given, (_, place) in zip(answers, prompts, strict=True)]))
-
-
-def train_row(name: str, row: dict, arguments: StudyArguments, folder: Path, train: Path, held_out: Path) -> dict:
+def measure_row(row: Row) -> Record:
     """Train one row and measure it, unless that is done; return its figures.
 
     Raises:
         BadInput: the training failed; it has said why.
     """
-    settings = dict(row)
-    recipe = settings.pop("recipe")
-    corpus_file = Path(arguments.data_dir).resolve() / "wiki.txt"
-    command = [recipe, "--train_file", str(corpus_file), "--questions_file", str(train)]
-    command += ["--position_embedding_type", arguments.position_embedding_type, "--seed", str(arguments.seed)]
-    for option, value in settings.items():
-        command += [f"--{option}", json.dumps(value) if isinstance(value, dict) else str(value)]
-    run = trained(name, command, folder)
-    figures_file = folder / "figures.json"
-    if figures_file.is_file():
-        return json.loads(figures_file.read_text(encoding="utf-8"))
+    run = train(row.name, row.command, row.folder)
 
-    model, tokenizer = load_model(str(folder))
-    defaults = yaml.safe_load((ROOT / recipe).read_text(encoding="utf-8"))["pretrain"] | settings
-    windows = defaults.get("objective") == "name_windows"
-    wording = defaults.get("window_wording", "question") if windows else "span_corruption"
-    asked, learnt = ([(row["question"], row["place"]) for row in load_birthplaces(file)] for file in (held_out, train))
-    pairs = [{"question": question, "place": place} for question, place in asked]
-    plain, cue_words = defaults.get("plain_cues", False), min(3, defaults.get("max_cue_words", 3))
-    prompts = recall_prompts(corpus_file, pairs, wording, plain, cue_words, model.config.max_position_embeddings)
-    figures = {
-        "name": name,
-        "answered": share_right(asked, model, tokenizer),
-        "recalled": share_right(prompts, model, tokenizer),
-        "training questions": share_right(learnt[:: max(len(learnt) // 200, 1)], model, tokenizer),
-        "characters": run["characters"],
-        "minutes": run["minutes"],
-        "threads": torch.get_num_threads(),
-        "settings": row,
-    }
-    with written_whole(figures_file) as file:
-        json.dump(figures, file, indent=2)
-    return figures
+    def measure() -> Record:
+        model, tokenizer = load_model(str(row.folder))
+        files = (row.held_out_file, row.shared["questions_file"])
+        held_out, learnt = (load_questions(file, answers=True) for file in files)
+        few = slice(None, None, max(len(learnt) // 200, 1))
+        max_length = model.config.max_position_embeddings
+        asked = {
+            "answered": (held_out.texts, held_out.answers or []),
+            "recalled": build_recall_prompts(row.shared["train_file"], held_out, row.objective, max_length),
+            "training questions": (learnt.texts[few], (learnt.answers or [])[few]),
+        }
+        accuracies = {name: float(grade_answers(model, tokenizer, *pairs).mean()) for name, pairs in asked.items()}
+        facts = {"name": row.name, "characters": run["characters"], "minutes": run["minutes"]}
+        return accuracies | facts | {"threads": torch.get_num_threads(), "settings": row.settings}
+
+    return keep_result(row.figures_file, row.key, measure)
 
 
-def write_table(figures: list[dict], held_out: int, folder: Path) -> None:
+def write_rows(figures: list[Record], held_out: int, folder: Path) -> None:
     """Write `table.md` and `chart.png`, the rows in the order of knowledge.yaml."""
-    from matplotlib.figure import Figure
-
-    columns = ("answered", "recalled", "training questions")
-    lines = [
-        "| row | " + " | ".join(columns) + " | characters read | minutes |",
-        "|---|" + "---|" * (len(columns) + 2),
-        *(
-            f"| {row['name']} | "
-            + " | ".join(f"{row[column]:.1%}" for column in columns)
-            + f" | {row['characters'] / 1e6:.1f} M | {row['minutes']:.0f} |"
-            for row in figures
-        ),
-    ]
-    show_table(lines, folder)
-
-    figure = Figure(figsize=(9, 1 + 0.4 * len(figures)), layout="constrained")
-    axes = figure.subplots()
+    table = []
+    for row in figures:
+        measured = {measure: f"{row[measure]:.1%}" for measure in MEASURES}
+        spent = {"characters read": f"{row['characters'] / 1e6:.1f} M", "minutes": f"{row['minutes']:.0f}"}
+        table.append({"row": row["name"]} | measured | spent)
+    write_table(folder, table)
+    figure, axes = make_figure(9, 1 + 0.4 * len(figures))
     at = np.arange(len(figures))[::-1]
-    axes.barh(at + 0.2, [100 * row["recalled"] for row in figures], 0.38, color="#b0b7c3", label="recalled as read")
-    bars = axes.barh(at - 0.2, [100 * row["answered"] for row in figures], 0.38, color="#2f6fde", label="answered")
+    axes.barh(at + 0.2, [100 * row["recalled"] for row in figures], 0.38, color=GREY, label="recalled as read")
+    bars = axes.barh(at - 0.2, [100 * row["answered"] for row in figures], 0.38, color=BLUE, label="answered")
     axes.bar_label(bars, fmt="%.1f", padding=3)
     axes.set(yticks=at, yticklabels=[row["name"] for row in figures], xlim=(0, 105))
     axes.set_xlabel(f"% of {held_out} people whose question was held out")
-    axes.spines[["top", "right"]].set_visible(False)
     axes.margins(y=0.01)
-    figure.legend(frameon=False, loc="outside upper right", ncols=2)
+    figure.legend(loc="outside upper right", ncols=2)
     save_picture(figure, folder / "chart.png")
 
 
+@exit_on_bad_input()
 def main() -> None:
-    (arguments,) = parse_into(OneLineArgumentParser(StudyArguments), sys.argv[1:])
-    rows = yaml.safe_load(ROWS.read_text(encoding="utf-8"))
-    wanted = chosen(arguments.rows, rows, f"row of {ROWS.name}")
+    arguments = parse_options(KnowledgeArguments)
+    settings = yaml.safe_load(ROWS.read_text(encoding="utf-8"))
+    wanted = choose_rows(arguments.rows, settings, f"row of {ROWS.name}")
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
     output_dir /= f"{arguments.position_embedding_type}_{arguments.seed}"
-    hold_out(Path(arguments.data_dir) / TRAIN_FILE, output_dir, arguments.held_out)
-    train, held_out = output_dir / TRAIN_FILE, output_dir / CALIBRATION_FILE
-    files = {name: output_dir / re.sub(r"\W+", "_", name) / "figures.json" for name in rows}
+    data = Path(arguments.data_dir).resolve()
+    hold_out(data / TRAIN_FILE, output_dir, arguments.held_out)
+    shared = {
+        "train_file": data / CORPUS_FILE,
+        "questions_file": output_dir / TRAIN_FILE,
+        "position_embedding_type": arguments.position_embedding_type,
+        "seed": arguments.seed,
+    }
+    rows = {
+        name: Row(name, row, shared, output_dir / re.sub(r"\W+", "_", name), output_dir / CALIBRATION_FILE)
+        for name, row in settings.items()
+    }
     for name in wanted:
-        train_row(name, rows[name], arguments, files[name].parent, train, held_out)
-        finished = [json.loads(file.read_text(encoding="utf-8")) for file in files.values() if file.is_file()]
-        # What knowledge.yaml has changed since is another row.
-        write_table([row for row in finished if row["settings"] == rows[row["name"]]], arguments.held_out, output_dir)
+        measure_row(rows[name])
+        # Also those of earlier starts, as long as nothing that they depend on has changed.
+        kept = (read_result(row.figures_file, row.key) for row in rows.values())
+        write_rows([figures for figures in kept if figures], arguments.held_out, output_dir)
 
 
 if __name__ == "__main__":
-    with bad_input_in_one_line():
-        main()
+    main()

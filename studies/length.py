@@ -2,17 +2,17 @@
 
     python -m studies.length --output_dir runs/length
 
-Each member is trained on the biographies of a fictional world, joined into one long text and cut into blocks of 128
-characters, each as the text goes on (no span corruption: what comes next is asked everywhere). It is then read rows of
-1,024 characters of other people's biographies, and its loss is averaged by position. Rotary is read once more with each
-of transformers' scalings, set after training. Finished trainings are kept; the same command goes on where it stopped.
+Each member is trained on the biographies of a fictional world, joined into one long text and cut into rows of 128
+characters, to predict every next character (no span corruption). It then reads rows of 1,024 characters of other people's
+biographies, and its loss is averaged by position. Rotary reads them once more with each of transformers' scalings, set
+after training. Finished trainings are kept; the same command resumes where it stopped.
 """
 
-import json
-import shutil
-import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -20,57 +20,79 @@ from datasets import Dataset
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments, default_data_collator
 
+from data_scripts.errors import exit_on_bad_input
+from data_scripts.files import check_is_folder_or_new
+from data_scripts.options import Range, option, parse_options
 from data_scripts.synthetic_world import World
-from data_scripts.text_files import (
-    bad_input_in_one_line,
-    check_at_least,
-    check_is_folder_or_new,
-    save_picture,
-    written_whole,
-)
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM, build_tokenizer
-from studies.tables import chosen, show_table
-from training import ArchitectureArguments, OneLineArgumentParser, bf16_is_fast, last_checkpoint, new_model, parse_into
+from posgpt.plots import make_figure, save_picture
+from posgpt.training.architecture import ArchitectureArguments, build_model
+from posgpt.training.checkpoints import find_last_checkpoint
+from posgpt.training.hardware import bf16_is_fast
+from studies.cache import Record, keep_result
+from studies.tables import choose_rows, write_table
 
-BLOCK, LONGEST = 128, 1024
-FACTOR = LONGEST / BLOCK
-SCALINGS = {
-    "linear": {"rope_type": "linear"},
-    "dynamic": {"rope_type": "dynamic"},
-    "yarn": {"rope_type": "yarn"},
-    "llama3": {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0},
-}
+TRAINED_LENGTH, LONGEST = 128, 1024
+# Of positions, from 0: where the columns of the table begin and end.
+BOUNDS = [(0, 64), (64, 128), (128, 256), (256, 512), (512, 1023)]
+# transformers' `rope_type`, with the settings that it has of its own.
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+SCALINGS: dict[str, dict[str, float]] = {"linear": {}, "dynamic": {}, "yarn": {}, "llama3": LLAMA3}
 
 
 @dataclass
 class LengthArguments:
-    """How long to train, and whom."""
+    """What to train, and for how long."""
 
-    output_dir: str = field(default="runs/length", metadata={"help": "Folder for figures, table and chart."})
-    members: list[str] | None = field(default=None, metadata={"help": "position_embedding_type's (default: all)."})
-    num_people: int = field(default=20_000, metadata={"help": "People whose biographies are trained on."})
-    max_steps: int = field(default=1000, metadata={"help": "Steps a training, of 32 blocks."})
-    num_rows: int = field(default=200, metadata={"help": "Long rows that are read."})
-    hidden_size: int = field(default=256, metadata={"help": "Width of the models."})
-    seed: int = field(default=42, metadata={"help": "Seed of the trainings."})
+    output_dir: str = option("Folder for figures, table and chart.", default="runs/length")
+    members: list[str] | None = option("Which position_embedding_type to train with (default: all).", default=None)
+    num_people: Annotated[int, Range(1)] = option("How many people's biographies are trained on.", default=20_000)
+    max_steps: Annotated[int, Range(1)] = option(
+        f"Optimizer steps per training, of 32 rows of {TRAINED_LENGTH} characters.", default=1000
+    )
+    num_rows: Annotated[int, Range(1)] = option("How many long rows are read.", default=200)
+    hidden_size: Annotated[int, Range(1)] = option("Width of the models.", default=256)
+    seed: Annotated[int, Range(0)] = option("Seed of the trainings.", default=42)
 
 
-def blocks_of(text: str, length: int, tokenizer: PreTrainedTokenizerBase) -> Dataset:
+def cut_into_rows(text: str, length: int, tokenizer: PreTrainedTokenizerBase) -> Dataset:
     """Cut a text into rows of `input_ids` and `labels`, (length,) each; what is left at the end is dropped."""
     ids = np.array(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
     rows = ids[: len(ids) // length * length].reshape(-1, length)
     return Dataset.from_dict({"input_ids": rows, "labels": rows}).with_format("torch")
 
 
-def biographies(people: range, world: World) -> str:
-    """Their biographies, one after the other, a line each."""
-    return "".join(document + "\n" for person in people for document in world.biographies(person))
+@dataclass(frozen=True)
+class Texts:
+    """What is read.
+
+    Args:
+        rows: For training: `input_ids` and `labels` of (TRAINED_LENGTH,) each.
+        long_rows: (num_rows, LONGEST) ids, about other people.
+        tokenizer: Of both.
+    """
+
+    rows: Dataset
+    long_rows: torch.Tensor
+    tokenizer: PreTrainedTokenizerBase
 
 
-def train(member: str, blocks: Dataset, tokenizer: PreTrainedTokenizerBase, arguments: LengthArguments, folder: Path):
-    """Train one model on blocks, and save it; an interrupted training goes on."""
+def make_texts(arguments: LengthArguments) -> Texts:
+    """Make the texts of a fictional world."""
+    world = World(max(1_000, 2 * arguments.num_people))
+    documents = ("".join(f"{text}\n" for text in world.biographies(person)) for person in range(world.num_people))
+    text, unread = "".join(islice(documents, arguments.num_people)), ""
+    while len(unread) < (arguments.num_rows + 1) * LONGEST and (document := next(documents, None)):
+        unread += document
+    tokenizer = build_tokenizer([text], TRAINED_LENGTH)
+    long_rows = cut_into_rows(unread, LONGEST, tokenizer)[: arguments.num_rows]["input_ids"]
+    return Texts(cut_into_rows(text, TRAINED_LENGTH, tokenizer), long_rows, tokenizer)
+
+
+def train_member(member: str, texts: Texts, arguments: LengthArguments, folder: Path) -> None:
+    """Train one model and save it; an interrupted training is resumed."""
     architecture = ArchitectureArguments(
-        position_embedding_type=member, hidden_size=arguments.hidden_size, block_size=BLOCK, dropout=0.0
+        position_embedding_type=member, hidden_size=arguments.hidden_size, block_size=TRAINED_LENGTH, dropout=0.0
     )
     training_args = TrainingArguments(
         output_dir=str(folder),
@@ -89,16 +111,16 @@ def train(member: str, blocks: Dataset, tokenizer: PreTrainedTokenizerBase, argu
         seed=arguments.seed,
         report_to="none",
     )
-    model = new_model(architecture, tokenizer, training_args)
-    trainer = Trainer(model, training_args, train_dataset=blocks, data_collator=default_data_collator)
-    checkpoint = last_checkpoint(folder)
+    model = build_model(architecture, texts.tokenizer, training_args)
+    trainer = Trainer(model, training_args, train_dataset=texts.rows, data_collator=default_data_collator)
+    checkpoint = find_last_checkpoint(folder)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.save_model(str(folder))
 
 
 @torch.inference_mode()
-def loss_by_position(model: PosGPTForCausalLM, rows: torch.LongTensor) -> np.ndarray:
-    """(length - 1,) nats: the mean loss of what follows each position of `rows` (rows, length)."""
+def compute_loss_by_position(model: PosGPTForCausalLM, rows: torch.Tensor) -> np.ndarray:
+    """Compute (length - 1,) nats: the mean loss of what follows each position of `rows` (rows, length)."""
     total = torch.zeros(rows.shape[1] - 1)
     for part in tqdm(rows.split(8), desc="Reading", unit="batch", disable=None):
         logits = model(part.to(model.device)).logits[:, :-1].float().cpu()
@@ -106,89 +128,81 @@ def loss_by_position(model: PosGPTForCausalLM, rows: torch.LongTensor) -> np.nda
     return (total / len(rows)).numpy()
 
 
-def write_table(curves: dict[str, np.ndarray], folder: Path) -> None:
-    """Write `table.md` and `chart.png`."""
-    from matplotlib.figure import Figure
+def compute_curves(member: str, folder: Path, rows: torch.Tensor) -> dict[str, list[float]]:
+    """Compute a trained member's loss by position; for rotary with each scaling, too.
 
-    bounds = [(0, 64), (64, 128), (128, 256), (256, 512), (512, 1023)]
-    lines = [
-        "| positions | " + " | ".join(f"{low + 1} to {high}" for low, high in bounds) + " |",
-        "|---|" + "---|" * len(bounds),
-    ]
-    for name, curve in curves.items():
-        cells = [f"{curve[low:high].mean():.3f}" if high <= len(curve) + 1 else "ends" for low, high in bounds]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    show_table(lines, folder)
+    Args:
+        rows: (rows, length); no more of them is read than the member has positions for.
+    """
+    positions = POSITION_EMBEDDINGS[member]
+    rows = rows[:, :TRAINED_LENGTH] if positions.ends_at_block else rows
+    changes: dict[str, dict[str, Any]] = {member: {}}
+    if "rope_parameters" in positions.settings:
+        for name, settings in SCALINGS.items():
+            scaling = {"rope_type": name, "rope_theta": 10000.0, "factor": LONGEST / TRAINED_LENGTH}
+            changes[f"{member}, {name}"] = {"rope_parameters": scaling | settings}
+    curves = {}
+    for name, change in changes.items():
+        model = PosGPTForCausalLM.from_pretrained(folder, **change).eval()
+        curves[name] = compute_loss_by_position(model, rows).tolist()
+    return curves
 
-    figure = Figure(figsize=(10, 5), layout="constrained")
-    axes = figure.subplots()
-    colours = {member: f"C{number}" for number, member in enumerate(POSITION_EMBEDDINGS)}
+
+def measure_member(member: str, texts: Texts, arguments: LengthArguments, folder: Path) -> Record:
+    """Train one model and compute its `curves`."""
+    train_member(member, texts, arguments, folder)
+    return {"curves": compute_curves(member, folder, texts.long_rows)}
+
+
+def draw_curves(curves: dict[str, np.ndarray], path: Path) -> None:
+    """Save a PNG: the loss over the position, both logarithmic, averaged over 16 positions each."""
+    figure, axes = make_figure(10, 5)
+    colors = {member: f"C{number}" for number, member in enumerate(POSITION_EMBEDDINGS)}
     dashes = dict(zip(SCALINGS, ["--", "-.", ":", (0, (6, 1, 1, 1, 1, 1))], strict=True))
     for name, curve in curves.items():
         starts = np.arange(0, len(curve), 16)
         widths = np.diff([*starts, len(curve)])
-        binned = np.add.reduceat(curve, starts) / widths
+        means = np.add.reduceat(curve, starts) / widths
         member, _, scaling = name.partition(", ")
-        style = {"color": colours[member], "ls": dashes.get(scaling, "-"), "lw": 1.3}
-        axes.plot(starts + widths / 2, binned, label=name, **style)
-    axes.axvline(BLOCK, color="black", lw=0.8, ls=":")
-    axes.set(
-        xscale="log", xticks=[16, 32, 64, 128, 256, 512, 1024], xlabel="position",
-        yscale="log", yticks=[0.25, 0.5, 1, 2, 4, 8], ylabel="loss (nats a character)",
-    )  # fmt: skip
-    axes.set_xticklabels(axes.get_xticks())
-    axes.set_yticklabels(axes.get_yticks())
+        axes.plot(starts + widths / 2, means, label=name, color=colors[member], ls=dashes.get(scaling, "-"), lw=1.3)
+    axes.axvline(TRAINED_LENGTH, color="black", lw=0.8, ls=":")
+    axes.set(xlabel="position", xscale="log", ylabel="loss (nats per character)", yscale="log")
+    axes.set(xticks=[16, 32, 64, 128, 256, 512, 1024], yticks=[0.25, 0.5, 1, 2, 4, 8])
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
     axes.minorticks_off()
-    axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(f"Trained at {BLOCK} characters (dotted), read at {LONGEST}")
-    save_picture(figure, folder / "chart.png")
+    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    axes.set_title(f"Trained at {TRAINED_LENGTH} characters (dotted), read at {LONGEST}")
+    save_picture(figure, path)
 
 
+def write_curves(curves: dict[str, np.ndarray], folder: Path) -> None:
+    """Write `table.md` and `chart.png`."""
+    table = []
+    for name, curve in curves.items():
+        cells = {"positions": name}
+        for low, high in BOUNDS:
+            cells[f"{low + 1} to {high}"] = f"{curve[low:high].mean():.3f}" if high <= len(curve) + 1 else "ends"
+        table.append(cells)
+    write_table(folder, table)
+    draw_curves(curves, folder / "chart.png")
+
+
+@exit_on_bad_input()
 def main() -> None:
-    (arguments,) = parse_into(OneLineArgumentParser(LengthArguments), sys.argv[1:])
-    check_at_least(1, max_steps=arguments.max_steps, num_rows=arguments.num_rows, num_people=arguments.num_people)
-    members = chosen(arguments.members, POSITION_EMBEDDINGS, "position_embedding_type")
+    arguments = parse_options(LengthArguments)
+    members = choose_rows(arguments.members, POSITION_EMBEDDINGS, "position_embedding_type")
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
-    world = World(max(1_000, 2 * arguments.num_people))
-    text = biographies(range(arguments.num_people), world)
-    tokenizer = build_tokenizer([text], BLOCK)
-    blocks, unread = blocks_of(text, BLOCK, tokenizer), ""
-    for person in range(arguments.num_people, world.num_people):
-        if len(unread) >= (arguments.num_rows + 1) * LONGEST:
-            break
-        unread += biographies(range(person, person + 1), world)
-    rows = blocks_of(unread, LONGEST, tokenizer)[: arguments.num_rows]["input_ids"]
-
+    texts = make_texts(arguments)
+    key = {name: value for name, value in vars(arguments).items() if name not in ("output_dir", "members")}
     curves: dict[str, np.ndarray] = {}
-    kept = {name: value for name, value in vars(arguments).items() if name not in ("output_dir", "members")}
     for member in members:
         folder = output_dir / member
-        record = folder / "losses.json"
-        before = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
-        if before.get("arguments") != kept and folder.exists():
-            shutil.rmtree(folder)
-        if "curves" not in before or before["arguments"] != kept:
-            with written_whole(record) as file:
-                json.dump({"arguments": kept}, file)
-            train(member, blocks, tokenizer, arguments, folder)
-            before = {"arguments": kept, "curves": {}}
-            for scaling in [None, *(SCALINGS if member == "rotary" else ())]:
-                scaled = (
-                    {"rope_parameters": SCALINGS[scaling] | {"rope_theta": 10000.0, "factor": FACTOR}}
-                    if scaling
-                    else {}
-                )
-                model = PosGPTForCausalLM.from_pretrained(folder, **scaled).eval()
-                ends = member in ("learned", "concatenated")
-                name = f"{member}, {scaling}" if scaling else member
-                before["curves"][name] = loss_by_position(model, rows[:, :BLOCK] if ends else rows).tolist()
-            with written_whole(record) as file:
-                json.dump(before, file)
-        curves |= {name: np.array(curve) for name, curve in before["curves"].items()}
-        write_table(curves, output_dir)
+        compute = partial(measure_member, member, texts, arguments, folder)
+        kept = keep_result(folder / "losses.json", key, compute, folder)["curves"]
+        curves |= {name: np.array(curve) for name, curve in kept.items()}
+        write_curves(curves, output_dir)
 
 
 if __name__ == "__main__":
-    with bad_input_in_one_line():
-        main()
+    main()

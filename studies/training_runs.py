@@ -1,6 +1,5 @@
-"""The trainings of a study: each one command, kept as long as its arguments and files stay the same, resumed where it stopped."""
+"""The trainings of a study: each is one command, kept while its arguments and files stay the same, or resumed."""
 
-import hashlib
 import json
 import shutil
 import signal
@@ -8,85 +7,102 @@ import subprocess
 import sys
 from pathlib import Path
 
-from data_scripts.text_files import BadInput, written_whole
-from training import WEIGHTS_FILE, last_checkpoint
+from data_scripts.errors import BadInput
+from posgpt.arguments import split_recipe
+from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint
+from studies.cache import Record, hash_file, keep_result
 
-ROOT = Path(__file__).parent.parent
-RECORD = "study.json"
-
-
-def key_of(arguments: list[str]) -> dict[str, str]:
-    """What a training depends on: its arguments, and the contents of the recipe and files among them."""
-    files = {name: ROOT / name for name in arguments if (ROOT / name).is_file()}
-    return {
-        "arguments": " ".join(arguments),
-        **{name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()},
-    }
+MODULE = "posgpt.pretrain"
 
 
-def trained(name: str, arguments: list[str], folder: Path, processes: int = 1) -> dict:
-    """Train with `train_pretrain.py` into `folder`, unless a finished training of the same arguments and files is there.
+def build_command(recipe: str, **options: object) -> list[str]:
+    """Return the command line of `posgpt pretrain` for a recipe and options; an option that is None is left out."""
+    command = [recipe]
+    for name, value in options.items():
+        if value is not None:
+            command += [f"--{name}", json.dumps(value) if isinstance(value, dict) else str(value)]
+    return command
 
-    An interrupted one goes on from its last checkpoint; one of other arguments or files is replaced.
+
+def build_key(arguments: list[str]) -> dict[str, str]:
+    """Return what a training depends on: its arguments, and the contents of its recipe and of the files among them."""
+    recipe, options = split_recipe(arguments)
+    files = {option: hash_file(Path(option)) for option in options if Path(option).is_file()}
+    return {"arguments": " ".join(arguments), "recipe": hash_file(recipe), **files}
+
+
+def launch(arguments: list[str], processes: int = 1) -> int:
+    """Run `python -m posgpt.pretrain` to its end and return its exit status.
+
+    Args:
+        arguments: Its command line.
+        processes: With more than one, `accelerate` launches them.
+    """
+    accelerate = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(processes)]
+    launcher = [sys.executable, *(accelerate if processes > 1 else [])]
+    # A training that outlives its study would have the next start train beside it.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with subprocess.Popen([*launcher, "-m", MODULE, *arguments]) as process:
+        try:
+            return process.wait()
+        finally:
+            process.terminate()
+            signal.signal(signal.SIGTERM, before)
+
+
+def train(name: str, arguments: list[str], folder: Path, processes: int = 1) -> Record:
+    """Pretrain into `folder`, unless a finished training of the same arguments and files is there.
+
+    An interrupted training is resumed from its last checkpoint; one of other arguments or files is replaced.
 
     Args:
         name: What the study calls it.
-        arguments: For `train_pretrain.py`; what they name has to be absolute, or below the project's root.
-        processes: With more than one, `accelerate` launches them.
+        arguments: For `posgpt pretrain`.
+        processes: How many train together.
 
     Returns:
-        `minutes` of training (of the whole, reckoned from the steps of the last start), `memory` in MiB, the most that the
-        first process held, the accelerator's where there is one, `characters` read, and `losses`, pairs of step and loss.
+        `minutes` of training (of the whole, extrapolated from the steps since it was last started), `memory`, the peak of
+        the first process in MiB, on the accelerator where there is one, `characters` read, and `losses`, pairs of step
+        and loss.
 
     Raises:
         BadInput: the training failed; it has said why.
     """
     arguments = [*arguments, "--include_num_input_tokens_seen", "true"]
-    record, key = folder / RECORD, key_of(arguments)
-    before = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
-    if before.get("key") != key:
-        if folder.exists():
-            shutil.rmtree(folder)
-        before = {"key": key}
-        with written_whole(record) as file:
-            json.dump(before, file)
-    if "figures" in before:
-        return before["figures"]
-    done_before = 0
-    # A folder that has weights is finished: only its figures were not kept.
-    if not (folder / WEIGHTS_FILE).is_file():
-        launcher = [sys.executable]
-        if processes > 1:
-            launcher += ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(processes)]
-        command = [*arguments, "--output_dir", str(folder)]
-        if checkpoint := last_checkpoint(folder):
-            done_before = int(checkpoint.name.split("-")[1])
-        command += ["--resume_from_checkpoint", "last"] if checkpoint else ["--overwrite_output_dir"]
-        print(f"\n== {name}\n$ python train_pretrain.py {' '.join(command)}", flush=True)
-        # A training that outlives its study would have the next start train beside it.
-        before_term = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        with subprocess.Popen([*launcher, "train_pretrain.py", *command], cwd=ROOT) as process:
-            try:
-                process.wait()
-            finally:
-                process.terminate()
-                signal.signal(signal.SIGTERM, before_term)
-        if process.returncode or not (folder / WEIGHTS_FILE).is_file():
-            raise BadInput(f"{name!r} failed; its own message stands above.")
+
+    def compute() -> Record:
+        # A folder that has weights is finished: only its figures were not kept.
+        steps = 0 if (folder / WEIGHTS_FILE).is_file() else _train_or_resume(name, arguments, folder, processes)
+        figures = _read_figures(folder, steps)
+        for checkpoint in folder.glob("checkpoint-*"):
+            shutil.rmtree(checkpoint)
+        return {"figures": figures}
+
+    return keep_result(folder / "study.json", build_key(arguments), compute, folder)["figures"]
+
+
+def _train_or_resume(name: str, arguments: list[str], folder: Path, processes: int) -> int:
+    """Train to the end and return the step that it was resumed from, 0 if it began anew."""
+    checkpoint = find_last_checkpoint(folder)
+    command = [*arguments, "--output_dir", str(folder)]
+    command += ["--resume_from_checkpoint", "last"] if checkpoint else ["--overwrite_output_dir"]
+    print(f"\n== {name}\n$ python -m {MODULE} {' '.join(command)}", flush=True)
+    if launch(command, processes) or not (folder / WEIGHTS_FILE).is_file():
+        raise BadInput(f"{name!r} failed; its own message stands above.")
+    return int(checkpoint.name.split("-")[1]) if checkpoint else 0
+
+
+def _read_figures(folder: Path, steps_before: int) -> Record:
+    """Read a finished training's figures from what it wrote; `steps_before` are not in its running time."""
     state, results = (
-        json.loads((folder / file).read_text(encoding="utf-8"))
-        for file in ("trainer_state.json", "train_results.json")
+        json.loads((folder / name).read_bytes()) for name in ("trainer_state.json", "train_results.json")
     )
-    losses = [(entry["step"], entry["loss"]) for entry in state["log_history"] if "loss" in entry]
-    figures = {
-        "minutes": results["train_runtime"] / 60 * state["global_step"] / max(state["global_step"] - done_before, 1),
+    steps = state["global_step"]
+    losses = [[entry["step"], entry["loss"]] for entry in state["log_history"] if "loss" in entry]
+    return {
+        "minutes": results["train_runtime"] / 60 * steps / max(steps - steps_before, 1),
         "memory": results.get("peak_gpu_memory_mib", results["peak_memory_mib"]),
         "characters": state["num_input_tokens_seen"],
         # Too short a training logs none.
-        "losses": losses or [(state["global_step"], results["train_loss"])],
+        "losses": losses or [[steps, results["train_loss"]]],
     }
-    for checkpoint in folder.glob("checkpoint-*"):
-        shutil.rmtree(checkpoint)
-    with written_whole(record) as file:
-        json.dump(before | {"figures": figures}, file)
-    return figures

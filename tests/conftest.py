@@ -57,14 +57,11 @@ def real_data() -> Path:
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Run a script's `main` in this process, as its `__main__` does; return what it printed."""
+    """Run a command's `main` in this process, as its `__main__` does; return what it printed."""
 
     def run_main(module, *arguments) -> str:
-        from data_scripts.text_files import bad_input_in_one_line
-
         monkeypatch.setattr("sys.argv", [f"{module.__name__}.py", *map(str, arguments)])
-        with bad_input_in_one_line():
-            module.main()
+        module.main()
         return capsys.readouterr().out
 
     return run_main

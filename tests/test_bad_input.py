@@ -9,7 +9,7 @@ import evaluate_birthplace
 import train_finetune
 import train_pretrain
 from conftest import ROOT, TINY
-from data_scripts import preview
+from posgpt import cli, preview
 
 PAIR = "Where was Ada Example born?\tRome\n"
 BAD_PAIRS = {
@@ -18,7 +18,7 @@ BAD_PAIRS = {
     "no tab": (PAIR * 2 + "Where was Bo Ek born? Oslo\n" * 3, "line 3: no tab .*3 of 5 lines have none"),
     "no answer": (PAIR + "Where was Bo Ek born?\n", "line 2: no tab .*1 of 2 lines have none"),
     "two tabs": (PAIR + "Where was Bo Ek born?\tOslo\tNorway\n", "line 2: 2 tabs"),
-    "no place": (PAIR + "Where was Bo Ek born?\t\n", "line 2: no place after the tab"),
+    "no place": (PAIR + "Where was Bo Ek born?\t\n", "line 2: no answer after the tab"),
     "other question": (PAIR + "Who is Bo Ek?\tOslo\n", "line 2: .*not of the form 'Where was NAME born"),
     "reserved": (PAIR + "Where was Bo ⁇ born?\tOslo\n", "line 2: holds '⁇'"),
     "reserved in the place": (PAIR + "\n" + "Where was Bo Ek born?\tOs□lo\n", "line 3: holds '□'"),
@@ -28,7 +28,7 @@ BAD_PAIRS = {
     ),
     "too long": (
         PAIR + f"Where was {'Ab ' * 50}born?\tOslo\n",
-        "line 2: question and place take 17[0-9] characters .*block holds 128",
+        "line 2: question and answer take 17[0-9] characters .*maximum sequence length is 128",
     ),
 }
 BAD_CORPORA = {
@@ -103,7 +103,10 @@ def test_a_question_as_long_as_the_block_is_never_cut(refused, tmp_path, tiny_pr
     file = write(tmp_path / "questions.tsv", f"Where was {'A' * 112} born?\n")
     arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", file]
     refused(
-        "line 1: the question has 128 characters .*block 128: no room", evaluate_birthplace, *arguments, names=file
+        "line 1: the question has 128 characters.*maximum sequence length is 128: no room",
+        evaluate_birthplace,
+        *arguments,
+        names=file,
     )
 
 
@@ -182,7 +185,7 @@ def test_a_damaged_model_folder(refused, world, tmp_path, tiny_pretrained, damag
         (["--rope_parameters", '{"rope_type": "linear"}', "--position_embedding_type", "rotary"], "factor"),
         (["--hidden", "64"], "--hidden"),
         (["--hidden_size", "6", "--position_embedding_type", "rotary"], "head size is even"),
-        (["--position_embedding_type", "rotery"], "'rotery'; choose one of learned, rotary"),
+        (["--position_embedding_type", "rotery"], "'rotery' .choose from .*learned.*rotary"),
         (["--block_size", "5"], "block_size is 5"),
         (["--block_size", "0"], "must be at least 1"),
         (["--hidden_size", "wide"], "--hidden_size.*'wide'"),
@@ -191,7 +194,7 @@ def test_a_damaged_model_folder(refused, world, tmp_path, tiny_pretrained, damag
         (["--attn_implementation", "fast"], "attn_implementation.*fast"),
     ],
 )
-def test_sizes_that_do_not_go_together(refused, world, sizes, match):
+def test_sizes_that_are_not_compatible(refused, world, sizes, match):
     refused(match, train_pretrain, *TINY, *sizes, "--train_file", world / "wiki.txt")
 
 
@@ -210,16 +213,40 @@ def test_arguments_of_the_evaluation(refused, world, tiny_pretrained, arguments,
     refused(match, evaluate_birthplace, *known, *arguments)
 
 
-@pytest.mark.parametrize("kind, file", [("corruption", "wiki.txt"), ("birthplaces", "birth_dev.tsv")])
-def test_a_preview_of_nothing(run, world, kind, file):
+@pytest.mark.parametrize("section, file", [("pretrain", "wiki.txt"), ("finetune", "birth_dev.tsv")])
+def test_a_preview_of_nothing(run, world, section, file):
     with pytest.raises(SystemExit, match="error: .*examples"):
-        run(preview, kind, world / file, "--examples", 0)
+        run(preview, "--section", section, "--train_file", world / file, "--examples", 0)
 
 
-def test_a_preview_of_a_bad_file(run, tmp_path):
+def test_a_preview_of_a_bad_file_or_section(run, tmp_path):
     file = write(tmp_path / "pairs.tsv", PAIR + "Where was Bo Ek born? Oslo\n")
     with pytest.raises(SystemExit, match="error: .*pairs.tsv, line 2: no tab"):
-        run(preview, "birthplaces", file)
+        run(preview, "--section", "finetune", "--train_file", file)
+    with pytest.raises(SystemExit, match="error: .*course.yaml: has no section 'train'"):
+        run(preview, "--section", "train", "--train_file", file)
+
+
+@pytest.mark.parametrize(
+    "content, match",
+    [
+        ("pretrain: {objective: cloze}", "objective is 'cloze'; choose span_corruption or name_windows"),
+        ("pretrain: {objective: name_windows, window_wording: poem}", "window_wording is 'poem'; choose question or"),
+        ("pretrain: {objective: name_windows, max_spans: 0}", "max_spans is 0; choose at least 1"),
+        ("pretrain: {objective: name_windows, max_spans: [1]}", r"max_spans is \[1\]; choose at least 1"),
+        ("pretrain: {salient_share: 2}", "salient_share is 2; choose a number from 0 to 1"),
+        ("pretrain: {bottleneck_type: bottle}", "bottleneck_type is 'bottle'; choose perceiver or strided"),
+    ],
+)
+def test_options_of_a_recipe_are_checked_as_those_on_the_command_line(refused, world, tmp_path, content, match):
+    recipe = write(tmp_path / "mine.yaml", content)
+    refused(match, train_pretrain, recipe, "--train_file", world / "wiki.txt", *TINY)
+
+
+def test_posgpt_without_a_known_command_lists_the_commands(run, capsys):
+    assert "pretrain" in run(cli) and "hold-out" in run(cli, "--help")
+    with pytest.raises(SystemExit, match="error: 'train' is no command of posgpt; there are: pretrain, finetune"):
+        run(cli, "train")
 
 
 def test_finetuning_needs_a_model_or_a_vocabulary_and_never_changes_sizes(refused, world, tiny_pretrained):
@@ -240,8 +267,8 @@ def test_finetuning_needs_a_model_or_a_vocabulary_and_never_changes_sizes(refuse
     [
         (["--per_device_train_batch_size", "0"], "per_device_train_batch_size is 0"),
         (["--seed", "-1"], "seed is -1"),
-        (["--report_to", "foo"], "do not go together: .*foo"),
-        (["--eval_strategy", "steps"], "do not go together: .*eval"),
+        (["--report_to", "foo"], "not compatible: .*foo"),
+        (["--eval_strategy", "steps"], "not compatible: .*eval"),
     ],
 )
 def test_training_arguments_that_cannot_be(refused, world, arguments, match):

@@ -6,15 +6,15 @@ from hypothesis.extra.numpy import arrays
 
 pytest.importorskip("sklearn", reason="needs the report's libraries")
 
-from reporting.confidence import (
-    calibration,
-    confidences,
+from posgpt.evaluation.confidence import (
+    compare_paired,
+    compute_auroc,
+    compute_calibration,
+    compute_risk_coverage,
+    compute_wilson_interval,
+    find_threshold,
     fit_temperature,
-    mcnemar,
-    risk_coverage,
-    separation,
-    threshold_for,
-    wilson_interval,
+    measure_confidence,
 )
 
 SHARES = st.floats(0, 1, allow_subnormal=False)
@@ -36,40 +36,41 @@ def test_the_temperature_that_spoilt_the_confidences_is_found_and_mends_them(tem
     fitted = fit_temperature(scores, chosen, right)
     assert fitted == pytest.approx(temperature, rel=0.1)
     before, after = (
-        calibration(confidences(scores, chosen, value)["probability"], right)["ece"] for value in (1, fitted)
+        compute_calibration(measure_confidence(scores, chosen, value)["probability"], right)["ece"]
+        for value in (1, fitted)
     )
     assert after < 0.02 and (temperature == 1 or before > 3 * after)
 
 
 def test_confidences_of_a_case_worked_out_by_hand():
     scores = np.log([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]]) - 3  # what all share does not matter
-    sure = confidences(scores, np.array([0, 0]))
+    sure = measure_confidence(scores, np.array([0, 0]))
     assert sure["probability"] == pytest.approx([0.5, 0.25]) and sure["margin"] == pytest.approx([0.25, -0.25])
     assert sure["entropy"] == pytest.approx([1.5 * np.log(2)] * 2)
-    impossible = confidences(np.array([[0.0, -np.inf]]), np.array([0]))
+    impossible = measure_confidence(np.array([[0.0, -np.inf]]), np.array([0]))
     assert impossible["probability"] == impossible["margin"] == 1 and impossible["entropy"] == 0
-    hot = confidences(scores, np.array([0, 0]), temperature=2.0)
+    hot = measure_confidence(scores, np.array([0, 0]), temperature=2.0)
     assert hot["probability"][0] == pytest.approx(1 / (1 + 2 * 0.5**0.5))
 
 
 def test_calibration_of_a_case_worked_out_by_hand():
-    result = calibration(np.array([0.95, 0.95, 0.15, 0.15]), np.array([True, False, False, False]))
+    result = compute_calibration(np.array([0.95, 0.95, 0.15, 0.15]), np.array([True, False, False, False]))
     assert result["bins"] == [
         {"confidence": pytest.approx(0.15), "accuracy": 0.0, "count": 2},
         {"confidence": pytest.approx(0.95), "accuracy": 0.5, "count": 2},
     ]
     assert result["ece"] == pytest.approx(0.5 * 0.15 + 0.5 * 0.45)
     assert result["brier"] == pytest.approx((0.05**2 + 0.95**2 + 2 * 0.15**2) / 4)
-    assert calibration(np.array([1.0]), np.array([True]))["ece"] == 0
+    assert compute_calibration(np.array([1.0]), np.array([True]))["ece"] == 0
 
 
 def test_the_surest_are_answered_first_and_equals_together():
     confidence, right = np.array([0.9, 0.5, 0.5, 0.1]), np.array([True, True, False, False])
-    curve = risk_coverage(confidence, right)
+    curve = compute_risk_coverage(confidence, right)
     assert curve["coverage"] == [0.25, 0.75, 1.0]
     assert curve["risk"] == pytest.approx([0, 1 / 3, 1 / 2]) and curve["accuracy_at_half"] == pytest.approx(2 / 3)
-    assert separation(confidence, right) == pytest.approx(0.875)
-    assert separation(confidence, np.ones(4, dtype=bool)) is None
+    assert compute_auroc(confidence, right) == pytest.approx(0.875)
+    assert compute_auroc(confidence, np.ones(4, dtype=bool)) is None
 
 
 @given(st.data())
@@ -77,13 +78,13 @@ def test_a_threshold_keeps_its_precision_and_no_lower_one_does(data):
     size = data.draw(st.integers(1, 30))
     confidence = data.draw(arrays(float, size, elements=st.sampled_from(np.linspace(0, 1, 6).tolist()) | SHARES))
     right, precision = data.draw(arrays(bool, size)), data.draw(SHARES)
-    threshold = threshold_for(precision, confidence, right)
+    threshold = find_threshold(precision, confidence, right)
     enough = [value for value in set(confidence.tolist()) if right[confidence >= value].mean() >= precision]
     assert threshold == (min(enough) if enough else None)
 
 
 def test_intervals_and_significance_are_the_textbooks():
-    assert wilson_interval(437, 500) == pytest.approx((0.842, 0.900), abs=5e-4)
+    assert compute_wilson_interval(437, 500) == pytest.approx((0.842, 0.900), abs=5e-4)
     a, b = np.array([True] * 9 + [False] * 5), np.array([True] * 4 + [False] * 10)
-    assert mcnemar(a, b) == mcnemar(b, a) == pytest.approx(2 * 0.5**5)
-    assert mcnemar(a, a) == 1.0
+    assert compare_paired(a, b) == compare_paired(b, a) == pytest.approx(2 * 0.5**5)
+    assert compare_paired(a, a) == 1.0

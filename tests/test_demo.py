@@ -39,7 +39,7 @@ def page(tiny_pretrained, corpus):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "demo.app", "--port", str(port), "--corpus_file", str(corpus)]
+    command = [sys.executable, "-m", "posgpt.demo.app", "--port", str(port), "--corpus_file", str(corpus)]
     command += ["--model_name_or_path", str(tiny_pretrained["rotary"]), "--abstain_below", "0"]
     command += ["--compare_with", str(tiny_pretrained["learned"])]
     server = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"GRADIO_ANALYTICS_ENABLED": "False"})
@@ -141,7 +141,7 @@ def test_html_and_emoji_are_text_like_any_other(page):
 
 def test_without_a_checkpoint_it_says_how_to_make_one(tmp_path):
     result = subprocess.run(
-        [sys.executable, "-m", "demo.app"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        [sys.executable, "-m", "posgpt.demo.app"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True, text=True,
     )  # fmt: skip
     assert result.returncode == 1 and "make quickstart" in result.stderr and result.stderr.count("\n") == 1

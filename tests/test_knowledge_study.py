@@ -3,27 +3,34 @@ import json
 import pytest
 import yaml
 
-from conftest import ROOT, TINY
+from conftest import TINY
+from data_scripts.name_windows import NameWindowsConfig
+from data_scripts.questions import BIRTHPLACE, load_questions
+from data_scripts.span_corruption import SpanCorruptionConfig
+from posgpt.arguments import parse_with_recipe
+from posgpt.pretrain import PretrainingArguments
+from posgpt.training.architecture import ArchitectureArguments
+from posgpt.training.trainer import PosGPTTrainingArguments
 from studies import knowledge, training_runs
-
-SMALL = {name.removeprefix("--"): value for name, value in zip(TINY[::2], TINY[1::2], strict=True)}
+from study_helpers import SMALL, read_rows, train_in_process
 
 
 def test_a_study_trains_its_rows_once_and_measures_them_on_people_held_out(run, world, tmp_path, monkeypatch):
+    monkeypatch.setattr(training_runs, "launch", train_in_process)
     rows = tmp_path / "rows.yaml"
-    windows = {"recipe": "recipes/windows.yaml", "max_steps": 2, **SMALL}
+    windows = {"recipe": "windows", "max_steps": 2, **SMALL}
     rows.write_text(yaml.safe_dump({"windows": windows, "never asked for": windows}))
     monkeypatch.setattr(knowledge, "ROWS", rows)
     arguments = ["--data_dir", world, "--output_dir", tmp_path / "out", "--held_out", 20, "--rows", "windows"]
     printed = run(knowledge, *arguments)
     folder = tmp_path / "out" / "rotary_42"
     table = (folder / "table.md").read_text()
-    assert table in printed and "| windows | " in table and "never" not in table
+    assert table in printed and "windows" in read_rows(table) and "never" not in table
     assert (folder / "chart.png").stat().st_size > 1000
     figures = json.loads((folder / "windows" / "figures.json").read_text())
     assert figures["characters"] > 0 and 0 <= figures["answered"] <= 1
 
-    monkeypatch.setattr(training_runs.subprocess, "Popen", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(training_runs, "launch", lambda *_: pytest.fail("trained again"))
     monkeypatch.setattr(knowledge, "load_model", lambda *_: pytest.fail("measured again"))
     assert table in run(knowledge, *arguments)
     with pytest.raises(SystemExit, match="'other' is no row of rows.yaml; there are: never asked for, windows"):
@@ -34,30 +41,40 @@ def test_a_study_trains_its_rows_once_and_measures_them_on_people_held_out(run, 
     "wording, plain", [("question", False), ("question", True), ("document", False), ("span_corruption", False)]
 )
 def test_recall_is_asked_for_in_the_words_that_were_read(tmp_path, wording, plain):
-    (tmp_path / "wiki.txt").write_text("Ann Berg. Berg (b. 3 May 1951 in Rome) met Bo in Nice .\nNo Place. Lost .\n")
-    pairs = [{"question": f"Where was {name} born?", "place": "Rome"} for name in ("Ann Berg", "No Place")]
+    file = tmp_path / "wiki.txt"
+    file.write_text("Ann Berg. Berg (b. 3 May 1951 in Rome) met Bo in Nice .\nNo Place. Lost .\n")
+    (tmp_path / "pairs.tsv").write_text(
+        "".join(f"{BIRTHPLACE.ask(name)}\tRome\n" for name in ("Ann Berg", "No Place"))
+    )
+    questions = load_questions(tmp_path / "pairs.tsv", answers=True)
     expected = {
         "question": "Where was Ann Berg b 0 in?" if plain else "Where was Ann Berg May 1951 in?",
         "document": "Ann Berg. May 1951 in",
         "span_corruption": "Ann Berg. Berg (b. 3 May 1951 in ⁇) met Bo in Nice .",
     }
-    file = tmp_path / "wiki.txt"
-    assert knowledge.recall_prompts(file, pairs, wording, plain, 3, 128) == [(expected[wording], "Rome")]
+
+    def build(max_cue_words: int) -> list[tuple[str, str]]:
+        objective = SpanCorruptionConfig()
+        if wording != "span_corruption":
+            objective = NameWindowsConfig(window_wording=wording, plain_cues=plain, max_cue_words=max_cue_words)
+        return list(zip(*knowledge.build_recall_prompts(file, questions, objective, 128), strict=True))
+
+    assert build(5) == build(3) == [(expected[wording], "Rome")]
     if wording == "question":
         for words, prompt in enumerate(("Where was Ann Berg?", "Where was Ann Berg in?")):
-            assert knowledge.recall_prompts(file, pairs, wording, plain, words, 128) == [(prompt, "Rome")]
+            assert build(words) == [(prompt, "Rome")]
 
 
-def test_every_row_of_the_study_is_made_of_arguments_of_its_step(tmp_path):
-    import train_pretrain
-    from training import ArchitectureArguments, PosGPTTrainingArguments, parse_arguments
-
-    steps = [ArchitectureArguments, train_pretrain.DataTrainingArguments, PosGPTTrainingArguments]
-    for row in yaml.safe_load(knowledge.ROWS.read_text(encoding="utf-8")).values():
-        settings = dict(row)
-        argv = [str(ROOT / settings.pop("recipe")), "--train_file", "x", "--output_dir", str(tmp_path), *TINY[-6:]]
+def test_every_row_of_the_study_is_made_of_arguments_of_its_command(tmp_path):
+    dataclasses = [ArchitectureArguments, PretrainingArguments, PosGPTTrainingArguments]
+    files = (tmp_path / "wiki.txt", tmp_path / "train.tsv", tmp_path / "held_out.tsv")
+    shared = {"train_file": files[0], "questions_file": files[1], "position_embedding_type": "rotary", "seed": 42}
+    for name, settings in yaml.safe_load(knowledge.ROWS.read_text(encoding="utf-8")).items():
+        row = knowledge.Row(name, settings, shared, tmp_path, files[2])
+        argv = [*row.command, "--output_dir", str(tmp_path), *TINY[-6:]]
+        parsed = parse_with_recipe(dataclasses, "pretrain", argv, has_objective=True)
         for option, value in settings.items():
-            argv += [f"--{option}", json.dumps(value) if isinstance(value, dict) else str(value)]
-        parsed = parse_arguments(steps, "pretrain", argv)
-        for option, value in settings.items():
-            assert value in [getattr(part, option) for part in parsed if hasattr(part, option)]
+            if option != "recipe":
+                assert value in [getattr(part, option) for part in parsed if hasattr(part, option)]
+        # How it is measured follows from the same options as how it is trained.
+        assert row.objective == parsed[2]

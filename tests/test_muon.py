@@ -5,10 +5,11 @@ import pytest
 import torch
 
 import train_pretrain
-import training
 from conftest import TINY
-from optimizers import Muon, MuonWithAdamW, bf16_is_fast, orthogonalize
-from training import last_checkpoint
+from posgpt.training import trainer
+from posgpt.training.checkpoints import find_last_checkpoint
+from posgpt.training.hardware import bf16_is_fast
+from posgpt.training.muon import Muon, MuonWithAdamW, orthogonalize
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
@@ -94,13 +95,13 @@ def test_a_run_without_bf16_instructions_takes_float32_and_keeps_it_when_resumed
     arguments += ["--objective", "name_windows", "--per_device_train_batch_size", 16, "--logging_steps", 1]
     arguments += ["--save_steps", 2, "--max_steps", 4]
     with monkeypatch.context() as patch:
-        patch.setattr(training, "bf16_is_fast", lambda device=None: False)
+        patch.setattr(trainer, "bf16_is_fast", lambda device=None: False)
         run(train_pretrain, *arguments)
-    state = torch.load(last_checkpoint(tmp_path / "out") / "optimizer.pt", weights_only=True)
+    state = torch.load(find_last_checkpoint(tmp_path / "out") / "optimizer.pt", weights_only=True)
     assert state["newton_schulz_dtype"] == "float32"
     (tmp_path / "out" / "model.safetensors").unlink()
-    monkeypatch.setattr(training, "bf16_is_fast", lambda device=None: True)
+    monkeypatch.setattr(trainer, "bf16_is_fast", lambda device=None: True)
     run(train_pretrain, *arguments, "--max_steps", 6, "--resume_from_checkpoint", "last")
-    state = torch.load(last_checkpoint(tmp_path / "out") / "optimizer.pt", weights_only=True)
-    steps = json.loads((last_checkpoint(tmp_path / "out") / "trainer_state.json").read_text())["global_step"]
+    state = torch.load(find_last_checkpoint(tmp_path / "out") / "optimizer.pt", weights_only=True)
+    steps = json.loads((find_last_checkpoint(tmp_path / "out") / "trainer_state.json").read_text())["global_step"]
     assert (state["newton_schulz_dtype"], steps) == ("float32", 6)

@@ -5,20 +5,19 @@ from torch.utils.data import DataLoader
 
 import train_pretrain
 from conftest import TINY
-from data_scripts.birthplaces import load_birthplaces
-from data_scripts.corpus import load_corpus
+from data_scripts.documents import add_titles_and_spans, find_salient_spans, load_corpus, split_title
 from data_scripts.epochs import EpochSampler
 from data_scripts.name_windows import (
     NameWindowsCollator,
+    NameWindowsConfig,
     NameWindowsDataset,
     OneWindowCollator,
     encode_rows,
-    keyed_documents,
-    plain_words,
-    salient_spans,
-    split_title,
+    simplify_words,
 )
+from data_scripts.questions import load_questions
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
+from posgpt.training.checkpoints import load_model
 
 BLOCK = 128
 
@@ -34,14 +33,14 @@ def tokenizer(corpus):
 
 
 def windows_of(corpus, tokenizer, pairs=None, **changes):
-    documents = keyed_documents(corpus, dates=changes.pop("dates", True))
-    changes = {"seed": 0, "plain_cues": False, "keep_names": False, "max_spans": None} | changes
-    return NameWindowsDataset(documents, tokenizer, BLOCK, pairs=pairs, **changes)
+    seed, documents = changes.pop("seed", 0), add_titles_and_spans(corpus, dates=changes.pop("dates", True))
+    config = NameWindowsConfig(**{"plain_cues": False, "keep_names": False, "max_spans": 99} | changes)
+    return NameWindowsDataset(documents, tokenizer, seed, config, pairs)
 
 
 @pytest.fixture
 def dataset(world, corpus, tokenizer):
-    return windows_of(corpus, tokenizer, load_birthplaces(world / "birth_places_train.tsv", answers=True))
+    return windows_of(corpus, tokenizer, load_questions(world / "birth_places_train.tsv", answers=True))
 
 
 def document_of(dataset, row):
@@ -77,7 +76,7 @@ def test_the_title_ends_at_the_first_full_stop_that_is_no_initials(document, par
     ],
 )
 def test_salient_spans_are_names_and_numbers_that_are_neither_the_persons_own_nor_initials(text, dates, expected):
-    assert [text[start:end] for start, end in salient_spans("John Doe", text, dates)] == expected
+    assert [text[start:end] for start, end in find_salient_spans("John Doe", text, dates)] == expected
 
 
 def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(corpus, tokenizer):
@@ -120,7 +119,7 @@ def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(
     ],
 )
 def test_plain_words_leave_out_names_and_punctuation_and_write_any_date_as_0(text, expected):
-    assert " ".join(plain_words(text.split(), {"John", "Doe"})) == expected
+    assert " ".join(simplify_words(text.split(), {"John", "Doe"})) == expected
 
 
 def test_with_plain_cues_no_window_asks_with_a_date_or_the_name(corpus, tokenizer):
@@ -137,8 +136,8 @@ def test_with_plain_cues_no_window_asks_with_a_date_or_the_name(corpus, tokenize
 
 
 def test_in_the_documents_wording_windows_follow_the_title_and_questions_stand_alone(world, corpus, tokenizer):
-    pairs = load_birthplaces(world / "birth_places_train.tsv", answers=True)
-    dataset = windows_of(corpus, tokenizer, pairs, wording="document", question_share=0.5)
+    pairs = load_questions(world / "birth_places_train.tsv", answers=True)
+    dataset = windows_of(corpus, tokenizer, pairs, window_wording="document", question_share=0.5)
     questions = 0
     for item in range(len(dataset)):
         title, text = document_of(dataset, item)["title"], document_of(dataset, item)["text"]
@@ -198,10 +197,10 @@ def test_there_is_loss_on_spans_and_their_ends_alone(dataset, tokenizer):
 
 
 def test_questions_are_asked_at_their_share_and_of_their_own_people(world, corpus, tokenizer):
-    pairs = load_birthplaces(world / "birth_places_train.tsv", answers=True)
+    pairs = load_questions(world / "birth_places_train.tsv", answers=True)
     # Without cues no window can look like a question by chance.
     dataset = windows_of(corpus, tokenizer, pairs, question_share=0.25, max_cue_words=0)
-    places = dict(zip(pairs["question"], pairs["place"], strict=True))
+    places = dict(zip(pairs.texts, pairs.answers, strict=True))
     asked = rows = 0
     for epoch in range(20):
         for index in range(len(dataset)):
@@ -216,7 +215,7 @@ def test_questions_are_asked_at_their_share_and_of_their_own_people(world, corpu
 
 def test_somebody_without_a_document_gets_a_row_with_the_question_alone(tmp_path, corpus, tokenizer):
     (tmp_path / "pairs.tsv").write_text("Where was Nobody Known born?\tLondon\n", encoding="utf-8")
-    dataset = windows_of(corpus, tokenizer, load_birthplaces(tmp_path / "pairs.tsv"), question_share=0.0)
+    dataset = windows_of(corpus, tokenizer, load_questions(tmp_path / "pairs.tsv"), question_share=0.0)
     assert len(dataset) == sum(map(len, dataset.documents["asked"])) + 1
     assert tokenizer.decode(dataset[len(dataset) - 1]["input_ids"]) == "Where was Nobody Known born?⁇London⁇"
 
@@ -224,7 +223,7 @@ def test_somebody_without_a_document_gets_a_row_with_the_question_alone(tmp_path
 @pytest.mark.parametrize("block_size", [32, 40, 64])
 def test_no_row_is_longer_than_the_block_and_none_is_empty(corpus, block_size):
     tokenizer = build_tokenizer(corpus["text"], block_size)
-    dataset = NameWindowsDataset(keyed_documents(corpus, dates=True), tokenizer, block_size, seed=0)
+    dataset = NameWindowsDataset(add_titles_and_spans(corpus, dates=True), tokenizer, seed=0)
     rows = [dataset[item] for item in range(3 * len(dataset))]
     assert max(len(row["input_ids"]) for row in rows) <= block_size
     assert rows and all(len(row["windows"]) > 1 for row in rows)
@@ -300,11 +299,9 @@ def test_split_into_one_text_a_row_the_same_is_asked_and_answered(tokenizer):
 
 @pytest.mark.parametrize("arrangement", BOTTLENECKS)
 def test_windows_train_a_model_with_a_bottleneck(world, tmp_path, run, arrangement):
-    from training import load_model
-
     arguments = ["--train_file", world / "wiki.txt", "--questions_file", world / "birth_places_train.tsv"]
     arguments += ["--bottleneck_size", "16", "--bottleneck_type", arrangement, "--output_dir", tmp_path, *TINY]
-    run(train_pretrain, "recipes/windows.yaml", *arguments, "--max_steps", "2", "--per_device_train_batch_size", "4")
+    run(train_pretrain, "windows", *arguments, "--max_steps", "2", "--per_device_train_batch_size", "4")
     model, tokenizer = load_model(str(tmp_path))
     assert (model.config.bottleneck_size, model.config.bottleneck_type) == (16, arrangement)
     assert len(model.answer(["Where was Ann Berg born?"], tokenizer)) == 1
@@ -324,14 +321,13 @@ def test_an_encoded_question_collates_as_one_piece(tokenizer):
 def test_people_never_asked_about_in_training_are_answered(tmp_path, run, positions):
     """The point of it all, on a world small enough for minutes: facts read are facts that can be asked for."""
     from data_scripts.synthetic_world import World
-    from training import load_model
 
     World(num_people=200, num_places=20).write(tmp_path)
     arguments = ["--train_file", tmp_path / "wiki.txt", "--questions_file", tmp_path / "birth_places_train.tsv"]
     arguments += ["--output_dir", tmp_path / "out", "--position_embedding_type", positions, "--report_to", "none"]
-    run(train_pretrain, "recipes/windows.yaml", *arguments, "--hidden_size", "128", "--num_train_epochs", "150")
+    run(train_pretrain, "windows", *arguments, "--hidden_size", "128", "--num_train_epochs", "150")
     model, tokenizer = load_model(str(tmp_path / "out"))
-    pairs = load_birthplaces(tmp_path / "birth_dev.tsv")
-    answers = model.answer(pairs["question"], tokenizer)
-    right = sum(given.text == place for given, place in zip(answers, pairs["place"], strict=True))
+    pairs = load_questions(tmp_path / "birth_dev.tsv")
+    answers = model.answer(pairs.texts, tokenizer)
+    right = sum(given.text == place for given, place in zip(answers, pairs.answers, strict=True))
     assert right / len(pairs) > 0.5

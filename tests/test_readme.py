@@ -1,53 +1,85 @@
 import re
 import shlex
 import subprocess
+import tomllib
+from importlib.util import find_spec
 
 import pytest
+import yaml
 
-import evaluate_birthplace
-import train_finetune
-import train_pretrain
 from conftest import ROOT, TINY
-from data_scripts import hold_out
+from posgpt import cli
+from posgpt.arguments import list_recipes
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = [body.replace("\\\n", " ") for body in re.findall(r"^```\w*\n(.*?)^```", README, re.M | re.S)]
-SCRIPTS = {script.__name__ + ".py": script for script in (train_pretrain, train_finetune, evaluate_birthplace)}
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+# What makes each command quick; the options of a document come first, so that these override them.
+QUICK = {
+    "pretrain": [*TINY, "--max_steps", 2],
+    "finetune": [*TINY[-6:], "--max_steps", 2],
+    "hold-out": ["--pairs", 20, "--people", 10],
+}
 
 
-def test_the_steps_and_the_python_example_run_as_written(run, world, tmp_path, monkeypatch, capsys):
+def list_blocks(name: str) -> list[str]:
+    """The code blocks of a document, each command on one line."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    return [body.replace("\\\n", " ") for body in re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)]
+
+
+def list_commands(name: str) -> list[list[str]]:
+    """The arguments of each `posgpt …` in a document's code blocks."""
+    lines = "".join(list_blocks(name)).splitlines()
+    return [shlex.split(line)[1:] for line in lines if line.startswith("posgpt ")]
+
+
+def test_the_commands_and_the_python_example_run_as_written(run, world, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for file in world.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    windows, course, trust = (block for block in BLOCKS if "\npython train_pretrain.py" in f"\n{block}")
-    commands = [shlex.split(line) for line in (windows + course + trust).splitlines() if line.startswith("python")]
-    hold_out_command = commands.pop(5)
-    assert hold_out_command[1:3] == ["-m", "data_scripts.hold_out"]
-    run(hold_out, *hold_out_command[3:], "--pairs", 20, "--people", 10)
-    assert [command[1] for command in commands] == [list(SCRIPTS)[number] for number in (0, 2, 0, 1, 2, 0, 2)]
-    for _, script, *arguments in commands:
-        arguments = [str(ROOT / argument) if argument.startswith("recipes/") else argument for argument in arguments]
-        quick = {"train_pretrain.py": [*TINY, "--max_steps", 2], "train_finetune.py": [*TINY[-6:], "--max_steps", 2]}
-        run(SCRIPTS[script], *arguments, *quick.get(script, []))
+    readme, trust, objectives = map(list_commands, ("README.md", "docs/trust.md", "docs/objectives.md"))
+    windows, course = ["preview", "pretrain", "evaluate"], ["pretrain", "finetune", "evaluate"]
+    assert [command for command, *_ in readme] == windows + course
+    assert [command for command, *_ in trust] == ["hold-out", "pretrain", "evaluate"]
+    assert [command for command, *_ in objectives] == ["preview"] * 3
+    for command, *arguments in readme + trust + objectives:
+        printed = run(cli, command, *arguments, *QUICK.get(command, []))
+        assert command != "preview" or printed.count("\ninput  ") == 4
     for folder in ("eval", "eval_windows", "report"):
         assert (tmp_path / "runs" / folder / "metrics.json").is_file()
 
-    example = next(block for block in BLOCKS if "AutoModelForCausalLM.from_pretrained" in block)
+    example = next(block for block in list_blocks("README.md") if "AutoModelForCausalLM.from_pretrained" in block)
     exec(example, {})
     assert "Where was Ada Example born?" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"[\w./]+\.(?:py|yaml|md|png)\b", README))))
-def test_every_file_the_readme_names_is_there(path):
-    if "runs/" not in path and path != "X.yaml":
-        assert any((folder / path).exists() for folder in (ROOT, ROOT / "recipes", ROOT / "data_scripts"))
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_every_file_command_module_and_recipe_that_is_named_is_there(document):
+    text = document.read_text(encoding="utf-8")
+    for path in re.findall(r"[\w./]+\.(?:py|yaml|md|png|cff)\b", text):
+        assert "runs/" in path or any((folder / path).exists() for folder in (ROOT, document.parent)), path
+    assert set(re.findall(r"(?:^|`)posgpt ([a-z][a-z-]*)", text, re.M)) <= set(cli.COMMANDS)
+    assert all(map(find_spec, re.findall(r"\bpython -m ([\w.]+)", text)))
+    trainings = r"(?:train_pretrain\.py|train_finetune\.py|posgpt pretrain|posgpt finetune|posgpt preview)"
+    assert set(re.findall(rf"{trainings} ([a-z]\w*)", text)) <= set(list_recipes())
 
 
 def test_the_two_commands_are_the_makefiles():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert {"make quickstart", "make test"} <= set(README.splitlines())
     assert re.search(r"^quickstart:", makefile, re.M) and re.search(r"^test:", makefile, re.M)
-    assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").strip().endswith("make test")
+    checks = (ROOT / ".ci" / "run").read_text(encoding="utf-8").strip()
+    assert checks.endswith("make test")
+    for target in re.findall(r"^make (\w+)$", checks, re.M):
+        assert f"make {target}" in README and re.search(rf"^{target}:", makefile, re.M)
+
+
+def test_all_files_name_one_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## \[(.+?)\]", changelog, re.M)[1]
+    assert citation["version"] == newest == project["version"] and citation["license"] == project["license"]
 
 
 def test_make_reproduce_asks_for_the_data_and_runs_the_readmes_commands(tmp_path):
@@ -62,6 +94,6 @@ def test_make_reproduce_asks_for_the_data_and_runs_the_readmes_commands(tmp_path
         [*make, "-n", "DATA=folder", "SEED=7"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     train, evaluate = (shlex.split(line) for line in planned.stdout.replace("\\\n", " ").splitlines() if ".py" in line)
-    assert train[1:3] == ["train_pretrain.py", "recipes/windows.yaml"] and train[train.index("--seed") + 1] == "7"
+    assert train[1:3] == ["train_pretrain.py", "windows"] and train[train.index("--seed") + 1] == "7"
     assert evaluate[1] == "evaluate_birthplace.py" and "folder/birth_dev.tsv" in evaluate
     assert evaluate[evaluate.index("--model_name_or_path") + 1] == train[train.index("--output_dir") + 1]

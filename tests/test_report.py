@@ -1,18 +1,26 @@
 import json
 import re
+from collections import Counter
+from copy import deepcopy
+from dataclasses import FrozenInstanceError
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 pytest.importorskip("sklearn", reason="needs the report's libraries")
 
 import evaluate_birthplace
-from data_scripts import hold_out
-from data_scripts.birthplaces import load_birthplaces, name_in
+from data_scripts import documents, hold_out, questions
+from data_scripts.errors import BadInput
+from data_scripts.questions import load_questions
 from data_scripts.synthetic_world import World, fictional_names
-from data_scripts.text_files import BadInput
 from modeling_posgpt import POSITION_EMBEDDINGS
-from reporting.evidence import Document, find_documents, folded, group_of, mentions, nearest_name_places
+from posgpt.evaluation.accuracy import measure_accuracies
+from posgpt.evaluation.evidence import Document, choose_group, find_documents, has_mention, normalize_place
+from posgpt.evaluation.figures import compute_figures, predict_from_nearest_names
+from posgpt.evaluation.inquiry import AskedGroup
+from posgpt.evaluation.judge import Sureness, judge_group
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +46,14 @@ def held_out(world, tmp_path_factory):
 
 
 def test_what_is_held_out_is_in_neither_training_nor_corpus(world, held_out):
-    pairs = {name: list(load_birthplaces(held_out / name)["question"]) for name in ("calibration.tsv", "unseen.tsv")}
-    train = list(load_birthplaces(held_out / "birth_places_train.tsv")["question"])
+    pairs = {name: load_questions(held_out / name).texts for name in ("calibration.tsv", "unseen.tsv")}
+    train = load_questions(held_out / "birth_places_train.tsv").texts
     assert [len(pairs["calibration.tsv"]), len(pairs["unseen.tsv"])] == [20, 10]
     everybody = [*train, *pairs["calibration.tsv"], *pairs["unseen.tsv"]]
-    assert sorted(everybody) == sorted(load_birthplaces(world / "birth_places_train.tsv")["question"])
+    assert sorted(everybody) == sorted(load_questions(world / "birth_places_train.tsv").texts)
     before, after = ((folder / "wiki.txt").read_text().splitlines() for folder in (world, held_out))
     gone = {line.split(". ")[0] for line in set(before) - set(after)}
-    assert gone == {name_in(question) for question in pairs["unseen.tsv"]} and len(after) == len(before) - 10
+    assert gone == set(load_questions(held_out / "unseen.tsv").titles) and len(after) == len(before) - 10
     for name in ("birth_dev.tsv", "birth_test_inputs.tsv"):
         assert (held_out / name).read_bytes() == (world / name).read_bytes()
 
@@ -71,9 +79,9 @@ def test_nobody_is_both_trained_on_and_held_out(tmp_path):
     )
     names = {}
     for file in ("birth_places_train.tsv", "calibration.tsv", "unseen.tsv"):
-        questions = load_birthplaces(tmp_path / "out" / file)["question"]
-        assert len(questions) == counts[file] > 0
-        names[file] = {name_in(question) for question in questions}
+        pairs = load_questions(tmp_path / "out" / file)
+        assert len(pairs) == counts[file] > 0
+        names[file] = set(pairs.titles)
     assert names["birth_places_train.tsv"].isdisjoint(names["calibration.tsv"] | names["unseen.tsv"])
     assert names["calibration.tsv"].isdisjoint(names["unseen.tsv"])
     assert counts["wiki.txt"] == 40 - len(names["unseen.tsv"])
@@ -101,11 +109,11 @@ def test_evidence_names_the_line_and_tells_retrieved_from_made_up(tmp_path):
     found = find_documents(corpus, ["Bo Ek", "J. R. Ek", "Al Ek"])
     assert [document.line for document in found["Bo Ek"]] == [1, 4] and "Al Ek" not in found
     assert found["J. R. Ek"] == [Document(3, "J. R. Ek. Ek was born in New York City .")]
-    assert mentions("born in New York City .", "New York") and not mentions("Yorkshire", "York")
-    assert group_of(found["Bo Ek"], "Oslo", True) == "known and right"
-    assert group_of(found["Bo Ek"], "Oslo", False) == "known and wrong"
-    assert group_of(found["Bo Ek"], "Rome", False) == "unseen place"
-    assert group_of([], "Oslo", True) == "unseen name"
+    assert has_mention("born in New York City .", "New York") and not has_mention("Yorkshire", "York")
+    assert choose_group(found["Bo Ek"], "Oslo", True) == "known and right"
+    assert choose_group(found["Bo Ek"], "Oslo", False) == "known and wrong"
+    assert choose_group(found["Bo Ek"], "Rome", False) == "unseen place"
+    assert choose_group([], "Oslo", True) == "unseen name"
 
 
 @pytest.mark.parametrize(
@@ -120,12 +128,12 @@ def test_evidence_names_the_line_and_tells_retrieved_from_made_up(tmp_path):
     ],
 )
 def test_places_are_compared_leniently_as_people_mean_them(one, other, same):
-    assert (folded(one) == folded(other)) == same
+    assert (normalize_place(one) == normalize_place(other)) == same
 
 
 def test_the_nearest_name_lends_its_place():
     known = {"Anna Berg": "Oslo", "Bo Ek": "Rome", "Anna Borg": "Bern"}
-    assert nearest_name_places(["Hanna Berg", "Bo Eks", "Anna Burg"], known) == ["Oslo", "Rome", "Oslo"]
+    assert predict_from_nearest_names(["Hanna Berg", "Bo Eks", "Anna Burg"], known) == ["Oslo", "Rome", "Oslo"]
 
 
 def test_fictional_names_are_not_the_people_of_a_world():
@@ -168,10 +176,10 @@ def report(request, held_out, tiny_pretrained, tmp_path_factory):
 
 
 def test_a_report_has_page_picture_figures_and_an_answer_for_each_question(report, held_out):
-    dev = load_birthplaces(held_out / "birth_dev.tsv")
+    dev = load_questions(held_out / "birth_dev.tsv")
     rows = [json.loads(line) for line in (report / "predictions.jsonl").read_text().splitlines()]
-    assert [row["question"] for row in rows] == list(dev["question"])
-    assert [row["place"] for row in rows] == list(dev["place"])
+    assert [row["question"] for row in rows] == dev.texts
+    assert [row["place"] for row in rows] == dev.answers
     figures = json.loads((report / "metrics.json").read_text())
     assert figures["correct"] == sum(row["right"] for row in rows)
     assert sum(group["count"] for group in figures["groups"].values()) == len(rows)
@@ -186,7 +194,7 @@ def test_a_report_has_page_picture_figures_and_an_answer_for_each_question(repor
     assert figures["model"] and figures["position_embedding_type"] in POSITION_EMBEDDINGS
     # A model that has learnt next to nothing is sure of nothing, however improbable all it could say is.
     assert max(row["confidence"] for row in rows) < 0.5
-    known = {place for place in load_birthplaces(held_out / "birth_places_train.tsv")["place"]}
+    known = set(load_questions(held_out / "birth_places_train.tsv").answers)
     assert all({place for place, chance in row["best"] if chance} <= known | {row["answer"]} for row in rows)
     predicted = (report / "predictions.txt").read_text().splitlines()
     said = [row["answer"].replace("\n", " ") for row in rows]
@@ -202,6 +210,67 @@ def test_a_report_has_page_picture_figures_and_an_answer_for_each_question(repor
     )
 
 
+def test_the_baselines_are_the_same_in_table_metrics_and_report(report):
+    figures = json.loads((report / "metrics.json").read_text())
+    place = figures["majority_place"]
+    assert figures["baselines"]["London"] == figures["london_accuracy"]
+    assert figures["baselines"][f"{place}, the most frequent training place"] == figures["majority_accuracy"]
+
+
+def test_every_file_is_read_once_in_an_evaluation_with_a_report(run, held_out, tiny_pretrained, tmp_path, monkeypatch):
+    read, read_lines = Counter(), questions.read_lines
+
+    def count_and_read(path, what):
+        read[str(path)] += 1
+        return read_lines(path, what)
+
+    for module in (questions, documents):
+        monkeypatch.setattr(module, "read_lines", count_and_read)
+    files = {
+        "--test_file": held_out / "birth_dev.tsv", "--train_file": held_out / "birth_places_train.tsv",
+        "--calibration_file": held_out / "calibration.tsv", "--unseen_file": held_out / "unseen.tsv",
+        "--corpus_file": held_out / "wiki.txt",
+    }  # fmt: skip
+    run(
+        evaluate_birthplace, "--model_name_or_path", tiny_pretrained["learned"], "--report", tmp_path / "report",
+        "--fictional_people", 3, "--max_new_tokens", 4, *(part for option in files.items() for part in option),
+    )  # fmt: skip
+    assert read == {str(file): 1 for file in files.values()}
+
+
+def test_judging_returns_values_and_changes_none_of_its_inputs(tmp_path):
+    (tmp_path / "test.tsv").write_text("Where was Bo Ek born?\tOslo\nWhere was Al Ek born?\tRome\n")
+    scores = np.log([[0.5, 0.3, 0.2], [0.6, 0.3, 0.1]])
+    answers, candidates = ["Oslo", "Oslo"], ["Oslo", "Rome", "Bern"]
+    asked = AskedGroup(load_questions(tmp_path / "test.tsv"), answers, candidates, scores, np.array([0, 0]))
+    found = {"Bo Ek": [Document(1, "Bo Ek. Born in Oslo .")]}
+    accuracies = measure_accuracies(asked.answers, asked.questions.answers, "London", ["Bern"])
+    known, sureness = {"Bo Eks": "Bern"}, Sureness(temperature=2.0, abstain_below=0.5)
+
+    before = deepcopy([asked.answers, asked.candidates, asked.scores.tolist(), asked.chosen.tolist(), found, known])
+    judged = judge_group(asked, sureness, found)
+    copies = deepcopy(judged)
+    strangers = {"nobody": judge_group(asked, sureness, None)}
+    figures = compute_figures(asked, judged, strangers, sureness, known, accuracies)
+    assert judged == copies == judge_group(asked, sureness, found)
+    assert figures == compute_figures(asked, judged, strangers, sureness, known, accuracies)
+    after = [asked.answers, asked.candidates, asked.scores.tolist(), asked.chosen.tolist(), found, known]
+    assert after == before
+    with pytest.raises(FrozenInstanceError):
+        judged[0].answer = "Bern"
+
+    assert [person.right for person in judged] == [True, False]
+    assert [person.group for person in judged] == ["known and right", "unseen name"]
+    assert [person.answer_in_document for person in judged] == [True, False]
+    assert [person.abstained for person in judged] == [True, True]
+    assert figures["baselines"]["London"] == 0 and figures["places"][0] == {
+        "place": "Oslo",
+        "true": 1,
+        "said": 2,
+        "right": 1,
+    }
+
+
 def test_reports_are_compared_in_one_table(run, report, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
@@ -210,7 +279,8 @@ def test_reports_are_compared_in_one_table(run, report, tmp_path):
         row["right"] = True
     (other / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (other / "metrics.json").write_bytes((report / "metrics.json").read_bytes())
-    printed = run(evaluate_birthplace, "--compare", report, other)
+    # The columns of a table are padded.
+    printed = re.sub(" +", " ", run(evaluate_birthplace, "--compare", report, other))
     before = json.loads((report / "metrics.json").read_text())["correct"]
     assert f"| {other} | 100.0% |" in printed and f"| {report}, {other} | 0 | {17 - before} |" in printed
     (other / "predictions.jsonl").write_text(json.dumps(rows[0]) + "\n")

@@ -2,6 +2,7 @@ import json
 import math
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,18 @@ from transformers import AutoTokenizer
 import evaluate_birthplace
 import train_finetune
 import train_pretrain
-from conftest import ROOT, TINY
-from data_scripts import preview
+from conftest import TINY
+from data_scripts.name_windows import NameWindowsCollator
 from data_scripts.span_corruption import SpanCorruptionCollator
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
-from training import ArchitectureArguments, PosGPTTrainer, PosGPTTrainingArguments, load_model, parse_arguments
+from posgpt import preview
+from posgpt.arguments import FOLDER, list_recipes, parse_with_recipe
+from posgpt.finetune import FinetuningArguments, ModelArguments
+from posgpt.pretrain import PretrainingArguments
+from posgpt.training.architecture import ArchitectureArguments
+from posgpt.training.checkpoints import load_model
+from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
-RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
 HARDWARE = TINY[-6:]  # without the sizes, which a pretrained folder has
 
 
@@ -131,7 +137,7 @@ def test_a_question_that_leaves_little_room_is_answered_and_said(run, memorised,
         evaluate_birthplace, "--model_name_or_path", memorised / "model", "--test_file", tmp_path / "questions.tsv",
         "--output_dir", tmp_path / "eval",
     )  # fmt: skip
-    assert "1 questions leave fewer than 32 characters of the block" in printed
+    assert "1 of 2 questions leave fewer than 32 characters" in printed
     assert len((tmp_path / "eval" / "predictions.txt").read_text().splitlines()) == 2
 
 
@@ -156,9 +162,9 @@ def test_batches_and_padding_do_not_change_answers(memorised):
     assert [answer.probability for answer in together] == pytest.approx(probabilities, rel=1e-3)
 
 
-def pretrain(run, world, output_dir, *arguments):
+def pretrain(run, world, output_dir, *arguments, recipe="course", max_steps=10):
     return run(
-        train_pretrain, "--train_file", world / "wiki.txt", "--output_dir", output_dir, "--max_steps", 10,
+        train_pretrain, recipe, "--train_file", world / "wiki.txt", "--output_dir", output_dir, "--max_steps", max_steps,
         "--per_device_train_batch_size", 16, "--logging_steps", 1, "--learning_rate", "1e-3", *TINY, *arguments,
     )  # fmt: skip
 
@@ -244,7 +250,10 @@ def test_muon_turns_the_blocks_matrices_and_adamw_the_rest(tmp_path, tiny_pretra
     "options, message",
     [
         (["--objective", "cloze"], "objective is 'cloze'; choose span_corruption or name_windows"),
-        (["--window_wording", "poem", "--objective", "name_windows"], "window_wording is 'poem'; choose question or"),
+        (["--max_spans", "2"], "--max_spans is an option of the objective name_windows, not of span_corruption"),
+        (["--no-keep-names"], "--keep_names is an option of the objective name_windows"),
+        (["--objective=name_windows", "--salient-share=0.5"], "--salient_share is an option of .* span_corruption"),
+        (["--window_wording", "poem", "--objective", "name_windows"], "--window_wording.*'poem'.*question.*document"),
         (["--salient_share", "1.5"], "salient_share is 1.5; choose a number from 0 to 1"),
         (["--question_share", "-0.1"], "question_share is -0.1; choose a number from 0 to 1"),
         (["--objective", "name_windows", "--questions_file", "missing.tsv"], "missing.tsv: no such file"),
@@ -372,16 +381,18 @@ def test_weight_decay_is_on_matrices_only(tmp_path):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)
-def test_every_recipe_is_understood_and_can_be_overridden(recipe, tmp_path):
-    steps = {
-        "pretrain": [ArchitectureArguments, train_pretrain.DataTrainingArguments, PosGPTTrainingArguments],
-        "finetune": [train_finetune.ModelArguments, ArchitectureArguments, train_finetune.DataTrainingArguments, PosGPTTrainingArguments],
-    }  # fmt: skip
-    steps["finetune_from_scratch"] = steps["finetune"]
-    for section, values in yaml.safe_load(recipe.read_text()).items():
-        dataclasses = steps[section]
-        argv = [str(recipe), "--train_file", "x", "--output_dir", str(tmp_path), *HARDWARE]
+@pytest.mark.parametrize("recipe", list_recipes())
+def test_every_recipe_is_understood_by_its_name_and_can_be_overridden(recipe, tmp_path):
+    finetuning = [ModelArguments, ArchitectureArguments, FinetuningArguments, PosGPTTrainingArguments]
+    commands = {
+        "pretrain": [ArchitectureArguments, PretrainingArguments, PosGPTTrainingArguments],
+        "finetune": finetuning,
+        "finetune_from_scratch": finetuning,
+    }
+    for section, values in yaml.safe_load((FOLDER / f"{recipe}.yaml").read_text()).items():
+        dataclasses = commands[section]
+        argv = [recipe, "--train_file", "x", "--output_dir", str(tmp_path), *HARDWARE]
+        parse_arguments = partial(parse_with_recipe, has_objective=section == "pretrain")
         plain = parse_arguments(dataclasses, section, argv)[-1]
         assert plain.num_train_epochs == values["num_train_epochs"]
         assert plain.lr_scheduler_kwargs == values.get("lr_scheduler_kwargs")
@@ -424,17 +435,63 @@ def test_a_pretrained_model_is_finetuned_with_the_recipe_for_that(run, world, tm
 
 def test_without_a_recipe_the_courses_own_holds(tmp_path):
     argv = ["--train_file", "x", "--output_dir", str(tmp_path), *HARDWARE]
-    *_, arguments = parse_arguments([train_pretrain.DataTrainingArguments, PosGPTTrainingArguments], "pretrain", argv)
+    *_, arguments = parse_with_recipe(
+        [PretrainingArguments, PosGPTTrainingArguments], "pretrain", argv, has_objective=True
+    )
     assert (arguments.num_train_epochs, arguments.learning_rate, arguments.weight_decay) == (650, 6e-3, 0.1)
     assert (arguments.per_device_train_batch_size, arguments.adam_beta2, arguments.max_grad_norm) == (128, 0.95, 1.0)
 
 
-def test_the_preview_shows_what_is_read_and_graded(run, world):
-    printed = run(preview, "corruption", world / "wiki.txt", "--examples", "3")
-    assert printed.count("input ") == printed.count("labels ") == 3
-    printed = run(preview, "windows", world / "wiki.txt", "--examples", "2")
-    assert printed.count("input  Where was ") == 2
-    printed = run(preview, "birthplaces", world / "birth_dev.tsv", "--examples", "2")
+def test_the_preview_shows_exactly_what_a_recipe_trains_on(run, world, tmp_path, monkeypatch):
+    read = []
+    for collator in (SpanCorruptionCollator, NameWindowsCollator):
+        collate = collator.__call__
+        monkeypatch.setattr(
+            collator, "__call__", lambda self, rows, collate=collate: (read.append(collate(self, rows)), read[-1])[1]
+        )
+    files = ["--train_file", world / "wiki.txt", "--questions_file", world / "birth_places_train.tsv"]
+    options = [*files, "--per_device_train_batch_size", 8, *TINY]
+    for recipe in ("quick", "windows"):
+        pretrain(run, world, tmp_path / recipe, *options, recipe=recipe, max_steps=1)
+        trained = read[0]
+        read.clear()
+        printed = run(preview, recipe, *options, "--examples", 8).splitlines()
+        assert torch.equal(read[0]["input_ids"], trained["input_ids"])
+        assert torch.equal(read[0]["labels"], trained["labels"])
+        read.clear()
+        inputs, labels = (
+            [line.removeprefix(kind) for line in printed if line.startswith(kind)] for kind in ("input  ", "labels ")
+        )
+        assert len(inputs) == len(labels) == 8
+        for text, graded in zip(inputs, labels, strict=True):
+            assert len(text) == len(graded) and "⁇" in graded
+            assert all(label in ("·", character) for character, label in zip(text, graded, strict=True))
+
+
+def test_the_preview_of_finetuning_shows_questions(run, world):
+    printed = run(preview, "--section", "finetune", "--train_file", world / "birth_dev.tsv", "--examples", "2")
     first = (world / "birth_dev.tsv").read_text().splitlines()[0].split("\t")
     assert f"input  {first[0]}⁇{first[1]}⁇" in printed
     assert f"labels {'·' * (len(first[0]) + 1)}{first[1]}⁇" in printed
+
+
+def test_options_a_recipe_leaves_over_are_named_in_one_warning(run, world, tmp_path, caplog):
+    from transformers.utils import logging
+
+    logging.get_logger("posgpt.arguments").parent.propagate = True
+    with caplog.at_level("WARNING"):
+        pretrain(run, world, tmp_path / "out", "--objective", "span_corruption", recipe="windows", max_steps=1)
+    (warning,) = [record.message for record in caplog.records if "not used by the objective" in record.message]
+    assert warning.endswith(
+        "not used by the objective span_corruption: max_cue_words, min_cue_kept, plain_cues, keep_names, max_spans."
+    )
+
+
+def test_help_names_every_option_once_with_its_range(run, capsys):
+    with pytest.raises(SystemExit) as stop:
+        run(train_pretrain, "windows", "--help")
+    text = " ".join(capsys.readouterr().out.split())
+    assert stop.value.code == 0
+    assert "--question_share" in text and "a number from 0 to 1." in text and "at least 1." in text
+    assert "--objective span_corruption also has --salient_share, --loss_on_span" in text
+    assert "transformers' dictionary" in text or "rope_type" in text

@@ -5,17 +5,17 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
-from data_scripts.birthplaces import encode_birthplaces, load_birthplaces, name_in
-from data_scripts.corpus import load_corpus, tokenize_corpus
+from data_scripts.documents import add_titles_and_spans, load_corpus, tokenize_corpus
 from data_scripts.epochs import EpochSampler
-from data_scripts.name_windows import keyed_documents
+from data_scripts.errors import BadInput
+from data_scripts.questions import encode_questions, load_questions
 from data_scripts.span_corruption import (
     SpanCorruptionCollator,
+    SpanCorruptionConfig,
     SpanCorruptionDataset,
-    cut_points,
-    max_truncated_length,
+    compute_longest_cut,
+    draw_cuts,
 )
-from data_scripts.text_files import BadInput
 from modeling_posgpt import build_tokenizer
 
 BLOCK = 64
@@ -28,7 +28,7 @@ def tokenizer(world):
 
 @pytest.fixture
 def dataset(world, tokenizer):
-    return SpanCorruptionDataset(tokenize_corpus(load_corpus(world / "wiki.txt"), tokenizer), BLOCK, seed=1)
+    return SpanCorruptionDataset(tokenize_corpus(load_corpus(world / "wiki.txt"), tokenizer), tokenizer, seed=1)
 
 
 def batches(dataset, tokenizer, batch_size=8, group_by_length=True, **loader_arguments):
@@ -50,7 +50,7 @@ def test_an_example_is_prefix_suffix_masked_and_puts_the_document_together_again
 
 def test_truncated_lengths_are_uniform_from_4_to_seven_eighths_of_the_block():
     draws = np.random.default_rng(0).random((200_000, 3))
-    lengths = cut_points(draws, np.full(len(draws), 10_000), block_size=128)[:, 0]
+    lengths = draw_cuts(draws, np.full(len(draws), 10_000), max_length=128)[:, 0]
     values, counts = np.unique(lengths, return_counts=True)
     assert values.tolist() == list(range(4, 112 + 1))
     expected = len(draws) / len(values)
@@ -59,8 +59,8 @@ def test_truncated_lengths_are_uniform_from_4_to_seven_eighths_of_the_block():
 
 def test_a_truncated_document_is_never_longer_than_the_document():
     document_lengths = np.tile(np.arange(1, 30), 1000)
-    lengths, starts, ends = cut_points(
-        np.random.default_rng(0).random((len(document_lengths), 3)), document_lengths, block_size=128
+    lengths, starts, ends = draw_cuts(
+        np.random.default_rng(0).random((len(document_lengths), 3)), document_lengths, max_length=128
     ).T
     assert (lengths <= document_lengths).all() and (lengths == document_lengths).any()
     assert (0 <= starts).all() and (starts < ends).all() and (ends <= lengths).all()
@@ -68,7 +68,7 @@ def test_a_truncated_document_is_never_longer_than_the_document():
 
 def test_a_span_is_a_quarter_of_the_length_on_average_and_lies_anywhere():
     draws = np.random.default_rng(0).random((200_000, 3))
-    lengths, starts, ends = cut_points(draws, np.full(len(draws), 40), block_size=1024).T
+    lengths, starts, ends = draw_cuts(draws, np.full(len(draws), 40), max_length=1024).T
     spans = (ends - starts)[lengths == 40]
     assert spans.mean() == pytest.approx(10, rel=0.01)
     assert (spans.min(), spans.max()) == (1, 19)
@@ -80,8 +80,8 @@ def test_a_span_is_a_quarter_of_the_length_on_average_and_lies_anywhere():
 def test_cuts_depend_on_their_own_document_alone_and_leave_the_arguments_as_they_were():
     draws, document_lengths = np.random.default_rng(0).random((50, 3)), np.arange(1, 51)
     before = draws.copy(), document_lengths.copy()
-    together = cut_points(draws, document_lengths, BLOCK)
-    alone = [cut_points(draws[[row]], document_lengths[[row]], BLOCK)[0] for row in range(50)]
+    together = draw_cuts(draws, document_lengths, BLOCK)
+    alone = [draw_cuts(draws[[row]], document_lengths[[row]], BLOCK)[0] for row in range(50)]
     assert together.shape == (50, 3) and np.array_equal(together, alone)
     assert np.array_equal(draws, before[0]) and np.array_equal(document_lengths, before[1])
 
@@ -91,7 +91,7 @@ def test_a_document_shorter_than_the_least_length_is_read_whole(tmp_path, docume
     (tmp_path / "wiki.txt").write_text(document + "\n")
     corpus = load_corpus(tmp_path / "wiki.txt")
     tokenizer = build_tokenizer(corpus["text"], BLOCK)
-    dataset = SpanCorruptionDataset(tokenize_corpus(corpus, tokenizer), BLOCK, seed=0)
+    dataset = SpanCorruptionDataset(tokenize_corpus(corpus, tokenizer), tokenizer, seed=0)
     holes = set()
     for epoch in range(30):
         ids = SpanCorruptionCollator(tokenizer)(dataset.__getitems__([epoch]))["input_ids"][0]
@@ -102,28 +102,29 @@ def test_a_document_shorter_than_the_least_length_is_read_whole(tmp_path, docume
 
 
 def test_every_example_fits_the_block():
-    assert max_truncated_length(128) == 112
+    assert compute_longest_cut(128) == 112
     for block_size in (7, 16, 64, 128, 1024):
-        assert max_truncated_length(block_size) + 3 <= block_size
+        assert compute_longest_cut(block_size) + 3 <= block_size
     with pytest.raises(BadInput, match="block_size is 6"):
-        max_truncated_length(6)
+        compute_longest_cut(6)
 
 
 @pytest.mark.parametrize("block_size", [7, 16, 64])
-def test_batches_come_as_near_to_the_block_as_the_task_says_and_no_nearer(world, tokenizer, block_size):
-    documents = tokenize_corpus(load_corpus(world / "wiki.txt"), tokenizer)
-    dataset, widths = SpanCorruptionDataset(documents, block_size, seed=0), []
+def test_batches_come_as_near_to_the_block_as_the_task_says_and_no_nearer(world, block_size):
+    corpus = load_corpus(world / "wiki.txt")
+    tokenizer = build_tokenizer(corpus["text"], block_size)
+    dataset, widths = SpanCorruptionDataset(tokenize_corpus(corpus, tokenizer), tokenizer, seed=0), []
     for epoch in range(5):
         dataset.set_epoch(epoch)
         widths += [batch["input_ids"].shape[1] for batch in batches(dataset, tokenizer, group_by_length=False)]
-    assert max(widths) == max_truncated_length(block_size) + 3 <= block_size
+    assert max(widths) == compute_longest_cut(block_size) + 3 <= block_size
 
 
 def test_draws_are_new_every_epoch_and_follow_from_the_seed(world, dataset, tokenizer):
     documents = tokenize_corpus(load_corpus(world / "wiki.txt"), tokenizer)
     assert not np.array_equal(dataset.cuts(0), dataset.cuts(1))
-    assert np.array_equal(dataset.cuts(3), SpanCorruptionDataset(documents, BLOCK, seed=1).cuts(3))
-    assert not np.array_equal(dataset.cuts(3), SpanCorruptionDataset(documents, BLOCK, seed=2).cuts(3))
+    assert np.array_equal(dataset.cuts(3), SpanCorruptionDataset(documents, tokenizer, seed=1).cuts(3))
+    assert not np.array_equal(dataset.cuts(3), SpanCorruptionDataset(documents, tokenizer, seed=2).cuts(3))
 
 
 def test_iterating_over_the_dataset_reads_the_epochs_examples_and_stops(dataset):
@@ -156,9 +157,10 @@ def test_there_is_loss_on_all_but_padding(dataset, tokenizer):
 
 
 def test_a_salient_span_within_the_cut_is_masked_at_its_share(world, tokenizer):
-    corpus = keyed_documents(load_corpus(world / "wiki.txt"), dates=True)
+    corpus = add_titles_and_spans(load_corpus(world / "wiki.txt"), dates=True)
     documents = tokenize_corpus(corpus, tokenizer)
-    dataset, salient, possible = SpanCorruptionDataset(documents, BLOCK, seed=0, salient_share=0.7), 0, 0
+    dataset = SpanCorruptionDataset(documents, tokenizer, 0, SpanCorruptionConfig(salient_share=0.7))
+    salient = possible = 0
     for epoch in range(20):
         for item in range(len(dataset)):
             length, start, end = dataset[epoch * len(dataset) + item]["cuts"]
@@ -170,12 +172,11 @@ def test_a_salient_span_within_the_cut_is_masked_at_its_share(world, tokenizer):
 
 
 def test_questions_take_the_place_of_their_peoples_documents_at_their_share(world, tokenizer):
-    pairs = load_birthplaces(world / "birth_places_train.tsv", answers=True)
-    encoded = encode_birthplaces(pairs, tokenizer, "pairs.tsv")
-    questions = {name_in(pair["question"]): [row] for pair, row in zip(pairs, encoded, strict=True)}
-    corpus = keyed_documents(load_corpus(world / "wiki.txt"), dates=True)
+    pairs = load_questions(world / "birth_places_train.tsv", answers=True)
+    questions = {title: [row] for title, row in zip(pairs.titles, encode_questions(pairs, tokenizer), strict=True)}
+    corpus = add_titles_and_spans(load_corpus(world / "wiki.txt"), dates=True)
     documents = tokenize_corpus(corpus, tokenizer)
-    dataset = SpanCorruptionDataset(documents, BLOCK, seed=0, questions=questions, question_share=0.25)
+    dataset = SpanCorruptionDataset(documents, tokenizer, 0, SpanCorruptionConfig(question_share=0.25), pairs)
     asked = 0
     for epoch in range(10):
         for item in range(len(dataset)):

@@ -1,4 +1,4 @@
-"""The studies that compare positions: one command each, cached, and resumed where they stopped."""
+"""The studies: one command each, cached, and resumed where they stopped."""
 
 import json
 import shutil
@@ -10,93 +10,129 @@ import psutil
 import pytest
 import yaml
 
-from conftest import ROOT, TINY
-from studies import attention_explained, attention_maps, length, positions, training_runs
-
-SMALL = {name.removeprefix("--"): value for name, value in zip(TINY[::2], TINY[1::2], strict=True)}
+from conftest import ROOT
+from posgpt.arguments import find_recipe, read_section
+from studies import attention_explained, attention_maps, cache, length, positions, training_runs
+from study_helpers import SMALL, read_rows, train_in_process
 
 
 @pytest.fixture
 def recipe(tmp_path):
     """The windows' recipe, with a model that trains in a second."""
-    settings = yaml.safe_load((ROOT / "recipes" / "windows.yaml").read_text(encoding="utf-8"))["pretrain"]
-    settings |= SMALL | {"save_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 4}
+    settings = read_section(find_recipe("windows"), "pretrain") | SMALL
+    settings |= {"save_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 4}
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump({"pretrain": settings}))
     return tmp_path / "tiny.yaml"
 
 
-def test_positions_are_compared_over_seeds_and_finished_trainings_are_kept(run, world, recipe, tmp_path, monkeypatch):
-    arguments = ["--data_dir", world, "--output_dir", tmp_path / "out", "--recipe", recipe, "--max_steps", 3]
+@pytest.fixture
+def in_process(monkeypatch):
+    """Train without a process of its own, which takes most of the time of so small a training."""
+    monkeypatch.setattr(training_runs, "launch", train_in_process)
+
+
+def test_a_result_is_kept_until_its_key_changes_and_what_it_can_resume_from_is_too(tmp_path):
+    folder, seen = tmp_path / "run", []
+
+    def compute() -> dict:
+        seen.append((folder / "half.txt").exists())
+        (folder / "half.txt").touch()
+        if len(seen) == 1:
+            raise KeyboardInterrupt
+        return {"figure": len(seen)}
+
+    def keep(key: int) -> dict:
+        return cache.keep_result(folder / "result.json", {"key": key}, compute, folder)
+
+    with pytest.raises(KeyboardInterrupt):
+        keep(1)
+    assert cache.read_result(folder / "result.json", {"key": 1}) == {}
+    assert keep(1) == keep(1) == {"figure": 2} and seen == [False, True]
+    assert cache.read_result(folder / "result.json", {"key": 2}) is None
+    assert keep(2) == {"figure": 3} and seen[2:] == [False]
+
+
+def test_positions_are_compared_over_seeds_and_finished_trainings_are_kept(
+    run, world, recipe, in_process, tmp_path, monkeypatch
+):
+    data = shutil.copytree(world, tmp_path / "data")
+    arguments = ["--data_dir", data, "--output_dir", tmp_path / "out", "--recipe", recipe, "--max_steps", 3]
     arguments += ["--members", "none", "alibi", "--seeds", 1]
     printed = run(positions, *arguments)
     table = (tmp_path / "out" / "table.md").read_text()
-    assert table in printed and "| none | " in table and "| alibi | " in table
+    assert table in printed and {"none", "alibi"} <= set(read_rows(table))
     assert (tmp_path / "out" / "chart.png").stat().st_size > 1000
     record = json.loads((tmp_path / "out" / "alibi_1" / "study.json").read_text())
     assert [step for step, _ in record["figures"]["losses"]] == [1, 2, 3] and record["figures"]["memory"] > 100
 
-    monkeypatch.setattr(training_runs.subprocess, "Popen", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(training_runs, "launch", lambda *_: pytest.fail("trained again"))
     assert table in run(positions, *arguments)
     with pytest.raises(SystemExit, match="'other' is no position_embedding_type; there are: learned, rotary"):
         run(positions, "--data_dir", world, "--members", "other")
+    # Other dev questions are asked of the same models.
+    dev_file = data / "birth_dev.tsv"
+    dev_file.write_text("".join(dev_file.read_text().splitlines(keepends=True)[:5]))
+    run(positions, *arguments)
+    assert len(json.loads((tmp_path / "out" / "alibi_1" / "dev.json").read_text())["right"]) == 5
 
 
 def test_more_seeds_asking_the_same_people_do_not_narrow_the_interval():
     took = {"losses": [(1, 1.0)], "parameters": 1, "characters": 1, "minutes": 1.0, "memory": 1.0}
     runs = [took | {"right": [True] * right + [False] * (500 - right)} for right in (440, 460)]
-    row = positions.summary(runs)
+    row = positions.summarize_member(runs)
     assert row["accuracy"] == 0.9 and row["seeds"] == [0.88, 0.92]
-    assert row["interval"] == positions.wilson_interval(450, 500)
+    assert row["interval"] == positions.compute_wilson_interval(450, 500)
 
 
 def test_the_difference_of_members_is_taken_person_by_person():
     hard_for_both = [True] * 60 + [False] * 40
     better = [{"right": hard_for_both}, {"right": [True] * 64 + [False] * 36}]
-    less, error = positions.behind(better, [{"right": hard_for_both}])
-    assert less == pytest.approx(0.02) and 0.009 < error < 0.011 and positions.behind(better, better) == (0, 0)
+    less, error = positions.compare_members(better, [{"right": hard_for_both}])
+    assert (
+        less == pytest.approx(0.02) and 0.009 < error < 0.011 and positions.compare_members(better, better) == (0, 0)
+    )
 
 
-def test_an_interrupted_training_goes_on_and_one_with_other_arguments_begins_anew(world, recipe, tmp_path, capfd):
+def test_an_interrupted_training_goes_on_and_one_with_other_arguments_begins_anew(
+    world, recipe, in_process, tmp_path, capfd
+):
     folder = tmp_path / "run"
     arguments = [str(recipe), "--train_file", str(world / "wiki.txt"), "--max_steps", "4"]
-    whole = training_runs.trained("whole", arguments, folder)
+    whole = training_runs.train("whole", arguments, folder)
     weights, record = (folder / "model.safetensors").read_bytes(), json.loads((folder / "study.json").read_text())
     shutil.rmtree(folder)
     # Stopped after two of four steps: what is left is a checkpoint, and what was asked for.
     stopped = ["--save_strategy", "steps", "--save_steps", "2", "--save_total_limit", "5"]
-    assert training_runs.subprocess.run(
-        [training_runs.sys.executable, "train_pretrain.py", *arguments, *stopped, "--output_dir", str(folder)], cwd=ROOT
-    ).returncode == 0  # fmt: skip
+    assert training_runs.launch([*arguments, *stopped, "--output_dir", str(folder)]) == 0
     for name in ("model.safetensors", "checkpoint-4"):
         target = folder / name
         shutil.rmtree(target) if target.is_dir() else target.unlink()
     (folder / "study.json").write_text(json.dumps({"key": record["key"]}))
     # Broken off while being written.
     (folder / "checkpoint-3").mkdir()
-    resumed = training_runs.trained("resumed", arguments, folder)
+    resumed = training_runs.train("resumed", arguments, folder)
     assert "--resume_from_checkpoint last" in capfd.readouterr().out
     assert (folder / "model.safetensors").read_bytes() == weights
     assert resumed["losses"] == whole["losses"] and not list(folder.glob("checkpoint-*"))
-    again = training_runs.trained("other", [*arguments, "--seed", "7"], folder)
+    again = training_runs.train("other", [*arguments, "--seed", "7"], folder)
     assert again["losses"] != whole["losses"]
     recipe.write_text(recipe.read_text().replace("learning_rate: 0.002", "learning_rate: 0.001"))
-    assert training_runs.trained("other recipe", [*arguments, "--seed", "7"], folder)["losses"] != again["losses"]
+    assert training_runs.train("other recipe", [*arguments, "--seed", "7"], folder)["losses"] != again["losses"]
 
 
 def test_a_finished_training_whose_figures_were_lost_is_not_trained_again(world, recipe, tmp_path, monkeypatch):
     arguments = [str(recipe), "--train_file", str(world / "wiki.txt"), "--max_steps", "2"]
-    figures = training_runs.trained("whole", arguments, tmp_path / "run")
+    figures = training_runs.train("whole", arguments, tmp_path / "run")
     record = tmp_path / "run" / "study.json"
     record.write_text(json.dumps({"key": json.loads(record.read_text())["key"]}))
-    monkeypatch.setattr(training_runs.subprocess, "Popen", lambda *_, **__: pytest.fail("trained again"))
-    found = training_runs.trained("whole", arguments, tmp_path / "run")
-    assert {**found, "losses": [tuple(entry) for entry in found["losses"]]} == figures
+    monkeypatch.setattr(training_runs, "launch", lambda *_: pytest.fail("trained again"))
+    assert training_runs.train("whole", arguments, tmp_path / "run") == figures
 
 
 def test_a_study_that_is_ended_ends_its_training(world, recipe, tmp_path):
     code = (
-        "import sys; from pathlib import Path; from studies.training_runs import trained\n"
-        f"trained('long', [{str(recipe)!r}, '--train_file', {str(world / 'wiki.txt')!r}, '--max_steps', '100000'],"
+        "import sys; from pathlib import Path; from studies.training_runs import train\n"
+        f"train('long', [{str(recipe)!r}, '--train_file', {str(world / 'wiki.txt')!r}, '--max_steps', '100000'],"
         f" Path({str(tmp_path / 'run')!r}))"
     )
     study = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
@@ -109,21 +145,21 @@ def test_a_study_that_is_ended_ends_its_training(world, recipe, tmp_path):
     assert not training.is_running() or training.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_training_that_fails_stops_the_study_in_one_line(world, tmp_path):
+def test_a_training_that_fails_stops_the_study_in_one_line(in_process, tmp_path):
     with pytest.raises(training_runs.BadInput, match="'bad' failed"):
-        training_runs.trained("bad", ["--train_file", str(tmp_path / "none.txt")], tmp_path / "run")
+        training_runs.train("bad", ["--train_file", str(tmp_path / "none.txt")], tmp_path / "run")
 
 
-def test_losses_past_the_block_are_read_for_every_member_that_goes_on(run, tmp_path, monkeypatch):
+def test_losses_past_the_trained_length_are_read_for_every_member_that_goes_on(run, tmp_path, monkeypatch):
     arguments = ["--output_dir", tmp_path, "--num_people", 100, "--max_steps", 2, "--num_rows", 2, "--hidden_size", 32]
     printed = run(length, *arguments, "--members", "learned", "rotary")
-    rows = {line.split(" | ")[0].strip("| "): line for line in printed.splitlines() if line.startswith("| ")}
+    rows = read_rows(printed)
     assert {"learned", "rotary", "rotary, linear", "rotary, dynamic", "rotary, yarn", "rotary, llama3"} < set(rows)
     assert rows["learned"].count("ends") == 3 and "ends" not in rows["rotary"]
     curves = json.loads((tmp_path / "rotary" / "losses.json").read_text())["curves"]
     assert len(curves["rotary"]) == 1023 and all(0 < loss < 20 for loss in curves["rotary"])
     assert (tmp_path / "chart.png").stat().st_size > 1000
-    monkeypatch.setattr(length, "train", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(length, "train_member", lambda *_: pytest.fail("trained again"))
     assert (tmp_path / "table.md").read_text() in run(length, *arguments, "--members", "learned", "rotary")
 
 
@@ -137,7 +173,7 @@ def test_attention_maps_show_every_head_and_how_much_falls_on_the_name(run, tiny
     )
     for model in models:
         assert (tmp_path / f"{model.name}.png").read_bytes().startswith(b"\x89PNG")
-        assert f"| {model} | {model.name} |" in printed
+        assert read_rows(printed)[str(model)][0] == model.name
 
 
 def test_the_page_on_attention_holds_what_its_script_measures(run, tmp_path):

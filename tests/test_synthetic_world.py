@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
+from data_scripts.errors import BadInput
 from data_scripts.synthetic_world import FILE_NAMES, PLACES, World, main
-from data_scripts.text_files import BadInput
 
 
 def contents(folder):

@@ -1,6 +1,7 @@
 import re
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 import torch
 
 from benchmarks import throughput
@@ -9,40 +10,43 @@ from modeling_posgpt import PosGPTConfig
 
 def test_the_benchmark_prints_ratios_and_writes_table_and_picture(run, tmp_path, monkeypatch):
     monkeypatch.setattr(throughput, "BATCH_SIZE", 2)
-    monkeypatch.setattr(throughput, "matmul_limit", lambda device, dtype: 1e12)
+    monkeypatch.setattr(throughput, "measure_matmul", lambda dtype: 1e12)
     monkeypatch.setattr(throughput, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
-    arguments = [
-        "--num_people",
-        100,
-        "--corpus_sizes",
-        100,
-        200,
-        "--steps",
-        1,
-        "--rounds",
-        1,
-        "--questions",
-        4,
-        "--plain_questions",
-        1,
-    ]
+    arguments = ["--num_people", 100, "--corpus_sizes", 100, 200, "--steps", 1, "--rounds", 1]
+    arguments += ["--questions", 4, "--plain_questions", 1]
     printed = run(throughput, "--output_dir", tmp_path / "new", *arguments)
     assert (tmp_path / "new" / "corpus_size.png").stat().st_size > 1000
-    assert re.findall(r"^\| (\d+) \|.* MiB \|$", printed, re.M) == ["100", "200"]
+    assert re.findall(r"^\| (\d+) +\|.* MiB +\|$", printed, re.M) == ["100", "200"]
     assert (tmp_path / "new" / "throughput.md").read_text(encoding="utf-8") in printed
-    rows = re.findall(r"^\| (.+?) \| ([\d,]+) \| ([\d.]+)× \| ([\d.]+)× \|$", printed, re.M)
+    rows = re.findall(r"^\| (.+?) +\| ([\d,]+) +\| ([\d.]+)× +\| ([\d.]+)× +\|$", printed, re.M)
     assert [float(row[2]) for row in rows if row[0] == throughput.PLAIN] == [1.0]
     assert [float(row[3]) for row in rows if row[0] == throughput.GPT2] == [1.0]
     assert throughput.POSGPT in [row[0] for row in rows] and len(rows) >= 7
     assert all(int(row[1].replace(",", "")) > 0 for row in rows)
 
 
-def test_flops_are_counted_as_six_a_weight_and_attention(tmp_path):
+@pytest.mark.parametrize(
+    "is_fast, shown",
+    [(False, "at 1 GFLOP/s in fp32; PosGPT"), (True, "1 GFLOP/s in fp32 and 1 GFLOP/s in bf16; PosGPT")],
+)
+def test_the_machines_limit_in_bf16_is_measured_only_where_the_hardware_has_instructions_for_it(
+    monkeypatch, is_fast, shown
+):
+    monkeypatch.setattr(throughput, "bf16_is_fast", lambda: is_fast)
+    measured = []
+    monkeypatch.setattr(throughput, "measure_matmul", lambda dtype: measured.append(dtype) or 1e9)
+    contenders = dict.fromkeys((throughput.PLAIN, throughput.GPT2, throughput.POSGPT), lambda: 1.0)
+    rates, limits = throughput.measure_training(contenders, 1)
+    assert (torch.bfloat16 in measured) is is_fast
+    assert shown in throughput.describe_training(rates, limits, PosGPTConfig())
+
+
+def test_flops_are_counted_as_six_per_weight_and_attention():
     config = PosGPTConfig()
     model = throughput.PlainGPT(config)
     weights = sum(module.weight.numel() for module in model.modules() if isinstance(module, torch.nn.Linear))
     attention = 2 * 2 * config.num_hidden_layers * config.hidden_size * 10  # two products of 10 keys, 2 FLOPs each
-    assert throughput.training_flops(config, 10) == 6 * weights + 3 * attention
+    assert throughput.count_training_flops(config, 10) == 6 * weights + 3 * attention
 
 
 def test_the_plain_baseline_is_causal_and_has_the_courses_size():

@@ -1,0 +1,85 @@
+"""Read files so that an error says where and what is wrong; write files so that none is ever half-written."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+from data_scripts.errors import BadInput
+
+
+def check_is_file(path: str | os.PathLike, what: str) -> Path:
+    """Return `path` if it is a file that is not empty; `what` names its role in the message.
+
+    Raises:
+        BadInput: the path does not exist, is a directory, or is empty.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise BadInput(f"{path}: this is a directory; give the {what} itself.")
+    if not path.is_file():
+        raise BadInput(f"{path}: no such file; give the path of the {what}.")
+    if path.stat().st_size == 0:
+        raise BadInput(f"{path}: the file is empty; give a {what} with at least one line.")
+    return path
+
+
+def check_is_folder_or_new(path: str | os.PathLike) -> Path:
+    """Return `path` if it is a folder or can become one.
+
+    Raises:
+        BadInput: it is a file, or lies below one.
+    """
+    path = Path(path)
+    for part in (path, *path.parents):
+        if part.is_file():
+            raise BadInput(f"{part}: this is a file; give a folder as --output_dir.")
+    return path
+
+
+def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
+    """Yield (line number from 1, line without its end) of a UTF-8 file. A byte-order mark is dropped.
+
+    Raises:
+        BadInput: see `check_is_file`; or a line is not UTF-8 or holds a carriage return (the line is named).
+    """
+    path = check_is_file(path, what)
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            try:
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise BadInput(
+                    f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8;"
+                    " save the file as UTF-8 (for instance: iconv -f latin1 -t utf-8)."
+                ) from None
+            line = line.rstrip("\r\n")
+            if "\r" in line:
+                raise BadInput(
+                    f"{path}, line {number}: a carriage return within the line; remove it or end the line there."
+                )
+            yield number, line
+
+
+def find_line_number(row: int, path: str | os.PathLike) -> int:
+    """Return the number, from 1, of the line that became row `row`, from 0, when blank lines were skipped."""
+    filled = (number for number, line in read_lines(path, "text file") if line.strip())
+    return next(islice(filled, row, None))
+
+
+@contextmanager
+def write_atomically(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
+    """Open a temporary file beside `path`; rename it to `path` if the `with` block succeeds, else remove it."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    try:
+        with temporary.open(mode, **text) as file:
+            yield file
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

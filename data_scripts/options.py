@@ -1,0 +1,117 @@
+"""Command-line options: each is one field of a dataclass, with its type, default, range and help.
+
+    share: Annotated[float, Range(0, 1)] = option("How often.", default=0.3)
+
+Parser, checks of ranges and choices, and `--help` all follow from the field.
+"""
+
+import dataclasses
+import sys
+from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
+
+from transformers import HfArgumentParser
+
+from data_scripts.errors import BadInput
+
+
+def option(help: str, **settings: Any) -> Any:
+    """Declare a dataclass field that is an option.
+
+    Args:
+        help: What `--help` says of it.
+        settings: `default` or `default_factory`; `choices`, where the type does not list them.
+    """
+    metadata = {"help": help} | ({"choices": settings.pop("choices")} if "choices" in settings else {})
+    return dataclasses.field(metadata=metadata, **settings)
+
+
+class Range(NamedTuple):
+    """The numbers that an option may be."""
+
+    at_least: float
+    at_most: float | None = None
+
+    def __str__(self) -> str:
+        if self.at_most is None:
+            return f"at least {self.at_least:,}"
+        return f"a number from {self.at_least:,} to {self.at_most:,}"
+
+
+def find_range(dataclass_type: type, name: str) -> Range | None:
+    """Return the range that is part of a field's type, None when any value will do."""
+    hint = get_type_hints(dataclass_type, include_extras=True)[name]
+    return next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Range)), None)
+
+
+def find_choices(field: dataclasses.Field) -> list | None:
+    """Return the values that a field may have, None when it has no list of them."""
+    if get_origin(field.type) is Literal:
+        return list(get_args(field.type))
+    return field.metadata.get("choices")
+
+
+def check_options(options: Any) -> None:
+    """Check that the fields of a dataclass instance are in their ranges and among their choices; None passes.
+
+    Raises:
+        BadInput: one is not.
+    """
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if value is None:
+            continue
+        choices, limits = find_choices(field), find_range(type(options), field.name)
+        if choices is not None and value not in choices:
+            raise BadInput(f"{field.name} is {value!r}; choose {' or '.join(map(str, choices))}.")
+        if limits is not None:
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            too_large = is_number and limits.at_most is not None and value > limits.at_most
+            # `not >=` refuses NaN, too.
+            if not is_number or not value >= limits.at_least or too_large:
+                shown = f"{value:,}" if is_number else repr(value)
+                raise BadInput(f"{field.name} is {shown}; choose {limits}.")
+
+
+class OptionParser(HfArgumentParser):
+    """transformers' parser of dataclasses, with one line instead of pages of usage before what is wrong.
+
+    Abbreviated options are refused: they would be missed by code that looks for an option on the command line.
+    """
+
+    def __init__(self, dataclass_types: list[Any], **kwargs):
+        super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
+        for dataclass_type in dataclass_types:
+            for field in dataclasses.fields(dataclass_type):
+                if limits := find_range(dataclass_type, field.name):
+                    action = self._option_string_actions[f"--{field.name}"]
+                    action.help = f"{(action.help or '').rstrip('.')}; {limits}."
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message}; --help lists the arguments.")
+
+    def parse(self, argv: list[str]) -> tuple:
+        """Parse a command line into the parser's dataclasses and check their ranges and choices.
+
+        Raises:
+            BadInput: an option does not exist or its value is refused.
+        """
+        try:
+            parsed = self.parse_args_into_dataclasses(argv, look_for_args_file=False)
+        except BadInput:
+            raise
+        except (ValueError, ImportError) as error:
+            raise BadInput(f"an argument was refused: {shorten_error(error)}") from None
+        for options in parsed:
+            check_options(options)
+        return parsed
+
+
+def parse_options(dataclass_type: type, argv: list[str] | None = None) -> Any:
+    """Parse a command line (default: this program's) into one dataclass; raises as `OptionParser.parse` does."""
+    (options,) = OptionParser([dataclass_type]).parse(sys.argv[1:] if argv is None else argv)
+    return options
+
+
+def shorten_error(error: BaseException) -> str:
+    """Return an exception's message on one line, at most 300 characters."""
+    return " ".join(str(error).split())[:300]

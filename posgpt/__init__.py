@@ -1,0 +1,1 @@
+"""PosGPT's commands, training, evaluation and page; `modeling_posgpt` holds the model, `data_scripts` the data."""

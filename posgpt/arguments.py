@@ -1,0 +1,184 @@
+"""Command lines of the training commands: `[RECIPE] --option value ...`.
+
+A recipe is a YAML file with a section of options per command; the command line overrides it.
+"""
+
+import dataclasses
+import os
+import sys
+from argparse import ArgumentParser
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from transformers import TrainingArguments
+from transformers.utils import logging
+
+from data_scripts.epochs import ObjectiveConfig
+from data_scripts.errors import BadInput
+from data_scripts.objectives import OBJECTIVES
+from data_scripts.options import OptionParser, Range, shorten_error
+from posgpt.training.hardware import bf16_is_fast
+
+FOLDER = Path(str(files("posgpt"))) / "recipes"
+DEFAULT_RECIPE = "course"
+
+logger = logging.get_logger(__name__)
+
+
+def list_recipes() -> list[str]:
+    """Return the names of the recipes that come with PosGPT."""
+    return sorted(file.stem for file in FOLDER.glob("*.yaml"))
+
+
+def find_recipe(name: str) -> Path:
+    """Return the file of a recipe that is named by file or, if it comes with PosGPT, by its bare name.
+
+    Raises:
+        BadInput: there is none.
+    """
+    # `recipes/windows.yaml` names the one that comes with PosGPT from any folder.
+    for file in (Path(name), FOLDER / f"{name}.yaml", FOLDER.parent / name):
+        if file.is_file():
+            return file
+    raise BadInput(f"{name}: no such recipe; give a YAML file, or one of {', '.join(list_recipes())}.")
+
+
+def read_section(recipe: Path, section: str) -> dict[str, Any]:
+    """Return a recipe's options for one command.
+
+    Raises:
+        BadInput: the file cannot be read or has no such section.
+    """
+    try:
+        sections = yaml.safe_load(recipe.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise BadInput(f"{recipe}: not a YAML file that can be read: {shorten_error(error)}") from None
+    values = sections.get(section) if isinstance(sections, dict) else None
+    if not isinstance(values, dict):
+        raise BadInput(
+            f"{recipe}: has no section {section!r} with arguments; see {FOLDER / 'course.yaml'} for the form."
+        )
+    return values
+
+
+def peek_option(argv: list[str], name: str) -> str | None:
+    """Return the value that a command line gives one option, before the others are known; None when it does not."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument(f"--{name}", f"--{name.replace('_', '-')}", dest="value", nargs="?", const="")
+    return parser.parse_known_args(argv)[0].value
+
+
+def split_recipe(argv: list[str] | None) -> tuple[Path, list[str]]:
+    """Split `[RECIPE] --option value ...` (default: this program's command line) into the recipe's file and the rest."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    named = bool(argv) and not argv[0].startswith("-")
+    return find_recipe(argv.pop(0) if named else DEFAULT_RECIPE), argv
+
+
+def parse_with_recipe(
+    dataclass_types: list[type], section: str, argv: list[str] | None = None, has_objective: bool = False
+) -> tuple:
+    """Read `[RECIPE] --option value ...` into dataclasses; the command line overrides the recipe.
+
+    Args:
+        dataclass_types: What to fill; TrainingArguments last.
+        section: The recipe's section for this command.
+        argv: The command line without the program (default: this program's).
+        has_objective: Whether the options of the chosen `--objective` are read, too.
+
+    Returns:
+        An instance of each dataclass; with `has_objective` the objective's config before TrainingArguments.
+
+    Raises:
+        BadInput: the recipe cannot be read, has no such section or names an option that does not exist; an option
+            belongs to another objective; or a value is refused.
+    """
+    recipe, argv = split_recipe(argv)
+    values = read_section(recipe, section)
+    foreign: dict[str, str] = {}
+    if has_objective:
+        objective = choose_objective(peek_option(argv, "objective") or values.get("objective"))
+        dataclass_types = [*dataclass_types[:-1], objective, dataclass_types[-1]]
+        foreign = refuse_foreign_options(objective, argv)
+    usage = "%(prog)s [RECIPE] --OPTION VALUE ..."
+    parser = OptionParser(dataclass_types, usage=usage, epilog=_describe_other_objectives(foreign))
+    bf16 = bf16_is_fast() and peek_option(argv, "fp16") is None
+    parser.set_defaults(bf16=bf16, use_cpu=bf16 and not torch.accelerator.is_available())
+    # Pushing at every save would put unfinished weights where the finished ones belong.
+    parser.set_defaults(hub_strategy="end")
+
+    actions = {action.dest: action for action in parser._actions}
+    unused = [name for name in values if name in foreign]
+    for name, value in values.items():
+        if name in unused:
+            continue
+        if name not in actions:
+            raise BadInput(f"{recipe}: {name!r} under {section!r} is not an argument of this command; see --help.")
+        actions[name].required = False
+        parser.set_defaults(**{name: value})
+    parsed = parser.parse(argv)
+    check_training_arguments(parsed[-1])
+    if int(os.environ.get("RANK", 0)) == 0:
+        print(f"Recipe: {recipe}, section {section!r}; command line: {' '.join(argv) or 'nothing more'}", flush=True)
+        if unused:
+            logger.warning(f"{recipe}: not used by the objective {objective.name}: {', '.join(unused)}.")
+    return parsed
+
+
+def choose_objective(name: str | None) -> type[ObjectiveConfig]:
+    """Return the config class of the objective called `name` (default: the table's first)."""
+    if name is None:
+        return next(iter(OBJECTIVES.values()))
+    if name not in OBJECTIVES:
+        raise BadInput(f"objective is {name!r}; choose {' or '.join(OBJECTIVES)}.")
+    return OBJECTIVES[name]
+
+
+def refuse_foreign_options(objective: type[ObjectiveConfig], argv: list[str]) -> dict[str, str]:
+    """Return the options that only other objectives have, each with its objective's name.
+
+    Raises:
+        BadInput: one of them is on the command line.
+    """
+    own = {field.name for field in dataclasses.fields(objective)}
+    foreign = {
+        field.name: other.name
+        for other in OBJECTIVES.values()
+        for field in dataclasses.fields(other)
+        if field.name not in own
+    }
+    given = {argument.split("=")[0].lstrip("-").replace("-", "_") for argument in argv if argument.startswith("--")}
+    for name, other in foreign.items():
+        if given & {name, f"no_{name}"}:
+            raise BadInput(
+                f"--{name} is an option of the objective {other}, not of {objective.name}; leave it out or choose"
+                f" --objective {other}."
+            )
+    return foreign
+
+
+def _describe_other_objectives(foreign: dict[str, str]) -> str | None:
+    parts = [
+        f"--objective {other} also has {', '.join(f'--{name}' for name in foreign if foreign[name] == other)}"
+        for other in dict.fromkeys(foreign.values())
+    ]
+    return f"{'; '.join(parts)}: add it to --help to see them." if parts else None
+
+
+def check_training_arguments(training_args: TrainingArguments) -> None:
+    """Check what transformers lets pass.
+
+    Raises:
+        BadInput: a batch size is below 1, a seed negative, or the order of the examples none that PosGPT has.
+    """
+    least = {"per_device_train_batch_size": 1, "per_device_eval_batch_size": 1, "seed": 0, "data_seed": 0}
+    for name, at_least in least.items():
+        value = getattr(training_args, name)
+        if value is not None and value < at_least:
+            raise BadInput(f"{name} is {value}; choose {Range(at_least)}.")
+    strategy = training_args.train_sampling_strategy
+    if strategy not in ("random", "group_by_length"):
+        raise BadInput(f"train_sampling_strategy is {strategy!r}; choose random or group_by_length.")

@@ -1,0 +1,53 @@
+"""The command `posgpt`: a table of its subcommands. Each is a module with a `main` and runs by itself, too:
+
+posgpt pretrain windows --train_file wiki.txt …
+python -m posgpt.pretrain windows --train_file wiki.txt …
+accelerate launch -m posgpt.pretrain windows --train_file wiki.txt …
+"""
+
+import sys
+from importlib import import_module
+
+from data_scripts.errors import BadInput, exit_on_bad_input
+
+COMMANDS = {
+    "pretrain": ("posgpt.pretrain", "train a model on a corpus"),
+    "finetune": ("posgpt.finetune", "finetune a model on questions, or train one on them from scratch"),
+    "evaluate": ("posgpt.evaluate", "ask a model and compare its answers with baselines"),
+    "preview": ("posgpt.preview", "show what a recipe trains on"),
+    "quickstart": ("posgpt.quickstart", "the whole task on a small fictional world, in minutes"),
+    "demo": ("posgpt.demo.app", "ask a model in the browser"),
+    "world": ("data_scripts.synthetic_world", "write a fictional world: a corpus and questions"),
+    "hold-out": ("data_scripts.hold_out", "hold people out of a task's data"),
+}
+
+
+def describe_usage() -> str:
+    """Return the help text."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {description}" for name, (_, description) in COMMANDS.items()]
+    return "\n".join(
+        ["usage: posgpt COMMAND [OPTION ...]", "", *lines, "", "posgpt COMMAND --help lists its options."]
+    )
+
+
+@exit_on_bad_input()
+def main() -> None:
+    command, *arguments = sys.argv[1:] or ["--help"]
+    if command in ("-h", "--help"):
+        print(describe_usage())
+        return
+    if command not in COMMANDS:
+        raise BadInput(f"{command!r} is no command of posgpt; there are: {', '.join(COMMANDS)}.")
+    module, _ = COMMANDS[command]
+    sys.argv = [f"posgpt {command}", *arguments]
+    try:
+        import_module(module).main()
+    except ModuleNotFoundError as error:
+        if error.name != "gradio":
+            raise
+        raise BadInput("the demo needs gradio, which is not installed: pip install 'posgpt[demo]'.") from None
+
+
+if __name__ == "__main__":
+    main()

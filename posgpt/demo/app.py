@@ -1,0 +1,239 @@
+"""A page to ask a PosGPT where people were born, and to see how sure it is and what it looks at.
+
+    posgpt demo --model_name_or_path runs/windows --corpus_file wiki.txt
+
+Without arguments it asks the model that the quickstart trained. The page is served to this machine alone.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import gradio as gr
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.files import check_is_file
+from data_scripts.options import Range, option, parse_options
+from data_scripts.questions import Relation, count_unknown_characters, read_relation
+from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
+from posgpt.evaluation.evidence import find_documents
+from posgpt.evaluation.pages import load_template
+from posgpt.training.checkpoints import WEIGHTS_FILE, load_model
+
+QUICKSTART = Path("runs/quickstart")
+MAX_NAMES, MAX_CHARACTERS = 50, 10_000
+BEST = 5
+
+
+@dataclass
+class DemoArguments:
+    """Which model to ask, and where."""
+
+    model_name_or_path: str | None = option(
+        "A PosGPT: a folder or a name on the hub (default: the quickstart's).", default=None
+    )
+    compare_with: str | None = option("A second model to ask the same questions.", default=None)
+    corpus_file: str | None = option(
+        "The corpus that the model has read, for evidence (default: the quickstart's).", default=None
+    )
+    abstain_below: Annotated[float, Range(0, 1)] = option(
+        "The confidence below which the answer is: I don't know.", default=0.5
+    )
+    port: Annotated[int, Range(1, 65535)] = option("The port on the loopback address.", default=7860)
+
+
+def split_lines(text: str) -> list[str]:
+    """Return the lines of a text that are not blank.
+
+    Raises:
+        BadInput: there are none, or too many.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise BadInput(f"The text has {len(text):,} characters; give at most {MAX_CHARACTERS:,}.")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise BadInput("Give a name, or several names, one per line.")
+    if len(lines) > MAX_NAMES:
+        raise BadInput(f"There are {len(lines)} names; give at most {MAX_NAMES} at a time.")
+    return lines
+
+
+@torch.inference_mode()
+def find_best_answers(
+    model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, question: str, beams: int = BEST
+) -> list[tuple[str, float]]:
+    """Return the likeliest answers that a beam search finds, and the probability of each."""
+    inputs = tokenizer(question + MASK_TOKEN, return_tensors="pt").to(model.device)
+    length = inputs["input_ids"].shape[1]
+    generated: Any = model.generate(
+        **inputs,
+        max_new_tokens=min(32, model.config.max_position_embeddings - length),
+        do_sample=False,
+        num_beams=2 * beams,
+        num_return_sequences=beams,
+        # The score is then the log-probability of the whole answer.
+        length_penalty=0.0,
+        early_stopping=False,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    texts = [str(tokenizer.decode(ids)).partition(MASK_TOKEN)[0] for ids in generated.sequences[:, length:]]
+    return list(zip(texts, generated.sequences_scores.float().exp().tolist(), strict=True))
+
+
+@torch.inference_mode()
+def measure_attention(
+    model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, question: str
+) -> list[list[tuple[str, float]]]:
+    """Return for each layer the question's characters and how much attention its `⁇` pays to each.
+
+    That is the mean over the heads, divided by the layer's largest: 0 to 1.
+    """
+    ids = tokenizer(question + MASK_TOKEN, return_tensors="pt")["input_ids"].to(model.device)
+    layers = []
+    for weights in model(ids, output_attentions=True).attentions:
+        seen = weights[0, :, -1].float().mean(0)
+        layers.append(list(zip(question + MASK_TOKEN, (seen / seen.max()).tolist(), strict=True)))
+    return layers
+
+
+@lru_cache(maxsize=4)
+def load_once(name: str) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
+    """Load a model with the attention implementation that returns attention weights.
+
+    Raises:
+        BadInput: there is no such model.
+    """
+    return load_model(name, attn_implementation="eager")
+
+
+def load_relation(name: str) -> Relation:
+    """Load a model and return what it can be asked."""
+    return read_relation(load_once(name)[0].config.relations)
+
+
+def ask_model(model_name: str, name: str) -> dict[str, Any]:
+    """Ask a model about a name; return what the page shows of its answer.
+
+    Raises:
+        BadInput: the name is too long for the model.
+    """
+    model, tokenizer = load_once(model_name)
+    question = load_relation(model_name).ask(name)
+    room = model.config.max_position_embeddings - len(question) - 2 * len(MASK_TOKEN)
+    if room < 1:
+        most = len(name) + room - 1
+        raise BadInput(f"“{name[:40]}…” has {len(name)} characters; {model_name} reads names of at most {most}.")
+    return {
+        "model": model_name,
+        "positions": model.config.position_embedding_type,
+        "best": find_best_answers(model, tokenizer, question),
+        # A model with a bottleneck attends to no characters.
+        "attention": measure_attention(model, tokenizer, question) if model.config.bottleneck_size is None else [],
+        "unknown": sorted(count_unknown_characters([question], tokenizer)),
+    }
+
+
+def ask_models(text: str, models: list[str], corpus_file: str | None) -> list[dict[str, Any]]:
+    """Ask models about each line of a text, a name or a whole question; the first model's relation reads the questions.
+
+    Returns:
+        What the page shows of each person: `name`, `answers` (one per model) and `documents`.
+
+    Raises:
+        BadInput: the text has no names, too many or too long ones, no model is chosen, or there is no such model.
+    """
+    lines = split_lines(text)
+    if not models:
+        raise BadInput("Choose a model.")
+    names = [load_relation(models[0]).read_title(line) for line in lines]
+    documents = find_documents(corpus_file, names) if corpus_file else {}
+    return [
+        {"name": name, "answers": [ask_model(model, name) for model in models], "documents": documents.get(name, [])}
+        for name in names
+    ]
+
+
+def render_answers(
+    text: str, model_name: str, other_name: str | None, abstain_below: float, corpus_file: str | None
+) -> str:
+    """Return the answers as HTML, or what is wrong with the input."""
+    template = load_template("posgpt.demo", "answers.html.jinja")
+    try:
+        # Comparing a model with itself shows it once.
+        people = ask_models(text, list(dict.fromkeys(filter(None, (model_name, other_name)))), corpus_file)
+    except BadInput as error:
+        return template.render(error=str(error))
+    return template.render(people=people, abstain_below=abstain_below, corpus=corpus_file is not None)
+
+
+def list_models() -> list[str]:
+    """Return the model folders below `runs`, the newest first."""
+    found = sorted(Path("runs").glob(f"**/{WEIGHTS_FILE}"), key=lambda file: -file.stat().st_mtime)
+    return [str(file.parent) for file in found if "checkpoint-" not in file.parent.name]
+
+
+def build_page(arguments: DemoArguments, relation: Relation) -> gr.Blocks:
+    """Build the page; its heading is the relation's question."""
+    choose = partial(gr.Dropdown, list_models(), allow_custom_value=True)
+
+    def ask(text: str, model_name: str, other_name: str | None, abstain_below: float) -> str:
+        return render_answers(text, model_name, other_name, abstain_below, arguments.corpus_file)
+
+    with gr.Blocks(title="PosGPT", analytics_enabled=False) as page:
+        gr.Markdown(
+            f"# {relation.ask('…')}\nGive one or more names, one per line. A small GPT answers from memory alone."
+        )
+        with gr.Row():
+            with gr.Column(scale=1):
+                names = gr.Textbox(label="Names", lines=3, max_lines=12, max_length=MAX_CHARACTERS + 1, autofocus=True)
+                model = choose(
+                    value=arguments.model_name_or_path, label="Model", info="a folder, or a name on the hub"
+                )
+                other = choose(value=arguments.compare_with, label="Compare with")
+                abstain_below = gr.Slider(0, 1, arguments.abstain_below, label="“I don't know” if confidence is below")
+                button = gr.Button("Ask", variant="primary")
+            with gr.Column(scale=2):
+                answers = gr.HTML(elem_id="answers")
+        inputs = [names, model, other, abstain_below]
+        gr.on([button.click, names.submit], ask, inputs, answers, api_name="ask")
+    return page
+
+
+def choose_quickstart(arguments: DemoArguments) -> DemoArguments:
+    """Return the arguments with the quickstart's model and corpus where none are given.
+
+    Raises:
+        BadInput: the quickstart has not been run.
+    """
+    folder = QUICKSTART / "pretrain"
+    if not (folder / WEIGHTS_FILE).is_file():
+        raise BadInput(
+            f"{folder}: no model there yet; make one with `make quickstart`, or name yours with --model_name_or_path."
+        )
+    corpus_file = arguments.corpus_file or str(QUICKSTART / "world" / "wiki.txt")
+    return replace(arguments, model_name_or_path=str(folder), corpus_file=corpus_file)
+
+
+@exit_on_bad_input()
+def main() -> None:
+    arguments = parse_options(DemoArguments)
+    if arguments.model_name_or_path is None:
+        arguments = choose_quickstart(arguments)
+    if arguments.corpus_file is not None:
+        check_is_file(arguments.corpus_file, "corpus")
+    # A model that cannot be loaded is an error here, before the page opens.
+    page = build_page(arguments, load_relation(arguments.model_name_or_path))
+    address = f"http://127.0.0.1:{arguments.port}"
+    print(f"Open {address} to ask {arguments.model_name_or_path}; Ctrl-C stops it.", flush=True)
+    try:
+        page.launch(server_name="127.0.0.1", server_port=arguments.port, share=False, quiet=True, footer_links=[])
+    except OSError:
+        raise BadInput(f"port {arguments.port} is taken; choose another with --port.") from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Accuracies of a model and of the two baselines that give everyone the same answer."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import evaluate
+
+METRIC = files("posgpt") / "evaluation" / "metrics" / "birthplace_accuracy"
+
+
+def compute_accuracy(predictions: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+    """Return the exact-match `accuracy` of `predictions`, 0 to 1, and the counts `correct` and `total` behind it."""
+    return evaluate.load(str(METRIC)).compute(predictions=predictions, references=references)
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """A model's accuracy and the baselines' on the same questions, as `compute_accuracy` returns them.
+
+    Args:
+        usual: The accuracy of the relation's baseline, e.g. London, which is its `answer`.
+        majority: The accuracy of the most frequent training answer, its `answer`; None without a training file.
+    """
+
+    model: dict[str, Any]
+    usual: dict[str, Any]
+    majority: dict[str, Any] | None
+
+    def list_rows(self) -> dict[str, dict[str, Any]]:
+        """Return the rows of the table that an evaluation prints."""
+        rows = {"PosGPT": self.model, f'"{self.usual["answer"]}" for everyone': self.usual}
+        if self.majority:
+            rows[f'"{self.majority["answer"]}", the most frequent training place'] = self.majority
+        return rows
+
+    def to_metrics(self) -> dict[str, Any]:
+        """Return the entries of `metrics.json`."""
+        metrics = {**self.model, "london_accuracy": self.usual["accuracy"], "majority_accuracy": None}
+        if self.majority:
+            metrics |= {"majority_accuracy": self.majority["accuracy"], "majority_place": self.majority["answer"]}
+        return metrics
+
+
+def measure_accuracies(
+    predictions: Sequence[str], references: Sequence[str], usual_answer: str, training_answers: Sequence[str]
+) -> Accuracies:
+    """Compare a model's answers and the baselines' with the right ones.
+
+    Args:
+        usual_answer: The relation's baseline.
+        training_answers: Empty without a training file.
+    """
+
+    def measure_baseline(answer: str) -> dict[str, Any]:
+        return {"answer": answer, **compute_accuracy([answer] * len(references), references)}
+
+    model, usual = compute_accuracy(predictions, references), measure_baseline(usual_answer)
+    most_frequent = Counter(training_answers).most_common(1)
+    return Accuracies(model, usual, measure_baseline(most_frequent[0][0]) if most_frequent else None)

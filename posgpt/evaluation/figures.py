@@ -1,0 +1,142 @@
+"""All figures of a report."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import compress
+from typing import Any
+
+import numpy as np
+from rapidfuzz.distance import Levenshtein
+from rapidfuzz.process import extractOne
+
+from posgpt.evaluation.accuracy import Accuracies, compute_accuracy
+from posgpt.evaluation.confidence import (
+    compute_auroc,
+    compute_calibration,
+    compute_risk_coverage,
+    compute_wilson_interval,
+    measure_confidence,
+)
+from posgpt.evaluation.inquiry import AskedGroup
+from posgpt.evaluation.judge import Prediction, Sureness, split_into_groups
+
+COMMONEST = 5  # how many of the commonest training places a guess may fall on
+MOST_PLACES = 50  # how many places have a row in the table of places
+
+
+def compute_figures(
+    test: AskedGroup,
+    predictions: Sequence[Prediction],
+    strangers: dict[str, list[Prediction]],
+    sureness: Sureness,
+    known: dict[str, str],
+    accuracies: Accuracies,
+) -> dict[str, Any]:
+    """Compute what a report adds to `metrics.json`. Shares, confidences and AUROCs are from 0 to 1.
+
+    Args:
+        test: The test questions, with answers.
+        predictions: From `judge_group(test, …)`.
+        strangers: Predictions about people the model cannot know about, by what they are.
+        known: The place of each training name.
+        accuracies: On the test questions.
+    """
+    right, places = test.right, test.questions.answers or []
+    sure = measure_confidence(test.scores, test.chosen, sureness.temperature)
+    unscaled = measure_confidence(test.scores, test.chosen)["probability"]
+    commonest = [place for place, _ in Counter(known.values()).most_common(COMMONEST)]
+    seen = [prediction.confidence for prediction in predictions if prediction.group != "unseen name"]
+    return {
+        **accuracies.model,
+        "accuracy_interval": compute_wilson_interval(accuracies.model["correct"], accuracies.model["total"]),
+        "lenient_accuracy": _average(bool(prediction.right_leniently) for prediction in predictions),
+        "baselines": list_baselines(accuracies, test.questions.titles, places, known),
+        "places": count_places(places, test.answers, right),
+        "temperature": sureness.temperature,
+        "calibration": {
+            "before": compute_calibration(unscaled, right),
+            "after": compute_calibration(sure["probability"], right),
+        },
+        # The entropy is lowest when the model is surest.
+        "auroc": {name: compute_auroc(-sure[name] if name == "entropy" else sure[name], right) for name in sure},
+        "selective": compute_risk_coverage(sure["probability"], right)
+        | describe_abstention(predictions, right, sureness.abstain_below),
+        "groups": describe_groups(predictions),
+        "unseen": {kind: describe_strangers(people, seen, commonest) for kind, people in strangers.items()},
+    }
+
+
+def predict_from_nearest_names(names: Iterable[str], known: dict[str, str]) -> list[str]:
+    """For each name, return the place of the known name with the least edit distance (Levenshtein 1966), ties: the first."""
+    known_names = list(known)
+    return [known[extractOne(name, known_names, scorer=Levenshtein.distance)[0]] for name in names]
+
+
+def list_baselines(
+    accuracies: Accuracies, names: Sequence[str], places: Sequence[str], known: dict[str, str]
+) -> dict[str, float]:
+    """Return the accuracy of each baseline by its description."""
+    usual, majority = accuracies.usual, accuracies.majority
+    baselines = {usual["answer"]: usual["accuracy"]}
+    if majority:
+        baselines[f"{majority['answer']}, the most frequent training place"] = majority["accuracy"]
+    nearest = compute_accuracy(predict_from_nearest_names(names, known), places)
+    return baselines | {"the place of the nearest training name": nearest["accuracy"]}
+
+
+def count_places(places: Sequence[str], answers: Sequence[str], right: np.ndarray) -> list[dict[str, Any]]:
+    """For the commonest right places, count how often each is true, how often it is said, and how often rightly."""
+    said, rightly = Counter(answers), Counter(compress(places, right))
+    return [
+        {"place": place, "true": count, "said": said[place], "right": rightly[place]}
+        for place, count in Counter(places).most_common(MOST_PLACES)
+    ]
+
+
+def describe_abstention(
+    predictions: Sequence[Prediction], right: np.ndarray, abstain_below: float | None
+) -> dict[str, float | None]:
+    """Return the threshold, the share of questions answered at it, and how much of that is right."""
+    answered = np.array([not prediction.abstained for prediction in predictions])
+    precision = float(right[answered].mean()) if answered.any() else None
+    return {"abstain_below": abstain_below, "answered": float(answered.mean()), "precision": precision}
+
+
+def describe_groups(predictions: Sequence[Prediction]) -> dict[str, dict[str, Any]]:
+    """Return the figures of each group that anybody is in."""
+    return {
+        group: {
+            "count": len(people),
+            "confidence": _average(person.confidence for person in people),
+            "answer_in_document": _average(bool(person.answer_in_document) for person in people),
+            "abstained": _average(person.abstained for person in people),
+        }
+        for group, people in split_into_groups(predictions).items()
+    }
+
+
+def describe_strangers(people: Sequence[Prediction], seen: list[float], commonest: list[str]) -> dict[str, Any]:
+    """Return the figures of people the model cannot know about.
+
+    Args:
+        seen: Confidences of the answers about people with a document.
+        commonest: The commonest training places.
+    """
+    unseen = [person.confidence for person in people]
+    is_seen = np.array([True] * len(seen) + [False] * len(unseen))
+    figures = {
+        "count": len(people),
+        "confidence": _average(unseen),
+        "share_on_commonest": _average(person.answer in commonest for person in people),
+        "commonest": commonest,
+        "said_most": Counter(person.answer for person in people).most_common(COMMONEST),
+        "abstained": _average(person.abstained for person in people),
+        "auroc": compute_auroc(np.array(seen + unseen), is_seen),
+    }
+    if people[0].right is not None:
+        figures["accuracy"] = _average(bool(person.right) for person in people)
+    return figures
+
+
+def _average(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))

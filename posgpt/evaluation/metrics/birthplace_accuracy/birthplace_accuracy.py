@@ -1,0 +1,24 @@
+"""Exact-match accuracy of predicted birthplaces, as an `evaluate` metric that loads from its folder, offline."""
+
+import datasets
+import evaluate
+
+from posgpt.evaluation.exact_match import match_exactly
+
+
+class BirthplaceAccuracy(evaluate.Metric):
+    """`compute(predictions=[...], references=[...])` returns `accuracy` (0 to 1), `correct` and `total`."""
+
+    def _info(self) -> evaluate.MetricInfo:
+        return evaluate.MetricInfo(
+            description="The share of predictions that are the reference, character for character.",
+            citation="",
+            inputs_description="predictions and references: lists of strings of the same length.",
+            features=datasets.Features(
+                {"predictions": datasets.Value("string"), "references": datasets.Value("string")}
+            ),
+        )
+
+    def _compute(self, predictions: list[str], references: list[str]) -> dict[str, float | int]:
+        correct = int(match_exactly(predictions, references).sum())
+        return {"accuracy": correct / len(references), "correct": correct, "total": len(references)}

@@ -1,0 +1,98 @@
+"""What a model knows and what it makes up: figures, a chart and a page that opens without a server."""
+
+import json
+from dataclasses import asdict, dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from data_scripts.files import write_atomically
+from modeling_posgpt import Answer
+from posgpt.evaluation.accuracy import Accuracies
+from posgpt.evaluation.arguments import EvaluationArguments
+from posgpt.evaluation.chart import draw_chart
+from posgpt.evaluation.figures import compute_figures
+from posgpt.evaluation.inquiry import HELD_OUT, TEST, AskedModel, Inquiry, ask_groups
+from posgpt.evaluation.judge import Prediction, fit_sureness, judge_group
+from posgpt.evaluation.pages import load_template
+from posgpt.plots import save_picture
+
+UNKNOWN_ANSWER = "I don't know"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report before it is written.
+
+    Args:
+        facts: What was asked whom.
+        predictions: About the test questions.
+        strangers: Predictions about people the model cannot know about, by what they are.
+        figures: From `compute_figures`; empty when the test questions have no answers.
+    """
+
+    facts: dict[str, Any]
+    predictions: list[Prediction]
+    strangers: dict[str, list[Prediction]]
+    figures: dict[str, Any]
+
+    @property
+    def answers(self) -> list[str]:
+        """The answers to the test questions, `I don't know` where the model is not sure enough."""
+        return [UNKNOWN_ANSWER if prediction.abstained else prediction.answer for prediction in self.predictions]
+
+
+def make_report(
+    arguments: EvaluationArguments,
+    model: AskedModel,
+    inquiry: Inquiry,
+    test_answers: list[Answer],
+    accuracies: Accuracies | None,
+) -> Report:
+    """Ask about everybody else whom a report needs, and judge all answers.
+
+    Args:
+        accuracies: On the test questions; None: they have no answers.
+    """
+    asked = ask_groups(model, inquiry, test_answers)
+    sureness = fit_sureness(asked.pop(HELD_OUT, None), arguments.abstain_below, arguments.target_precision)
+    strangers = {group: judge_group(answered, sureness, inquiry.documents) for group, answered in asked.items()}
+    predictions, figures = strangers.pop(TEST), {}
+    if accuracies:
+        figures = compute_figures(asked[TEST], predictions, strangers, sureness, inquiry.known, accuracies)
+    facts = {
+        "model": str(arguments.model_name_or_path),
+        "position_embedding_type": model.model.config.position_embedding_type,
+        "test_file": Path(inquiry.groups[TEST].path).name,
+        "candidates": len(inquiry.places),
+    }
+    return Report(facts, predictions, strangers, figures)
+
+
+def write_report(folder: Path, report: Report) -> None:
+    """Write `report.html`, `report.png` and `predictions.jsonl` into `folder`.
+
+    Questions without answers leave nothing to judge: then only the predictions are written, and an older page is removed.
+    """
+    with write_atomically(folder / "predictions.jsonl") as file:
+        for prediction in report.predictions:
+            row = {key: value for key, value in asdict(prediction).items() if value is not None}
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    if not report.figures:
+        for name in ("report.html", "report.png"):
+            (folder / name).unlink(missing_ok=True)
+        return
+    figure = draw_chart(report.figures, report.predictions, report.strangers)
+    save_picture(figure, folder / "report.png")
+    svg = StringIO()
+    figure.savefig(svg, format="svg")
+    page = load_template("posgpt.evaluation", "report.html.jinja").render(
+        title=f"What {report.facts['model']} knows",
+        facts=report.facts,
+        figures=report.figures,
+        predictions=report.predictions,
+        # From matplotlib, not from anybody's data files; without the XML head, which HTML has no place for.
+        chart=svg.getvalue()[svg.getvalue().index("<svg") :],
+    )
+    with write_atomically(folder / "report.html") as file:
+        file.write(page)

@@ -1,0 +1,127 @@
+"""Finetune a pretrained PosGPT on questions and answers, or train one on them from scratch.
+
+    posgpt finetune --model_name_or_path runs/pretrain --train_file birth_places_train.tsv \
+        --validation_file birth_dev.tsv --output_dir runs/finetune
+    posgpt finetune --vocabulary_file wiki.txt --train_file birth_places_train.tsv --output_dir runs/scratch
+
+The recipe's section `finetune` holds the options, or `finetune_from_scratch` without `--model_name_or_path`.
+`train_finetune.py` is the same.
+"""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase, TrainingArguments
+
+from data_scripts.collators import RightPaddingCollator
+from data_scripts.documents import build_corpus_tokenizer, load_corpus
+from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.options import option
+from data_scripts.questions import BIRTHPLACE
+from modeling_posgpt import PosGPTForCausalLM
+from posgpt.arguments import parse_with_recipe, peek_option
+from posgpt.training.architecture import (
+    ArchitectureArguments,
+    build_model,
+    choose_attention,
+    choose_max_length,
+    list_config_values,
+)
+from posgpt.training.checkpoints import choose_checkpoint, load_model
+from posgpt.training.data import load_encoded_questions
+from posgpt.training.trainer import (
+    PosGPTTrainer,
+    PosGPTTrainingArguments,
+    compute_answer_accuracy,
+    keep_likeliest,
+)
+
+
+@dataclass
+class ModelArguments:
+    """Where the model comes from."""
+
+    model_name_or_path: str | None = option(
+        "A pretrained PosGPT, a folder or a name on the hub; without it, training is from scratch.", default=None
+    )
+    vocabulary_file: str | None = option(
+        "From scratch: the corpus whose characters become the vocabulary (wiki.txt).", default=None
+    )
+
+
+@dataclass
+class FinetuningArguments:
+    """What to read, and whether an earlier result may be replaced."""
+
+    train_file: str = option(f"A TSV with one pair per line: {BIRTHPLACE.line_form}")
+    validation_file: str | None = option("A TSV of the same form to measure accuracy on.", default=None)
+    overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
+
+
+def load_or_build_model(
+    model_args: ModelArguments, architecture: Any, training_args: TrainingArguments
+) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
+    """Load the pretrained model, or build a new one, with its tokenizer.
+
+    Raises:
+        BadInput: there is neither a model nor a vocabulary, there are both, or a loaded model's size would change.
+    """
+    if model_args.model_name_or_path:
+        if model_args.vocabulary_file:
+            raise BadInput("--vocabulary_file is for training from scratch; a model brings its own vocabulary.")
+        overrides = list_config_values(architecture)
+        fixed = sorted(name for name in overrides if not name.endswith(("pdrop", "dropout")))
+        if fixed:
+            raise BadInput(
+                f"{', '.join(fixed)} cannot change: they are fixed in {model_args.model_name_or_path}; leave them out, or"
+                " leave --model_name_or_path out to train from scratch."
+            )
+        attention = choose_attention(architecture, training_args)
+        return load_model(model_args.model_name_or_path, attn_implementation=attention, **overrides)
+    if not model_args.vocabulary_file:
+        raise BadInput(
+            "no model to start from: give --model_name_or_path with a pretrained folder; or, to train from scratch,"
+            " --vocabulary_file with the corpus (wiki.txt) that the vocabulary is built from."
+        )
+    with training_args.main_process_first():
+        corpus = load_corpus(model_args.vocabulary_file)
+    tokenizer = build_corpus_tokenizer(corpus, choose_max_length(architecture))
+    return build_model(architecture, tokenizer, training_args), tokenizer
+
+
+@exit_on_bad_input()
+def main() -> None:
+    is_pretrained = peek_option(sys.argv[1:], "model_name_or_path") is not None
+    model_args, architecture, data_args, training_args = parse_with_recipe(
+        [ModelArguments, ArchitectureArguments, FinetuningArguments, PosGPTTrainingArguments],
+        "finetune" if is_pretrained else "finetune_from_scratch",
+    )
+    checkpoint = choose_checkpoint(training_args, data_args.overwrite_output_dir)
+    model, tokenizer = load_or_build_model(model_args, architecture, training_args)
+
+    questions, train_dataset = load_encoded_questions(data_args.train_file, tokenizer, training_args)
+    model.config.relations = questions.relation.to_config() | (model.config.relations or {})
+    eval_dataset = None
+    if data_args.validation_file:
+        _, eval_dataset = load_encoded_questions(data_args.validation_file, tokenizer, training_args)
+    else:
+        training_args.eval_strategy = "no"
+
+    start = "after pretraining" if is_pretrained else "without pretraining"
+    trainer = PosGPTTrainer(
+        model,
+        training_args,
+        train_dataset=train_dataset,
+        eval_dataset=eval_dataset,
+        data_collator=RightPaddingCollator(tokenizer),
+        processing_class=tokenizer,
+        compute_metrics=compute_answer_accuracy,
+        preprocess_logits_for_metrics=keep_likeliest,
+        card_facts={"Objective": f"{questions.relation.name} of {len(train_dataset):,} titles, {start}"},
+    )
+    trainer.train_or_resume(checkpoint)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""The one style of PosGPT's charts, and how they are written."""
+
+import os
+from typing import Any
+
+from data_scripts.files import write_atomically
+
+BLUE, GREY, ORANGE, LIGHT_BLUE = "#2f6fde", "#b0b7c3", "#e07b39", "#cfe0fb"
+STYLE: Any = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False}
+
+
+def make_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, Any]:
+    """Return a matplotlib figure of `width` × `height` inches and its axes: one, a list, or rows of them."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    # For the whole process: legends are drawn after this returns.
+    matplotlib.rcParams.update(STYLE)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns)
+
+
+def save_picture(figure: Any, path: str | os.PathLike, dpi: int = 120) -> None:
+    """Write a matplotlib figure to `path` as PNG; nothing is left half-written."""
+    with write_atomically(path, "wb") as file:
+        figure.savefig(file, format="png", dpi=dpi)

@@ -1,0 +1,120 @@
+"""Pretrain a PosGPT on a corpus by character span corruption, or by name-keyed windows with questions mixed in.
+
+    posgpt pretrain --train_file wiki.txt --position_embedding_type rotary --output_dir runs/pretrain
+    accelerate launch -m posgpt.pretrain windows --train_file wiki.txt \
+        --questions_file birth_places_train.tsv --output_dir runs/windows
+
+The recipe's section `pretrain` holds the options; any of them, and any of transformers' TrainingArguments, can be given on
+the command line. `train_pretrain.py` is the same.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase, TrainingArguments
+
+from data_scripts.documents import build_corpus_tokenizer, load_corpus
+from data_scripts.epochs import ObjectiveConfig, TrainingData
+from data_scripts.errors import exit_on_bad_input
+from data_scripts.objectives import OBJECTIVES
+from data_scripts.options import option
+from data_scripts.questions import BIRTHPLACE, Questions
+from posgpt.arguments import parse_with_recipe
+from posgpt.training.architecture import ArchitectureArguments, build_model, choose_max_length
+from posgpt.training.checkpoints import choose_checkpoint
+from posgpt.training.data import load_encoded_questions
+from posgpt.training.trainer import (
+    PosGPTTrainer,
+    PosGPTTrainingArguments,
+    compute_answer_accuracy,
+    keep_likeliest,
+)
+
+
+@dataclass
+class PretrainingArguments:
+    """What to read, and whether an earlier result may be replaced."""
+
+    train_file: str = option("The corpus: UTF-8 text, one document per line.")
+    overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
+    objective: str = option(
+        "What to train on; each objective has options of its own.",
+        default=next(iter(OBJECTIVES)),
+        choices=list(OBJECTIVES),
+    )
+    questions_file: str | None = option("A TSV of training questions to mix in.", default=None)
+    validation_file: str | None = option("A TSV of questions to measure accuracy on while training.", default=None)
+
+
+@dataclass(frozen=True)
+class PretrainingData:
+    """All that a pretraining reads."""
+
+    corpus: Dataset
+    tokenizer: PreTrainedTokenizerBase
+    questions: Questions | None
+    training: TrainingData
+
+
+def load_pretraining_data(
+    architecture: Any, data_args: PretrainingArguments, objective: ObjectiveConfig, training_args: TrainingArguments
+) -> PretrainingData:
+    """Read corpus and questions and build the objective's training data.
+
+    Raises:
+        BadInput: a file is not what it should be, or there is nothing to train on.
+    """
+    # One process reads first; the others find the result in the cache.
+    with training_args.main_process_first():
+        corpus = load_corpus(data_args.train_file)
+        tokenizer = build_corpus_tokenizer(corpus, choose_max_length(architecture))
+    questions = None
+    if data_args.questions_file:
+        questions, _ = load_encoded_questions(data_args.questions_file, tokenizer, training_args)
+    seed = training_args.seed if training_args.data_seed is None else training_args.data_seed
+    # A model with a bottleneck reads one text per row.
+    one_text_per_row = architecture.bottleneck_size is not None
+    with training_args.main_process_first():
+        training = objective.build(corpus, tokenizer, seed, questions, one_text_per_row)
+    return PretrainingData(corpus, tokenizer, questions, training)
+
+
+@exit_on_bad_input()
+def main() -> None:
+    architecture, data_args, objective, training_args = parse_with_recipe(
+        [ArchitectureArguments, PretrainingArguments, PosGPTTrainingArguments], "pretrain", has_objective=True
+    )
+    checkpoint = choose_checkpoint(training_args, data_args.overwrite_output_dir)
+
+    data = load_pretraining_data(architecture, data_args, objective, training_args)
+    tokenizer, questions = data.tokenizer, data.questions
+    eval_dataset = None
+    if data_args.validation_file:
+        _, eval_dataset = load_encoded_questions(data_args.validation_file, tokenizer, training_args)
+        if training_args.eval_strategy == "no":
+            training_args.eval_strategy = "epoch"
+
+    model = build_model(architecture, tokenizer, training_args)
+    model.config.relations = (questions.relation if questions else BIRTHPLACE).to_config()
+
+    if training_args.should_log:
+        print(f"{data.training.description} {len(tokenizer)} symbols; {model.num_parameters():,} parameters.")
+    described = f"{objective.name.replace('_', ' ')} of {len(data.corpus):,} documents"
+    described += f", {len(questions):,} questions mixed in" if questions else "; not finetuned"
+    trainer = PosGPTTrainer(
+        model,
+        training_args,
+        train_dataset=data.training.dataset,
+        eval_dataset=eval_dataset,
+        data_collator=data.training.collator,
+        processing_class=tokenizer,
+        compute_metrics=compute_answer_accuracy,
+        preprocess_logits_for_metrics=keep_likeliest,
+        card_facts={"Objective": described},
+    )
+    trainer.train_or_resume(checkpoint)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Show exactly what a recipe trains on, with the positions that it is graded on.
+
+    posgpt preview windows --train_file wiki.txt --questions_file birth_places_train.tsv
+    posgpt preview course --train_file birth_places_train.tsv --section finetune
+
+The character that a position is graded on stands in the second line of each example; a dot where there is no loss.
+"""
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from data_scripts.collators import RightPaddingCollator
+from data_scripts.errors import exit_on_bad_input
+from data_scripts.options import Range, option
+from data_scripts.preview import draw_examples, render_batch
+from data_scripts.questions import encode_questions, load_questions
+from modeling_posgpt import build_tokenizer
+from posgpt.arguments import parse_with_recipe, peek_option
+from posgpt.finetune import FinetuningArguments, ModelArguments
+from posgpt.pretrain import PretrainingArguments, load_pretraining_data
+from posgpt.training.architecture import ArchitectureArguments, choose_max_length
+from posgpt.training.trainer import PosGPTTrainingArguments
+
+
+@dataclass
+class PreviewArguments:
+    """What to show."""
+
+    section: Literal["pretrain", "finetune", "finetune_from_scratch"] = option(
+        "The section of the recipe whose training is shown.", default="pretrain"
+    )
+    examples: Annotated[int, Range(1)] = option("How many examples to show.", default=4)
+    epoch: Annotated[int, Range(0)] = option("The epoch whose examples are drawn.", default=0)
+
+
+def preview_pretraining() -> None:
+    """Print the examples that training reads first, in its order."""
+    architecture, data_args, preview, objective, training_args = parse_with_recipe(
+        [ArchitectureArguments, PretrainingArguments, PreviewArguments, PosGPTTrainingArguments],
+        "pretrain",
+        has_objective=True,
+    )
+    data = load_pretraining_data(architecture, data_args, objective, training_args)
+    data.training.dataset.set_epoch(preview.epoch)
+    is_grouped = training_args.train_sampling_strategy == "group_by_length"
+    batch = draw_examples(data.training, preview.examples, training_args.train_batch_size, is_grouped)
+    print(data.training.description, *render_batch(batch, data.tokenizer), sep="\n")
+
+
+def preview_finetuning(section: str) -> None:
+    """Print the first questions of the file, as finetuning reads them."""
+    _, architecture, data_args, preview, _ = parse_with_recipe(
+        [ModelArguments, ArchitectureArguments, FinetuningArguments, PreviewArguments, PosGPTTrainingArguments],
+        section,
+    )
+    questions = load_questions(data_args.train_file, answers=True)
+    texts = [*questions.texts, *(questions.answers or ())]
+    tokenizer = build_tokenizer(texts, choose_max_length(architecture))
+    encoded = encode_questions(questions, tokenizer)
+    batch = RightPaddingCollator(tokenizer)(list(encoded.take(min(preview.examples, len(encoded)))))
+    print(*render_batch(batch, tokenizer), sep="\n")
+
+
+@exit_on_bad_input()
+def main() -> None:
+    section = peek_option(sys.argv[1:], "section") or "pretrain"
+    if section == "pretrain":
+        preview_pretraining()
+    else:
+        preview_finetuning(section)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""The whole task in minutes on a small fictional world: what pretraining is for.
+
+    posgpt quickstart --output_dir runs/quickstart
+
+Runs the same commands a person would, prints them, and ends with a table and a chart.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.files import check_is_folder_or_new, write_atomically
+from data_scripts.options import option, parse_options
+from data_scripts.questions import BIRTHPLACE
+from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
+from modeling_posgpt import POSITION_EMBEDDINGS
+from posgpt.plots import BLUE, GREY, make_figure, save_picture
+from posgpt.tables import format_table
+
+RECIPE = "quickstart"
+
+
+@dataclass
+class QuickstartArguments:
+    """Where to write, and how large a world."""
+
+    output_dir: str = option("Folder for everything; replaced if there.", default="runs/quickstart")
+    position_embedding_type: str = option(
+        "The models' positions.", default="rotary", choices=list(POSITION_EMBEDDINGS)
+    )
+    # The world's own command checks these.
+    num_people: int = option("People in the fictional world.", default=300)
+    num_places: int = option("Places they may be born in.", default=60)
+    biographies_per_person: int = option("How many documents the corpus has about each person.", default=2)
+
+
+def run_module(title: str, module: str, *positional: str, **options: object) -> None:
+    """Print and run `python -m MODULE`; an option of True is a flag.
+
+    Raises:
+        BadInput: the command failed; it has said why.
+    """
+    command = ["-m", module, *positional]
+    for name, value in options.items():
+        command += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    print(f"\n== {title}\n$ python {' '.join(command)}", flush=True)
+    if subprocess.run([sys.executable, *command]).returncode:
+        raise BadInput(f"{title!r} failed; its own message stands above.")
+
+
+def train_models(arguments: QuickstartArguments, folder: Path) -> dict[str, Path]:
+    """Write the world and train both models; return their folders by name."""
+    world, pretrained, scratch = folder / "world", folder / "pretrain", folder / "scratch"
+    corpus_file, train_file, dev_file = world / CORPUS_FILE, world / TRAIN_FILE, world / DEV_FILE
+    sizes = {name: getattr(arguments, name) for name in ("num_people", "num_places", "biographies_per_person")}
+    run_module("A fictional world", "data_scripts.synthetic_world", output_dir=world, overwrite=True, **sizes)
+    positions = arguments.position_embedding_type
+    run_module(
+        "Pretraining: read the biographies, and the questions about some of the people",
+        "posgpt.pretrain",
+        RECIPE,
+        position_embedding_type=positions,
+        train_file=corpus_file,
+        questions_file=train_file,
+        output_dir=pretrained,
+        overwrite_output_dir=True,
+    )
+    run_module(
+        "For comparison: the questions alone",
+        "posgpt.finetune",
+        RECIPE,
+        position_embedding_type=positions,
+        vocabulary_file=corpus_file,
+        train_file=train_file,
+        validation_file=dev_file,
+        output_dir=scratch,
+        overwrite_output_dir=True,
+    )
+    return {"PosGPT, pretrained": pretrained, "PosGPT, not pretrained": scratch}
+
+
+def evaluate_models(models: dict[str, Path], folder: Path) -> tuple[dict[str, float], int]:
+    """Ask each model about other people; return the accuracies of models and baselines, and how many people that were."""
+    world, accuracies, metrics = folder / "world", {}, {}
+    for name, model in models.items():
+        output_dir = folder / f"eval_{model.name}"
+        run_module(
+            f"Evaluation: ask about other people ({name})",
+            "posgpt.evaluate",
+            model_name_or_path=model,
+            test_file=world / DEV_FILE,
+            train_file=world / TRAIN_FILE,
+            output_dir=output_dir,
+        )
+        metrics = json.loads((output_dir / "metrics.json").read_text(encoding="utf-8"))
+        accuracies[name] = metrics["accuracy"]
+    accuracies["the most frequent place"] = metrics["majority_accuracy"]
+    accuracies[f'"{BIRTHPLACE.baseline}" for everyone'] = metrics["london_accuracy"]
+    return accuracies, metrics["total"]
+
+
+def draw_results(path: Path, accuracies: dict[str, float], log_history: list[dict], num_questions: int) -> None:
+    """Save a PNG: the accuracy of each row of the table, and the loss of pretraining over its epochs."""
+    figure, (bars, curve) = make_figure(11, 3.6, columns=2)
+    names = list(accuracies)[::-1]
+    colors = [BLUE if "PosGPT" in name else GREY for name in names]
+    drawn = bars.barh(names, [100 * accuracies[name] for name in names], color=colors)
+    bars.bar_label(drawn, fmt="%.1f %%", padding=3)
+    bars.set(xlim=(0, 110), xlabel=f"accuracy on {num_questions} people it was never asked about (%)")
+    losses = [(entry["epoch"], entry["loss"]) for entry in log_history if "loss" in entry]
+    curve.plot(*zip(*losses, strict=True), color=BLUE)
+    curve.set(xlabel="pretraining epoch", ylabel="loss (nats per character)", ylim=(0, None))
+    figure.suptitle("PosGPT quickstart: a fictional world")
+    save_picture(figure, path)
+
+
+@exit_on_bad_input()
+def main() -> None:
+    arguments = parse_options(QuickstartArguments)
+    folder = check_is_folder_or_new(arguments.output_dir).resolve()
+    # The chart needs it: if it is missing, say so before minutes of training.
+    import_module("matplotlib")
+    start = time.perf_counter()
+    models = train_models(arguments, folder)
+    accuracies, total = evaluate_models(models, folder)
+
+    state = json.loads((folder / "pretrain" / "trainer_state.json").read_text(encoding="utf-8"))
+    draw_results(folder / "chart.png", accuracies, state["log_history"], total)
+    rows = [(name, f"{accuracy:.1%}") for name, accuracy in accuracies.items()]
+    table = format_table(("answers by", f"accuracy on {total} held-out people"), rows)
+    with write_atomically(folder / "results.md") as file:
+        file.write(table + "\n")
+    minutes = (time.perf_counter() - start) / 60
+    print(f"\n{table}\n\n{minutes:.1f} minutes. Table: {folder / 'results.md'}  Chart: {folder / 'chart.png'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The architecture of a new model, as options of the training commands; `PosGPTConfig` says what each of them is."""
+
+import json
+from dataclasses import field, fields, make_dataclass
+from inspect import getdoc
+from typing import Any, get_args
+
+from huggingface_hub.errors import StrictDataclassError
+from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers.utils.chat_template_utils import parse_google_format_docstring
+
+from data_scripts.errors import BadInput
+from data_scripts.options import shorten_error
+from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
+
+# Fields of `PosGPTConfig` that are options, as are the settings of every position embedding.
+CONFIG_FIELDS = (
+    "position_embedding_type",
+    *dict.fromkeys(name for member in POSITION_EMBEDDINGS.values() for name in member.settings),
+    "bottleneck_size",
+    "bottleneck_type",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+)
+# Options that stand for other fields: the fields and the help.
+CONFIG_ALIASES = {
+    "block_size": (("max_position_embeddings",), "Maximum sequence length, in characters (default: 128)."),
+    "dropout": (
+        ("embd_pdrop", "resid_pdrop", "attention_dropout"),
+        "Dropout rate of embeddings, residuals and attention (default: 0.1).",
+    ),
+}
+DICTIONARIES = [name for name in CONFIG_FIELDS if dict in get_args(PosGPTConfig.__annotations__[name])]
+CHOICES = {"position_embedding_type": list(POSITION_EMBEDDINGS), "bottleneck_type": list(BOTTLENECKS)}
+
+
+def _find_type(config_name: str) -> Any:
+    """Return the type of a field of `PosGPTConfig` on a command line, where a dictionary is JSON."""
+    hint = PosGPTConfig.__annotations__[config_name]
+    if config_name in DICTIONARIES:
+        return dict | str | None
+    return (get_args(hint) or (hint,))[0] | None
+
+
+def _list_options() -> list[tuple[str, Any, Any]]:
+    """Return name, type and dataclass field of every option; an option that is not given is None."""
+    _, args, _ = parse_google_format_docstring(getdoc(PosGPTConfig) or "")
+    helps = args or {}
+    options = []
+    for name in CONFIG_FIELDS:
+        default = getattr(PosGPTConfig, name)
+        shown = "" if default is None else f" (default: {default})"
+        metadata: dict[str, Any] = {"help": f"{helps[name].rstrip('.')}{shown}."}
+        metadata |= {"choices": CHOICES[name]} if name in CHOICES else {}
+        options.append((name, _find_type(name), field(default=None, metadata=metadata)))
+    for name, (config_names, text) in CONFIG_ALIASES.items():
+        options.append((name, _find_type(config_names[0]), field(default=None, metadata={"help": text})))
+    text = "eager, sdpa or flex_attention (default: sdpa; on a CPU eager, faster for short sequences)."
+    options.append(("attn_implementation", str | None, field(default=None, metadata={"help": text})))
+    return options
+
+
+def _parse_json(self: Any) -> None:
+    for option in fields(self):
+        value = getattr(self, option.name)
+        if option.name in DICTIONARIES and isinstance(value, str):
+            try:
+                setattr(self, option.name, json.loads(value))
+            except ValueError:
+                raise BadInput(f"{option.name} is {value!r}; give a JSON object.") from None
+
+
+ArchitectureArguments: Any = make_dataclass(
+    "ArchitectureArguments", _list_options(), namespace={"__post_init__": _parse_json}
+)
+
+
+def list_config_values(architecture: Any) -> dict[str, Any]:
+    """Return the `ArchitectureArguments` that are given, under `PosGPTConfig`'s names."""
+    given = {option.name: getattr(architecture, option.name) for option in fields(architecture)}
+    return {
+        config_name: value
+        for name, value in given.items()
+        if value is not None and name != "attn_implementation"
+        for config_name in (CONFIG_ALIASES[name][0] if name in CONFIG_ALIASES else (name,))
+    }
+
+
+def choose_attention(architecture: Any, training_args: TrainingArguments) -> str:
+    """Return the attention implementation to train with."""
+    return architecture.attn_implementation or ("eager" if training_args.device.type == "cpu" else "sdpa")
+
+
+def choose_max_length(architecture: Any) -> int:
+    """Return the maximum sequence length, in characters."""
+    return architecture.block_size or PosGPTConfig.max_position_embeddings
+
+
+def build_model(
+    architecture: Any, tokenizer: PreTrainedTokenizerBase, training_args: TrainingArguments
+) -> PosGPTForCausalLM:
+    """Initialize a model from the seed.
+
+    Raises:
+        BadInput: the sizes are not compatible, or there is no such attention implementation.
+    """
+    set_seed(training_args.seed)
+    attention = choose_attention(architecture, training_args)
+    try:
+        config = PosGPTConfig(vocab_size=len(tokenizer), **list_config_values(architecture))
+        return PosGPTForCausalLM._from_config(config, attn_implementation=attention)
+    except (StrictDataclassError, ValueError, KeyError, ImportError) as error:
+        raise BadInput(f"the model cannot be built: {shorten_error(error.__cause__ or error)}") from None

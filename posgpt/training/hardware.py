@@ -1,0 +1,36 @@
+"""What the machine can do, and what a process has used of it."""
+
+import re
+import sys
+from pathlib import Path
+
+import psutil
+import torch
+
+
+def bf16_is_fast(device: torch.device | str | None = None) -> bool:
+    """Whether hardware multiplies matrices in bfloat16 on `device` (default: CUDA where there is one, else the CPU).
+
+    Decided by what the hardware says it can do, never by timing, so that a machine always decides alike.
+    """
+    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type != "cpu":
+        return False
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+def measure_peak_memory() -> float:
+    """Return the peak of the memory that this process has held, in MiB."""
+    status = Path("/proc/self/status")
+    if status.exists() and (peak := re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), re.M)):
+        # Linux's ru_maxrss starts from the parent process's peak; this does not.
+        return int(peak[1]) / 1024
+    if sys.platform == "win32":
+        return psutil.Process().memory_info().peak_wset / 2**20
+    import resource
+
+    # Bytes on macOS.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

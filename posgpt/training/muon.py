@@ -1,0 +1,122 @@
+"""Muon for the matrices, AdamW for the rest, as one optimizer that Trainer can schedule, save and resume."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+
+def orthogonalize(
+    update: torch.Tensor, coefficients: tuple[float, float, float], steps: int, eps: float, dtype: torch.dtype
+) -> torch.Tensor:
+    """Bring all singular values of a matrix close to 1 by Newton-Schulz iterations (Jordan et al. 2024).
+
+    Args:
+        update: (rows, columns).
+        coefficients: a, b, c of the iteration X <- a X + (b A + c A A) X with A = X X^T.
+        dtype: What the iterations multiply in. torch.optim.Muon always takes bfloat16, which CPUs without instructions
+            for it multiply element by element: 25 times slower than float32.
+
+    Returns:
+        (rows, columns) in `dtype`.
+    """
+    a, b, c = coefficients
+    is_tall = update.size(0) > update.size(1)
+    matrix = update.to(dtype, copy=True)
+    matrix = matrix.T if is_tall else matrix
+    matrix.div_(matrix.norm().clamp(min=eps))
+    for _ in range(steps):
+        gram = matrix @ matrix.T
+        gram_update = torch.addmm(gram, gram, gram, beta=b, alpha=c)
+        matrix = torch.addmm(matrix, gram_update, matrix, beta=a)
+    return matrix.T if is_tall else matrix
+
+
+class Muon(torch.optim.Muon):
+    """torch.optim.Muon with a choice of the type that Newton-Schulz iterations multiply in.
+
+    In bfloat16 a step is bit for bit torch's own.
+
+    Args:
+        params, lr, weight_decay: As torch.optim.Muon's; updates are scaled to AdamW's size (`match_rms_adamw`).
+        newton_schulz_dtype: torch.bfloat16 or torch.float32.
+    """
+
+    def __init__(self, params, lr: float, weight_decay: float, newton_schulz_dtype: torch.dtype):
+        super().__init__(params, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
+        self.newton_schulz_dtype = newton_schulz_dtype
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """Update all matrices (Jordan et al. 2024; the scale: Liu et al. 2025, arXiv 2502.16982, eq. 4)."""
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        for group in self.param_groups:
+            matrices: list[torch.Tensor] = []
+            gradients: list[torch.Tensor] = []
+            momenta: list[torch.Tensor] = []
+            self._init_group(group, matrices, gradients, momenta)
+            for matrix, gradient, momentum in zip(matrices, gradients, momenta, strict=True):
+                momentum.lerp_(gradient, 1 - group["momentum"])
+                update = orthogonalize(
+                    gradient.lerp(momentum, group["momentum"]),
+                    group["ns_coefficients"],
+                    group["ns_steps"],
+                    group["eps"],
+                    self.newton_schulz_dtype,
+                )
+                matrix.mul_(1 - group["lr"] * group["weight_decay"])
+                matrix.add_(update, alpha=-group["lr"] * 0.2 * math.sqrt(max(matrix.shape)))
+        return loss
+
+
+class MuonWithAdamW(torch.optim.Optimizer):
+    """Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) on the layers' matrices, AdamW on the rest.
+
+    Muon's update is scaled to AdamW's size (Liu et al. 2025, arXiv 2502.16982), so that one learning rate serves both.
+    On rarely seen facts it learns faster than Adam (Wang et al. 2025, arXiv 2509.26030).
+
+    Args:
+        matrices: Two-dimensional weights of linear layers.
+        others: Embeddings, the output layer, biases and norms; they get no weight decay.
+        lr: The peak learning rate of both.
+        weight_decay: Of the matrices.
+        betas, eps: AdamW's.
+        newton_schulz_dtype: What Muon multiplies in. It is part of the state: a resumed run keeps the type that it began
+            with, whatever machine it goes on on, and so does one that was saved before there was a choice (bfloat16).
+    """
+
+    def __init__(
+        self,
+        matrices: Iterable[nn.Parameter],
+        others: Iterable[nn.Parameter],
+        lr: float,
+        weight_decay: float,
+        betas: tuple[float, float],
+        eps: float,
+        newton_schulz_dtype: torch.dtype,
+    ):
+        self.muon = Muon(matrices, lr, weight_decay, newton_schulz_dtype)
+        self.adamw = torch.optim.AdamW(others, lr=lr, weight_decay=0.0, betas=betas, eps=eps, fused=True)
+        # The groups are the two optimizers' own: what a scheduler writes into them, both read.
+        super().__init__([*self.muon.param_groups, *self.adamw.param_groups], {})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        self.muon.step()
+        self.adamw.step()
+        return loss
+
+    def state_dict(self) -> dict:
+        return {
+            "muon": self.muon.state_dict(),
+            "adamw": self.adamw.state_dict(),
+            "newton_schulz_dtype": str(self.muon.newton_schulz_dtype).removeprefix("torch."),
+        }
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        self.muon.load_state_dict(state_dict["muon"])
+        self.adamw.load_state_dict(state_dict["adamw"])
+        self.muon.newton_schulz_dtype = getattr(torch, state_dict.get("newton_schulz_dtype", "bfloat16"))
+        self.param_groups = [*self.muon.param_groups, *self.adamw.param_groups]

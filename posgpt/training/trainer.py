@@ -1,0 +1,175 @@
+"""The Trainer of the training commands: span corruption's order, Muon, the model card and an atomic last save."""
+
+import os
+import shutil
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import torch
+from huggingface_hub import ModelCard, ModelCardData
+from torch import nn
+from transformers import EvalPrediction, ProgressCallback, Trainer, TrainingArguments
+from transformers.trainer_pt_utils import get_parameter_names
+
+from data_scripts.epochs import EpochDataset, EpochSampler
+from data_scripts.errors import BadInput
+from data_scripts.options import option, shorten_error
+from data_scripts.questions import read_relation
+from posgpt.training.checkpoints import WEIGHTS_FILE
+from posgpt.training.hardware import bf16_is_fast, measure_peak_memory
+from posgpt.training.muon import MuonWithAdamW
+
+
+@dataclass
+class PosGPTTrainingArguments(TrainingArguments):
+    """transformers' TrainingArguments and the choice of Muon."""
+
+    use_muon: bool = option(
+        "Whether to train the layers' matrices with Muon and only the rest with AdamW.", default=False
+    )
+
+
+def keep_likeliest(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Reduce logits (batch, length, symbols) to the likeliest symbol's id (batch, length), to save memory in evaluation."""
+    return logits.argmax(dim=-1)
+
+
+def compute_answer_accuracy(prediction: EvalPrediction) -> dict[str, float]:
+    """Compute the share of rows in which every answer symbol is the likeliest given the ones before, as in greedy decoding."""
+    predicted, labels = np.asarray(prediction.predictions)[:, :-1], np.asarray(prediction.label_ids)[:, 1:]
+    return {"accuracy": float(np.mean(np.all((predicted == labels) | (labels == -100), axis=1)))}
+
+
+class FiguresProgressCallback(ProgressCallback):
+    """Transformers' progress bar with the newest figures on it instead of a new line of figures at every log."""
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if self.training_bar is not None and logs:
+            shown = ("epoch", "loss", "learning_rate", "eval_loss", "eval_accuracy")
+            self.training_bar.set_postfix({name: f"{float(logs[name]):.4g}" for name in shown if name in logs})
+
+
+class PosGPTTrainer(Trainer):
+    """Trainer with span corruption's order, weight decay on matrices only, PosGPT's model card and an atomic last save.
+
+    Args:
+        card_facts: Lines of the model card: a name and what to say of it.
+
+    Raises:
+        BadInput: the arguments are not compatible.
+    """
+
+    model: Any
+    args: Any
+
+    def __init__(self, model: nn.Module, args: TrainingArguments, card_facts: dict[str, str] | None = None, **kwargs):
+        # Trainer would drop what the collators read besides the model's own inputs as unused.
+        args.remove_unused_columns = False
+        # Counting waits for an accelerator at every step; on a CPU it is free. Padding does not count as read.
+        if args.device.type == "cpu" or args.include_num_input_tokens_seen != "no":
+            args.include_num_input_tokens_seen = "non_padding"
+        try:
+            super().__init__(model, args, **kwargs)
+        except (ValueError, ImportError) as error:
+            raise BadInput(f"these arguments are not compatible: {shorten_error(error)}") from None
+        self.card_facts = card_facts or {}
+        self.remove_callback(ProgressCallback)
+        if not self.args.disable_tqdm:
+            self.add_callback(FiguresProgressCallback)
+
+    def _get_train_sampler(self, train_dataset=None):
+        dataset = self.train_dataset if train_dataset is None else train_dataset
+        if isinstance(dataset, EpochDataset):
+            grouped = self.args.train_sampling_strategy == "group_by_length"
+            return EpochSampler(dataset, self._train_batch_size, grouped)
+        return super()._get_train_sampler(train_dataset)
+
+    def _track_num_input_tokens(self, inputs: dict) -> None:
+        """Count tokens that are not padding; Trainer would count the entries of a mask of any shape."""
+        super()._track_num_input_tokens({"input_ids": inputs["input_ids"]})
+
+    def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
+        """Return linear layers' weights only: no biases, LayerNorms or embeddings (minGPT's grouping)."""
+        return get_parameter_names(model, [nn.LayerNorm, nn.Embedding], [r"bias"])
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """Return Trainer's, or with `use_muon` Muon for the layers' matrices and AdamW for the rest."""
+        if not getattr(self.args, "use_muon", False) or self.optimizer is not None:
+            return super().create_optimizer(model)
+        # The output layer is a table of symbols, as the embeddings are; Muon's author advises against Muon for both.
+        head = self.model.get_output_embeddings().weight
+        decayed = set(self.get_decay_parameter_names(self.model))
+        matrices: list[nn.Parameter] = []
+        others: list[nn.Parameter] = []
+        for name, parameter in self.model.named_parameters():
+            (matrices if name in decayed and parameter is not head else others).append(parameter)
+        self.optimizer = MuonWithAdamW(
+            matrices,
+            others,
+            lr=self.args.learning_rate,
+            weight_decay=self.args.weight_decay,
+            betas=(self.args.adam_beta1, self.args.adam_beta2),
+            eps=self.args.adam_epsilon,
+            newton_schulz_dtype=torch.bfloat16 if bf16_is_fast(self.args.device) else torch.float32,
+        )
+        return self.optimizer
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save weights, configuration, code, tokenizer and model card."""
+        # Trainer turned the cache off for training; a loaded model should use it.
+        self.model.config.use_cache = True
+        super().save_model(output_dir, _internal_call=_internal_call)
+        self.model.config.use_cache = self.args.use_cache
+        if self.args.should_save:
+            self._write_model_card(Path(output_dir or self.args.output_dir))
+
+    def create_model_card(self, *args, **kwargs) -> None:
+        """Called when pushing to the hub; Trainer's own would call the model a fine-tuned version of something."""
+        self._write_model_card(Path(self.args.output_dir))
+
+    def _write_model_card(self, folder: Path) -> None:
+        config, state = self.model.config, self.state
+        template = jinja2.Template((files("posgpt") / "training" / "model_card.md.jinja").read_text(encoding="utf-8"))
+        text = template.render(
+            config=config,
+            parameters=self.model.num_parameters(),
+            facts=self.card_facts,
+            state=state,
+            args=self.args,
+            losses=[entry["loss"] for entry in state.log_history if "loss" in entry],
+            accuracies=[entry["eval_accuracy"] for entry in state.log_history if "eval_accuracy" in entry],
+            question=read_relation(config.relations).ask("Ada Example"),
+        )
+        data = ModelCardData(library_name="transformers", pipeline_tag="text-generation", tags=["posgpt"])
+        ModelCard(f"---\n{data.to_yaml()}\n---\n{text}\n").save(folder / "README.md")
+
+    def train_or_resume(self, checkpoint: str | None) -> None:
+        """Train from the beginning or from a checkpoint, then save model, metrics and state into the output folder."""
+        if checkpoint is None and self.args.should_save:
+            for folder in Path(self.args.output_dir).glob("checkpoint-*"):
+                shutil.rmtree(folder)
+        result = self.train(resume_from_checkpoint=checkpoint)
+        metrics: dict[str, Any] = result.metrics | {"peak_memory_mib": measure_peak_memory()}
+        if self.args.device.type == "cuda":
+            metrics["peak_gpu_memory_mib"] = torch.cuda.max_memory_allocated() / 2**20
+        self.log_metrics("train", metrics)
+        self.save_metrics("train", metrics)
+        self.save_state()
+        self._save_atomically(Path(self.args.output_dir))
+        if self.args.push_to_hub:
+            self.push_to_hub()
+
+    def _save_atomically(self, output_dir: Path) -> None:
+        """Save the model beside `output_dir`'s files, then move it there, so that a folder with weights is finished."""
+        staging = output_dir / ".unfinished"
+        self.save_model(str(staging))
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            # The weights are moved last.
+            for file in sorted(staging.iterdir(), key=lambda file: file.name == WEIGHTS_FILE):
+                os.replace(file, output_dir / file.name)
+            staging.rmdir()

@@ -1,0 +1,25 @@
+"""What the tests of the studies share."""
+
+from unittest import mock
+
+from conftest import TINY
+from posgpt import pretrain
+
+SMALL = {name.removeprefix("--"): value for name, value in zip(TINY[::2], TINY[1::2], strict=True)}
+
+
+def train_in_process(arguments: list[str], processes: int = 1) -> int:
+    """Train as `training_runs.launch` does, without a process of its own."""
+    with mock.patch("sys.argv", ["posgpt.pretrain", *arguments]):
+        try:
+            pretrain.main()
+        except SystemExit as end:
+            return 0 if end.code is None else 1
+    return 0
+
+
+def read_rows(text: str) -> dict[str, list[str]]:
+    """Return the other cells of each row of the Markdown tables in `text`, by its first cell; headers are rows, too."""
+    lines = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| --")]
+    rows = [line.removeprefix("|").removesuffix("|").split("|") for line in lines]
+    return {first.strip(): [cell.strip() for cell in cells] for first, *cells in rows}

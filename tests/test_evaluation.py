@@ -1,0 +1,50 @@
+import subprocess
+import sys
+
+import evaluate
+import pytest
+
+from conftest import ROOT
+from posgpt.evaluation.accuracy import METRIC, compute_accuracy, measure_accuracies
+from posgpt.evaluation.exact_match import match_exactly
+
+OPTIONAL = ("sklearn", "rapidfuzz", "matplotlib", "scipy")
+
+
+def test_an_answer_is_right_character_for_character():
+    predictions, references = ["Rome", "rome", "Oslo", ""], ["Rome", "Rome", "Oslo", "Bern"]
+    assert match_exactly(predictions, references).tolist() == [True, False, True, False]
+    assert match_exactly([], []).dtype == bool
+    with pytest.raises(ValueError):
+        match_exactly(["Rome"], [])
+    assert compute_accuracy(predictions, references) == {"accuracy": 0.5, "correct": 2, "total": 4}
+    assert evaluate.load(str(METRIC)).compute(predictions=predictions, references=references)["correct"] == 2
+
+
+def test_the_baselines_are_the_relations_answer_and_the_most_frequent_of_training():
+    accuracies = measure_accuracies(["Rome", "Oslo"], ["Rome", "Bern"], "Bern", ["Oslo", "Rome", "Rome"])
+    assert accuracies.to_metrics() == {
+        "accuracy": 0.5, "correct": 1, "total": 2, "london_accuracy": 0.5, "majority_accuracy": 0.5,
+        "majority_place": "Rome",
+    }  # fmt: skip
+    assert list(accuracies.list_rows()) == [
+        "PosGPT", '"Bern" for everyone', '"Rome", the most frequent training place',
+    ]  # fmt: skip
+    alone = measure_accuracies(["Rome"], ["Rome"], "London", [])
+    assert alone.majority is None and alone.to_metrics()["majority_accuracy"] is None
+    # Baselines that give the same answer remain two rows.
+    assert len(measure_accuracies(["Rome"], ["Rome"], "Rome", ["Rome"]).list_rows()) == 3
+
+
+def test_the_libraries_of_reports_are_needed_for_reports_only(world, tiny_pretrained, tmp_path):
+    start = f"import sys; sys.modules |= dict.fromkeys({OPTIONAL}); from posgpt.evaluate import main; main()"
+    command = [sys.executable, "-c", start, "--model_name_or_path", tiny_pretrained["rotary"], "--max_new_tokens", "4"]
+    command += ["--test_file", world / "birth_dev.tsv", "--train_file", world / "birth_places_train.tsv"]
+    plain = subprocess.run([*command, "--output_dir", tmp_path / "plain"], cwd=ROOT, capture_output=True, text=True)
+    assert plain.returncode == 0, plain.stderr
+    assert (tmp_path / "plain" / "metrics.json").exists()
+    report = subprocess.run([*command, "--report", tmp_path / "report"], cwd=ROOT, capture_output=True, text=True)
+    assert report.returncode == 1 and report.stderr == (
+        "error: reports need scikit-learn, which is not installed: pip install scikit-learn.\n"
+    )
+    assert not (tmp_path / "report").exists()

@@ -1,0 +1,106 @@
+import dataclasses
+from typing import Annotated, Literal
+
+import pytest
+
+from conftest import ROOT
+from data_scripts.epochs import ObjectiveConfig
+from data_scripts.errors import BadInput
+from data_scripts.objectives import OBJECTIVES
+from data_scripts.options import Range, check_options, find_choices, find_range, parse_options
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
+from posgpt.training.architecture import ArchitectureArguments, list_config_values
+
+
+@dataclasses.dataclass
+class Options:
+    share: Annotated[float, Range(0, 1)] = 0.5
+    count: Annotated[int | None, Range(1)] = None
+    kind: Literal["one", "other"] = "one"
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        (["--share", "1.01"], "share is 1.01; choose a number from 0 to 1"),
+        (["--share", "nan"], "share is nan; choose a number from 0 to 1"),
+        (["--count", "0"], "count is 0; choose at least 1"),
+        (["--kind", "third"], "--kind.*'third'.*one.*other"),
+        (["--sha", "1"], "--sha"),
+        (["--count", "many"], "count.*'many'"),
+    ],
+)
+def test_what_a_field_does_not_allow_is_refused_in_one_line(argv, message):
+    with pytest.raises(BadInput, match=message) as refused:
+        parse_options(Options, argv)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_a_field_allows_passes():
+    assert parse_options(Options, ["--share", "1", "--count", "1"]) == Options(1.0, 1)
+    check_options(Options(share=0, count=None))
+
+
+def test_every_objective_derives_its_shared_options():
+    shared = {field.name for field in dataclasses.fields(ObjectiveConfig)}
+    assert shared == {"question_share", "ask_dates"}
+    for name, objective in OBJECTIVES.items():
+        assert objective.name == name and shared < {field.name for field in dataclasses.fields(objective)}
+        # The shared ones are written once.
+        assert not shared & set(vars(objective).get("__annotations__", {}))
+
+
+def describe_values(objective: type[ObjectiveConfig], field: dataclasses.Field) -> str:
+    choices = find_choices(field)
+    if choices:
+        return " or ".join(f"`{choice}`" for choice in choices)
+    return str(find_range(objective, field.name) or "true or false")
+
+
+def build_options_table() -> str:
+    """The table of docs/objectives.md."""
+    shared = {field.name for field in dataclasses.fields(ObjectiveConfig)}
+    rows = ["| option | objective | values | default | what it does |", "|---|---|---|---|---|"]
+    for objective in (ObjectiveConfig, *OBJECTIVES.values()):
+        for field in dataclasses.fields(objective):
+            if objective is ObjectiveConfig or field.name not in shared:
+                name = "all" if objective is ObjectiveConfig else f"`{objective.name}`"
+                values = describe_values(objective, field)
+                default = str(field.default).lower() if isinstance(field.default, bool) else field.default
+                rows.append(f"| `--{field.name}` | {name} | {values} | {default} | {field.metadata['help']} |")
+    return "\n".join(rows)
+
+
+def test_the_docs_table_is_that_of_the_code():
+    table = build_options_table()
+    assert table in (ROOT / "docs" / "objectives.md").read_text(encoding="utf-8"), (
+        f"docs/objectives.md needs:\n{table}"
+    )
+
+
+def test_every_setting_of_a_position_embedding_is_an_option_without_being_named_anywhere_else():
+    settings = {name for member in POSITION_EMBEDDINGS.values() for name in member.settings}
+    assert {"rope_parameters", "position_share", "relative_attention_max_distance"} <= settings
+    options = {field.name: field for field in dataclasses.fields(ArchitectureArguments)}
+    for name in settings:
+        assert len(options[name].metadata["help"]) > 20 and hasattr(PosGPTConfig, name)
+        written = {
+            file.name
+            for folder in ("posgpt", "data_scripts")
+            for file in (ROOT / folder).rglob("*.py")
+            if name in file.read_text(encoding="utf-8")
+        }
+        assert not written
+
+
+def test_given_architecture_options_take_the_configurations_names():
+    given = ArchitectureArguments(block_size=64, dropout=0.0, rope_parameters='{"rope_type": "default"}')
+    assert list_config_values(given) == {
+        "max_position_embeddings": 64,
+        "embd_pdrop": 0.0,
+        "resid_pdrop": 0.0,
+        "attention_dropout": 0.0,
+        "rope_parameters": {"rope_type": "default"},
+    }
+    with pytest.raises(BadInput, match="rope_parameters is 'wide'; give a JSON object"):
+        ArchitectureArguments(rope_parameters="wide")

@@ -1,0 +1,130 @@
+"""The wheel and the sdist, installed where the checkout cannot be seen."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, TINY
+from posgpt.arguments import list_recipes
+
+NOT_PACKAGED = shutil.ignore_patterns(
+    ".git", ".venv", "runs", "build", "dist", "*.egg-info", "__pycache__", ".*_cache"
+)
+
+
+def execute(*command, **options) -> str:
+    options = {"capture_output": True, "text": True, "check": False} | options
+    result = subprocess.run([str(part) for part in command], **options)
+    assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory) -> dict[str, Path]:
+    """The wheel, built from the sdist, and the sdist."""
+    folder = tmp_path_factory.mktemp("distributions")
+    source = shutil.copytree(ROOT, folder / "source", ignore=NOT_PACKAGED)
+    execute(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist", source)
+    return {file.suffix.lstrip("."): file for file in (folder / "dist").iterdir()}
+
+
+@pytest.fixture(scope="module")
+def installed(distributions, tmp_path_factory):
+    """Run a program of an environment with the wheel, which sees the libraries but not the checkout, in an empty folder."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder / "env", symlinks=os.name != "nt")
+    paths = sysconfig.get_paths(vars={"base": folder / "env", "platbase": folder / "env"})
+    scripts, packages = Path(paths["scripts"]), Path(paths["purelib"])
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", scripts / "python"]
+    execute(*pip, "install", "--no-deps", "--no-index", distributions["whl"])
+    # A folder named in a .pth file is searched, but its own .pth files, which point to the checkout, are not read.
+    (packages / "libraries.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    empty = folder / "empty"
+    empty.mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = {"cwd": empty, "env": environment | {"OMP_NUM_THREADS": "2"}}
+
+    def run(program, *arguments, runner=execute, **options):
+        return runner(scripts / program, *arguments, **command, **options)
+
+    run.folder = empty
+    return run
+
+
+def test_the_wheel_holds_three_packages_and_all_they_read(distributions):
+    names = zipfile.ZipFile(distributions["whl"]).namelist()
+    top = {name.split("/")[0] for name in names}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"modeling_posgpt", "data_scripts", "posgpt"}
+    assert {f"posgpt/recipes/{name}.yaml" for name in list_recipes()} <= set(names)
+    for folder in ("modeling_posgpt", "data_scripts", "posgpt"):
+        expected = {
+            str(file.relative_to(ROOT))
+            for file in (ROOT / folder).rglob("*")
+            if file.is_file() and "__pycache__" not in file.parts
+        }
+        assert expected <= set(names)
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_the_sdist_holds_the_sources(distributions):
+    with tarfile.open(distributions["gz"]) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    assert {"pyproject.toml", "setup.py", "LICENSE", "README.md", "posgpt/recipes/windows.yaml"} <= names
+
+
+def test_installed_it_trains_and_evaluates_from_an_empty_folder(installed):
+    place = (
+        "import posgpt, data_scripts, modeling_posgpt as m; print(posgpt.__file__, data_scripts.__file__, m.__file__)"
+    )
+    where = installed("python", "-c", place).split()
+    assert all("installed" in file and not file.startswith(str(ROOT)) for file in where)
+    installed("posgpt", "world", "--output_dir", "world", "--num_people", 100, "--num_places", 10)
+    files = ["--train_file", "world/wiki.txt", "--questions_file", "world/birth_places_train.tsv"]
+    options = [*TINY, "--max_steps", 2, "--output_dir", "runs/windows"]
+    printed = installed("posgpt", "pretrain", "windows", *files, *options)
+    assert f"recipes{os.sep}windows.yaml" in printed
+    evaluation = ["--model_name_or_path", "runs/windows", "--test_file", "world/birth_dev.tsv"]
+    evaluation += ["--train_file", "world/birth_places_train.tsv", "--output_dir", "runs/eval"]
+    assert "London" in installed("python", "-m", "posgpt", "evaluate", *evaluation)
+    assert json.loads((installed.folder / "runs" / "eval" / "metrics.json").read_text())["total"] == 17
+
+
+def test_installed_the_demo_starts(installed):
+    pytest.importorskip("gradio")
+    if not (installed.folder / "runs" / "windows").is_dir():
+        pytest.skip("the test before trains the model")
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    demo = ["posgpt", "demo", "--model_name_or_path", "runs/windows", "--port", str(port)]
+    with installed(*demo, runner=open_process) as process:
+        try:
+            assert f"http://127.0.0.1:{port}" in process.stdout.readline()
+        finally:
+            process.terminate()
+
+
+def open_process(*command, **options):
+    return subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, text=True, **options)
+
+
+@pytest.mark.slow
+def test_a_full_installation_with_its_dependencies_runs_the_quickstart(distributions, tmp_path):
+    """Needs a package registry and a few minutes."""
+    venv.create(tmp_path / "env", with_pip=True)
+    scripts = Path(sysconfig.get_path("scripts", vars={"base": tmp_path / "env"}))
+    constraint = ["--constraint", ROOT / "constraints.txt"]
+    execute(scripts / "python", "-m", "pip", "install", "--quiet", *constraint, f"{distributions['whl']}[report]")
+    (tmp_path / "empty").mkdir()
+    options = ["--num_people", 100, "--output_dir", "runs/quickstart"]
+    assert "PosGPT, pretrained" in execute(scripts / "posgpt", "quickstart", *options, cwd=tmp_path / "empty")

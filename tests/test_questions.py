@@ -1,0 +1,139 @@
+from collections import Counter
+from pathlib import Path
+
+import evaluate
+import pytest
+
+from data_scripts.collators import RightPaddingCollator
+from data_scripts.errors import BadInput
+from data_scripts.questions import (
+    BIRTHPLACE,
+    RELATIONS,
+    Relation,
+    describe_unknown_characters,
+    encode_questions,
+    load_questions,
+    read_relation,
+)
+from modeling_posgpt import build_tokenizer
+
+METRIC = Path(__file__).parent.parent / "posgpt" / "evaluation" / "metrics" / "birthplace_accuracy"
+
+
+def test_places_stay_the_strings_they_are(tmp_path):
+    places = ["NA", "nan", "null", "None", "True", "1984", "007", "1e5", '"Oslo', 'The "Hague"', "St. John's"]
+    places += ["Nancy, France", " Bern", "#1", "Ro\\nme"]
+    file = tmp_path / "pairs.tsv"
+    file.write_text("".join(f"Where was P{i} Q born?\t{place}\n" for i, place in enumerate(places)), encoding="utf-8")
+    assert load_questions(file).answers == places
+
+
+@pytest.mark.parametrize("encoding, end", [("utf-8", "\n"), ("utf-8-sig", "\n"), ("utf-8", "\r\n")])
+def test_marks_and_line_ends_of_other_systems_are_not_part_of_the_text(tmp_path, encoding, end):
+    file = tmp_path / "pairs.tsv"
+    lines = ["Where was Zoë Ř born?\tKøge", "", "Where was A B born?\tRome", ""]
+    file.write_bytes(end.join(lines).encode(encoding))
+    pairs = load_questions(file, answers=True)
+    assert pairs.texts == ["Where was Zoë Ř born?", "Where was A B born?"]
+    assert pairs.answers == ["Køge", "Rome"] and pairs.titles == ["Zoë Ř", "A B"]
+
+
+@pytest.mark.parametrize("blank", ["", "   ", "\t", " \t ", "\u00a0", "\x0c"])
+def test_blank_lines_are_no_rows(tmp_path, blank):
+    file = tmp_path / "pairs.tsv"
+    file.write_text(f"Where was A B born?\tRome\n{blank}\nWhere was C D born?\tOslo\n{blank}\n", encoding="utf-8")
+    assert load_questions(file, answers=True).texts == ["Where was A B born?", "Where was C D born?"]
+
+
+def test_a_carriage_return_within_a_line_is_refused(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    file.write_bytes(b"Where was A B born?\tRo\rme\n")
+    with pytest.raises(BadInput, match="line 1.*carriage return"):
+        load_questions(file)
+
+
+def test_a_question_that_ends_in_a_space_is_refused(tmp_path):
+    file = tmp_path / "questions.tsv"
+    file.write_text("Where was A B born? \n")
+    with pytest.raises(BadInput, match="line 1: .*not of the form"):
+        load_questions(file)
+
+
+def test_questions_alone_load_without_answers(world):
+    questions = load_questions(world / "birth_test_inputs.tsv")
+    assert questions.answers is None and questions.rows.column_names == ["question"]
+    assert len(questions) == 15
+
+
+def test_a_changed_file_is_read_anew(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    for place in ("Rome", "Oslo"):
+        file.write_text(f"Where was A B born?\t{place}\n")
+        assert load_questions(file).answers == [place]
+
+
+def test_the_loss_is_on_the_place_and_its_end_only(world):
+    file = world / "birth_dev.tsv"
+    pairs = load_questions(file)
+    tokenizer = build_tokenizer([*pairs.texts, *pairs.answers], 128)
+    encoded = encode_questions(pairs, tokenizer)
+    batch = RightPaddingCollator(tokenizer)([encoded[row] for row in range(len(encoded))])
+    for row, ids, labels in zip(pairs.rows, batch["input_ids"], batch["labels"], strict=True):
+        assert tokenizer.decode(ids).rstrip("□") == f"{row['question']}⁇{row['answer']}⁇"
+        graded = labels != -100
+        assert tokenizer.decode(ids[graded]) == row["answer"] + "⁇"
+        assert (labels[graded] == ids[graded]).all()
+
+
+def test_a_pair_may_fill_the_block_and_an_unknown_character_keeps_its_place(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    file.write_text("\nWhere was Žo born?\tRome\n", encoding="utf-8")
+    pairs, length = load_questions(file), len("Where was Žo born?⁇Rome⁇")
+    tokenizer = build_tokenizer(["Where was o born?Rome"], length)
+    assert tokenizer.decode(encode_questions(pairs, tokenizer)[0]["input_ids"]) == "Where was □o born?⁇Rome⁇"
+    tokenizer.model_max_length -= 1
+    with pytest.raises(
+        BadInput, match=f"pairs.tsv, line 2: .*{length} characters .*maximum sequence length is {length - 1}"
+    ):
+        encode_questions(pairs, tokenizer)
+
+
+def test_unknown_characters_are_counted_and_described():
+    tokenizer = build_tokenizer(["Where was born? abc"], 128)
+    assert describe_unknown_characters(["abc", "cab"], tokenizer, "x.tsv") is None
+    description = describe_unknown_characters(["abž", "žaß"], tokenizer, "x.tsv")
+    assert description.startswith("x.tsv: 3 occurrences of 2 characters") and "'ž' × 2" in description
+    assert "and 3 more" in describe_unknown_characters(["αβγδεζηθικλ"], tokenizer, "x.tsv")
+
+
+def test_the_metric_loads_offline_and_counts_exact_matches():
+    metric = evaluate.load(str(METRIC))
+    result = metric.compute(predictions=["Rome", "rome", "Oslo", ""], references=["Rome", "Rome", "Oslo", "Bern"])
+    assert result == {"accuracy": 0.5, "correct": 2, "total": 4}
+
+
+def test_the_real_pairs(real_data):
+    train, dev = (load_questions(real_data / name) for name in ("birth_places_train.tsv", "birth_dev.tsv"))
+    questions = load_questions(real_data / "birth_test_inputs.tsv")
+    assert (len(train), len(dev), len(questions)) == (2000, 500, 437)
+    assert Counter(dev.answers)["London"] == 25
+    assert Counter(train.answers).most_common(1) == [("London", 91)]
+
+
+def test_a_title_may_hold_the_words_of_the_question_and_braces():
+    for title in ("Ada Example", "Newly born?", "born? born", "{title}", "A"):
+        assert BIRTHPLACE.read_title(BIRTHPLACE.ask(title)) == title
+    assert BIRTHPLACE.read_title("Ada Example") == "Ada Example"
+
+
+def test_a_relation_is_one_line_of_the_table(tmp_path, monkeypatch):
+    year = Relation("year", wordings=("When was {title} born?", "In which year was {title} born?"), baseline="1950")
+    monkeypatch.setitem(RELATIONS, "year", year)
+    file = tmp_path / "years.tsv"
+    file.write_text("When was Ada Example born?\t1815\nIn which year was Bo Ek born?\t1990\n")
+    questions = load_questions(file, answers=True)
+    assert questions.relation is year and questions.titles == ["Ada Example", "Bo Ek"]
+    assert read_relation(year.to_config()) == year and read_relation(None) is BIRTHPLACE
+    file.write_text("When was Ada Example born?\t1815\nWhere was Bo Ek born?\tOslo\n")
+    with pytest.raises(BadInput, match="line 2: .*not of the form 'When was NAME born"):
+        load_questions(file)
