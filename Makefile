@@ -39,7 +39,7 @@ reproduce: $(INSTALLED)
 		--output_dir runs/reproduce_$(POSITIONS)_$(SEED)/eval
 
 test: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(PROCESSES)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

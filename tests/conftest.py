@@ -40,6 +40,12 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
+@pytest.fixture(autouse=True)
+def forget_compiled_code():
+    """After code for another length, flex_attention compiles for any length, which torch 2.13 cannot on CPUs."""
+    torch.compiler.reset()
+
+
 @pytest.fixture(scope="session")
 def world(tmp_path_factory) -> Path:
     """A folder with the four files of a world of 100 people."""
