@@ -309,7 +309,7 @@ def measure_training(contenders: dict[str, Callable[[], float]], rounds: int) ->
 
 @torch.no_grad()
 def answer_plainly(questions: Sequence[str], model: PlainGPT, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Answer one question at a time and read everything anew for each character."""
+    """Answer one question at a time and reread the whole text for each character."""
     model.eval()
     for question in tqdm(questions, desc="Answering one by one", unit="question", leave=False):
         ids = tokenizer(question + MASK_TOKEN, return_tensors="pt")["input_ids"].to(DEVICE)
@@ -409,6 +409,8 @@ def main() -> None:
         World(num_people=arguments.num_people).write(Path(folder))
         workload = load_workload(Path(folder), arguments.position_embedding_type)
         questions = list(islice(cycle(load_questions(Path(folder) / DEV_FILE).texts), arguments.questions))
+    for size in arguments.corpus_sizes or ():
+        World(num_people=size)  # A size out of range is refused before anything is measured.
     config = workload.build_posgpt().config
     rates, limits = measure_training(list_contenders(workload, config, arguments.steps), arguments.rounds)
     seconds = measure_answering(workload, questions, arguments.plain_questions)

@@ -15,10 +15,8 @@ _LONGEST_TITLE = 200
 # Initials ("John F. ") belong to the title, which ends at the first other full stop.
 _ENDS_IN_INITIAL = re.compile(r"(?:^|\. )[^.]*\b[^\W\d_]$")
 _WORD = re.compile(r"(?<!\w)\w[^\s,.;:()/\"]*(?<!-)")
-MONTHS = frozenset(
-    "January February March April May June July August September October November December"
-    " Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec".split()
-)
+MONTHS = "January February March April May June July August September October November December".split()
+MONTH_NAMES = frozenset([*MONTHS, *(month[:3] for month in MONTHS), "Sept"])
 _SHORTEST_NAME = 3
 
 
@@ -28,7 +26,7 @@ def read_documents(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
     Raises:
         BadInput: see `read_lines`.
     """
-    return read_lines(path, "corpus, a text file with one document per line")
+    return read_lines(path, "corpus")
 
 
 def load_corpus(path: str | os.PathLike) -> Dataset:
@@ -88,7 +86,7 @@ def split_title(document: str) -> tuple[str, str]:
 def find_salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, int]]:
     """Return start and end of the names and numbers in `text`.
 
-    A name is a run of capitalised words. Runs that share a word with the title are the person's own name; runs of fewer
+    A name is a run of capitalized words. Runs that share a word with the title are the person's own name; runs of fewer
     than three characters are initials or degrees. Both are left out.
 
     Args:
@@ -107,7 +105,7 @@ def find_salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, in
             runs.append((start, end))
 
     def is_wanted(words: list[str]) -> bool:
-        is_date = words[0][0].isdigit() or words[0] in MONTHS
+        is_date = words[0][0].isdigit() or words[0] in MONTH_NAMES
         return known.isdisjoint(words) and (dates if is_date else len(" ".join(words)) >= _SHORTEST_NAME)
 
     # The first word of the text has a capital for that reason, and no words to its left to ask with.

@@ -3,10 +3,22 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 
 class BadInput(ValueError):
     """The user's input cannot be used. The message is one line: file, line number, what is wrong and the fix."""
+
+
+def check_installed(extra: str, *modules: str) -> None:
+    """Check that the libraries of one of PosGPT's optional extras are installed.
+
+    Raises:
+        BadInput: one is missing.
+    """
+    for module in modules:
+        if find_spec(module) is None:
+            raise BadInput(f"this needs {module}, which is not installed: pip install 'posgpt[{extra}]'.")
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def check_is_folder_or_new(path: str | os.PathLike) -> Path:
     path = Path(path)
     for part in (path, *path.parents):
         if part.is_file():
-            raise BadInput(f"{part}: this is a file; give a folder as --output_dir.")
+            raise BadInput(f"{part}: this is a file; give a folder instead.")
     return path
 
 

@@ -1,12 +1,11 @@
 """Hold people out of a task's data, for judging a model's confidence.
 
-    python -m data_scripts.hold_out --data_dir data --output_dir data_held_out --pairs 300 --people 100
+    posgpt hold-out --data_dir data --output_dir data_held_out --pairs 300 --people 100
 
 copies the four files of the task, less what is held out of the training pairs: `pairs` of them go to `calibration.tsv`,
 with their documents left in the corpus; `people` more go to `unseen.tsv`, and their documents out of the corpus, too.
 """
 
-import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ class HoldOutArguments:
     """What to hold out, and where to write what is left."""
 
     data_dir: str = option(f"Folder with {CORPUS_FILE} and {TRAIN_FILE}.")
-    output_dir: str = option("Folder for the files that are left, and the two held out.")
+    output_dir: str = option("Folder for the remaining files and the two held-out ones.")
     pairs: Annotated[int, Range(1)] = option("Training pairs for calibration.", default=300)
     people: Annotated[int, Range(0)] = option("People to take out of the corpus.", default=100)
     seed: Annotated[int, Range(0)] = option("Determines which ones are drawn.", default=0)
@@ -86,7 +85,8 @@ def main() -> None:
     lines = hold_out(data_dir / TRAIN_FILE, output_dir, arguments.pairs, arguments.people, arguments.seed, corpus_file)
     for name in (DEV_FILE, TEST_FILE):
         if (data_dir / name).is_file():
-            shutil.copy(data_dir / name, output_dir / name)
+            with write_atomically(output_dir / name, "wb") as file:
+                file.write((data_dir / name).read_bytes())
     print(f"{output_dir}: {', '.join(f'{name} has {count:,} lines' for name, count in lines.items())}.")
 
 

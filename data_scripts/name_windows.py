@@ -25,7 +25,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator, pad_right
-from data_scripts.documents import MONTHS, add_titles_and_spans
+from data_scripts.documents import MONTH_NAMES, add_titles_and_spans
 from data_scripts.epochs import EpochDataset, ObjectiveConfig, TrainingData
 from data_scripts.errors import BadInput
 from data_scripts.options import Range, option
@@ -85,7 +85,7 @@ def simplify_words(words: list[str], known: set[str]) -> list[str]:
         bare[0] = bare[0].lower()
     plain: list[str] = []
     for word in bare:
-        if word in MONTHS or any(map(str.isdigit, word)):
+        if word in MONTH_NAMES or any(map(str.isdigit, word)):
             word = "0"
         if word == "0" and plain and not any(map(str.isalpha, plain[-1])):
             # ` -0 in?`, the second date of a range, is not ` 0 in?`.

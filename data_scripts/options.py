@@ -7,6 +7,7 @@ Parser, checks of ranges and choices, and `--help` all follow from the field.
 
 import dataclasses
 import sys
+from argparse import Action, ArgumentDefaultsHelpFormatter
 from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from transformers import HfArgumentParser
@@ -72,6 +73,13 @@ def check_options(options: Any) -> None:
                 raise BadInput(f"{field.name} is {shown}; choose {limits}.")
 
 
+class DefaultsFormatter(ArgumentDefaultsHelpFormatter):
+    """Shows defaults in `--help`, except None, which stands for an option that is not given."""
+
+    def _get_help_string(self, action: Action) -> str | None:
+        return action.help if action.default is None else super()._get_help_string(action)
+
+
 class OptionParser(HfArgumentParser):
     """transformers' parser of dataclasses, with one line instead of pages of usage before what is wrong.
 
@@ -79,7 +87,7 @@ class OptionParser(HfArgumentParser):
     """
 
     def __init__(self, dataclass_types: list[Any], **kwargs):
-        super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
+        super().__init__(dataclass_types, allow_abbrev=False, formatter_class=DefaultsFormatter, **kwargs)
         for dataclass_type in dataclass_types:
             for field in dataclasses.fields(dataclass_type):
                 if limits := find_range(dataclass_type, field.name):
@@ -87,7 +95,7 @@ class OptionParser(HfArgumentParser):
                     action.help = f"{(action.help or '').rstrip('.')}; {limits}."
 
     def error(self, message: str) -> NoReturn:
-        raise BadInput(f"{message}; --help lists the arguments.")
+        raise BadInput(f"{message}; --help lists the options.")
 
     def parse(self, argv: list[str]) -> tuple:
         """Parse a command line into the parser's dataclasses and check their ranges and choices.
@@ -96,14 +104,18 @@ class OptionParser(HfArgumentParser):
             BadInput: an option does not exist or its value is refused.
         """
         try:
-            parsed = self.parse_args_into_dataclasses(argv, look_for_args_file=False)
+            *parsed, unknown = self.parse_args_into_dataclasses(
+                argv, return_remaining_strings=True, look_for_args_file=False
+            )
         except BadInput:
             raise
         except (ValueError, ImportError) as error:
-            raise BadInput(f"an argument was refused: {shorten_error(error)}") from None
+            raise BadInput(f"an option was refused: {shorten_error(error)}") from None
+        if unknown:
+            raise BadInput(f"there is no option {' '.join(unknown)}; --help lists the options.")
         for options in parsed:
             check_options(options)
-        return parsed
+        return tuple(parsed)
 
 
 def parse_options(dataclass_type: type, argv: list[str] | None = None) -> Any:

@@ -73,7 +73,7 @@ RELATIONS = {relation.name: relation for relation in (BIRTHPLACE,)}
 def read_relation(relations: dict[str, dict] | None) -> Relation:
     """Return the first of `PosGPTConfig.relations`; birthplaces for models saved before they had any."""
     for name, settings in (relations or {}).items():
-        return Relation(name, tuple(settings["wordings"]), settings["baseline"])
+        return Relation(name, tuple(settings["wordings"]), settings.get("baseline", ""))
     return BIRTHPLACE
 
 

@@ -1,6 +1,6 @@
 """A fictional world: people, their one-sentence biographies and the questions about them, in the form of the real data.
 
-    python -m data_scripts.synthetic_world --output_dir world --num_people 2937 --seed 0
+    posgpt world --output_dir world --num_people 2937 --seed 0
 
 writes `wiki.txt`, `birth_places_train.tsv`, `birth_dev.tsv` and `birth_test_inputs.tsv`: the same bytes for the same
 arguments on every machine, at any size, without ever holding more than one person in memory. Places are real cities with
@@ -22,6 +22,7 @@ from typing import Annotated
 
 from tqdm import tqdm
 
+from data_scripts.documents import MONTHS
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new, write_atomically
 from data_scripts.options import OptionParser, Range, check_options, option
@@ -35,8 +36,6 @@ CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
 )
 MIN_PEOPLE, MAX_PEOPLE = 100, 1_000_000
 _STRANGERS = 20_000_003  # a seed unlikely to be given to a world
-
-MONTHS = "January February March April May June July August September October November December".split()
 
 
 def _read_words(name: str) -> list[str]:
@@ -101,7 +100,7 @@ class World:
         "How many cities people are born in; city number r, from 1, has weight 1 / (r + 5).", default=100
     )
     biographies_per_person: Annotated[int, Range(1, len(_TEMPLATES))] = option(
-        "Documents per person, each in other words.", default=1
+        "Documents per person, each worded differently.", default=1
     )
     seed: int = option("Determines everything: another seed, another world.", default=0)
 

@@ -20,8 +20,7 @@ class PosGPTConfig(PreTrainedConfig):
         num_attention_heads: Number of attention heads per layer; has to divide hidden_size.
         hidden_act: Activation function of the MLP.
         max_position_embeddings: Maximum sequence length, in tokens.
-        position_embedding_type: How positions are encoded: learned, rotary, sinusoidal, concatenated, relative_bias, alibi
-            or none.
+        position_embedding_type: How positions are encoded: a name in `POSITION_EMBEDDINGS`.
         rope_parameters: For rotary positions: how they are scaled, as transformers defines it, e.g.
             {"rope_type": "linear", "factor": 4.0}.
         position_share: For concatenated positions: the share of hidden_size, between 0 and 1, that holds the position.
@@ -29,7 +28,7 @@ class PosGPTConfig(PreTrainedConfig):
             max_position_embeddings - 1.
         bottleneck_size: Number of latents through which the model reads the sequence: its first layer maps the tokens to
             them and its last layer maps them back to the tokens; by default there is no such bottleneck.
-        bottleneck_type: Which latent of a bottleneck sees which tokens: perceiver or strided.
+        bottleneck_type: Which latent of a bottleneck sees which tokens: a name in `BOTTLENECKS`.
         is_causal: Whether a token sees only itself and the tokens before it; a model that is not causal cannot generate.
         embd_pdrop: Dropout rate of the embeddings.
         resid_pdrop: Dropout rate of what each attention and each MLP adds to the residual stream.

@@ -56,10 +56,11 @@ def read_section(recipe: Path, section: str) -> dict[str, Any]:
         sections = yaml.safe_load(recipe.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadInput(f"{recipe}: not a YAML file that can be read: {shorten_error(error)}") from None
-    values = sections.get(section) if isinstance(sections, dict) else None
+    sections = sections if isinstance(sections, dict) else {}
+    values = sections.get(section)
     if not isinstance(values, dict):
         raise BadInput(
-            f"{recipe}: has no section {section!r} with arguments; see {FOLDER / 'course.yaml'} for the form."
+            f"{recipe}: has no section {section!r} with options; it has {', '.join(map(str, sections)) or 'none'}."
         )
     return values
 
@@ -105,7 +106,9 @@ def parse_with_recipe(
         foreign = refuse_foreign_options(objective, argv)
     usage = "%(prog)s [RECIPE] --OPTION VALUE ..."
     parser = OptionParser(dataclass_types, usage=usage, epilog=_describe_other_objectives(foreign))
-    bf16 = bf16_is_fast() and peek_option(argv, "fp16") is None
+    fp16 = peek_option(argv, "fp16")
+    uses_fp16 = values.get("fp16", False) if fp16 is None else fp16.lower() != "false"
+    bf16 = bf16_is_fast() and not uses_fp16
     parser.set_defaults(bf16=bf16, use_cpu=bf16 and not torch.accelerator.is_available())
     # Pushing at every save would put unfinished weights where the finished ones belong.
     parser.set_defaults(hub_strategy="end")
@@ -116,7 +119,7 @@ def parse_with_recipe(
         if name in unused:
             continue
         if name not in actions:
-            raise BadInput(f"{recipe}: {name!r} under {section!r} is not an argument of this command; see --help.")
+            raise BadInput(f"{recipe}: {name!r} under {section!r} is not an option of this command; see --help.")
         actions[name].required = False
         parser.set_defaults(**{name: value})
     parsed = parser.parse(argv)

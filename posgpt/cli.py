@@ -8,7 +8,7 @@ accelerate launch -m posgpt.pretrain windows --train_file wiki.txt …
 import sys
 from importlib import import_module
 
-from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
 
 COMMANDS = {
     "pretrain": ("posgpt.pretrain", "train a model on a corpus"),
@@ -38,15 +38,12 @@ def main() -> None:
         print(describe_usage())
         return
     if command not in COMMANDS:
-        raise BadInput(f"{command!r} is no command of posgpt; there are: {', '.join(COMMANDS)}.")
+        raise BadInput(f"posgpt has no command {command!r}; choose one of {', '.join(COMMANDS)}.")
     module, _ = COMMANDS[command]
     sys.argv = [f"posgpt {command}", *arguments]
-    try:
-        import_module(module).main()
-    except ModuleNotFoundError as error:
-        if error.name != "gradio":
-            raise
-        raise BadInput("the demo needs gradio, which is not installed: pip install 'posgpt[demo]'.") from None
+    if command == "demo":
+        check_installed("demo", "gradio")
+    import_module(module).main()
 
 
 if __name__ == "__main__":

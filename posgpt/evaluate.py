@@ -1,4 +1,4 @@
-"""Ask a finetuned PosGPT questions, e.g. where people were born, and compare it with giving everyone the same answer.
+"""Ask a trained PosGPT questions, e.g. where people were born, and compare it with giving everyone the same answer.
 
     posgpt evaluate --model_name_or_path runs/finetune --test_file birth_dev.tsv --output_dir runs/eval \
         --train_file birth_places_train.tsv
@@ -24,13 +24,13 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from data_scripts.errors import exit_on_bad_input
+from data_scripts.errors import check_installed, exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new, write_atomically
 from data_scripts.options import parse_options
 from data_scripts.questions import load_questions
 from modeling_posgpt import Answer
 from posgpt.evaluation.accuracy import Accuracies, measure_accuracies
-from posgpt.evaluation.arguments import EvaluationArguments, check_arguments, check_installed_for_reports
+from posgpt.evaluation.arguments import EvaluationArguments, check_arguments
 from posgpt.evaluation.inquiry import TEST, AskedModel, Inquiry, check_questions, load_inquiry
 from posgpt.training.checkpoints import load_model
 
@@ -84,7 +84,7 @@ def judge_and_write(
 def main() -> None:
     arguments = parse_options(EvaluationArguments)
     if arguments.report or arguments.compare:
-        check_installed_for_reports()
+        check_installed("report", "sklearn", "rapidfuzz", "matplotlib")
     if arguments.compare:
         from posgpt.evaluation.comparison import format_comparison, load_reports
 

@@ -9,7 +9,7 @@ The recipe's section `finetune` holds the options, or `finetune_from_scratch` wi
 """
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase, TrainingArguments
@@ -30,12 +30,7 @@ from posgpt.training.architecture import (
 )
 from posgpt.training.checkpoints import choose_checkpoint, load_model
 from posgpt.training.data import load_encoded_questions
-from posgpt.training.trainer import (
-    PosGPTTrainer,
-    PosGPTTrainingArguments,
-    compute_answer_accuracy,
-    keep_likeliest,
-)
+from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
 
 @dataclass
@@ -70,15 +65,17 @@ def load_or_build_model(
     if model_args.model_name_or_path:
         if model_args.vocabulary_file:
             raise BadInput("--vocabulary_file is for training from scratch; a model brings its own vocabulary.")
-        overrides = list_config_values(architecture)
-        fixed = sorted(name for name in overrides if not name.endswith(("pdrop", "dropout")))
+        given = [option.name for option in fields(architecture) if getattr(architecture, option.name) is not None]
+        fixed = sorted(set(given) - {"dropout", "attn_implementation"})
         if fixed:
             raise BadInput(
                 f"{', '.join(fixed)} cannot change: they are fixed in {model_args.model_name_or_path}; leave them out, or"
                 " leave --model_name_or_path out to train from scratch."
             )
         attention = choose_attention(architecture, training_args)
-        return load_model(model_args.model_name_or_path, attn_implementation=attention, **overrides)
+        return load_model(
+            model_args.model_name_or_path, attn_implementation=attention, **list_config_values(architecture)
+        )
     if not model_args.vocabulary_file:
         raise BadInput(
             "no model to start from: give --model_name_or_path with a pretrained folder; or, to train from scratch,"
@@ -116,8 +113,6 @@ def main() -> None:
         eval_dataset=eval_dataset,
         data_collator=RightPaddingCollator(tokenizer),
         processing_class=tokenizer,
-        compute_metrics=compute_answer_accuracy,
-        preprocess_logits_for_metrics=keep_likeliest,
         card_facts={"Objective": f"{questions.relation.name} of {len(train_dataset):,} titles, {start}"},
     )
     trainer.train_or_resume(checkpoint)

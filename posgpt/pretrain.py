@@ -24,12 +24,7 @@ from posgpt.arguments import parse_with_recipe
 from posgpt.training.architecture import ArchitectureArguments, build_model, choose_max_length
 from posgpt.training.checkpoints import choose_checkpoint
 from posgpt.training.data import load_encoded_questions
-from posgpt.training.trainer import (
-    PosGPTTrainer,
-    PosGPTTrainingArguments,
-    compute_answer_accuracy,
-    keep_likeliest,
-)
+from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
 
 @dataclass
@@ -109,8 +104,6 @@ def main() -> None:
         eval_dataset=eval_dataset,
         data_collator=data.training.collator,
         processing_class=tokenizer,
-        compute_metrics=compute_answer_accuracy,
-        preprocess_logits_for_metrics=keep_likeliest,
         card_facts={"Objective": described},
     )
     trainer.train_or_resume(checkpoint)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from data_scripts.collators import RightPaddingCollator
+from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.options import Range, option
 from data_scripts.preview import draw_examples, render_batch
@@ -20,6 +21,7 @@ from posgpt.arguments import parse_with_recipe, peek_option
 from posgpt.finetune import FinetuningArguments, ModelArguments
 from posgpt.pretrain import PretrainingArguments, load_pretraining_data
 from posgpt.training.architecture import ArchitectureArguments, choose_max_length
+from posgpt.training.checkpoints import load_model
 from posgpt.training.trainer import PosGPTTrainingArguments
 
 
@@ -31,7 +33,7 @@ class PreviewArguments:
         "The section of the recipe whose training is shown.", default="pretrain"
     )
     examples: Annotated[int, Range(1)] = option("How many examples to show.", default=4)
-    epoch: Annotated[int, Range(0)] = option("The epoch whose examples are drawn.", default=0)
+    epoch: Annotated[int, Range(0)] = option("Pretraining only: the epoch whose examples are drawn.", default=0)
 
 
 def preview_pretraining() -> None:
@@ -49,14 +51,22 @@ def preview_pretraining() -> None:
 
 
 def preview_finetuning(section: str) -> None:
-    """Print the first questions of the file, as finetuning reads them."""
-    _, architecture, data_args, preview, _ = parse_with_recipe(
+    """Print the first questions of the file as finetuning reads them, which shuffles their order.
+
+    The vocabulary is the model's or the given corpus's, otherwise that of the questions themselves.
+    """
+    model_args, architecture, data_args, preview, _ = parse_with_recipe(
         [ModelArguments, ArchitectureArguments, FinetuningArguments, PreviewArguments, PosGPTTrainingArguments],
         section,
     )
     questions = load_questions(data_args.train_file, answers=True)
-    texts = [*questions.texts, *(questions.answers or ())]
-    tokenizer = build_tokenizer(texts, choose_max_length(architecture))
+    max_length = choose_max_length(architecture)
+    if model_args.model_name_or_path:
+        _, tokenizer = load_model(model_args.model_name_or_path)
+    elif model_args.vocabulary_file:
+        tokenizer = build_corpus_tokenizer(load_corpus(model_args.vocabulary_file), max_length)
+    else:
+        tokenizer = build_tokenizer([*questions.texts, *(questions.answers or ())], max_length)
     encoded = encode_questions(questions, tokenizer)
     batch = RightPaddingCollator(tokenizer)(list(encoded.take(min(preview.examples, len(encoded)))))
     print(*render_batch(batch, tokenizer), sep="\n")

@@ -10,10 +10,9 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
-from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new, write_atomically
 from data_scripts.options import option, parse_options
 from data_scripts.questions import BIRTHPLACE
@@ -29,7 +28,9 @@ RECIPE = "quickstart"
 class QuickstartArguments:
     """Where to write, and how large a world."""
 
-    output_dir: str = option("Folder for everything; replaced if there.", default="runs/quickstart")
+    output_dir: str = option(
+        "Folder for everything; earlier results in it are overwritten.", default="runs/quickstart"
+    )
     position_embedding_type: str = option(
         "The models' positions.", default="rotary", choices=list(POSITION_EMBEDDINGS)
     )
@@ -50,7 +51,7 @@ def run_module(title: str, module: str, *positional: str, **options: object) -> 
         command += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     print(f"\n== {title}\n$ python {' '.join(command)}", flush=True)
     if subprocess.run([sys.executable, *command]).returncode:
-        raise BadInput(f"{title!r} failed; its own message stands above.")
+        raise BadInput(f"{title!r} failed; see its message above.")
 
 
 def train_models(arguments: QuickstartArguments, folder: Path) -> dict[str, Path]:
@@ -123,8 +124,7 @@ def draw_results(path: Path, accuracies: dict[str, float], log_history: list[dic
 def main() -> None:
     arguments = parse_options(QuickstartArguments)
     folder = check_is_folder_or_new(arguments.output_dir).resolve()
-    # The chart needs it: if it is missing, say so before minutes of training.
-    import_module("matplotlib")
+    check_installed("report", "matplotlib")
     start = time.perf_counter()
     models = train_models(arguments, folder)
     accuracies, total = evaluate_models(models, folder)

@@ -65,7 +65,7 @@ def measure_averaging(rng: np.random.Generator) -> dict[float, float]:
 
 
 def measure_varying_key(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Measure the share of value FIRST in the output when the length of its key is drawn anew each time.
+    """Measure the share of value FIRST in the output when the length of its key is redrawn each time.
 
     The length is from N(1, 1/2) along the key itself: the assignment's covariance alpha I + (1/2) mu mu^T with vanishing
     alpha.

@@ -1,4 +1,4 @@
-"""What makes a small GPT able to answer questions about what it has read: short trainings, each changing one thing.
+"""What makes a small GPT able to answer questions about what it has read: short training runs, each changing one thing.
 
     python -m studies.knowledge --data_dir data --output_dir runs/knowledge
     python -m studies.knowledge --data_dir data --output_dir runs/knowledge --rows "AdamW" "no cues"
@@ -56,7 +56,7 @@ class KnowledgeArguments:
         "The models' positions.", default="rotary", choices=list(POSITION_EMBEDDINGS)
     )
     seed: Annotated[int, Range(0)] = option(
-        "Seed of the trainings; which pairs are held out never changes.", default=42
+        "Seed of the training runs; which pairs are held out never changes.", default=42
     )
 
 
@@ -146,13 +146,13 @@ def measure_row(row: Row) -> Record:
     def measure() -> Record:
         model, tokenizer = load_model(str(row.folder))
         files = (row.held_out_file, row.shared["questions_file"])
-        held_out, learnt = (load_questions(file, answers=True) for file in files)
-        few = slice(None, None, max(len(learnt) // 200, 1))
+        held_out, trained = (load_questions(file, answers=True) for file in files)
+        few = slice(None, None, max(len(trained) // 200, 1))
         max_length = model.config.max_position_embeddings
         asked = {
             "answered": (held_out.texts, held_out.answers or []),
             "recalled": build_recall_prompts(row.shared["train_file"], held_out, row.objective, max_length),
-            "training questions": (learnt.texts[few], (learnt.answers or [])[few]),
+            "training questions": (trained.texts[few], (trained.answers or [])[few]),
         }
         accuracies = {name: float(grade_answers(model, tokenizer, *pairs).mean()) for name, pairs in asked.items()}
         facts = {"name": row.name, "characters": run["characters"], "minutes": run["minutes"]}

@@ -5,7 +5,7 @@
 Each member is trained on the biographies of a fictional world, joined into one long text and cut into rows of 128
 characters, to predict every next character (no span corruption). It then reads rows of 1,024 characters of other people's
 biographies, and its loss is averaged by position. Rotary reads them once more with each of transformers' scalings, set
-after training. Finished trainings are kept; the same command resumes where it stopped.
+after training. Finished runs are kept; the same command resumes where it stopped.
 """
 
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class LengthArguments:
     )
     num_rows: Annotated[int, Range(1)] = option("How many long rows are read.", default=200)
     hidden_size: Annotated[int, Range(1)] = option("Width of the models.", default=256)
-    seed: Annotated[int, Range(0)] = option("Seed of the trainings.", default=42)
+    seed: Annotated[int, Range(0)] = option("Seed of the training runs.", default=42)
 
 
 def cut_into_rows(text: str, length: int, tokenizer: PreTrainedTokenizerBase) -> Dataset:

@@ -4,7 +4,7 @@
     python -m studies.positions --data_dir data --output_dir runs/positions --members rotary alibi --seeds 42 43 44
 
 Trains each member once per seed with a recipe that needs no finetuning, asks it the dev questions, and writes a table and
-a chart. Finished trainings are kept and interrupted ones are resumed, so the same command can be given again, also with
+a chart. Finished runs are kept and interrupted ones are resumed, so the same command can be given again, also with
 more seeds.
 """
 

@@ -1,4 +1,4 @@
-"""The trainings of a study: each is one command, kept while its arguments and files stay the same, or resumed."""
+"""The training runs of a study: each is one command, kept while its arguments and files stay the same, or resumed."""
 
 import json
 import shutil
@@ -82,13 +82,13 @@ def train(name: str, arguments: list[str], folder: Path, processes: int = 1) -> 
 
 
 def _train_or_resume(name: str, arguments: list[str], folder: Path, processes: int) -> int:
-    """Train to the end and return the step that it was resumed from, 0 if it began anew."""
+    """Train to the end and return the step that it was resumed from, 0 if it started from scratch."""
     checkpoint = find_last_checkpoint(folder)
     command = [*arguments, "--output_dir", str(folder)]
     command += ["--resume_from_checkpoint", "last"] if checkpoint else ["--overwrite_output_dir"]
     print(f"\n== {name}\n$ python -m {MODULE} {' '.join(command)}", flush=True)
     if launch(command, processes) or not (folder / WEIGHTS_FILE).is_file():
-        raise BadInput(f"{name!r} failed; its own message stands above.")
+        raise BadInput(f"{name!r} failed; see its message above.")
     return int(checkpoint.name.split("-")[1]) if checkpoint else 0
 
 

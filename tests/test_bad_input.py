@@ -189,7 +189,8 @@ def test_a_damaged_model_folder(refused, world, tmp_path, tiny_pretrained, damag
         (["--block_size", "5"], "block_size is 5"),
         (["--block_size", "0"], "must be at least 1"),
         (["--hidden_size", "wide"], "--hidden_size.*'wide'"),
-        (["--hiden_size", "16"], "--hiden_size"),
+        (["--hiden_size", "16"], "there is no option --hiden_size 16; --help lists the options"),
+        (["--rope_parameters", "[1]"], r"rope_parameters is '\[1\]'; give a JSON object"),
         (["--dropout", "1.5"], "dropout.*1.5"),
         (["--attn_implementation", "fast"], "attn_implementation.*fast"),
     ],
@@ -245,7 +246,7 @@ def test_options_of_a_recipe_are_checked_as_those_on_the_command_line(refused, w
 
 def test_posgpt_without_a_known_command_lists_the_commands(run, capsys):
     assert "pretrain" in run(cli) and "hold-out" in run(cli, "--help")
-    with pytest.raises(SystemExit, match="error: 'train' is no command of posgpt; there are: pretrain, finetune"):
+    with pytest.raises(SystemExit, match="error: posgpt has no command 'train'; choose one of pretrain, finetune"):
         run(cli, "train")
 
 
@@ -282,7 +283,7 @@ def test_recipes(refused, world, tmp_path):
     for content, match in (
         ("pretrain: [", "not a YAML file"),
         ("finetune: {seed: 1}", "no section 'pretrain'"),
-        ("pretrain: {learning_rat: 1}", "'learning_rat' under 'pretrain' is not an argument"),
+        ("pretrain: {learning_rat: 1}", "'learning_rat' under 'pretrain' is not an option"),
         ("pretrain: {warmup_steps: -1}", "warmup_steps"),
         ("pretrain: {learning_rate: fast}", "learning_rate.*'fast'"),
         ("pretrain: {train_sampling_strategy: sequential}", "choose random or group_by_length"),

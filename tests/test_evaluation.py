@@ -45,6 +45,6 @@ def test_the_libraries_of_reports_are_needed_for_reports_only(world, tiny_pretra
     assert (tmp_path / "plain" / "metrics.json").exists()
     report = subprocess.run([*command, "--report", tmp_path / "report"], cwd=ROOT, capture_output=True, text=True)
     assert report.returncode == 1 and report.stderr == (
-        "error: reports need scikit-learn, which is not installed: pip install scikit-learn.\n"
+        "error: this needs sklearn, which is not installed: pip install 'posgpt[report]'.\n"
     )
     assert not (tmp_path / "report").exists()

@@ -47,12 +47,13 @@ def installed(distributions, tmp_path_factory):
     paths = sysconfig.get_paths(vars={"base": folder / "env", "platbase": folder / "env"})
     scripts, packages = Path(paths["scripts"]), Path(paths["purelib"])
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", scripts / "python"]
-    execute(*pip, "install", "--no-deps", "--no-index", distributions["whl"])
+    # On PYTHONPATH the checkout's own metadata would count as installed.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    execute(*pip, "install", "--no-deps", "--no-index", distributions["whl"], env=environment)
     # A folder named in a .pth file is searched, but its own .pth files, which point to the checkout, are not read.
     (packages / "libraries.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     empty = folder / "empty"
     empty.mkdir()
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = {"cwd": empty, "env": environment | {"OMP_NUM_THREADS": "2"}}
 
     def run(program, *arguments, runner=execute, **options):

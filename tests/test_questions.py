@@ -134,6 +134,7 @@ def test_a_relation_is_one_line_of_the_table(tmp_path, monkeypatch):
     questions = load_questions(file, answers=True)
     assert questions.relation is year and questions.titles == ["Ada Example", "Bo Ek"]
     assert read_relation(year.to_config()) == year and read_relation(None) is BIRTHPLACE
+    assert read_relation({"year": {"wordings": list(year.wordings)}}).wordings == year.wordings
     file.write_text("When was Ada Example born?\t1815\nWhere was Bo Ek born?\tOslo\n")
     with pytest.raises(BadInput, match="line 2: .*not of the form 'When was NAME born"):
         load_questions(file)

@@ -299,7 +299,7 @@ def test_questions_without_answers_get_predictions_and_nothing_to_judge(run, hel
     rows = (tmp_path / "predictions.jsonl").read_text().splitlines()
     assert len(rows) == len((tmp_path / "predictions.txt").read_text().splitlines()) == 15
     assert not (tmp_path / "report.html").exists()
-    with pytest.raises(SystemExit, match="predictions.jsonl, line 1: no answer that was judged"):
+    with pytest.raises(SystemExit, match="predictions.jsonl, line 1: no judged answer"):
         run(evaluate_birthplace, "--compare", tmp_path)
 
 
@@ -310,8 +310,8 @@ def test_questions_without_answers_get_predictions_and_nothing_to_judge(run, hel
         (["--output_dir", "out", "--abstain_below", "0.5"], "add --report"),
         (["--report", "out", "--train_file", "TRAIN", "--target_precision", "0.9"], "add --calibration_file"),
         (["--report", "out", "--train_file", "TRAIN", "--abstain_below", "1.5"], "abstain_below is 1.5"),
-        (["--report", "out", "--train_file", "TRAIN", "--calibration_file", "TRAIN"], "learnt by heart"),
-        (["--report", "out", "--train_file", "TRAIN", "--corpus_file", "FOREIGN"], "has a document of nobody"),
+        (["--report", "out", "--train_file", "TRAIN", "--calibration_file", "TRAIN"], "cannot calibrate"),
+        (["--report", "out", "--train_file", "TRAIN", "--corpus_file", "FOREIGN"], "has no document about anyone"),
         (["--report", "out", "--train_file", "TRAIN", "--calibration_file", "LONG"], "LONG, line 2: .* no room"),
         ([], "--output_dir is missing"),
     ],

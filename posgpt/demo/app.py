@@ -37,7 +37,8 @@ class DemoArguments:
     )
     compare_with: str | None = option("A second model to ask the same questions.", default=None)
     corpus_file: str | None = option(
-        "The corpus that the model has read, for evidence (default: the quickstart's).", default=None
+        "The corpus that the model has read, for evidence (default: the quickstart's, if no model is named).",
+        default=None,
     )
     abstain_below: Annotated[float, Range(0, 1)] = option(
         "The confidence below which the answer is: I don't know.", default=0.5

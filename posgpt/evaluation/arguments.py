@@ -1,7 +1,6 @@
-"""The arguments of an evaluation, and whether they make sense together."""
+"""The options of an evaluation, and whether they are compatible."""
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Annotated, Literal
 
 from data_scripts.errors import BadInput
@@ -12,7 +11,7 @@ from data_scripts.options import Range, option
 class EvaluationArguments:
     """What to ask, which model, and where to write the answers."""
 
-    model_name_or_path: str | None = option("A finetuned PosGPT: a folder or a name on the hub.", default=None)
+    model_name_or_path: str | None = option("The PosGPT to ask: a folder or a name on the hub.", default=None)
     test_file: str | None = option("TSV of questions, with or without answers.", default=None)
     output_dir: str | None = option("Folder for predictions.txt and metrics.json.", default=None)
     train_file: str | None = option("TSV whose most frequent answer is a second baseline.", default=None)
@@ -21,7 +20,7 @@ class EvaluationArguments:
         "report: the corpus that the model has read, for the evidence of each answer.", default=None
     )
     calibration_file: str | None = option(
-        "report: TSV of people held out from training (data_scripts/hold_out.py), for calibration.", default=None
+        "report: TSV of people held out from training (posgpt hold-out), for calibration.", default=None
     )
     unseen_file: str | None = option(
         "report: TSV of people whose documents were taken out of the corpus.", default=None
@@ -44,26 +43,15 @@ class EvaluationArguments:
     )
 
 
-def check_installed_for_reports() -> None:
-    """Check that the libraries that only reports need are installed.
-
-    Raises:
-        BadInput: one is missing.
-    """
-    for library, package in (("sklearn", "scikit-learn"), ("rapidfuzz", "rapidfuzz"), ("matplotlib", "matplotlib")):
-        if find_spec(library) is None:
-            raise BadInput(f"reports need {package}, which is not installed: pip install {package}.")
-
-
 def check_arguments(arguments: EvaluationArguments) -> None:
-    """Check that no argument is missing and that all make sense together.
+    """Check that no option is missing and that all are compatible.
 
     Raises:
-        BadInput: one is missing, or does not.
+        BadInput: one is missing, or two are not.
     """
     for name in ("model_name_or_path", "test_file"):
         if getattr(arguments, name) is None:
-            raise BadInput(f"--{name} is missing; --help lists the arguments.")
+            raise BadInput(f"--{name} is missing; --help lists the options.")
     if not (arguments.output_dir or arguments.report):
         raise BadInput("--output_dir is missing; name the folder for predictions.txt and metrics.json.")
     for name in ("corpus_file", "calibration_file", "unseen_file", "abstain_below", "target_precision"):

@@ -13,7 +13,7 @@ from data_scripts.files import check_is_file, read_lines
 from posgpt.evaluation.confidence import compare_paired, compute_wilson_interval
 from posgpt.tables import format_table
 
-_ROLE = "report of evaluate_birthplace.py --report"
+_ROLE = "report (posgpt evaluate --report)"
 
 
 class SavedReport(NamedTuple):
@@ -62,11 +62,16 @@ def load_report(folder: str) -> SavedReport:
             right.append(row["right"])
         except (ValueError, KeyError, TypeError):
             raise BadInput(
-                f"{predictions}, line {number}: no answer that was judged; make the report again, on questions with"
+                f"{predictions}, line {number}: no judged answer; make the report again, with questions that have"
                 " answers."
             ) from None
-    metrics = check_is_file(Path(folder) / "metrics.json", _ROLE)
-    return SavedReport(folder, json.loads(metrics.read_text(encoding="utf-8")), questions, np.array(right))
+    file = check_is_file(Path(folder) / "metrics.json", _ROLE)
+    try:
+        metrics = json.loads(file.read_text(encoding="utf-8"))
+        metrics["auroc"], metrics["calibration"], metrics["selective"]
+    except (ValueError, KeyError, TypeError):
+        raise BadInput(f"{file}: not the metrics of a report; make it again with posgpt evaluate --report.") from None
+    return SavedReport(folder, metrics, questions, np.array(right))
 
 
 def describe_report(report: SavedReport) -> tuple[str, ...]:

@@ -103,7 +103,7 @@ def describe_abstention(
 
 
 def describe_groups(predictions: Sequence[Prediction]) -> dict[str, dict[str, Any]]:
-    """Return the figures of each group that anybody is in."""
+    """Return the figures of each group that is not empty."""
     return {
         group: {
             "count": len(people),

@@ -66,11 +66,11 @@ def load_inquiry(test: Questions, arguments: EvaluationArguments) -> Inquiry:
         check_held_out(groups[HELD_OUT], training)
     people, documents = arguments.fictional_people if arguments.report else 0, None
     if arguments.corpus_file:
-        # Twice as many as are asked about: some may have a document, as a namesake of somebody real.
+        # Twice as many as are asked about: some may have a document, as a namesake of a real person.
         documents = find_documents(arguments.corpus_file, names | set(islice(fictional_names(), 2 * people)))
         if documents.keys().isdisjoint(test.titles):
             raise BadInput(
-                f"{arguments.corpus_file}: has a document of nobody in {test.path}; give the corpus that the model has"
+                f"{arguments.corpus_file}: has no document about anyone in {test.path}; give the corpus that the model has"
                 " read, or leave --corpus_file out."
             )
     if people:
@@ -90,8 +90,8 @@ def check_held_out(held_out: Questions, training: Questions) -> None:
     overlap = sorted(set(held_out.texts) & set(training.texts))
     if overlap:
         raise BadInput(
-            f"{held_out.path}: {len(overlap)} of its questions are in {training.path} too, first {overlap[0]!r}; what was"
-            " learnt by heart cannot calibrate. Hold pairs out with data_scripts/hold_out.py."
+            f"{held_out.path}: {len(overlap)} of its questions are in {training.path} too, first {overlap[0]!r}; a model"
+            " is sure of what it was trained on, so these cannot calibrate it. Hold pairs out with posgpt hold-out."
         )
 
 

@@ -49,7 +49,7 @@ def make_report(
     test_answers: list[Answer],
     accuracies: Accuracies | None,
 ) -> Report:
-    """Ask about everybody else whom a report needs, and judge all answers.
+    """Ask the report's other groups of questions, and judge all answers.
 
     Args:
         accuracies: On the test questions; None: they have no answers.
@@ -91,7 +91,7 @@ def write_report(folder: Path, report: Report) -> None:
         facts=report.facts,
         figures=report.figures,
         predictions=report.predictions,
-        # From matplotlib, not from anybody's data files; without the XML head, which HTML has no place for.
+        # Written by matplotlib, not read from a data file; without the XML declaration, which HTML does not allow.
         chart=svg.getvalue()[svg.getvalue().index("<svg") :],
     )
     with write_atomically(folder / "report.html") as file:

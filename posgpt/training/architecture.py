@@ -66,8 +66,8 @@ def _parse_json(self: Any) -> None:
         value = getattr(self, option.name)
         if option.name in DICTIONARIES and isinstance(value, str):
             try:
-                setattr(self, option.name, json.loads(value))
-            except ValueError:
+                setattr(self, option.name, dict(json.loads(value)))
+            except (ValueError, TypeError):
                 raise BadInput(f"{option.name} is {value!r}; give a JSON object.") from None
 
 

@@ -19,7 +19,7 @@ WEIGHTS_FILE = "model.safetensors"
 def find_last_checkpoint(output_dir: Path) -> Path | None:
     """Return the newest complete checkpoint in a folder, None if there is none."""
     # Trainer writes its state last: a checkpoint without it is incomplete.
-    whole = [file.parent for file in output_dir.glob("checkpoint-*/trainer_state.json")]
+    whole = [file.parent for file in output_dir.glob("checkpoint-*[0-9]/trainer_state.json")]
     return max(whole, key=lambda folder: int(folder.name.split("-")[-1]), default=None)
 
 

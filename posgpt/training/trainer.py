@@ -1,4 +1,4 @@
-"""The Trainer of the training commands: span corruption's order, Muon, the model card and an atomic last save."""
+"""The Trainer of the training commands: each epoch's order, Muon, the model card and an atomic last save."""
 
 import os
 import shutil
@@ -54,7 +54,7 @@ class FiguresProgressCallback(ProgressCallback):
 
 
 class PosGPTTrainer(Trainer):
-    """Trainer with span corruption's order, weight decay on matrices only, PosGPT's model card and an atomic last save.
+    """Trainer with each epoch's own order, weight decay on matrices only, PosGPT's model card and an atomic last save.
 
     Args:
         card_facts: Lines of the model card: a name and what to say of it.
@@ -72,6 +72,8 @@ class PosGPTTrainer(Trainer):
         # Counting waits for an accelerator at every step; on a CPU it is free. Padding does not count as read.
         if args.device.type == "cpu" or args.include_num_input_tokens_seen != "no":
             args.include_num_input_tokens_seen = "non_padding"
+        if kwargs.get("eval_dataset") is not None:
+            kwargs |= {"compute_metrics": compute_answer_accuracy, "preprocess_logits_for_metrics": keep_likeliest}
         try:
             super().__init__(model, args, **kwargs)
         except (ValueError, ImportError) as error:
