@@ -44,7 +44,7 @@ def test_the_quickstart_runs_its_printed_commands_and_ends_with_table_and_chart(
 
 def test_a_command_of_the_quickstart_that_fails_stops_it_in_one_line(run, tmp_path, monkeypatch):
     monkeypatch.setattr(quickstart.subprocess, "run", lambda command: CompletedProcess(command, 1))
-    with pytest.raises(SystemExit, match="error: 'A fictional world' failed; its own message stands above."):
+    with pytest.raises(SystemExit, match="error: 'A fictional world' failed; see its message above."):
         run(quickstart, "--output_dir", tmp_path / "out")
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit, match="this is a file"):
