@@ -12,6 +12,8 @@ os.environ |= {
     f"HF_{kind.upper()}_CACHE": os.path.join(os.environ["HF_HOME"], kind)
     for kind in ("assets", "datasets", "evaluate", "hub", "metrics", "modules")
 }
+# Compiled code depends on the machine's instruction set, and its cache outlives the machine's settings.
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(os.environ["HF_HOME"], "inductor"))
 os.environ["TQDM_DISABLE"] = "1"
 
 import pytest
