@@ -42,7 +42,7 @@ from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from posgpt.tables import format_table
 from posgpt.training.architecture import ArchitectureArguments, build_model
 from posgpt.training.hardware import bf16_is_fast, measure_peak_memory
-from posgpt.training.trainer import PosGPTTrainer
+from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
 BATCH_SIZE = 128
 NEW_CHARACTERS = 32
@@ -229,7 +229,7 @@ def measure_trainer(model: nn.Module, workload: Workload, steps: int, **argument
     clock = StepClock()
     with tempfile.TemporaryDirectory() as folder:
         settings: dict[str, Any] = {"bf16": bf16_is_fast(), "train_sampling_strategy": "group_by_length"}
-        args = TrainingArguments(
+        args = PosGPTTrainingArguments(
             folder,
             max_steps=WARMUP_STEPS + steps,
             per_device_train_batch_size=BATCH_SIZE,

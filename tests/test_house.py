@@ -29,7 +29,7 @@ def name(file: Path) -> str:
 
 
 def find_imports(tree: ast.AST) -> set[str]:
-    """The top-level names of all imports, and of the modules that are named in strings such as `posgpt.pretrain`."""
+    """The top-level names of all absolute imports."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -104,3 +104,5 @@ def test_given_architecture_options_take_the_configurations_names():
     }
     with pytest.raises(BadInput, match="rope_parameters is 'wide'; give a JSON object"):
         ArchitectureArguments(rope_parameters="wide")
+    with pytest.raises(BadInput, match=r"rope_parameters is '\[\]'; give a JSON object"):
+        ArchitectureArguments(rope_parameters="[]")

@@ -1,7 +1,7 @@
 """The architecture of a new model, as options of the training commands; `PosGPTConfig` says what each of them is."""
 
 import json
-from dataclasses import field, fields, make_dataclass
+from dataclasses import fields, make_dataclass
 from inspect import getdoc
 from typing import Any, get_args
 
@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from transformers.utils.chat_template_utils import parse_google_format_docstring
 
 from data_scripts.errors import BadInput
-from data_scripts.options import shorten_error
+from data_scripts.options import option, shorten_error
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 
 # Fields of `PosGPTConfig` that are options, as are the settings of every position embedding.
@@ -51,24 +51,26 @@ def _list_options() -> list[tuple[str, Any, Any]]:
     for name in CONFIG_FIELDS:
         default = getattr(PosGPTConfig, name)
         shown = "" if default is None else f" (default: {default})"
-        metadata: dict[str, Any] = {"help": f"{helps[name].rstrip('.')}{shown}."}
-        metadata |= {"choices": CHOICES[name]} if name in CHOICES else {}
-        options.append((name, _find_type(name), field(default=None, metadata=metadata)))
+        choices = {"choices": CHOICES[name]} if name in CHOICES else {}
+        options.append((name, _find_type(name), option(f"{helps[name].rstrip('.')}{shown}.", default=None, **choices)))
     for name, (config_names, text) in CONFIG_ALIASES.items():
-        options.append((name, _find_type(config_names[0]), field(default=None, metadata={"help": text})))
+        options.append((name, _find_type(config_names[0]), option(text, default=None)))
     text = "eager, sdpa or flex_attention (default: sdpa; on a CPU eager, faster for short sequences)."
-    options.append(("attn_implementation", str | None, field(default=None, metadata={"help": text})))
+    options.append(("attn_implementation", str | None, option(text, default=None)))
     return options
 
 
 def _parse_json(self: Any) -> None:
-    for option in fields(self):
-        value = getattr(self, option.name)
-        if option.name in DICTIONARIES and isinstance(value, str):
+    for name in DICTIONARIES:
+        value = getattr(self, name)
+        if isinstance(value, str):
             try:
-                setattr(self, option.name, dict(json.loads(value)))
-            except (ValueError, TypeError):
-                raise BadInput(f"{option.name} is {value!r}; give a JSON object.") from None
+                parsed = json.loads(value)
+            except ValueError:
+                parsed = None
+            if not isinstance(parsed, dict):
+                raise BadInput(f"{name} is {value!r}; give a JSON object.")
+            setattr(self, name, parsed)
 
 
 ArchitectureArguments: Any = make_dataclass(
@@ -78,7 +80,7 @@ ArchitectureArguments: Any = make_dataclass(
 
 def list_config_values(architecture: Any) -> dict[str, Any]:
     """Return the `ArchitectureArguments` that are given, under `PosGPTConfig`'s names."""
-    given = {option.name: getattr(architecture, option.name) for option in fields(architecture)}
+    given = {field.name: getattr(architecture, field.name) for field in fields(architecture)}
     return {
         config_name: value
         for name, value in given.items()

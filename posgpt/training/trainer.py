@@ -66,7 +66,9 @@ class PosGPTTrainer(Trainer):
     model: Any
     args: Any
 
-    def __init__(self, model: nn.Module, args: TrainingArguments, card_facts: dict[str, str] | None = None, **kwargs):
+    def __init__(
+        self, model: nn.Module, args: PosGPTTrainingArguments, card_facts: dict[str, str] | None = None, **kwargs
+    ):
         # Trainer would drop what the collators read besides the model's own inputs as unused.
         args.remove_unused_columns = False
         # Counting waits for an accelerator at every step; on a CPU it is free. Padding does not count as read.
@@ -100,7 +102,7 @@ class PosGPTTrainer(Trainer):
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """Return Trainer's, or with `use_muon` Muon for the layers' matrices and AdamW for the rest."""
-        if not getattr(self.args, "use_muon", False) or self.optimizer is not None:
+        if not self.args.use_muon or self.optimizer is not None:
             return super().create_optimizer(model)
         # The output layer is a table of symbols, as the embeddings are; Muon's author advises against Muon for both.
         head = self.model.get_output_embeddings().weight
