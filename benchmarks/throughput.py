@@ -139,9 +139,9 @@ class Workload:
         training_args = TrainingArguments("unused", use_cpu=DEVICE.type == "cpu")
         return build_model(ArchitectureArguments(**options), self.tokenizer, training_args)
 
-    def read_batches(self, group_by_length: bool) -> Iterator[dict[str, torch.Tensor]]:
+    def read_batches(self, strategy: str) -> Iterator[dict[str, torch.Tensor]]:
         """Read an epoch in batches of BATCH_SIZE, without Trainer."""
-        sampler = EpochSampler(self.data.dataset, BATCH_SIZE, group_by_length)
+        sampler = EpochSampler(self.data.dataset, BATCH_SIZE, strategy)
         return iter(DataLoader(self.data.dataset, BATCH_SIZE, sampler=sampler, collate_fn=self.data.collator))
 
 
@@ -253,7 +253,7 @@ def measure_plain_training(config: PosGPTConfig, workload: Workload, steps: int)
     model = PlainGPT(config).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1)
     characters, start = 0, 0.0
-    for step, batch in enumerate(islice(workload.read_batches(group_by_length=False), steps + 1)):
+    for step, batch in enumerate(islice(workload.read_batches("random"), steps + 1)):
         if step == 1:
             characters, start = 0, read_clock()
         characters += count_characters(batch)
@@ -343,7 +343,7 @@ def measure_corpus_size(size: int, position_embedding_type: str, steps: int) -> 
     with tempfile.TemporaryDirectory() as folder:
         World(num_people=size).write(Path(folder))
         workload = load_workload(Path(folder), position_embedding_type)
-        batches = workload.read_batches(group_by_length=True)
+        batches = workload.read_batches("group_by_length")
         # The epoch's order and cuts are drawn with the first batch.
         next(batches)
         start = time.perf_counter()

@@ -54,17 +54,25 @@ class EpochDataset(torch.utils.data.Dataset):
 
 
 class EpochSampler(Sampler):
-    """The order of one epoch, a function of (seed, epoch); with `group_by_length`, batches of similar length.
+    """The order of one epoch, a function of (seed, epoch).
 
-    Grouping sorts within groups of `GROUP` batches, then shuffles the batches, so that chance still mixes documents.
+    Args:
+        dataset: What is read.
+        batch_size: Rows per batch.
+        strategy: One of `STRATEGIES`: in random order; in the dataset's own; or in batches of similar length, by sorting
+            within groups of `GROUP` batches and then shuffling the batches, so that chance still mixes documents.
+        batches_per_step: How many batches make one training step. With more than one, the examples of a step are sorted by
+            length: the step computes the same, with less padding.
     """
 
+    STRATEGIES = ("random", "sequential", "group_by_length")
     GROUP = 50
 
-    def __init__(self, dataset: EpochDataset, batch_size: int, group_by_length: bool):
+    def __init__(self, dataset: EpochDataset, batch_size: int, strategy: str, batches_per_step: int = 1):
         self.dataset = dataset
         self.batch_size = batch_size
-        self.group_by_length = group_by_length
+        self.strategy = strategy
+        self.batches_per_step = batches_per_step
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -72,17 +80,22 @@ class EpochSampler(Sampler):
     def __iter__(self) -> Iterator[int]:
         epoch, size = self.dataset.epoch, len(self.dataset)
         rng = np.random.default_rng([self.dataset.seed, epoch, 1])
-        order = rng.permutation(size)
-        if self.group_by_length:
-            lengths = self.dataset.lengths(epoch)
-            group = self.batch_size * self.GROUP
-            groups = (order[start : start + group] for start in range(0, size, group))
-            order = np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in groups])
+        order = np.arange(size) if self.strategy == "sequential" else rng.permutation(size)
+        if self.strategy == "group_by_length":
+            order = self._sort_groups(order, self.batch_size * self.GROUP)
             batches = [order[start : start + self.batch_size] for start in range(0, size, self.batch_size)]
             # The smaller last batch has to stay last: BatchSampler cuts the order every `batch_size` items.
             shuffled = rng.permutation(len(batches) - 1)
             order = np.concatenate([*(batches[number] for number in shuffled), batches[-1]])
+        elif self.batches_per_step > 1:
+            order = self._sort_groups(order, self.batch_size * self.batches_per_step)
         return iter((epoch * size + order).tolist())
+
+    def _sort_groups(self, order: np.ndarray, group: int) -> np.ndarray:
+        """Sort each run of `group` documents by length."""
+        lengths = self.dataset.lengths(self.dataset.epoch)
+        groups = (order[start : start + group] for start in range(0, len(order), group))
+        return np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in groups])
 
 
 @dataclass(frozen=True)

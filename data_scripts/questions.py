@@ -4,7 +4,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from datasets import Dataset, Features, Value, load_dataset
 from transformers import PreTrainedTokenizerBase
@@ -204,8 +204,26 @@ def describe_unknown_characters(
     )
 
 
-def encode_questions(questions: Questions, tokenizer: PreTrainedTokenizerBase) -> Dataset:
+def drop_non_ascii(questions: Questions) -> Questions:
+    """Return the questions without the characters that are not ASCII, as the course's loader reads its training pairs."""
+
+    def drop(*texts: str) -> dict[str, str]:
+        return {
+            column: text.encode("ascii", "ignore").decode()
+            for column, text in zip(questions.rows.column_names, texts, strict=True)
+        }
+
+    rows = questions.rows.map(drop, input_columns=questions.rows.column_names)
+    return replace(questions, rows=rows)
+
+
+def encode_questions(
+    questions: Questions, tokenizer: PreTrainedTokenizerBase, loss_on_first_mask: bool = False
+) -> Dataset:
     """Turn questions with answers into `input_ids` of `question⁇answer⁇` and `labels` that are -100 up to the first `⁇`.
+
+    Args:
+        loss_on_first_mask: Whether the first `⁇` is graded as well, as in the course.
 
     Raises:
         BadInput: a question and its answer are longer than the maximum sequence length; they are never cut.
@@ -213,8 +231,9 @@ def encode_questions(questions: Questions, tokenizer: PreTrainedTokenizerBase) -
 
     def encode(question: str, answer: str) -> dict:
         prompt = tokenizer(question + MASK_TOKEN, verbose=False)["input_ids"]
-        graded = tokenizer(answer + MASK_TOKEN, verbose=False)["input_ids"]
-        return {"input_ids": prompt + graded, "labels": [-100] * len(prompt) + graded}
+        input_ids = prompt + tokenizer(answer + MASK_TOKEN, verbose=False)["input_ids"]
+        ungraded = len(prompt) - loss_on_first_mask
+        return {"input_ids": input_ids, "labels": [-100] * ungraded + input_ids[ungraded:]}
 
     encoded = questions.rows.map(
         encode,

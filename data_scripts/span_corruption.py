@@ -72,6 +72,9 @@ class SpanCorruptionConfig(ObjectiveConfig):
         "How often the masked span is a name, place or date.", default=0.0
     )
     loss_on_span: bool = option("Whether there is loss on the masked span alone.", default=False)
+    closing_mask: bool = option(
+        "Whether the mask follows the masked span, too, as it follows an answer.", default=True
+    )
 
     def build(self, corpus, tokenizer, seed, questions=None, one_text_per_row=False) -> TrainingData:
         if questions or self.salient_share:
@@ -90,7 +93,8 @@ class SpanCorruptionConfig(ObjectiveConfig):
                 f" Questions about {len(dataset.questions):,} titles are mixed in; {without:,} have no document and are"
                 " not asked."
             )
-        return TrainingData(dataset, SpanCorruptionCollator(tokenizer, self.loss_on_span), description)
+        collator = SpanCorruptionCollator(tokenizer, self.loss_on_span, self.closing_mask)
+        return TrainingData(dataset, collator, description)
 
 
 class SpanCorruptionDataset(EpochDataset):
@@ -168,12 +172,13 @@ class SpanCorruptionCollator(RightPaddingCollator):
     """Make a batch of `prefix⁇suffix⁇masked⁇` out of the features of a `SpanCorruptionDataset`.
 
     The loss covers all but padding, or with `loss_on_span` the masked characters and the `⁇` after them; an encoded
-    question keeps its own labels.
+    question keeps its own labels. Without `closing_mask` the last `⁇` is missing.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, loss_on_span: bool = False):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, loss_on_span: bool = False, closing_mask: bool = True):
         super().__init__(tokenizer)
         self.loss_on_span = loss_on_span
+        self.closing_mask = closing_mask
         self.mask_token_id = tokenizer.mask_token_id
 
     def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
@@ -184,7 +189,7 @@ class SpanCorruptionCollator(RightPaddingCollator):
         mask = [self.mask_token_id]
         length, start, end = cuts
         prefix, suffix, masked = input_ids[:start], input_ids[end:length], input_ids[start:end]
-        row = np.concatenate([prefix, mask, suffix, mask, masked, mask])
+        row = np.concatenate([prefix, mask, suffix, mask, masked, mask if self.closing_mask else []]).astype(np.int64)
         labels = row.copy()
         if self.loss_on_span:
             labels[: len(prefix) + len(suffix) + 2] = -100

@@ -23,9 +23,13 @@ class PosGPTConfig(PreTrainedConfig):
         position_embedding_type: How positions are encoded: a name in `POSITION_EMBEDDINGS`.
         rope_parameters: For rotary positions: how they are scaled, as transformers defines it, e.g.
             {"rope_type": "linear", "factor": 4.0}.
+        position_initializer_range: For learned and concatenated positions: standard deviation of the normal distribution
+            that initializes their vectors; by default initializer_range.
         position_share: For concatenated positions: the share of hidden_size, between 0 and 1, that holds the position.
         relative_attention_max_distance: For relative_bias positions: longer distances are clipped to this one; by default
             max_position_embeddings - 1.
+        scale_embedding: For sinusoidal positions: whether tokens' vectors are multiplied by sqrt(hidden_size) before
+            positions are added.
         bottleneck_size: Number of latents through which the model reads the sequence: its first layer maps the tokens to
             them and its last layer maps them back to the tokens; by default there is no such bottleneck.
         bottleneck_type: Which latent of a bottleneck sees which tokens: a name in `BOTTLENECKS`.
@@ -59,8 +63,10 @@ class PosGPTConfig(PreTrainedConfig):
     max_position_embeddings: int = 128
     position_embedding_type: str = "learned"
     rope_parameters: RopeParameters | dict | None = None
+    position_initializer_range: float | int | None = None
     position_share: float = 0.25
     relative_attention_max_distance: int | None = None
+    scale_embedding: bool = True
     bottleneck_size: int | None = None
     bottleneck_type: str = "perceiver"
     is_causal: bool = True

@@ -12,6 +12,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
+from .dropout import PosGPTDropout, drop
 from .position_embeddings import apply_rotary_pos_emb
 
 
@@ -56,7 +57,7 @@ def eager_attention_forward(
         scores = scores + attention_mask.clamp(min=lowest).to(scores.dtype)
     # Softmax accumulates in float32 whatever the dtype of the scores, so they need not be converted to it and back.
     weights = nn.functional.softmax(scores, dim=-1).to(query.dtype)
-    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
+    weights = drop(weights, dropout, module.training)
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
 
 
@@ -155,7 +156,7 @@ class PosGPTDecoderLayer(GradientCheckpointingLayer):
         self.self_attn = self.attention_class(config, layer_idx)
         self.post_attention_layernorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.mlp = PosGPTMLP(config)
-        self.dropout = nn.Dropout(config.resid_pdrop)
+        self.dropout = PosGPTDropout(config.resid_pdrop)
 
     def forward(
         self,

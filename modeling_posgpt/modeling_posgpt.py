@@ -21,8 +21,9 @@ from .bottleneck import (
     read_through_latents,
 )
 from .configuration_posgpt import PosGPTConfig
+from .dropout import PosGPTDropout
 from .layers import PosGPTAttention, PosGPTDecoderLayer, build_mask
-from .position_embeddings import POSITION_EMBEDDINGS
+from .position_embeddings import POSITION_EMBEDDINGS, PosGPTLearnedEmbedding
 
 
 @auto_docstring
@@ -44,6 +45,8 @@ class PosGPTPreTrainedModel(PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, PosGPTLatentBasis):
             initialization.xavier_uniform_(module.weight)
+        elif isinstance(module, PosGPTLearnedEmbedding) and module.initializer_range is not None:
+            initialization.normal_(module.table.weight, std=module.initializer_range)
 
 
 def number_positions(
@@ -82,7 +85,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
         # No padding_idx: `□` also stands for unknown characters, and padding is masked out anyway.
         self.embed_tokens = nn.Embedding(config.vocab_size, config.token_embedding_size)
         self.position_embedding = POSITION_EMBEDDINGS[config.position_embedding_type](config)
-        self.dropout = nn.Dropout(config.embd_pdrop)
+        self.dropout = PosGPTDropout(config.embd_pdrop)
         layer_classes: list[type[PosGPTDecoderLayer]] = [PosGPTDecoderLayer] * config.num_hidden_layers
         if config.bottleneck_size is not None:
             layer_classes[0], layer_classes[-1] = PosGPTDownProjection, PosGPTUpProjection

@@ -65,14 +65,26 @@ class PositionEmbedding(nn.Module):
 class PosGPTLearnedEmbedding(PositionEmbedding):
     """A learned vector for each position below `max_position_embeddings`, added to the token's.
 
-    (Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training", sec. 3.1.)
+    (Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training", sec. 3.1.) The vectors begin as
+    small as any other weights, or with the standard deviation `config.position_initializer_range`: at zero with 0.0.
     """
 
+    settings = ("position_initializer_range",)
     ends_at_block = True
 
     def __init__(self, config):
         super().__init__(config)
         self.table = nn.Embedding(config.max_position_embeddings, self.width(config) or config.hidden_size)
+        self.initializer_range = config.position_initializer_range
+
+    @staticmethod
+    def check_config(config) -> None:
+        """Raise ValueError when `position_initializer_range` is negative."""
+        if config.position_initializer_range is not None and config.position_initializer_range < 0:
+            raise ValueError(
+                f"position_initializer_range, a standard deviation, is {config.position_initializer_range}; choose at"
+                " least 0."
+            )
 
     def look_up(self, position_ids: torch.Tensor) -> torch.Tensor:
         """Return each position's vector: (batch or 1, length) -> (batch or 1, length, width).
@@ -104,11 +116,12 @@ class PosGPTConcatenatedEmbedding(PosGPTLearnedEmbedding):
     `config.position_share` of the `hidden_size` dimensions holds the position.
     """
 
-    settings = ("position_share",)
+    settings = (*PosGPTLearnedEmbedding.settings, "position_share")
 
     @staticmethod
     def check_config(config) -> None:
         """Raise ValueError when `position_share` leaves no dimension to the tokens or none to the positions."""
+        PosGPTLearnedEmbedding.check_config(config)
         if not 0 < PosGPTConcatenatedEmbedding.width(config) < config.hidden_size:
             raise ValueError(
                 f"position_share is {config.position_share}; of hidden_size {config.hidden_size} that leaves"
@@ -129,13 +142,16 @@ class PosGPTSinusoidalEmbedding(PositionEmbedding):
     """A fixed vector for any position, added to the token's (Vaswani et al. 2017, arXiv 1706.03762, sec. 3.5).
 
     Dimensions 2i and 2i + 1 are sin and cos of `position / 10000 ** (2i / hidden_size)`. The norm of such a vector is
-    `sqrt(hidden_size / 2)`, 35 times that of an untrained token's vector, which would be lost in the sum: so tokens are
-    multiplied by `sqrt(hidden_size)` first, as in the paper (sec. 3.4).
+    `sqrt(hidden_size / 2)`, 35 times that of an untrained token's vector, which would be lost in the sum: so with
+    `config.scale_embedding` tokens are multiplied by `sqrt(hidden_size)` first, as in the paper (sec. 3.4).
     """
+
+    settings = ("scale_embedding",)
 
     def __init__(self, config):
         super().__init__(config)
         self.hidden_size = config.hidden_size
+        self.embed_scale = math.sqrt(config.hidden_size) if config.scale_embedding else 1.0
 
     @staticmethod
     def check_config(config) -> None:
@@ -149,7 +165,7 @@ class PosGPTSinusoidalEmbedding(PositionEmbedding):
         exponents = torch.arange(0, self.hidden_size, 2, dtype=torch.float, device=position_ids.device)
         angles = position_ids[..., None].float() / 10000.0 ** (exponents / self.hidden_size)
         vectors = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
-        return inputs_embeds * math.sqrt(self.hidden_size) + vectors.to(inputs_embeds.dtype)
+        return inputs_embeds * self.embed_scale + vectors.to(inputs_embeds.dtype)
 
 
 _SCALED_BY_FACTOR = ("linear", "dynamic", "yarn", "llama3")

@@ -16,7 +16,7 @@ import yaml
 from transformers import TrainingArguments
 from transformers.utils import logging
 
-from data_scripts.epochs import ObjectiveConfig
+from data_scripts.epochs import EpochSampler, ObjectiveConfig
 from data_scripts.errors import BadInput
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import OptionParser, Range, shorten_error
@@ -46,17 +46,31 @@ def find_recipe(name: str) -> Path:
     raise BadInput(f"{name}: no such recipe; give a YAML file, or one of {', '.join(list_recipes())}.")
 
 
-def read_section(recipe: Path, section: str) -> dict[str, Any]:
-    """Return a recipe's options for one command.
+def read_recipe(recipe: Path) -> dict[str, Any]:
+    """Return a recipe's sections, on top of those of the recipe that it names as its `base`, if it does.
 
     Raises:
-        BadInput: the file cannot be read or has no such section.
+        BadInput: the file or its base cannot be read.
     """
     try:
         sections = yaml.safe_load(recipe.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadInput(f"{recipe}: not a YAML file that can be read: {shorten_error(error)}") from None
     sections = sections if isinstance(sections, dict) else {}
+    if (base := sections.pop("base", None)) is None:
+        return sections
+    if (based_on := find_recipe(str(base))) == recipe:
+        raise BadInput(f"{recipe}: its base is itself; name another recipe.")
+    return {name: values | (sections.get(name) or {}) for name, values in read_recipe(based_on).items()}
+
+
+def read_section(recipe: Path, section: str) -> dict[str, Any]:
+    """Return a recipe's options for one command.
+
+    Raises:
+        BadInput: the file cannot be read or has no such section.
+    """
+    sections = read_recipe(recipe)
     values = sections.get(section)
     if not isinstance(values, dict):
         raise BadInput(
@@ -183,5 +197,5 @@ def check_training_arguments(training_args: TrainingArguments) -> None:
         if value is not None and value < at_least:
             raise BadInput(f"{name} is {value}; choose {Range(at_least)}.")
     strategy = training_args.train_sampling_strategy
-    if strategy not in ("random", "group_by_length"):
-        raise BadInput(f"train_sampling_strategy is {strategy!r}; choose random or group_by_length.")
+    if strategy not in EpochSampler.STRATEGIES:
+        raise BadInput(f"train_sampling_strategy is {strategy!r}; choose {' or '.join(EpochSampler.STRATEGIES)}.")

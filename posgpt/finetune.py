@@ -52,6 +52,13 @@ class FinetuningArguments:
     train_file: str = option(f"A TSV with one pair per line: {BIRTHPLACE.line_form}")
     validation_file: str | None = option("A TSV of the same form to measure accuracy on.", default=None)
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
+    ascii_only: bool = option(
+        "Whether characters outside ASCII are left out of the training pairs, as the course's loader does.",
+        default=False,
+    )
+    loss_on_first_mask: bool = option(
+        "Whether there is loss on the mask that ends a question, too, as in the course.", default=False
+    )
 
 
 def load_or_build_model(
@@ -97,7 +104,9 @@ def main() -> None:
     checkpoint = choose_checkpoint(training_args, data_args.overwrite_output_dir)
     model, tokenizer = load_or_build_model(model_args, architecture, training_args)
 
-    questions, train_dataset = load_encoded_questions(data_args.train_file, tokenizer, training_args)
+    questions, train_dataset = load_encoded_questions(
+        data_args.train_file, tokenizer, training_args, data_args.ascii_only, data_args.loss_on_first_mask
+    )
     model.config.relations = questions.relation.to_config() | (model.config.relations or {})
     eval_dataset = None
     if data_args.validation_file:

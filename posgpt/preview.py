@@ -15,7 +15,7 @@ from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.options import Range, option
 from data_scripts.preview import draw_examples, render_batch
-from data_scripts.questions import encode_questions, load_questions
+from data_scripts.questions import drop_non_ascii, encode_questions, load_questions
 from modeling_posgpt import build_tokenizer
 from posgpt.arguments import parse_with_recipe, peek_option
 from posgpt.finetune import FinetuningArguments, ModelArguments
@@ -45,13 +45,13 @@ def preview_pretraining() -> None:
     )
     data = load_pretraining_data(architecture, data_args, objective, training_args)
     data.training.dataset.set_epoch(preview.epoch)
-    is_grouped = training_args.train_sampling_strategy == "group_by_length"
-    batch = draw_examples(data.training, preview.examples, training_args.train_batch_size, is_grouped)
+    strategy = training_args.train_sampling_strategy
+    batch = draw_examples(data.training, preview.examples, training_args.train_batch_size, strategy)
     print(data.training.description, *render_batch(batch, data.tokenizer), sep="\n")
 
 
 def preview_finetuning(section: str) -> None:
-    """Print the first questions of the file as finetuning reads them, which shuffles their order.
+    """Print the first questions of the file as finetuning reads them; most recipes shuffle their order.
 
     The vocabulary is the model's or the given corpus's, otherwise that of the questions themselves.
     """
@@ -60,6 +60,7 @@ def preview_finetuning(section: str) -> None:
         section,
     )
     questions = load_questions(data_args.train_file, answers=True)
+    questions = drop_non_ascii(questions) if data_args.ascii_only else questions
     max_length = choose_max_length(architecture)
     if model_args.model_name_or_path:
         _, tokenizer = load_model(model_args.model_name_or_path)
@@ -67,7 +68,7 @@ def preview_finetuning(section: str) -> None:
         tokenizer = build_corpus_tokenizer(load_corpus(model_args.vocabulary_file), max_length)
     else:
         tokenizer = build_tokenizer([*questions.texts, *(questions.answers or ())], max_length)
-    encoded = encode_questions(questions, tokenizer)
+    encoded = encode_questions(questions, tokenizer, data_args.loss_on_first_mask)
     batch = RightPaddingCollator(tokenizer)(list(encoded.take(min(preview.examples, len(encoded)))))
     print(*render_batch(batch, tokenizer), sep="\n")
 

@@ -243,9 +243,15 @@ def test_rows_are_functions_of_seed_epoch_and_document(corpus, tokenizer):
     other = windows_of(corpus, tokenizer, seed=1)
     assert dataset[len(dataset) + 3] == same.__getitems__([2, len(same) + 3])[1]
     assert dataset[3] != dataset[len(dataset) + 3] and dataset[3] != other[3]
-    loaded = DataLoader(dataset, 8, sampler=EpochSampler(dataset, 8, True), collate_fn=NameWindowsCollator(tokenizer))
+    loaded = DataLoader(
+        dataset, 8, sampler=EpochSampler(dataset, 8, "group_by_length"), collate_fn=NameWindowsCollator(tokenizer)
+    )
     workers = DataLoader(
-        dataset, 8, sampler=EpochSampler(dataset, 8, True), collate_fn=NameWindowsCollator(tokenizer), num_workers=2
+        dataset,
+        8,
+        sampler=EpochSampler(dataset, 8, "group_by_length"),
+        collate_fn=NameWindowsCollator(tokenizer),
+        num_workers=2,
     )
     for batch, with_workers in zip(loaded, workers, strict=True):
         assert all(torch.equal(batch[name], with_workers[name]) for name in batch)

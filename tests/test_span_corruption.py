@@ -31,8 +31,8 @@ def dataset(world, tokenizer):
     return SpanCorruptionDataset(tokenize_corpus(load_corpus(world / "wiki.txt"), tokenizer), tokenizer, seed=1)
 
 
-def batches(dataset, tokenizer, batch_size=8, group_by_length=True, **loader_arguments):
-    sampler = EpochSampler(dataset, batch_size, group_by_length)
+def batches(dataset, tokenizer, batch_size=8, strategy="group_by_length", **loader_arguments):
+    sampler = EpochSampler(dataset, batch_size, strategy)
     collator = SpanCorruptionCollator(tokenizer)
     return DataLoader(dataset, batch_size, sampler=sampler, collate_fn=collator, **loader_arguments)
 
@@ -116,7 +116,7 @@ def test_batches_come_as_near_to_the_block_as_the_task_says_and_no_nearer(world,
     dataset, widths = SpanCorruptionDataset(tokenize_corpus(corpus, tokenizer), tokenizer, seed=0), []
     for epoch in range(5):
         dataset.set_epoch(epoch)
-        widths += [batch["input_ids"].shape[1] for batch in batches(dataset, tokenizer, group_by_length=False)]
+        widths += [batch["input_ids"].shape[1] for batch in batches(dataset, tokenizer, strategy="random")]
     assert max(widths) == compute_longest_cut(block_size) + 3 <= block_size
 
 
@@ -149,7 +149,7 @@ def test_workers_make_no_difference_even_when_they_live_through_epochs(dataset, 
 
 
 def test_there_is_loss_on_all_but_padding(dataset, tokenizer):
-    for batch in batches(dataset, tokenizer, group_by_length=False):
+    for batch in batches(dataset, tokenizer, strategy="random"):
         padding = batch["input_ids"] == tokenizer.pad_token_id
         assert torch.equal(batch["labels"] == -100, padding)
         assert torch.equal(batch["labels"][~padding], batch["input_ids"][~padding])
@@ -200,33 +200,33 @@ def test_loss_on_the_span_leaves_out_all_before_it(dataset, tokenizer):
     assert tokenizer.decode(batch["labels"][0][graded]) == masked + "⁇"
 
 
-@pytest.mark.parametrize("group_by_length", [False, True])
-def test_an_epoch_reads_every_document_once_in_an_order_of_its_own(dataset, group_by_length):
+@pytest.mark.parametrize("strategy", ["random", "group_by_length"])
+def test_an_epoch_reads_every_document_once_in_an_order_of_its_own(dataset, strategy):
     orders = []
     for epoch in range(2):
         dataset.set_epoch(epoch)
-        orders.append(list(EpochSampler(dataset, 8, group_by_length)))
+        orders.append(list(EpochSampler(dataset, 8, strategy)))
         assert sorted(item - epoch * len(dataset) for item in orders[-1]) == list(range(len(dataset)))
     assert [item % len(dataset) for item in orders[0]] != [item % len(dataset) for item in orders[1]]
 
 
 def test_grouping_by_length_saves_most_of_the_padding(dataset, tokenizer):
-    def padding(group_by_length):
-        return sum((batch["labels"] == -100).sum().item() for batch in batches(dataset, tokenizer, 8, group_by_length))
+    def padding(strategy):
+        return sum((batch["labels"] == -100).sum().item() for batch in batches(dataset, tokenizer, 8, strategy))
 
-    assert padding(True) < 0.3 * padding(False)
+    assert padding("group_by_length") < 0.3 * padding("random")
 
 
 def test_the_smaller_batch_comes_last(dataset):
-    sizes = [len(batch) for batch in BatchSampler(EpochSampler(dataset, 16, True), 16, drop_last=False)]
+    sizes = [len(batch) for batch in BatchSampler(EpochSampler(dataset, 16, "group_by_length"), 16, drop_last=False)]
     assert sizes == [16] * 6 + [4]
-    items = list(EpochSampler(dataset, 16, True))
+    items = list(EpochSampler(dataset, 16, "group_by_length"))
     lengths = dataset.cuts(0)[items, 0]
     assert all(np.ptp(lengths[start : start + 16]) <= np.ptp(lengths) / 2 for start in range(0, 96, 16))
 
 
 def test_a_batch_may_be_larger_than_the_corpus(dataset):
-    assert sorted(EpochSampler(dataset, 1000, True)) == list(range(len(dataset)))
+    assert sorted(EpochSampler(dataset, 1000, "group_by_length")) == list(range(len(dataset)))
 
 
 @pytest.mark.parametrize("encoding, end", [("utf-8-sig", "\n"), ("utf-8", "\r\n"), ("utf-8", "\n\n \n")])

@@ -2,10 +2,11 @@
 
 import os
 import shutil
+from collections.abc import Sized
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, cast
 
 import jinja2
 import numpy as np
@@ -17,20 +18,43 @@ from transformers.trainer_pt_utils import get_parameter_names
 
 from data_scripts.epochs import EpochDataset, EpochSampler
 from data_scripts.errors import BadInput
-from data_scripts.options import option, shorten_error
+from data_scripts.options import Range, option, shorten_error
 from data_scripts.questions import read_relation
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.hardware import bf16_is_fast, measure_peak_memory
 from posgpt.training.muon import MuonWithAdamW
+from posgpt.training.schedule import compute_rate_factor, count_examples
 
 
 @dataclass
 class PosGPTTrainingArguments(TrainingArguments):
-    """transformers' TrainingArguments and the choice of Muon."""
+    """transformers' TrainingArguments, the choice of Muon, and what else the course does its own way."""
 
     use_muon: bool = option(
         "Whether to train the layers' matrices with Muon and only the rest with AdamW.", default=False
     )
+    decayed_parameters: Literal["matrices", "all_but_biases"] = option(
+        "What weight_decay decays: linear layers' weights, or also embeddings and LayerNorms' weights.",
+        default="matrices",
+    )
+    lr_schedule: Literal["steps", "tokens"] = option(
+        "What the learning rate follows: training steps, as lr_scheduler_type says, or the tokens read, padding"
+        " included, by minGPT's cosine with a floor of a tenth.",
+        default="steps",
+    )
+    warmup_tokens: Annotated[int, Range(0)] = option(
+        "lr_schedule tokens: until when the learning rate grows.", default=0
+    )
+    final_tokens: Annotated[int | None, Range(1)] = option(
+        "lr_schedule tokens: where the cosine ends (default: where training ends).", default=None
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.lr_schedule == "steps" and (self.warmup_tokens or self.final_tokens is not None):
+            raise ValueError("warmup_tokens and final_tokens are for lr_schedule tokens; leave them out or choose it")
+        if self.use_muon and self.decayed_parameters != "matrices":
+            raise ValueError("with use_muon only matrices are decayed; leave out decayed_parameters, or use_muon")
 
 
 def keep_likeliest(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -88,8 +112,11 @@ class PosGPTTrainer(Trainer):
     def _get_train_sampler(self, train_dataset=None):
         dataset = self.train_dataset if train_dataset is None else train_dataset
         if isinstance(dataset, EpochDataset):
-            grouped = self.args.train_sampling_strategy == "group_by_length"
-            return EpochSampler(dataset, self._train_batch_size, grouped)
+            # Processes that share a step without accumulating would wait for the one with the longest examples.
+            accumulated = self.args.gradient_accumulation_steps
+            batches_per_step = accumulated * self.args.world_size if accumulated > 1 else 1
+            strategy = self.args.train_sampling_strategy
+            return EpochSampler(dataset, self._train_batch_size, strategy, batches_per_step)
         return super()._get_train_sampler(train_dataset)
 
     def _track_num_input_tokens(self, inputs: dict) -> None:
@@ -97,8 +124,32 @@ class PosGPTTrainer(Trainer):
         super()._track_num_input_tokens({"input_ids": inputs["input_ids"]})
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """Return linear layers' weights only: no biases, LayerNorms or embeddings (minGPT's grouping)."""
+        """Return linear layers' weights (minGPT's grouping), or as `decayed_parameters` says all but biases."""
+        if self.args.decayed_parameters == "all_but_biases":
+            return get_parameter_names(model, [], [r"bias$"])
         return get_parameter_names(model, [nn.LayerNorm, nn.Embedding], [r"bias"])
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        """Return transformers' schedule, or with `lr_schedule` tokens minGPT's (see `compute_rate_factor`)."""
+        if self.args.lr_schedule == "steps" or self.lr_scheduler is not None:
+            return super().create_scheduler(num_training_steps, optimizer)
+        batch_size = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        epoch_size = len(cast(Sized, self.train_dataset))
+        length = self.model.config.max_position_embeddings
+        final_tokens = self.args.final_tokens
+        if final_tokens is None:
+            final_tokens = count_examples(num_training_steps, batch_size, epoch_size) * length
+
+        def compute_factor(step: int) -> float:
+            # A padded row of `length` symbols gives that many targets less one.
+            tokens = count_examples(step, batch_size, epoch_size) * (length - 1)
+            return compute_rate_factor(tokens, self.args.warmup_tokens, final_tokens)
+
+        self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer or self.optimizer, compute_factor)
+        self._created_lr_scheduler = True
+        return self.lr_scheduler
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """Return Trainer's, or with `use_muon` Muon for the layers' matrices and AdamW for the rest."""
