@@ -1,0 +1,496 @@
+"""docs/course.md: the claims that no other test checks, and whether everything that the page points to is there."""
+
+import ast
+import math
+import re
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import conv1d
+from torch.utils.flop_counter import FlopCounterMode
+
+from conftest import ROOT
+from data_scripts.questions import load_questions
+from data_scripts.synthetic_world import DEV_FILE, TRAIN_FILE, World
+from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
+from modeling_posgpt.layers import PosGPTAttention, PosGPTDecoderLayer, eager_attention_forward
+from modeling_posgpt.position_embeddings import (
+    PosGPTConcatenatedEmbedding,
+    PosGPTLearnedEmbedding,
+    PosGPTRelativeBias,
+    PosGPTRotaryEmbedding,
+    PosGPTSinusoidalEmbedding,
+    rotate,
+)
+from posgpt.evaluation.evidence import find_documents, has_mention
+from studies.attention_explained import (
+    DRAWS,
+    FIRST,
+    KEYS,
+    SECOND,
+    STRENGTH,
+    STRENGTHS,
+    attend,
+    draw_keys,
+    measure_averaging,
+    measure_copying,
+    measure_varying_key,
+)
+
+DOCS = ROOT / "docs"
+PAGE = (DOCS / "course.md").read_text(encoding="utf-8")
+# The text of each topic by its number.
+TOPICS = {
+    int(number): text for number, text in re.findall(r"^## (\d+)\. (.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+}
+WIDTH, LENGTH = 16, 12
+
+
+def config(positions="none", **settings):
+    sizes = {"vocab_size": 40, "hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return PosGPTConfig(position_embedding_type=positions, **sizes | {"max_position_embeddings": 128} | settings)
+
+
+def build_model(positions="none", **settings):
+    torch.manual_seed(0)
+    model = PosGPTForCausalLM(config(positions, **settings)).eval()
+    # Weights of the usual 0.02 would leave attention nearly uniform and hide differences.
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.25)
+    return model
+
+
+def tokens(*shape, seed=0):
+    return torch.randint(2, 40, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def draw(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.double, generator=torch.Generator().manual_seed(seed))
+
+
+def close(actual, expected, tolerance=1e-5):
+    torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
+
+
+# Topics 1 to 6: one query, and as many keys as in docs/attention.md.
+
+
+def test_weights_are_a_distribution_and_the_output_is_within_the_values():
+    rng = np.random.default_rng(0)
+    keys, values, query = rng.normal(size=(KEYS, 8)), rng.normal(size=(KEYS, 8)), rng.normal(size=8)
+    weights, output = attend(query, keys, values)
+    assert (weights > 0).all() and weights.sum() == pytest.approx(1)
+    assert (values.min(axis=0) < output).all() and (output < values.max(axis=0)).all()
+    # Only differences of scores count: moving all keys alike adds the same number to every score.
+    moved, _ = attend(query, keys + rng.normal(size=8), values)
+    assert moved == pytest.approx(weights)
+    scores = np.sort(keys @ query)
+    assert weights.max() >= 1 / (1 + (KEYS - 1) * np.exp(scores[-2] - scores[-1]))
+    uniform, mean = attend(np.zeros(8), keys, values)
+    assert uniform == pytest.approx(np.full(KEYS, 1 / KEYS)) and mean == pytest.approx(values.mean(axis=0))
+
+
+def test_scaling_keeps_the_spread_of_scores_the_same_at_any_width():
+    attention = PosGPTAttention(PosGPTConfig(), layer_idx=0)
+    scores = (draw(20_000, attention.head_dim) * draw(20_000, attention.head_dim, seed=1)).sum(-1)
+    assert scores.std() == pytest.approx(math.sqrt(attention.head_dim), rel=0.03)
+    assert (scores * attention.scaling).std() == pytest.approx(1, rel=0.03)
+    assert f"{math.sqrt(attention.head_dim):.1f}" in TOPICS[1]
+
+
+def test_copying_has_the_weight_of_the_formula():
+    measured = measure_copying(np.random.default_rng(0))
+    for length, weight in measured.items():
+        assert weight == pytest.approx(np.exp(length) / (np.exp(length) + KEYS - 1))
+    for number in (f"{measured[2]:.2f}", f"{measured[6]:.3f}", f"{measured[12]:.5f}"):
+        assert number in TOPICS[2]
+    enough, keys = math.log((KEYS - 1) * 0.99 / 0.01), draw_keys(np.random.default_rng(0))
+    assert attend(enough * keys[FIRST], keys, keys)[0][FIRST] == pytest.approx(0.99) and f"{enough:.1f}" in TOPICS[2]
+
+
+def test_a_projection_extracts_either_of_two_values_from_their_sum():
+    basis = torch.linalg.qr(draw(8, 6)).Q
+    first, second = basis[:, :3], basis[:, 3:]
+    v_a, v_b = first @ draw(3, seed=1), second @ draw(3, seed=2)
+    project = first @ first.T
+    close(project @ (v_a + v_b), v_a)
+    close(project @ (0.7 * v_a + 0.3 * v_b), 0.7 * v_a)
+    # Subspaces that meet in 0 alone, but not at right angles, take the pseudoinverse of both bases.
+    slanted = torch.linalg.qr(second + 0.5 * first).Q
+    v_b = slanted @ draw(3, seed=2)
+    assert (project @ (v_a + v_b) - v_a).norm() > 0.1
+    both = torch.cat([first, slanted], dim=1)
+    oblique = first @ torch.linalg.pinv(both)[:3]
+    close(oblique @ (v_a + v_b), v_a)
+
+
+def test_the_average_leaks_to_the_other_keys_as_the_formula_says():
+    rng = np.random.default_rng(1)
+    keys, values = draw_keys(rng), rng.normal(size=(KEYS, 64))
+    mean, rest = (values[FIRST] + values[SECOND]) / 2, np.delete(values, [FIRST, SECOND], axis=0).mean(axis=0)
+    measured = measure_averaging(np.random.default_rng(1))
+    for length in STRENGTHS:
+        weights, output = attend(length * (keys[FIRST] + keys[SECOND]), keys, values)
+        leak = (KEYS - 2) / (2 * np.exp(length) + KEYS - 2)
+        assert weights[FIRST] == pytest.approx(weights[SECOND]) and weights[FIRST] == pytest.approx((1 - leak) / 2)
+        assert output == pytest.approx((1 - leak) * mean + leak * rest)
+        assert measured[length] == pytest.approx(np.linalg.norm(output - mean) / np.linalg.norm(mean))
+    for number in (f"{measured[2]:.2f}", f"{measured[6]:.3f}", f"{measured[12]:.5f}"):
+        assert number in TOPICS[4]
+
+
+def test_little_noise_in_all_directions_leaves_the_average():
+    rng, variance = np.random.default_rng(5), 1e-6
+    means, one, two = draw_keys(rng), [], []
+    for _ in range(DRAWS):
+        keys = means + rng.normal(0, math.sqrt(variance), means.shape)
+        one.append(attend(STRENGTH * (means[FIRST] + means[SECOND]), keys, np.eye(KEYS))[1][FIRST])
+        heads = [attend(STRENGTH * means[number], keys, np.eye(KEYS))[1][FIRST] for number in (FIRST, SECOND)]
+        two.append(np.mean(heads))
+    assert np.mean(one) == pytest.approx(0.5, abs=0.001)
+    assert np.std(one) == pytest.approx(STRENGTH * math.sqrt(variance) / 2, rel=0.05)
+    assert f"{np.std(one):.3f}" in TOPICS[5]
+    assert np.mean(two) == pytest.approx(0.5, abs=1e-6) and np.std(two) < 1e-8
+
+
+@pytest.fixture(scope="module")
+def varying():
+    """The lengths of the key that varies, and the shares of the first value from one head and from two, (DRAWS,) each."""
+    rng = np.random.default_rng(2)
+    draw_keys(rng)  # the study draws these first
+    return rng.normal(1, math.sqrt(0.5), DRAWS), *measure_varying_key(np.random.default_rng(2))
+
+
+def test_with_a_key_of_varying_length_one_head_chooses(varying):
+    lengths, one, _ = varying
+    assert one == pytest.approx(1 / (1 + np.exp(-STRENGTH * (lengths - 1))), abs=1e-6)
+    expected = 2 * NormalDist(0, math.sqrt(0.5)).cdf(-math.log(9) / STRENGTH)
+    measured = ((one < 0.1) | (one > 0.9)).mean()
+    assert measured == pytest.approx(expected, abs=0.02)
+    for number in (f"{math.log(9) / STRENGTH:.2f}", f"{expected:.3f}", f"{measured:.3f}", f"{one.std():.2f}"):
+        assert number in TOPICS[5]
+
+
+def test_with_a_key_of_varying_length_two_heads_average(varying):
+    lengths, one, two = varying
+    copied = np.exp(STRENGTH * lengths) / (np.exp(STRENGTH * lengths) + KEYS - 1)
+    assert two == pytest.approx(copied / 2, abs=1e-6)
+    least = math.log(9 * (KEYS - 1)) / STRENGTH
+    expected, measured = 1 - NormalDist(1, math.sqrt(0.5)).cdf(least), (np.abs(two - 0.5) < 0.05).mean()
+    assert measured == pytest.approx(expected, abs=0.02) and two.std() < one.std() / 3
+    for number in (f"{least:.2f}", f"{expected:.3f}", f"{measured:.3f}", f"{two.std():.2f}"):
+        assert number in TOPICS[6]
+
+
+# Topics 7 to 10: positions.
+
+
+@pytest.mark.parametrize("layers, tells_order", [(1, False), (2, True)])
+def test_the_causal_mask_alone_tells_the_order_from_the_second_layer_on(layers, tells_order):
+    model, input_ids = build_model(num_hidden_layers=layers), tokens(1, LENGTH)
+    swapped = input_ids[:, [2, 0, 1, *range(3, LENGTH)]]
+    assert not torch.equal(swapped, input_ids)
+    difference = (model(swapped).logits - model(input_ids).logits)[0, -1].abs().max()
+    assert difference > 1e-3 if tells_order else difference < 1e-5
+
+
+def sinusoidal_vectors(width, length):
+    """The vectors of positions 0 to length - 1, (length, width): what is added to a token's vector of zeros."""
+    embedding = PosGPTSinusoidalEmbedding(config("sinusoidal", hidden_size=width, num_attention_heads=1))
+    return embedding.embed(torch.zeros(1, length, width), torch.arange(length)[None])[0]
+
+
+def find_nearest(vectors, rows=1000):
+    """The smallest distance between any two of the vectors (length, width), and how many positions apart those are."""
+    nearest = []
+    for start in range(0, len(vectors), rows):
+        later = vectors[start:]
+        distances = torch.cdist(later[:rows], later)
+        distances[torch.ones_like(distances).tril().bool()] = math.inf
+        row, column = divmod(int(distances.argmin()), len(later))
+        nearest.append((float(distances[row, column]), column - row))
+    return min(nearest)
+
+
+@pytest.mark.parametrize("length", [128, 1024, 10_000])
+def test_no_two_positions_share_a_sinusoidal_vector(length):
+    distance, apart = find_nearest(sinusoidal_vectors(256, length))
+    assert apart == 1 and distance == pytest.approx(2.67, abs=0.005)
+    frequencies = 10000.0 ** (-np.arange(0, 256, 2) / 256)
+    assert distance == pytest.approx(math.sqrt((4 * np.sin(frequencies / 2) ** 2).sum()), abs=0.005)
+    # Two dimensions suffice in theory and come close to failing in practice: 710 is nearly 113 turns.
+    distance, apart = find_nearest(sinusoidal_vectors(2, length).double())
+    assert 0 < distance == pytest.approx(2 * abs(math.sin(apart / 2)), rel=0.01)
+    near = {44: "0.018", 710: "0.00006"}[apart]
+    assert float(near) == pytest.approx(distance, rel=0.02) and apart == (44 if length == 128 else 710)
+    assert f"| {length:,} | {near}, {apart} apart | 2.67, 1 apart |" in TOPICS[8]
+
+
+def test_distances_of_sinusoidal_vectors_depend_on_the_difference_alone():
+    vectors, width = sinusoidal_vectors(256, 300).double(), 256
+    close(vectors.norm(dim=1), torch.full((300,), math.sqrt(width / 2), dtype=torch.double), 1e-4)
+    assert f"{math.sqrt(width / 2):.1f}" in TOPICS[8]
+    frequencies = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.double) / width)
+    for first, second in ((0, 7), (100, 107), (250, 3), (299, 298)):
+        expected = 4 * torch.sin((first - second) * frequencies / 2).square().sum()
+        close((vectors[first] - vectors[second]).square().sum(), expected, 1e-3)
+
+
+def turn(width, shift):
+    """Cos and sin, (1, 1, width) each, of RoPE's angles at a position, with `width` dimensions per head, in double precision."""
+    embedding = PosGPTRotaryEmbedding(config("rotary", hidden_size=width, num_attention_heads=1))
+    angles = shift * embedding.inv_freq.double().repeat_interleave(2)[None, None]
+    return angles.cos(), angles.sin()
+
+
+def test_sinusoidal_vectors_move_on_by_rotarys_rotation():
+    vectors = sinusoidal_vectors(64, 50).double()
+    for shift in (1, 9, 30):
+        # Sine comes first in these pairs, so they turn the other way.
+        moved = rotate(vectors[None, None, : 50 - shift], *turn(64, -shift))[0, 0]
+        close(moved, vectors[shift:], 1e-4)
+
+
+@pytest.fixture
+def words_and_positions():
+    """Words (1, LENGTH, WIDTH) at positions (1, LENGTH), and the embeddings that add and concatenate the same vectors."""
+    added = PosGPTLearnedEmbedding(config("learned")).double()
+    concatenated = PosGPTConcatenatedEmbedding(
+        config("concatenated", hidden_size=2 * WIDTH, position_share=0.5)
+    ).double()
+    with torch.no_grad():
+        added.table.weight.normal_()
+        concatenated.table.weight.copy_(added.table.weight)
+    return draw(1, LENGTH, WIDTH), torch.arange(LENGTH)[None], added, concatenated
+
+
+@torch.no_grad()
+def test_scores_of_added_positions_have_four_terms_and_of_concatenated_ones_two(words_and_positions):
+    words, places, added, concatenated = words_and_positions
+    x, p = words[0], added.look_up(places)[0]
+    sums, pairs = added.embed(words, places)[0], concatenated.embed(words, places)[0]
+    close(sums @ sums.T, x @ x.T + x @ p.T + p @ x.T + p @ p.T)
+    close(pairs @ pairs.T, x @ x.T + p @ p.T)
+    assert (x @ p.T).abs().max() > 1
+
+
+@torch.no_grad()
+def test_adding_is_concatenation_with_tied_projections(words_and_positions):
+    words, places, added, concatenated = words_and_positions
+    weight = draw(WIDTH, WIDTH, seed=1)
+    tied = torch.cat([weight, weight], dim=1)
+    close(added.embed(words, places) @ weight.T, concatenated.embed(words, places) @ tied.T)
+
+
+@torch.no_grad()
+def test_concatenation_is_adding_tables_that_have_no_dimension_in_common():
+    concatenated, added = build_model("concatenated", position_share=0.25), build_model("learned")
+    weights = concatenated.state_dict()
+    tables = {"model.embed_tokens.weight": slice(0, 12), "model.position_embedding.table.weight": slice(12, 16)}
+    for name, dimensions in tables.items():
+        padded = torch.zeros_like(added.state_dict()[name])
+        padded[:, dimensions] = weights[name]
+        weights[name] = padded
+    before = added(tokens(1, LENGTH)).logits
+    added.load_state_dict(weights)
+    close(added(tokens(1, LENGTH)).logits, concatenated(tokens(1, LENGTH)).logits)
+    assert (before - concatenated(tokens(1, LENGTH)).logits).abs().max() > 0.01
+
+
+@torch.no_grad()
+def test_a_relative_bias_is_what_one_hot_positions_score_when_concatenated():
+    embedding = PosGPTRelativeBias(config("relative_bias", relative_attention_max_distance=3)).double()
+    embedding.table.weight.normal_()
+    places = torch.arange(LENGTH)[None]
+    bias = embedding.bias(1, places, places)
+    query, key, value = (draw(1, 2, LENGTH, 8, seed=seed) for seed in (1, 2, 3))
+    module = PosGPTAttention(config(), layer_idx=0).eval()
+    expected, _ = eager_attention_forward(module, query, key, value, None, 0.5, position_bias=bias)
+    one_hot = torch.eye(LENGTH, dtype=torch.double).expand_as(bias)
+    # The query's position goes through the matrix whose entry (i, j) is the number of the distance i - j.
+    query, key = torch.cat([query, one_hot @ bias / 0.5], dim=-1), torch.cat([key, one_hot], dim=-1)
+    close(eager_attention_forward(module, query, key, value, None, 0.5)[0], expected)
+    for number in range(-LENGTH + 1, LENGTH):
+        assert bias[0, 0].diagonal(number).unique().numel() == 1
+    assert embedding.table.weight.numel() == (2 * 3 + 1) * 2 * 2  # two heads in each of two layers
+
+
+def test_a_rotation_is_a_product_of_complex_numbers_whose_scores_know_the_difference():
+    width, m, n = 16, 37, 12
+    frequencies = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.double) / width)
+    query, key = draw(width, seed=1), draw(width, seed=2)
+    complex_query, complex_key = (torch.view_as_complex(x.view(-1, 2)) for x in (query, key))
+    turned = [rotate(x.view(1, 1, 1, -1), *turn(width, t)).flatten() for x, t in ((query, m), (key, n))]
+    product = complex_query * torch.exp(1j * m * frequencies)
+    close(turned[0], torch.view_as_real(product).flatten())
+    expected = (complex_query * complex_key.conj() * torch.exp(1j * (m - n) * frequencies)).sum().real
+    close(turned[0] @ turned[1], expected)
+    assert (turned[0] @ turned[1] - query @ key).abs() > 0.1
+
+
+# Topics 11 to 13: cost, masking, heads.
+
+
+def count_multiplications(module, *inputs, **settings):
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module(*inputs, **settings)
+    return counter.get_total_flops() // 2
+
+
+@pytest.mark.parametrize("length", [16, 32, 128])
+def test_a_layer_multiplies_as_often_as_the_formula_says(length):
+    course = PosGPTConfig(attn_implementation="eager")
+    layer, d = PosGPTDecoderLayer(course, layer_idx=0).eval(), course.hidden_size
+    counted = count_multiplications(layer, torch.zeros(1, length, d))
+    assert counted == 12 * length * d**2 + 2 * length**2 * d
+    assert 12 * d**2 == 2 * (6 * d) * d and f"{6 * d:,}" in TOPICS[11]
+    if length == course.max_position_embeddings:
+        assert 12 * length * d**2 == 12 * (2 * length**2 * d) and "a twelfth" in TOPICS[11]
+
+
+def count_convolutions(kernel_size, length, dilate):
+    """How many causal convolutions it takes until the last of `length` outputs depends on the first input."""
+    # All weights are ones, so an output is positive as soon as it sees the first input.
+    signal, layers = torch.zeros(1, 1, length), 0
+    signal[0, 0, 0] = 1
+    while signal[0, 0, -1] == 0:
+        dilation = kernel_size**layers if dilate else 1
+        padded = torch.nn.functional.pad(signal, ((kernel_size - 1) * dilation, 0))
+        signal, layers = conv1d(padded, torch.ones(1, 1, kernel_size), dilation=dilation).sign(), layers + 1
+    return layers
+
+
+def test_any_two_positions_are_one_layer_of_attention_apart_and_many_convolutions():
+    model = build_model(num_hidden_layers=1)
+    changed = tokens(1, 128)
+    changed[0, 0] = changed[0, 0] % 30 + 3
+    assert (model(changed).logits - model(tokens(1, 128)).logits)[0, -1].abs().max() > 1e-5
+    dilated, plain = count_convolutions(2, 128, dilate=True), count_convolutions(3, 128, dilate=False)
+    assert dilated == math.log2(128) and plain == math.ceil((128 - 1) / 2)
+    assert f"{dilated} dilated" in TOPICS[11] and f"{plain} plain" in TOPICS[11]
+
+
+@torch.no_grad()
+def test_one_masked_pass_predicts_what_every_prefix_alone_does():
+    input_ids = tokens(1, LENGTH)
+    for is_causal in (True, False):
+        model = build_model("rotary", is_causal=is_causal)
+        whole = model(input_ids).logits[0]
+        alone = torch.stack([model(input_ids[:, :end]).logits[0, -1] for end in range(1, LENGTH + 1)])
+        differences = (whole - alone).abs().amax(-1)
+        assert differences.max() < 1e-5 if is_causal else differences[:-1].min() > 1e-3
+
+
+@torch.no_grad()
+def test_a_cache_holds_a_key_and_a_value_per_layer_and_token():
+    course = PosGPTConfig()
+    cache = PosGPTForCausalLM(course)(tokens(1, LENGTH), use_cache=True).past_key_values
+    numbers = sum(layer.keys.numel() + layer.values.numel() for layer in cache.layers) // LENGTH
+    assert numbers == 2 * course.num_hidden_layers * course.hidden_size and f"{numbers:,} numbers" in TOPICS[12]
+
+
+def test_the_number_of_heads_changes_neither_parameters_nor_multiplications():
+    counts = set()
+    for heads in (1, 2, 4, 8):
+        model = build_model(num_attention_heads=heads, attn_implementation="eager")
+        counts.add((model.num_parameters(), count_multiplications(model, tokens(1, LENGTH), use_cache=False)))
+    assert len(counts) == 1
+
+
+@pytest.mark.parametrize("heads, layers, field", [(1, 4, 16), (8, 2, 81), (8, 3, 729)])
+def test_heads_that_each_copy_from_one_place_can_reach_the_bound(heads, layers, field):
+    last, seen = 1000, {1000}
+    for layer in range(layers):
+        # In this layer, head number `head` copies from head * (heads + 1) ** layer places before.
+        seen |= {place - head * (heads + 1) ** layer for place in seen for head in range(1, heads + 1)}
+    assert seen == set(range(last - field + 1, last + 1)) and field == (heads + 1) ** layers
+    assert heads == 1 or str(field) in TOPICS[13]
+
+
+# Topic 14.
+
+
+def test_the_pairs_of_a_world_name_nobody_they_are_not_about_but_its_corpus_does(tmp_path):
+    World(num_people=300, num_places=60, biographies_per_person=2).write(tmp_path)  # the quickstart's
+    train, dev = (load_questions(tmp_path / name) for name in (TRAIN_FILE, DEV_FILE))
+    assert not set(train.texts) & set(dev.texts)
+    documents = find_documents(tmp_path / "wiki.txt", dev.titles)
+    for name, place in zip(dev.titles, dev.answers, strict=True):
+        assert any(has_mention(document.text, place) for document in documents[name])
+    most_frequent = max(set(train.answers), key=train.answers.count)
+    share = dev.answers.count(most_frequent) / len(dev)
+    assert f"{len(dev)} held-out people" in TOPICS[14] and f"{share:.1%}".replace("%", " %") in TOPICS[14]
+
+
+# The page.
+
+
+def slugify(heading):
+    """The anchor that GitHub gives to a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def test_every_topic_has_a_claim_a_derivation_and_something_that_shows_it():
+    assert list(TOPICS) == list(range(1, 16))
+    for number, text in TOPICS.items():
+        claim, why, shown = (text.index(f"**{part}.**") for part in ("Claim", "Why", "Shown by"))
+        assert claim < why < shown and "$" in text[why:shown], number
+        assert re.search(r"`tests/test_\w+\.py::test_\w+`", text[shown:]), number
+
+
+def test_every_function_that_the_page_names_is_defined_in_its_file():
+    pointers = set(re.findall(r"([\w/]+\.py)::(\w+)", PAGE))
+    assert len(pointers) > 40
+    trees = {path: ast.parse((ROOT / path).read_text(encoding="utf-8")) for path, _ in pointers}
+    defined = {(path, node.name) for path, tree in trees.items() for node in tree.body if hasattr(node, "name")}
+    assert not pointers - defined
+
+
+def test_every_test_of_a_claim_is_named_on_the_page():
+    source = (ROOT / "tests" / "test_course.py").read_text(encoding="utf-8").split("\n# The page.\n")[0]
+    assert set(re.findall(r"^def (test_\w+)", source, re.MULTILINE)) == set(
+        re.findall(r"tests/test_course\.py::(test_\w+)", PAGE)
+    )
+
+
+def test_every_link_of_the_page_leads_somewhere():
+    links = re.findall(r"\]\(([^)\s]+)\)", PAGE)
+    assert len(links) > 10
+    for link in links:
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = DOCS / path if path else DOCS / "course.md"
+        assert target.is_file(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in map(slugify, headings), link
+
+
+def list_figures(text):
+    """All percentages and all numbers of the form 0.123."""
+    percentages = {f"{float(number):g} %" for number in re.findall(r"(\d+(?:\.\d+)?) ?%", text)}
+    return percentages | set(re.findall(r"\b0\.\d{3}\b", text))
+
+
+def test_every_percentage_and_every_figure_on_trust_is_one_of_the_other_pages():
+    other_pages = [ROOT / "README.md", *(page for page in DOCS.glob("*.md") if page.name != "course.md")]
+    known = set.union(*(list_figures(page.read_text(encoding="utf-8")) for page in other_pages))
+    percentages = {figure for figure in list_figures("".join(TOPICS.values())) if "%" in figure}
+    assert len(percentages) > 15 and percentages <= known
+    assert list_figures(TOPICS[15]) <= known
+
+
+def test_no_formula_has_anything_that_markdown_would_take_for_its_own():
+    text = re.sub(r"^```.*?^```|`[^`\n]+`", "", PAGE, flags=re.MULTILINE | re.DOTALL)
+    block, inline = r"(?<=\n\n)\$\$\n([^$]+)\n\$\$(?=\n\n)", r"(?<![^\s(])\$([^\s$]|[^\s$][^$\n]*[^\s$])\$(?![\w$])"
+    blocks, rest = re.findall(block, text), re.sub(block, "", text)
+    formulas = blocks + re.findall(inline, rest)
+    assert len(blocks) > 10 and len(formulas) > 100 and "$" not in re.sub(inline, "", rest)
+    for formula in formulas:
+        # Markdown takes the backslash from escaped punctuation, and emphasis may begin at an asterisk or at an underscore
+        # that does not follow a letter or digit. GitHub refuses \operatorname.
+        assert not re.search(r"\\[^a-zA-Z]|(?<![a-zA-Z0-9])_|[*<]|\]\(|\\operatorname", formula), formula
+        assert formula.count("{") == formula.count("}"), formula
