@@ -214,6 +214,32 @@ def test_arguments_of_the_evaluation(refused, world, tiny_pretrained, arguments,
     refused(match, evaluate_birthplace, *known, *arguments)
 
 
+@pytest.mark.parametrize("asked", ["model", "baseline"])
+def test_a_file_for_predictions_that_cannot_be_written(refused, world, tmp_path, tiny_pretrained, monkeypatch, asked):
+    monkeypatch.setattr("posgpt.evaluate.load_questions", lambda *_: pytest.fail("refused before anything is loaded"))
+    who = {"model": ["--model_name_or_path", tiny_pretrained["rotary"]], "baseline": ["--baseline", "Rome"]}[asked]
+    known = [*who, "--test_file", write(tmp_path / "dev.tsv", PAIR)]
+    missing, below = tmp_path / "new" / "a.predictions", tmp_path / "dev.tsv" / "a.predictions"
+    for path, match in (
+        (missing, f"there is no folder {missing.parent}; create it"),
+        (below, f"there is no folder {below.parent}; create it"),
+        (tmp_path, "this is a directory"),
+        (tmp_path / "dev.tsv", "this file is read"),
+    ):
+        refused(match, evaluate_birthplace, *known, "--predictions_file", path, names=path)
+    assert [file.name for file in tmp_path.iterdir()] == ["dev.tsv"]
+    assert (tmp_path / "dev.tsv").read_text() == PAIR
+
+
+def test_a_baseline_beside_a_model_or_a_report(refused, world, tmp_path, tiny_pretrained):
+    known = ["--baseline", "Rome", "--test_file", world / "birth_dev.tsv"]
+    for other in (["--model_name_or_path", tiny_pretrained["rotary"]], ["--report", tmp_path / "report"]):
+        refused("--baseline gives everyone one answer and asks no model", evaluate_birthplace, *known, *other)
+    refused("--test_file is missing", evaluate_birthplace, "--baseline", "Rome")
+    refused("--model_name_or_path is missing; .*--baseline", evaluate_birthplace, *known[2:])
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("section, file", [("pretrain", "wiki.txt"), ("finetune", "birth_dev.tsv")])
 def test_a_preview_of_nothing(run, world, section, file):
     with pytest.raises(SystemExit, match="error: .*examples"):

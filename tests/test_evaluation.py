@@ -5,7 +5,9 @@ import evaluate
 import pytest
 
 from conftest import ROOT
+from modeling_posgpt import Answer
 from posgpt.evaluation.accuracy import METRIC, compute_accuracy, measure_accuracies
+from posgpt.evaluation.answerers import ConstantAnswer
 from posgpt.evaluation.exact_match import match_exactly
 
 OPTIONAL = ("sklearn", "rapidfuzz", "matplotlib", "scipy")
@@ -34,6 +36,21 @@ def test_the_baselines_are_the_relations_answer_and_the_most_frequent_of_trainin
     assert alone.majority is None and alone.to_metrics()["majority_accuracy"] is None
     # Baselines that give the same answer remain two rows.
     assert len(measure_accuracies(["Rome"], ["Rome"], "Rome", ["Rome"]).list_rows()) == 3
+
+
+def test_whoever_answers_has_the_first_row_and_the_relations_baseline_is_listed_once():
+    london, rome = ConstantAnswer("London"), ConstantAnswer("Rome")
+    assert london.answer(["?", "?"]) == [Answer("London", 1.0)] * 2 and rome.answer([]) == []
+    accuracies = measure_accuracies(["London"] * 3, ["London", "Rome", "Rome"], "London", ["Rome"])
+    rows = accuracies.list_rows(london.name)
+    assert [(name, row["correct"]) for name, row in rows.items()] == [
+        ('"London" for everyone', 1), ('"Rome", the most frequent training place', 2),
+    ]  # fmt: skip
+    other = measure_accuracies(["Rome"] * 3, ["London", "Rome", "Rome"], "London", [])
+    rows = other.list_rows(rome.name)
+    assert [(name, row["correct"]) for name, row in rows.items()] == [
+        ('"Rome" for everyone', 2), ('"London" for everyone', 1),
+    ]  # fmt: skip
 
 
 def test_the_libraries_of_reports_are_needed_for_reports_only(world, tiny_pretrained, tmp_path):

@@ -17,9 +17,9 @@ from data_scripts.questions import load_questions
 from data_scripts.synthetic_world import World, fictional_names
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.evaluation.accuracy import measure_accuracies
+from posgpt.evaluation.answerers import AskedGroup
 from posgpt.evaluation.evidence import Document, choose_group, find_documents, has_mention, normalize_place
 from posgpt.evaluation.figures import compute_figures, predict_from_nearest_names
-from posgpt.evaluation.inquiry import AskedGroup
 from posgpt.evaluation.judge import Sureness, judge_group
 
 

@@ -151,6 +151,63 @@ def test_questions_without_answers_are_answered_all_the_same(run, world, memoris
     assert metrics_of(tmp_path) == {"accuracy": None, "correct": None, "total": 15}
 
 
+@pytest.fixture
+def count_dev_places(world):
+    """How many people of dev were born in a place."""
+    lines = (world / "birth_dev.tsv").read_text().splitlines()
+    return [line.split("\t")[1] for line in lines].count
+
+
+@pytest.mark.parametrize("answer", ["London", "Paris", "Nowhere, at all"])
+def test_one_answer_for_everyone_is_evaluated_as_a_model_is(
+    run, world, tmp_path, monkeypatch, count_dev_places, answer
+):
+    monkeypatch.setattr("posgpt.evaluation.answerers.load_model", lambda *_, **__: pytest.fail("no model is asked"))
+    arguments = ["--baseline", answer, "--test_file", world / "birth_dev.tsv"]
+    arguments += ["--train_file", world / "birth_places_train.tsv"]
+    printed = run(evaluate_birthplace, *arguments, "--output_dir", tmp_path)
+    correct, london = count_dev_places(answer), count_dev_places("London")
+    metrics = metrics_of(tmp_path)
+    assert (metrics["accuracy"], metrics["correct"], metrics["total"]) == (correct / 17, correct, 17)
+    assert metrics["london_accuracy"] == london / 17
+    assert metrics["majority_accuracy"] == count_dev_places(metrics["majority_place"]) / 17
+    assert (tmp_path / "predictions.txt").read_text() == f"{answer}\n" * 17
+    rows = re.findall(r"^(.*?) +\d+\.\d%   (\d+) of 17$", printed, re.M)
+    assert rows == [
+        (f'"{answer}" for everyone', str(correct)),
+        *([] if answer == "London" else [('"London" for everyone', str(london))]),
+        (f'"{metrics["majority_place"]}", the most frequent training place', str(count_dev_places(metrics["majority_place"]))),
+    ]  # fmt: skip
+
+
+def test_one_answer_for_everyone_is_only_printed_unless_it_is_told_where_to_write(run, world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    printed = run(evaluate_birthplace, "--baseline", "London", "--test_file", world / "birth_dev.tsv")
+    assert '"London" for everyone' in printed and "Written" not in printed and not list(tmp_path.iterdir())
+    # Questions without answers: the predictions are written, nothing is compared.
+    file, inputs = tmp_path / "london.predictions", world / "birth_test_inputs.tsv"
+    printed = run(evaluate_birthplace, "--baseline", "London", "--test_file", inputs, "--predictions_file", file)
+    assert file.read_text() == "London\n" * 15 and [*tmp_path.iterdir()] == [file]
+    assert "no answers to compare with" in printed and "for everyone" not in printed
+
+
+def test_the_predictions_have_the_name_that_is_asked_for(run, memorised, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = ["--model_name_or_path", memorised / "model", "--test_file", memorised / "pairs.tsv"]
+    run(evaluate_birthplace, *asked, "--output_dir", "eval")
+    expected = (tmp_path / "eval" / "predictions.txt").read_text()
+    # A file in the current folder, and nothing else.
+    name = "vanilla.pretrain.test.predictions"
+    printed = run(evaluate_birthplace, *asked, "--predictions_file", name)
+    assert (tmp_path / name).read_text() == expected and f"Written: {name}\n" in printed
+    assert {file.name for file in tmp_path.iterdir()} == {"eval", name}
+    # It takes the place of predictions.txt; what was there is replaced.
+    (tmp_path / name).write_text("older\n")
+    run(evaluate_birthplace, *asked, "--output_dir", "other", "--predictions_file", name)
+    assert (tmp_path / name).read_text() == expected
+    assert [file.name for file in (tmp_path / "other").iterdir()] == ["metrics.json"]
+
+
 def test_batches_and_padding_do_not_change_answers(memorised):
     model = PosGPTForCausalLM.from_pretrained(memorised / "model")
     tokenizer = AutoTokenizer.from_pretrained(memorised / "model")

@@ -1,4 +1,4 @@
-"""Accuracies of a model and of the two baselines that give everyone the same answer."""
+"""Accuracies of whoever answers and of the two baselines that give everyone the same answer."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +11,11 @@ import evaluate
 METRIC = files("posgpt") / "evaluation" / "metrics" / "birthplace_accuracy"
 
 
+def describe_constant(answer: str) -> str:
+    """Return the name of the row in which everyone gets the same answer."""
+    return f'"{answer}" for everyone'
+
+
 def compute_accuracy(predictions: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
     """Return the exact-match `accuracy` of `predictions`, 0 to 1, and the counts `correct` and `total` behind it."""
     return evaluate.load(str(METRIC)).compute(predictions=predictions, references=references)
@@ -18,27 +23,31 @@ def compute_accuracy(predictions: Sequence[str], references: Sequence[str]) -> d
 
 @dataclass(frozen=True)
 class Accuracies:
-    """A model's accuracy and the baselines' on the same questions, as `compute_accuracy` returns them.
+    """Accuracies on the same questions, as `compute_accuracy` returns them.
 
     Args:
+        given: The accuracy of the answers that were given.
         usual: The accuracy of the relation's baseline, e.g. London, which is its `answer`.
         majority: The accuracy of the most frequent training answer, its `answer`; None without a training file.
     """
 
-    model: dict[str, Any]
+    given: dict[str, Any]
     usual: dict[str, Any]
     majority: dict[str, Any] | None
 
-    def list_rows(self) -> dict[str, dict[str, Any]]:
-        """Return the rows of the table that an evaluation prints."""
-        rows = {"PosGPT": self.model, f'"{self.usual["answer"]}" for everyone': self.usual}
+    def list_rows(self, name: str = "PosGPT") -> dict[str, dict[str, Any]]:
+        """Return the rows of the table that an evaluation prints, `name` being who answered.
+
+        If that is the relation's baseline itself, it has one row.
+        """
+        rows = {name: self.given, describe_constant(self.usual["answer"]): self.usual}
         if self.majority:
             rows[f'"{self.majority["answer"]}", the most frequent training place'] = self.majority
         return rows
 
     def to_metrics(self) -> dict[str, Any]:
         """Return the entries of `metrics.json`."""
-        metrics = {**self.model, "london_accuracy": self.usual["accuracy"], "majority_accuracy": None}
+        metrics = {**self.given, "london_accuracy": self.usual["accuracy"], "majority_accuracy": None}
         if self.majority:
             metrics |= {"majority_accuracy": self.majority["accuracy"], "majority_place": self.majority["answer"]}
         return metrics
@@ -47,7 +56,7 @@ class Accuracies:
 def measure_accuracies(
     predictions: Sequence[str], references: Sequence[str], usual_answer: str, training_answers: Sequence[str]
 ) -> Accuracies:
-    """Compare a model's answers and the baselines' with the right ones.
+    """Compare the answers that were given, and the baselines', with the right ones.
 
     Args:
         usual_answer: The relation's baseline.
@@ -57,6 +66,6 @@ def measure_accuracies(
     def measure_baseline(answer: str) -> dict[str, Any]:
         return {"answer": answer, **compute_accuracy([answer] * len(references), references)}
 
-    model, usual = compute_accuracy(predictions, references), measure_baseline(usual_answer)
+    given, usual = compute_accuracy(predictions, references), measure_baseline(usual_answer)
     most_frequent = Counter(training_answers).most_common(1)
-    return Accuracies(model, usual, measure_baseline(most_frequent[0][0]) if most_frequent else None)
+    return Accuracies(given, usual, measure_baseline(most_frequent[0][0]) if most_frequent else None)

@@ -1,19 +1,26 @@
 """The options of an evaluation, and whether they are compatible."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from data_scripts.errors import BadInput
+from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import Range, option
 
 
 @dataclass
 class EvaluationArguments:
-    """What to ask, which model, and where to write the answers."""
+    """What to ask, whom, and where to write the answers."""
 
     model_name_or_path: str | None = option("The PosGPT to ask: a folder or a name on the hub.", default=None)
+    baseline: str | None = option("Give everyone this answer instead of asking a model.", default=None)
     test_file: str | None = option("TSV of questions, with or without answers.", default=None)
     output_dir: str | None = option("Folder for predictions.txt and metrics.json.", default=None)
+    predictions_file: str | None = option(
+        "File for the predictions, in an existing folder (default: predictions.txt in output_dir).", default=None
+    )
     train_file: str | None = option("TSV whose most frequent answer is a second baseline.", default=None)
     report: str | None = option("Folder for a report on confidence and evidence; needs train_file.", default=None)
     corpus_file: str | None = option(
@@ -42,18 +49,55 @@ class EvaluationArguments:
         default="float32",
     )
 
+    @property
+    def folders(self) -> list[Path]:
+        """The folders that metrics.json is written to."""
+        return [Path(folder) for folder in (self.output_dir, self.report) if folder]
+
+    @property
+    def predictions_path(self) -> Path | None:
+        """The file that the predictions are written to, if any."""
+        default = next((folder / "predictions.txt" for folder in self.folders), None)
+        return Path(self.predictions_file) if self.predictions_file else default
+
+    @property
+    def input_files(self) -> list[Path]:
+        """The files that are read."""
+        given = (self.test_file, self.train_file, self.corpus_file, self.calibration_file, self.unseen_file)
+        return [Path(file) for file in given if file]
+
 
 def check_arguments(arguments: EvaluationArguments) -> None:
-    """Check that no option is missing and that all are compatible.
+    """Check that no option is missing, that all are compatible, and that the results can be written.
 
     Raises:
-        BadInput: one is missing, or two are not.
+        BadInput: one is missing, two are not compatible, or a path is not what it should be.
     """
-    for name in ("model_name_or_path", "test_file"):
-        if getattr(arguments, name) is None:
-            raise BadInput(f"--{name} is missing; --help lists the options.")
-    if not (arguments.output_dir or arguments.report):
-        raise BadInput("--output_dir is missing; name the folder for predictions.txt and metrics.json.")
+    if arguments.test_file is None:
+        raise BadInput("--test_file is missing; --help lists the options.")
+    if arguments.baseline is None:
+        if arguments.model_name_or_path is None:
+            raise BadInput("--model_name_or_path is missing; name a model, or give a --baseline.")
+        if arguments.predictions_path is None:
+            raise BadInput("--output_dir is missing; name the folder for predictions.txt and metrics.json.")
+    elif arguments.model_name_or_path or arguments.report:
+        raise BadInput(
+            "--baseline gives everyone one answer and asks no model; leave out --model_name_or_path and --report, or"
+            " --baseline."
+        )
+    check_report_arguments(arguments)
+    for folder in arguments.folders:
+        check_is_folder_or_new(folder)
+    if arguments.predictions_file:
+        check_can_be_written(Path(arguments.predictions_file), arguments.input_files)
+
+
+def check_report_arguments(arguments: EvaluationArguments) -> None:
+    """Check the options of a report.
+
+    Raises:
+        BadInput: one is given without --report, one is missing, or two are not compatible.
+    """
     for name in ("corpus_file", "calibration_file", "unseen_file", "abstain_below", "target_precision"):
         if getattr(arguments, name) is not None and not arguments.report:
             raise BadInput(f"--{name} is for a report; add --report with a folder.")
@@ -63,3 +107,20 @@ def check_arguments(arguments: EvaluationArguments) -> None:
         raise BadInput("--target_precision is found on people held out from training; add --calibration_file.")
     if arguments.target_precision is not None and arguments.abstain_below is not None:
         raise BadInput("--target_precision chooses --abstain_below; give one of them.")
+
+
+def check_can_be_written(file: Path, inputs: Sequence[Path]) -> None:
+    """Check that a file can be written where it is wanted.
+
+    Args:
+        inputs: The files that it must not replace.
+
+    Raises:
+        BadInput: it is a directory or one of `inputs`, or its folder does not exist.
+    """
+    if file.is_dir():
+        raise BadInput(f"{file}: this is a directory; give the file to write the predictions to.")
+    if not file.parent.is_dir():
+        raise BadInput(f"{file}: there is no folder {file.parent}; create it first (mkdir -p {file.parent}).")
+    if file.resolve() in [path.resolve() for path in inputs]:
+        raise BadInput(f"{file}: this file is read; give another file to write the predictions to.")

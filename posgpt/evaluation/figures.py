@@ -10,6 +10,7 @@ from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import extractOne
 
 from posgpt.evaluation.accuracy import Accuracies, compute_accuracy
+from posgpt.evaluation.answerers import AskedGroup
 from posgpt.evaluation.confidence import (
     compute_auroc,
     compute_calibration,
@@ -17,7 +18,6 @@ from posgpt.evaluation.confidence import (
     compute_wilson_interval,
     measure_confidence,
 )
-from posgpt.evaluation.inquiry import AskedGroup
 from posgpt.evaluation.judge import Prediction, Sureness, split_into_groups
 
 COMMONEST = 5  # how many of the commonest training places a guess may fall on
@@ -47,8 +47,8 @@ def compute_figures(
     commonest = [place for place, _ in Counter(known.values()).most_common(COMMONEST)]
     seen = [prediction.confidence for prediction in predictions if prediction.group != "unseen name"]
     return {
-        **accuracies.model,
-        "accuracy_interval": compute_wilson_interval(accuracies.model["correct"], accuracies.model["total"]),
+        **accuracies.given,
+        "accuracy_interval": compute_wilson_interval(accuracies.given["correct"], accuracies.given["total"]),
         "lenient_accuracy": _average(bool(prediction.right_leniently) for prediction in predictions),
         "baselines": list_baselines(accuracies, test.questions.titles, places, known),
         "places": count_places(places, test.answers, right),

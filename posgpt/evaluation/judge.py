@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import softmax
 
+from posgpt.evaluation.answerers import AskedGroup
 from posgpt.evaluation.confidence import find_threshold, fit_temperature, measure_confidence
 from posgpt.evaluation.evidence import GROUPS, Document, choose_group, has_mention, normalize_place
-from posgpt.evaluation.inquiry import AskedGroup
 
 BEST = 5  # how many of the likeliest candidates are shown for each question
 

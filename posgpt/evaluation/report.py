@@ -9,10 +9,11 @@ from typing import Any
 from data_scripts.files import write_atomically
 from modeling_posgpt import Answer
 from posgpt.evaluation.accuracy import Accuracies
+from posgpt.evaluation.answerers import AskedModel, ask_groups
 from posgpt.evaluation.arguments import EvaluationArguments
 from posgpt.evaluation.chart import draw_chart
 from posgpt.evaluation.figures import compute_figures
-from posgpt.evaluation.inquiry import HELD_OUT, TEST, AskedModel, Inquiry, ask_groups
+from posgpt.evaluation.inquiry import HELD_OUT, TEST, Inquiry
 from posgpt.evaluation.judge import Prediction, fit_sureness, judge_group
 from posgpt.evaluation.pages import load_template
 from posgpt.plots import save_picture

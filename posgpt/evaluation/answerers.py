@@ -1,0 +1,146 @@
+"""Who answers: a model, or a constant that gives everyone the same answer; and a model's scores of every candidate."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from data_scripts.errors import BadInput
+from data_scripts.files import find_line_number
+from data_scripts.questions import Questions, describe_unknown_characters
+from modeling_posgpt import MASK_TOKEN, Answer, PosGPTForCausalLM
+from posgpt.evaluation.accuracy import describe_constant
+from posgpt.evaluation.arguments import EvaluationArguments
+from posgpt.evaluation.exact_match import match_exactly
+from posgpt.evaluation.inquiry import FICTIONAL, TEST, Inquiry
+from posgpt.training.checkpoints import load_model
+
+
+@dataclass(frozen=True)
+class ConstantAnswer:
+    """Gives everyone the same answer."""
+
+    text: str
+
+    @property
+    def name(self) -> str:
+        """What the table of an evaluation calls it."""
+        return describe_constant(self.text)
+
+    def check_questions(self, inquiry: Inquiry) -> list[str]:
+        """Return no warnings: it can answer everything."""
+        return []
+
+    def answer(self, texts: Sequence[str]) -> list[Answer]:
+        """Give the answer to each question."""
+        return [Answer(self.text, probability=1.0)] * len(texts)
+
+
+@dataclass(frozen=True)
+class AskedModel:
+    """A model, its tokenizer, and how it is asked: the questions per batch and the most characters in an answer."""
+
+    #: What the table of an evaluation calls it.
+    name: ClassVar[str] = "PosGPT"
+
+    model: PosGPTForCausalLM
+    tokenizer: PreTrainedTokenizerBase
+    batch_size: int
+    max_new_tokens: int
+
+    def check_questions(self, inquiry: Inquiry) -> list[str]:
+        """Check that the model can read every question from a file; return warnings, one line each.
+
+        Raises:
+            BadInput: a question leaves no room for an answer.
+        """
+        max_length = self.model.config.max_position_embeddings
+        warnings = []
+        for questions in (inquiry.groups[group] for group in inquiry.groups if group != FICTIONAL):
+            texts, path = questions.texts, questions.path
+            rooms = [max_length - len(question) - len(MASK_TOKEN) for question in texts]
+            if min(rooms) < 1:
+                row = rooms.index(min(rooms))
+                raise BadInput(
+                    f"{path}, line {find_line_number(row, path)}: the question has {len(texts[row])} characters, but the"
+                    f" model's maximum sequence length is {max_length}: no room for an answer; shorten the question or"
+                    " pretrain with a larger --block_size."
+                )
+            if short := sum(room < self.max_new_tokens for room in rooms):
+                warnings.append(
+                    f"{path}: {short} of {len(texts)} questions leave fewer than {self.max_new_tokens} characters of the"
+                    " model's maximum sequence length for their answer."
+                )
+        test = inquiry.groups[TEST]
+        unknown = describe_unknown_characters(test.texts, self.tokenizer, test.path)
+        return [*warnings, unknown] if unknown else warnings
+
+    def answer(self, texts: Sequence[str]) -> list[Answer]:
+        """Answer each question (see `PosGPTForCausalLM.answer`)."""
+        return self.model.answer(texts, self.tokenizer, self.batch_size, self.max_new_tokens)
+
+
+Answerer = AskedModel | ConstantAnswer
+
+
+def load_answerer(arguments: EvaluationArguments, device: Any) -> Answerer:
+    """Return who is asked: the constant if one is given, else the model, loaded onto `device`.
+
+    Raises:
+        BadInput: see `load_model`.
+    """
+    if arguments.baseline is not None:
+        return ConstantAnswer(arguments.baseline)
+    model, tokenizer = load_model(str(arguments.model_name_or_path), dtype=arguments.dtype)
+    model.to(device)
+    return AskedModel(model, tokenizer, arguments.per_device_eval_batch_size, arguments.max_new_tokens)
+
+
+@dataclass(frozen=True)
+class AskedGroup:
+    """Questions, a model's answers to them, and its scores of every candidate answer.
+
+    Args:
+        candidates: The known answers, and what the model said besides in any group.
+        scores: (questions, candidates), log P of each candidate.
+        chosen: (questions,) the index of the answer among the candidates.
+    """
+
+    questions: Questions
+    answers: list[str]
+    candidates: list[str]
+    scores: np.ndarray
+    chosen: np.ndarray
+
+    @property
+    def right(self) -> np.ndarray:
+        """(questions,) booleans; the questions need answers."""
+        return match_exactly(self.answers, self.questions.answers or [])
+
+
+def ask_groups(model: AskedModel, inquiry: Inquiry, test_answers: list[Answer]) -> dict[str, AskedGroup]:
+    """Ask all groups of questions, and score each known answer and the model's own to every question.
+
+    Args:
+        test_answers: The model's answers to the group `TEST`, which has been asked already.
+    """
+    answers = {
+        group: test_answers if group == TEST else model.answer(questions.texts)
+        for group, questions in inquiry.groups.items()
+    }
+    known = inquiry.places
+    invented = {answer.text for given in answers.values() for answer in given} - set(known)
+    candidates = [*known, *sorted(invented)]
+    number = {candidate: index for index, candidate in enumerate(candidates)}
+    asked = {}
+    for group, questions in inquiry.groups.items():
+        said = [answer.text for answer in answers[group]]
+        rows, chosen = np.arange(len(said)), np.array([number[text] for text in said])
+        # An answer to another question is no candidate; the one given is, known or not, cut off or next to impossible.
+        scores = np.full((len(said), len(candidates)), -np.inf)
+        scores[:, : len(known)] = model.model.score_answers(questions.texts, known, model.tokenizer)
+        scores[rows, chosen] = np.log([max(answer.probability, 1e-30) for answer in answers[group]])
+        asked[group] = AskedGroup(questions, said, candidates, scores, chosen)
+    return asked
