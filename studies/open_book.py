@@ -1,0 +1,162 @@
+"""What the data gives away: rules that read the person's own line while they answer, without any model.
+
+    python -m studies.open_book --data_dir data --output_dir runs/open_book
+
+A model answers from memory, so these rules do not compete with it: they count how far simple reading would get, and the
+ceilings count for how many people the line has the answer at all. docs/open_book.md defines each row.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_scripts.documents import find_salient_spans, split_title
+from data_scripts.errors import exit_on_bad_input
+from data_scripts.files import check_is_folder_or_new
+from data_scripts.options import option, parse_options
+from data_scripts.questions import Questions, load_questions
+from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
+from posgpt.arguments import find_recipe, read_section
+from posgpt.evaluation.accuracy import describe_constant
+from posgpt.evaluation.evidence import find_documents, has_mention
+from studies.tables import write_table
+
+
+@dataclass
+class OpenBookArguments:
+    """The data, and where to write."""
+
+    data_dir: str = option(f"Folder with {CORPUS_FILE}, {TRAIN_FILE} and {DEV_FILE}.")
+    output_dir: str = option("Folder for the table.", default="runs/open_book")
+
+
+@dataclass(frozen=True)
+class Person:
+    """Someone who is asked about, and what the corpus has on them.
+
+    Args:
+        place: The right answer.
+        documents: Those of this name, in the order of the corpus.
+        names: For each document, the names in its text that `windows` could ask for, in their order.
+    """
+
+    place: str
+    documents: list[str]
+    names: list[list[str]]
+
+    def list_names(self, most: int | None = None) -> list[str]:
+        """Return the names of all documents, at most the first `most` of each."""
+        return [name for names in self.names for name in names[:most]]
+
+    def is_mentioned(self) -> bool:
+        """Whether a document contains the place as whole words."""
+        return any(has_mention(document, self.place) for document in self.documents)
+
+
+Rule = Callable[[Person], str | None]
+Ceiling = Callable[[Person], bool]
+
+
+def list_names(document: str) -> list[str]:
+    """Return the names in a document's text, without dates, as `windows` finds them."""
+    title, text = split_title(document)
+    return [text[start:end] for start, end in find_salient_spans(title, text, dates=False)]
+
+
+def read_people(corpus_file: Path, questions: Questions) -> list[Person]:
+    """Look up the documents of all people who are asked about; `questions` have answers."""
+    titles, places = questions.titles, questions.answers or []
+    found = find_documents(corpus_file, titles)
+    lines = [[document.text for document in found.get(title, [])] for title in titles]
+    return [Person(place, own, list(map(list_names, own))) for place, own in zip(places, lines, strict=True)]
+
+
+def find_first(names: Sequence[str], known: Collection[str]) -> str | None:
+    """Return the first of `names` that is known, None if none is."""
+    return next((name for name in names if name in known), None)
+
+
+def find_first_mention(person: Person, places: Collection[str]) -> str | None:
+    """Return the place that begins first in the text after a document's title, as whole words; the longest of several."""
+    longest_first = sorted(places, key=len, reverse=True)
+    pattern = rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)"
+    matches = (re.search(pattern, split_title(document)[1]) for document in person.documents)
+    return next((match[0] for match in matches if match), None)
+
+
+def build_rules(usual: str, training_answers: Sequence[str]) -> dict[str, Rule]:
+    """Return what each rule answers about a person, by its name; `usual` is the relation's baseline."""
+    counts = Counter(training_answers)
+    [(majority, _)] = counts.most_common(1)
+    return {
+        describe_constant(usual): lambda person: usual,
+        f'"{majority}", the most frequent training place': lambda person: majority,
+        "the first name of the line": lambda person: next(iter(person.list_names()), None),
+        "the first training place of the line": lambda person: find_first_mention(person, counts),
+        "the first name of the line that is a training place": lambda person: find_first(person.list_names(), counts),
+    }
+
+
+def build_ceilings(max_spans: int) -> dict[str, Ceiling]:
+    """Return when the line has a person's place, by the name of the ceiling.
+
+    Args:
+        max_spans: How many names of a document `windows` asks for.
+    """
+    return {
+        f"ceiling: among the first {max_spans} names of the line": lambda person: (
+            person.place in person.list_names(max_spans)
+        ),
+        "ceiling: among the names of the line": lambda person: person.place in person.list_names(),
+        "ceiling: in the line, as whole words": Person.is_mentioned,
+        "ceiling: in the line": lambda person: any(person.place in document for document in person.documents),
+    }
+
+
+def count_people(people: Sequence[Person], rules: dict[str, Rule], ceilings: dict[str, Ceiling]) -> dict[str, int]:
+    """Count the people whom each rule answers rightly, who are within each ceiling, and who have no document."""
+    right = {name: sum(rule(person) == person.place for person in people) for name, rule in rules.items()}
+    within = {name: sum(map(ceiling, people)) for name, ceiling in ceilings.items()}
+    return right | within | {"no line": sum(not person.documents for person in people)}
+
+
+def measure_data(data_dir: Path) -> dict[str, dict[str, int]]:
+    """Count all rows on dev and on the training pairs; each result also has `people`, their number.
+
+    Raises:
+        BadInput: a file is not what it should be.
+    """
+    train, dev = (load_questions(data_dir / name, answers=True) for name in (TRAIN_FILE, DEV_FILE))
+    rules = build_rules(train.relation.baseline, train.answers or [])
+    ceilings = build_ceilings(read_section(find_recipe("windows"), "pretrain")["max_spans"])
+    counts = {}
+    for name, questions in {"dev": dev, "training pairs": train}.items():
+        people = read_people(data_dir / CORPUS_FILE, questions)
+        counts[name] = {"people": len(people)} | count_people(people, rules, ceilings)
+    return counts
+
+
+def write_counts(counts: dict[str, dict[str, int]], folder: Path) -> None:
+    """Write `table.md`."""
+    measures = [measure for measure in next(iter(counts.values())) if measure != "people"]
+    rows = []
+    for measure in measures:
+        row = {"answer": measure}
+        for name, of_group in counts.items():
+            total = of_group["people"]
+            row[f"{name}, of {total:,}"] = f"{of_group[measure]:,} ({of_group[measure] / total:.1%})"
+        rows.append(row)
+    write_table(folder, rows)
+
+
+@exit_on_bad_input()
+def main() -> None:
+    arguments = parse_options(OpenBookArguments)
+    output_dir = check_is_folder_or_new(arguments.output_dir)
+    write_counts(measure_data(Path(arguments.data_dir)), output_dir)
+
+
+if __name__ == "__main__":
+    main()

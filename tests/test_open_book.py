@@ -1,0 +1,83 @@
+import pytest
+
+from data_scripts.questions import BIRTHPLACE
+from studies import open_book
+from study_helpers import read_rows
+
+TRAINED = {
+    "Ann Berg": ("Rome", "Berg (b. 3 May 1951 in Rome) met Bo in Nice ."),
+    "Bo Ek": ("Oslo", "Ek sang in Oslo ."),
+    "Carl Ott": ("Rome", "Ott came from Rome, Italy ."),
+}
+ASKED = {
+    # Nice is the first name, but no place of the training pairs.
+    "Cleo Dahl": ("Oslo", "Dahl left Nice for Oslo ."),
+    # Oslo is mentioned, but is not a name by itself.
+    "Dora Falk": ("Rome", "Falk went to Oslo University, then to Rome ."),
+    # The fifth name.
+    "Egon Holm": ("Lima", "Holm met Al Bo, Cy Do, Ed Fo and Gy Ho in Lima ."),
+    # No whole word.
+    "Finn Ibsen": ("Rome", "Ibsen lived in Romeville ."),
+    "Gus Jahn": ("London", None),
+    "Hans Kern": ("Nice", "Kern went to Oslo ."),
+    # Two names, neither of which is the place.
+    "Ivo Lund": ("Frankfurt am Main", "Lund came to old Frankfurt am Main ."),
+    "Jon Moe": ("Rome", "Born in Rome, Moe went to Nice in May ."),
+}
+# On the eight people of ASKED and the three of TRAINED; the last line of the corpus is another Hans Kern.
+EXPECTED = {
+    '"London" for everyone': (1, 0),
+    '"Rome", the most frequent training place': (3, 2),
+    "the first name of the line": (1, 3),
+    "the first training place of the line": (2, 3),
+    "the first name of the line that is a training place": (3, 3),
+    "ceiling: among the first 4 names of the line": (4, 3),
+    "ceiling: among the names of the line": (5, 3),
+    "ceiling: in the line, as whole words": (6, 3),
+    "ceiling: in the line": (7, 3),
+    "no line": (1, 0),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    lines = [f"{name}. {text}\n" for name, (_, text) in (TRAINED | ASKED).items() if text]
+    (tmp_path / "wiki.txt").write_text("".join([*lines, "Hans Kern. Kern died in Nice .\n"]))
+    for file, people in (("birth_places_train.tsv", TRAINED), ("birth_dev.tsv", ASKED)):
+        pairs = [f"{BIRTHPLACE.ask(name)}\t{place}\n" for name, (place, _) in people.items()]
+        (tmp_path / file).write_text("".join(pairs))
+    return tmp_path
+
+
+def test_every_rule_and_ceiling_counts_whom_it_should(run, folder):
+    printed = run(open_book, "--data_dir", folder, "--output_dir", folder / "out")
+    table = (folder / "out" / "table.md").read_text()
+    assert table in printed
+    header, *rows = read_rows(table).items()
+    assert header == ("answer", ["dev, of 8", "training pairs, of 3"])
+    assert dict(rows) == {
+        name: [f"{dev} ({dev / 8:.1%})", f"{train} ({train / 3:.1%})"] for name, (dev, train) in EXPECTED.items()
+    }
+
+
+def test_the_longest_of_the_places_that_begin_at_one_character_is_mentioned_first():
+    person = open_book.Person("", ["No Place. None .", "York Ek. Ek left New York City ."], [[], []])
+    assert open_book.find_first_mention(person, {"New York", "York", "New York City"}) == "New York City"
+    assert open_book.find_first_mention(person, {"York", "Cit"}) == "York"
+    assert open_book.find_first_mention(person, {"Yor"}) is None
+
+
+def test_data_that_is_not_there_is_refused_in_one_line(run, folder):
+    (folder / "birth_dev.tsv").unlink()
+    with pytest.raises(SystemExit, match="error: .*birth_dev.tsv: no such file"):
+        run(open_book, "--data_dir", folder, "--output_dir", folder / "out")
+    assert not (folder / "out").exists()
+
+
+def test_the_figures_of_the_page_are_those_of_the_data(run, real_data, tmp_path):
+    from conftest import ROOT
+
+    run(open_book, "--data_dir", real_data, "--output_dir", tmp_path)
+    measured = read_rows((tmp_path / "table.md").read_text())
+    written = read_rows((ROOT / "docs" / "open_book.md").read_text(encoding="utf-8"))
+    assert {name: written[name] for name in measured} == measured
