@@ -9,7 +9,7 @@ recalled in the words in which it was read. Finished rows are not trained again;
 """
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,28 +17,23 @@ import numpy as np
 import torch
 import yaml
 
-from data_scripts.documents import add_titles_and_spans, load_corpus
 from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.hold_out import CALIBRATION_FILE, hold_out
-from data_scripts.name_windows import NameWindowsConfig, take_words_before
 from data_scripts.options import Range, option, parse_options
-from data_scripts.questions import Questions, load_questions
-from data_scripts.span_corruption import compute_longest_cut
+from data_scripts.questions import load_questions
 from data_scripts.synthetic_world import CORPUS_FILE, TRAIN_FILE
-from modeling_posgpt import MASK_TOKEN, POSITION_EMBEDDINGS
-from posgpt.arguments import choose_objective, find_recipe, read_section
+from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from posgpt.training.checkpoints import load_model
 from studies.cache import Record, hash_file, keep_result, read_result
 from studies.grading import grade_answers
+from studies.recall import build_recall_prompts, read_objective
 from studies.tables import choose_rows, write_table
 from studies.training_runs import build_command, build_key, train
 
 ROWS = Path(__file__).with_suffix(".yaml")
-# At most so many words before a place are the cue that its recall is asked with.
-CUE_WORDS = 3
 MEASURES = ("answered", "recalled", "training questions")
 
 
@@ -96,43 +91,7 @@ class Row:
     @property
     def objective(self) -> ObjectiveConfig:
         """What it trains on, with the options of recipe and row."""
-        options = read_section(find_recipe(self.settings["recipe"]), "pretrain") | self.settings
-        config = choose_objective(options.get("objective"))
-        return config(**{option.name: options[option.name] for option in fields(config) if option.name in options})
-
-
-def build_recall_prompts(
-    corpus_file: Path, questions: Questions, objective: ObjectiveConfig, max_length: int
-) -> tuple[list[str], list[str]]:
-    """Return a prompt for each answer that is a salient span of its document, in the words it was read in, and the answer.
-
-    With name-keyed windows the words before the answer are the cue; with span corruption the prompt is the document around
-    the masked answer.
-
-    Args:
-        questions: With answers.
-        objective: What the model was trained on.
-        max_length: Its maximum sequence length, in characters.
-    """
-    missing = dict(zip(questions.titles, questions.answers or (), strict=True))
-    before_title, _ = questions.relation.split_wording()
-    prompts, answers = [], []
-    for document in add_titles_and_spans(load_corpus(corpus_file), dates=True):
-        title, text = document["title"], document["text"]
-        for start, end in document["spans"]:
-            if text[start:end] != missing.get(title):
-                continue
-            if isinstance(objective, NameWindowsConfig):
-                most = min(CUE_WORDS, objective.max_cue_words)
-                cue = " ".join(["", *take_words_before(title, text, start, objective.plain_cues, most)])
-                asks = objective.window_wording == "question"
-                prompts.append(f"{before_title}{title}{cue}?" if asks else f"{title}.{cue}")
-            elif end <= (longest := compute_longest_cut(max_length)):
-                prompts.append(f"{text[:start]}{MASK_TOKEN}{text[end:longest]}")
-            else:
-                continue
-            answers.append(missing.pop(title))
-    return prompts, answers
+        return read_objective(**self.settings)
 
 
 def measure_row(row: Row) -> Record:

@@ -1,0 +1,205 @@
+"""What saved models recall in the words they have read, beside what they answer when they are asked.
+
+    python -m studies.recall --models runs/pretrain_learned runs/pretrain_rotary --data_dir data --recipe course
+
+For each model and the people of a TSV, three counts:
+
+- answered when asked: the question is answered exactly with the place.
+- recalled as read: in the form that the model was trained on. With name-keyed windows, the words before the place are the
+  cue, and the place alone has to follow. With span corruption, the place is masked in its document's beginning, and what is
+  written has to begin with it; what comes next does not count, because not every model was taught to end a span with `⁇`.
+- continued as read, for span corruption: the document's beginning up to the place has to be continued with it.
+
+The last two are about the people whose place is a name in their document, for span corruption one within the characters
+that the objective reads.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerBase
+
+from data_scripts.documents import add_titles_and_spans, load_corpus
+from data_scripts.epochs import ObjectiveConfig
+from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.files import check_is_folder_or_new
+from data_scripts.name_windows import NameWindowsConfig, take_words_before
+from data_scripts.options import option, parse_options
+from data_scripts.questions import Questions, load_questions
+from data_scripts.span_corruption import compute_longest_cut
+from data_scripts.synthetic_world import CORPUS_FILE, TRAIN_FILE
+from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
+from posgpt.arguments import choose_objective, find_recipe, read_section
+from posgpt.evaluation.exact_match import match_exactly
+from posgpt.training.checkpoints import load_model
+from studies.grading import grade_answers
+from studies.tables import write_table
+
+# At most so many words before a place are the cue that its recall is asked with.
+CUE_WORDS = 3
+BATCH_SIZE = 128
+
+
+@dataclass
+class RecallArguments:
+    """Which models, and whom to ask them about."""
+
+    models: list[str] = option("PosGPTs: folders, or names on the hub.")
+    data_dir: str = option(f"Folder with {CORPUS_FILE} and {TRAIN_FILE}.")
+    recipe: str = option("The recipe that the models were pretrained with.", default="course")
+    held_out: str | None = option(
+        f"TSV of the people to ask about, e.g. held out from training (default: {TRAIN_FILE} in data_dir).",
+        default=None,
+    )
+    output_dir: str = option("Folder for the table.", default="runs/recall")
+
+
+class Mention(NamedTuple):
+    """Where a document mentions the place that is asked for: `text[start:end]`."""
+
+    title: str
+    text: str
+    start: int
+    end: int
+
+    @property
+    def place(self) -> str:
+        return self.text[self.start : self.end]
+
+
+def read_objective(recipe: str, **settings: Any) -> ObjectiveConfig:
+    """Return what a recipe pretrains on, with its options; `settings` take precedence over the recipe.
+
+    Raises:
+        BadInput: there is no such recipe or objective.
+    """
+    options = read_section(find_recipe(recipe), "pretrain") | settings
+    config = choose_objective(options.get("objective"))
+    return config(**{option.name: options[option.name] for option in fields(config) if option.name in options})
+
+
+def find_mentions(
+    corpus_file: Path, questions: Questions, objective: ObjectiveConfig, max_length: int
+) -> list[Mention]:
+    """Find, for each answer that is a salient span of its document, where it stands first.
+
+    Args:
+        questions: With answers.
+        objective: What the model was trained on. Span corruption reads only a document's beginning.
+        max_length: The model's maximum sequence length, in characters.
+    """
+    missing = dict(zip(questions.titles, questions.answers or (), strict=True))
+    longest = None if isinstance(objective, NameWindowsConfig) else compute_longest_cut(max_length)
+    mentions = []
+    for document in add_titles_and_spans(load_corpus(corpus_file), dates=True):
+        title, text = document["title"], document["text"]
+        for start, end in document["spans"]:
+            if text[start:end] == missing.get(title) and (longest is None or end <= longest):
+                mentions.append(Mention(title, text, start, end))
+                del missing[title]
+    return mentions
+
+
+def build_prompt(mention: Mention, objective: ObjectiveConfig, before_title: str, max_length: int) -> str:
+    """Return what asks for a place in the words that it was read in, without the `⁇` at the end.
+
+    Args:
+        before_title: What a question has before its title.
+    """
+    title, text, start, end = mention
+    if not isinstance(objective, NameWindowsConfig):
+        return f"{text[:start]}{MASK_TOKEN}{text[end : compute_longest_cut(max_length)]}"
+    most = min(CUE_WORDS, objective.max_cue_words)
+    cue = " ".join(["", *take_words_before(title, text, start, objective.plain_cues, most)])
+    return f"{before_title}{title}{cue}?" if objective.window_wording == "question" else f"{title}.{cue}"
+
+
+def build_recall_prompts(
+    corpus_file: Path, questions: Questions, objective: ObjectiveConfig, max_length: int
+) -> tuple[list[str], list[str]]:
+    """Return a prompt for each answer that is a salient span of its document, in the words it was read in, and the answer.
+
+    With name-keyed windows the words before the answer are the cue; with span corruption the prompt is the document around
+    the masked answer. The arguments are those of `find_mentions`.
+    """
+    mentions = find_mentions(corpus_file, questions, objective, max_length)
+    before_title, _ = questions.relation.split_wording()
+    prompts = [build_prompt(mention, objective, before_title, max_length) for mention in mentions]
+    return prompts, [mention.place for mention in mentions]
+
+
+def grade_continuations(
+    model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], references: Sequence[str]
+) -> np.ndarray:
+    """Return (texts,) booleans: whether each text is continued greedily with its reference, whatever comes after that.
+
+    A text and its reference together are no longer than the model's maximum sequence length.
+    """
+    order = sorted(range(len(texts)), key=lambda index: len(references[index]))
+    batches = []
+    # All references of a batch have the same length, so that no text is continued beyond its own.
+    for length, group in groupby(order, key=lambda index: len(references[index])):
+        members = list(group)
+        batches += [(length, members[start : start + BATCH_SIZE]) for start in range(0, len(members), BATCH_SIZE)]
+    written: dict[int, str] = {}
+    for length, indices in tqdm(batches, desc="Continuing", unit="batch", disable=len(batches) < 2 or None):
+        beginnings = [texts[index] for index in indices]
+        inputs = tokenizer(beginnings, padding=True, padding_side="left", return_tensors="pt").to(model.device)
+        generated = model.generate(**inputs, max_new_tokens=length, do_sample=False)
+        new = generated[:, inputs["input_ids"].shape[1] :].tolist()
+        written |= {index: str(tokenizer.decode(ids)) for index, ids in zip(indices, new, strict=True)}
+    return match_exactly([written[index] for index in range(len(texts))], references)
+
+
+def measure_model(
+    name: str, corpus_file: Path, questions: Questions, objective: ObjectiveConfig
+) -> dict[str, np.ndarray]:
+    """Return which people a model answers and recalls: by measure, (people,) booleans.
+
+    Raises:
+        BadInput: there is no such model, or a question is too long for it.
+    """
+    model, tokenizer = load_model(name)
+    max_length = model.config.max_position_embeddings
+    prompts, places = build_recall_prompts(corpus_file, questions, objective, max_length)
+    try:
+        measures = {"answered when asked": grade_answers(model, tokenizer, questions.texts, questions.answers or [])}
+        if isinstance(objective, NameWindowsConfig):
+            return measures | {"recalled as read": grade_answers(model, tokenizer, prompts, places)}
+    except ValueError as error:
+        raise BadInput(f"{name}: {error}") from None
+    masked = [prompt + MASK_TOKEN for prompt in prompts]
+    # No corpus contains the mask.
+    beginnings = [prompt.partition(MASK_TOKEN)[0] for prompt in prompts]
+    return measures | {
+        "recalled as read": grade_continuations(model, tokenizer, masked, places),
+        "continued as read": grade_continuations(model, tokenizer, beginnings, places),
+    }
+
+
+def describe_share(is_right: np.ndarray) -> str:
+    """Return how many of the booleans are true, such as `3 of 4 (75.0%)`."""
+    right, total = int(is_right.sum()), len(is_right)
+    return f"{right:,} of {total:,}" + (f" ({right / total:.1%})" if total else "")
+
+
+@exit_on_bad_input()
+def main() -> None:
+    arguments = parse_options(RecallArguments)
+    output_dir, data_dir = check_is_folder_or_new(arguments.output_dir), Path(arguments.data_dir)
+    objective = read_objective(arguments.recipe)
+    questions = load_questions(arguments.held_out or data_dir / TRAIN_FILE, answers=True)
+    rows = []
+    for name in arguments.models:
+        measures = measure_model(name, data_dir / CORPUS_FILE, questions, objective)
+        rows.append({"model": name} | {measure: describe_share(right) for measure, right in measures.items()})
+    write_table(output_dir, rows, f"The {len(questions):,} questions of {questions.path}, objective {objective.name}:")
+
+
+if __name__ == "__main__":
+    main()
