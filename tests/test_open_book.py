@@ -1,5 +1,6 @@
 import pytest
 
+from conftest import ROOT
 from data_scripts.questions import BIRTHPLACE
 from studies import open_book
 from study_helpers import read_rows
@@ -75,8 +76,6 @@ def test_data_that_is_not_there_is_refused_in_one_line(run, folder):
 
 
 def test_the_figures_of_the_page_are_those_of_the_data(run, real_data, tmp_path):
-    from conftest import ROOT
-
     run(open_book, "--data_dir", real_data, "--output_dir", tmp_path)
     measured = read_rows((tmp_path / "table.md").read_text())
     written = read_rows((ROOT / "docs" / "open_book.md").read_text(encoding="utf-8"))
