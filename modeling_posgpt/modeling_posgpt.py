@@ -23,7 +23,7 @@ from .bottleneck import (
 from .configuration_posgpt import PosGPTConfig
 from .dropout import PosGPTDropout
 from .layers import PosGPTAttention, PosGPTDecoderLayer, build_mask
-from .position_embeddings import POSITION_EMBEDDINGS, PosGPTLearnedEmbedding
+from .position_embeddings import POSITION_EMBEDDINGS, PosGPTPositionTable
 
 
 @auto_docstring
@@ -42,11 +42,12 @@ class PosGPTPreTrainedModel(PreTrainedModel):
     _can_record_outputs = {"hidden_states": PosGPTDecoderLayer, "attentions": PosGPTAttention}
 
     def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, PosGPTPositionTable) and module.initializer_range is not None:
+            initialization.normal_(module.weight, std=module.initializer_range)
+            return
         super()._init_weights(module)
         if isinstance(module, PosGPTLatentBasis):
             initialization.xavier_uniform_(module.weight)
-        elif isinstance(module, PosGPTLearnedEmbedding) and module.initializer_range is not None:
-            initialization.normal_(module.table.weight, std=module.initializer_range)
 
 
 def number_positions(

@@ -62,6 +62,14 @@ class PositionEmbedding(nn.Module):
         return None
 
 
+class PosGPTPositionTable(nn.Embedding):
+    """A vector per position; `initializer_range` is the standard deviation that it begins with, None the model's."""
+
+    def __init__(self, num_positions: int, width: int, initializer_range: float | None):
+        super().__init__(num_positions, width)
+        self.initializer_range = initializer_range
+
+
 class PosGPTLearnedEmbedding(PositionEmbedding):
     """A learned vector for each position below `max_position_embeddings`, added to the token's.
 
@@ -74,8 +82,8 @@ class PosGPTLearnedEmbedding(PositionEmbedding):
 
     def __init__(self, config):
         super().__init__(config)
-        self.table = nn.Embedding(config.max_position_embeddings, self.width(config) or config.hidden_size)
-        self.initializer_range = config.position_initializer_range
+        width = self.width(config) or config.hidden_size
+        self.table = PosGPTPositionTable(config.max_position_embeddings, width, config.position_initializer_range)
 
     @staticmethod
     def check_config(config) -> None:

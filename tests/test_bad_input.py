@@ -312,7 +312,14 @@ def test_recipes(refused, world, tmp_path):
         ("pretrain: {learning_rat: 1}", "'learning_rat' under 'pretrain' is not an option"),
         ("pretrain: {warmup_steps: -1}", "warmup_steps"),
         ("pretrain: {learning_rate: fast}", "learning_rate.*'fast'"),
-        ("pretrain: {train_sampling_strategy: sequential}", "choose random or group_by_length"),
+        ("pretrain: {train_sampling_strategy: batch_rebalance}", "choose random or sequential or group_by_length"),
+        ("pretrain: {lr_schedule: epochs}", "lr_schedule is 'epochs'; choose steps or tokens"),
+        ("pretrain: {lr_scheduler_type: zigzag}", "an option was refused: .*zigzag"),
+        ("pretrain: {lr_schedule: tokens, final_tokens: 0}", "final_tokens is 0; choose at least 1"),
+        ("pretrain: {final_tokens: 5}", "final_tokens are for lr_schedule tokens"),
+        ("pretrain: {use_muon: true, decayed_parameters: all_but_biases}", "with use_muon only matrices are decayed"),
+        ("base: corse", "corse: no such recipe"),
+        (f"base: {recipe}", "its base is itself"),
     ):
         recipe.write_text(content)
         refused(match, train_pretrain, recipe, *corpus)

@@ -1,0 +1,235 @@
+"""The recipe `course` does what the course's starter code does, step by step."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import train_finetune
+import train_pretrain
+from conftest import TINY
+from data_scripts.documents import load_corpus, tokenize_corpus
+from data_scripts.epochs import EpochSampler
+from data_scripts.questions import drop_non_ascii, encode_questions, load_questions
+from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset
+from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
+from modeling_posgpt.dropout import draw_kept, drop
+from posgpt.arguments import find_recipe, read_recipe
+from posgpt.training.schedule import compute_rate_factor, count_examples
+from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
+
+DOCUMENTS = 2937  # in the course's corpus
+FINETUNING_TOKENS = 200 * DOCUMENTS * 128
+
+
+def train_as_the_course(epochs: int, examples: int, batch_size: int, rate: float, final_tokens: int) -> list[float]:
+    """Count tokens batch by batch as the starter code's trainer does; return the rate of each training step.
+
+    A row of 128 symbols gives 127 pairs of input and target, all of which count, padding as well.
+    """
+    rates, tokens, current = [], 0, rate
+    for _ in range(epochs):
+        for start in range(0, examples, batch_size):
+            rates.append(current)
+            tokens += min(batch_size, examples - start) * 127
+            progress = (tokens - 512 * 20) / (final_tokens - 512 * 20)
+            cosine = max(0.1, 0.5 * (1.0 + math.cos(math.pi * progress)))
+            current = rate * (tokens / (512 * 20) if tokens < 512 * 20 else cosine)
+    return [*rates, current]
+
+
+@pytest.mark.parametrize(
+    "epochs, examples, batch_size, rate, final_tokens, named",
+    [
+        # 2024 and later: one cosine, at its floor from epoch 521 of 650 on.
+        (650, DOCUMENTS, 128, 6e-3, 650 * DOCUMENTS * 128, {0: 6e-3, 521 * 23: 6e-4, 14_950: 6e-4}),
+        # 2021 to 2023: at its floor at epoch 200, at the full rate again at 400, and on the way up at 650.
+        (650, DOCUMENTS, 128, 6e-3, FINETUNING_TOKENS, {200 * 23: 6e-4, 403 * 23: 6e-3, 14_950: 7.18e-4}),
+        (10, 2000, 256, 6e-4, FINETUNING_TOKENS, {0: 6e-4, 80: 5.983252e-4}),
+        (75, 2000, 256, 6e-4, FINETUNING_TOKENS, {600: 5.10e-4}),
+    ],
+)
+def test_the_learning_rate_is_the_starter_codes_at_every_step(epochs, examples, batch_size, rate, final_tokens, named):
+    expected = train_as_the_course(epochs, examples, batch_size, rate, final_tokens)
+    computed = [
+        rate * compute_rate_factor(count_examples(step, batch_size, examples) * 127, 512 * 20, final_tokens)
+        for step in range(len(expected))
+    ]
+    assert computed == pytest.approx(expected, rel=1e-12)
+    assert {step: computed[step] for step in named} == pytest.approx(named, rel=2e-3)
+
+
+def test_small_batches_are_warmed_up_after_the_first_step():
+    factors = [compute_rate_factor(tokens, 1000, 10_000) for tokens in (0, 250, 500, 999, 1000)]
+    assert factors == pytest.approx([1, 0.25, 0.5, 0.999, 1])
+
+
+def log_history(folder) -> list[dict]:
+    return [log for log in json.loads((folder / "trainer_state.json").read_text())["log_history"] if "loss" in log]
+
+
+def test_training_follows_the_schedule_also_when_it_is_resumed(run, world, tmp_path):
+    arguments = ["--train_file", world / "wiki.txt", "--num_train_epochs", 4, "--logging_steps", 1, "--save_steps", 5]
+    arguments += ["--save_total_limit", 9]
+    arguments += ["--per_device_train_batch_size", 40, *TINY]
+    run(train_pretrain, *arguments, "--output_dir", tmp_path / "whole")
+    expected = train_as_the_course(4, 100, 40, 6e-3, 4 * 100 * 128)[:-1]
+    whole = [log["learning_rate"] for log in log_history(tmp_path / "whole")]
+    assert whole == pytest.approx(expected)
+    last = tmp_path / "whole" / "checkpoint-5"
+    run(train_pretrain, *arguments, "--output_dir", tmp_path / "resumed", "--resume_from_checkpoint", last)
+    assert [log["learning_rate"] for log in log_history(tmp_path / "resumed")] == whole
+
+
+@pytest.mark.parametrize("decayed, others", [("all_but_biases", ["bias"]), ("matrices", ["bias", "norm", "embed"])])
+def test_what_is_decayed(decayed, others, tmp_path):
+    model = PosGPTForCausalLM(PosGPTConfig(num_hidden_layers=1))
+    args = PosGPTTrainingArguments(str(tmp_path), decayed_parameters=decayed, use_cpu=True, report_to="none")
+    trainer = PosGPTTrainer(model, args)
+    names = {name for name, _ in model.named_parameters()}
+    assert names - set(trainer.get_decay_parameter_names(model)) == {
+        name for name in names if any(part in name for part in others)
+    }
+
+
+@pytest.fixture
+def dataset(world):
+    corpus = load_corpus(world / "wiki.txt")
+    tokenizer = build_tokenizer(corpus["text"], 64)
+    return SpanCorruptionDataset(tokenize_corpus(corpus, tokenizer), tokenizer, seed=1)
+
+
+def test_documents_are_read_in_their_order(dataset):
+    assert list(EpochSampler(dataset, 8, "sequential")) == list(range(100))
+    dataset.set_epoch(3)
+    assert list(EpochSampler(dataset, 8, "sequential")) == list(range(300, 400))
+
+
+@pytest.mark.parametrize("strategy", ["sequential", "random"])
+def test_the_batches_of_one_step_are_sorted_and_hold_the_examples_of_the_step(dataset, strategy):
+    plain = np.array(list(EpochSampler(dataset, 24, strategy)))
+    split = np.array(list(EpochSampler(dataset, 6, strategy, batches_per_step=4)))
+    lengths = dataset.lengths(0)
+    for start in range(0, 100, 24):
+        step = split[start : start + 24]
+        assert sorted(step) == sorted(plain[start : start + 24])
+        assert (np.diff(lengths[step]) >= 0).all()
+
+
+def test_the_first_steps_are_the_same_in_several_small_batches(run, world, tmp_path):
+    losses = {}
+    for size, steps in ((40, 1), (10, 4)):
+        folder = tmp_path / str(size)
+        run(
+            train_pretrain, "--train_file", world / "wiki.txt", "--per_device_train_batch_size", size, "--dropout", 0,
+            "--gradient_accumulation_steps", steps, "--max_steps", 4, "--logging_steps", 1, "--output_dir", folder, *TINY,
+        )  # fmt: skip
+        losses[size] = [log["loss"] for log in log_history(folder)]
+    assert losses[10] == pytest.approx(losses[40], rel=1e-4)
+
+
+def test_without_a_closing_mask_an_example_ends_with_the_masked_span(dataset):
+    tokenizer = build_tokenizer(["abc"], 64)
+    feature = {"input_ids": np.array(tokenizer("abcabc")["input_ids"]), "cuts": np.array([6, 1, 3])}
+    texts = []
+    for closing_mask in (True, False):
+        batch = SpanCorruptionCollator(tokenizer, closing_mask=closing_mask)([feature])
+        texts.append(tokenizer.decode(batch["input_ids"][0]))
+        assert torch.equal(batch["input_ids"], batch["labels"]) and batch["input_ids"].dtype == torch.int64
+    assert texts == ["a⁇abc⁇bc⁇", "a⁇abc⁇bc"]
+
+
+def test_finetuning_grades_the_first_mask_and_drops_what_is_not_ascii(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("Where was Zoë Ek born?\tMalmö\n", encoding="utf-8")
+    questions = drop_non_ascii(load_questions(tmp_path / "pairs.tsv", answers=True))
+    tokenizer = build_tokenizer(questions.texts + questions.answers, 64)
+    graded = {}
+    for loss_on_first_mask in (False, True):
+        row = encode_questions(questions, tokenizer, loss_on_first_mask)[0]
+        assert tokenizer.decode(row["input_ids"]) == "Where was Zo Ek born?⁇Malm⁇"
+        graded[loss_on_first_mask] = tokenizer.decode([label for label in row["labels"] if label != -100])
+    assert graded == {False: "Malm⁇", True: "⁇Malm⁇"}
+
+
+def test_finetuning_takes_both_from_the_recipe(run, world, tmp_path, monkeypatch):
+    calls = []
+    from posgpt import finetune
+
+    load = finetune.load_encoded_questions
+    monkeypatch.setattr(finetune, "load_encoded_questions", lambda *args: calls.append(args[3:]) or load(*args))
+    run(
+        train_finetune, "--vocabulary_file", world / "wiki.txt", "--train_file", world / "birth_places_train.tsv",
+        "--output_dir", tmp_path / "out", "--max_steps", 1, *TINY,
+    )  # fmt: skip
+    assert calls == [(True, True)]
+
+
+def test_learned_positions_can_begin_at_zero_or_anywhere():
+    def measure(**settings) -> float:
+        torch.manual_seed(0)
+        model = PosGPTForCausalLM(PosGPTConfig(num_hidden_layers=1, **settings))
+        return model.model.position_embedding.table.weight.std().item()
+
+    assert measure(position_initializer_range=0.0) == 0
+    assert measure() == pytest.approx(0.02, rel=0.05)
+    assert measure(position_embedding_type="concatenated", position_initializer_range=0.5) == pytest.approx(
+        0.5, rel=0.05
+    )
+    with pytest.raises(Exception, match="position_initializer_range, a standard deviation, is -1"):
+        PosGPTConfig(position_initializer_range=-1.0)
+
+
+def test_a_trained_position_table_is_not_initialized_again(tmp_path):
+    model = PosGPTForCausalLM(PosGPTConfig(num_hidden_layers=1, position_initializer_range=0.0))
+    nn.init.ones_(model.model.position_embedding.table.weight)
+    model.save_pretrained(tmp_path)
+    loaded = PosGPTForCausalLM.from_pretrained(tmp_path)
+    assert (loaded.model.position_embedding.table.weight == 1).all()
+
+
+def test_sinusoidal_positions_are_added_to_scaled_or_unscaled_tokens():
+    vectors = torch.ones(1, 3, 256)
+    added = {}
+    for scale in (True, False):
+        config = PosGPTConfig(position_embedding_type="sinusoidal", num_hidden_layers=1, scale_embedding=scale)
+        embedding = PosGPTForCausalLM(config).model.position_embedding
+        added[scale] = embedding.embed(vectors, torch.arange(3)[None])
+        assert torch.allclose(
+            embedding.embed(0 * vectors, torch.arange(3)[None]), added[scale] - vectors * 16**scale, atol=1e-5
+        )
+    assert torch.allclose(added[True] - added[False], 15 * vectors)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_zeroes_its_share_and_keeps_the_expectation(dtype):
+    torch.manual_seed(0)
+    kept = draw_kept(torch.Size([300, 1001]), 0.1, dtype)
+    assert kept.dtype == dtype and kept.shape == (300, 1001)
+    assert (kept == 0).float().mean().item() == pytest.approx(0.1, abs=0.003)
+    assert kept[kept != 0].unique().tolist() == [torch.tensor(1 / 0.9, dtype=dtype).item()]
+    # Neither rows nor neighbors go together.
+    dropped = (kept == 0).float() - 0.1
+    assert (dropped[1:] * dropped[:-1]).mean().abs() < 0.001 and (
+        dropped[:, 1:] * dropped[:, :-1]
+    ).mean().abs() < 0.001
+
+
+def test_dropout_is_a_function_of_torchs_seed_and_its_gradient_has_the_same_zeros():
+    x = torch.ones(50, 50, requires_grad=True)
+    torch.manual_seed(3)
+    first = drop(x, 0.5, training=True)
+    first.sum().backward()
+    assert torch.equal(x.grad, first.detach())
+    assert not torch.equal(drop(x, 0.5, training=True), first)
+    torch.manual_seed(3)
+    assert torch.equal(drop(x, 0.5, training=True), first)
+    assert drop(x, 0.5, training=False) is x
+
+
+def test_the_older_recipe_differs_in_its_schedule_alone():
+    course, older = (read_recipe(find_recipe(name)) for name in ("course", "course_2023"))
+    assert older.pop("pretrain") == course.pop("pretrain") | {"final_tokens": FINETUNING_TOKENS}
+    assert older == course
