@@ -77,7 +77,7 @@ class PosGPTLearnedEmbedding(PositionEmbedding):
     small as any other weights, or with the standard deviation `config.position_initializer_range`: at zero with 0.0.
     """
 
-    settings = ("position_initializer_range",)
+    settings: tuple[str, ...] = ("position_initializer_range",)
     ends_at_block = True
 
     def __init__(self, config):

@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 
 from data_scripts.errors import BadInput
-from posgpt.arguments import split_recipe
+from posgpt.arguments import read_recipe, split_recipe
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint
 from studies.cache import Record, hash_file, keep_result
 
-MODULE = "posgpt.pretrain"
+PRETRAIN = "posgpt.pretrain"
 
 
 def build_command(recipe: str, **options: object) -> list[str]:
-    """Return the command line of `posgpt pretrain` for a recipe and options; an option that is None is left out."""
+    """Return the command line of a training for a recipe and options; an option that is None is left out."""
     command = [recipe]
     for name, value in options.items():
         if value is not None:
@@ -25,16 +25,22 @@ def build_command(recipe: str, **options: object) -> list[str]:
 
 
 def build_key(arguments: list[str]) -> dict[str, str]:
-    """Return what a training depends on: its arguments, and the contents of its recipe and of the files among them."""
+    """Return what a training depends on: its arguments, its recipe, and the files and models among the arguments."""
     recipe, options = split_recipe(arguments)
-    files = {option: hash_file(Path(option)) for option in options if Path(option).is_file()}
-    return {"arguments": " ".join(arguments), "recipe": hash_file(recipe), **files}
+    hashes = {
+        option: hash_file(file)
+        for option in options
+        for file in (Path(option), Path(option) / WEIGHTS_FILE)
+        if file.is_file()
+    }
+    return {"arguments": " ".join(arguments), "recipe": json.dumps(read_recipe(recipe)), **hashes}
 
 
-def launch(arguments: list[str], processes: int = 1) -> int:
-    """Run `python -m posgpt.pretrain` to its end and return its exit status.
+def launch(module: str, arguments: list[str], processes: int = 1) -> int:
+    """Run `python -m MODULE` to its end and return its exit status.
 
     Args:
+        module: The training command.
         arguments: Its command line.
         processes: With more than one, `accelerate` launches them.
     """
@@ -42,7 +48,7 @@ def launch(arguments: list[str], processes: int = 1) -> int:
     launcher = [sys.executable, *(accelerate if processes > 1 else [])]
     # A training that outlives its study would have the next start train beside it.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with subprocess.Popen([*launcher, "-m", MODULE, *arguments]) as process:
+    with subprocess.Popen([*launcher, "-m", module, *arguments]) as process:
         try:
             return process.wait()
         finally:
@@ -50,15 +56,16 @@ def launch(arguments: list[str], processes: int = 1) -> int:
             signal.signal(signal.SIGTERM, before)
 
 
-def train(name: str, arguments: list[str], folder: Path, processes: int = 1) -> Record:
-    """Pretrain into `folder`, unless a finished training of the same arguments and files is there.
+def train(name: str, arguments: list[str], folder: Path, processes: int = 1, module: str = PRETRAIN) -> Record:
+    """Train into `folder`, unless a finished training of the same arguments and files is there.
 
     An interrupted training is resumed from its last checkpoint; one of other arguments or files is replaced.
 
     Args:
         name: What the study calls it.
-        arguments: For `posgpt pretrain`.
+        arguments: The command line of `module`.
         processes: How many train together.
+        module: The training command.
 
     Returns:
         `minutes` of training (of the whole, extrapolated from the steps since it was last started), `memory`, the peak of
@@ -72,7 +79,9 @@ def train(name: str, arguments: list[str], folder: Path, processes: int = 1) -> 
 
     def compute() -> Record:
         # A folder that has weights is finished: only its figures were not kept.
-        steps = 0 if (folder / WEIGHTS_FILE).is_file() else _train_or_resume(name, arguments, folder, processes)
+        steps = (
+            0 if (folder / WEIGHTS_FILE).is_file() else _train_or_resume(name, module, arguments, folder, processes)
+        )
         figures = _read_figures(folder, steps)
         for checkpoint in folder.glob("checkpoint-*"):
             shutil.rmtree(checkpoint)
@@ -81,13 +90,13 @@ def train(name: str, arguments: list[str], folder: Path, processes: int = 1) -> 
     return keep_result(folder / "study.json", build_key(arguments), compute, folder)["figures"]
 
 
-def _train_or_resume(name: str, arguments: list[str], folder: Path, processes: int) -> int:
+def _train_or_resume(name: str, module: str, arguments: list[str], folder: Path, processes: int) -> int:
     """Train to the end and return the step that it was resumed from, 0 if it started from scratch."""
     checkpoint = find_last_checkpoint(folder)
     command = [*arguments, "--output_dir", str(folder)]
     command += ["--resume_from_checkpoint", "last"] if checkpoint else ["--overwrite_output_dir"]
-    print(f"\n== {name}\n$ python -m {MODULE} {' '.join(command)}", flush=True)
-    if launch(command, processes) or not (folder / WEIGHTS_FILE).is_file():
+    print(f"\n== {name}\n$ python -m {module} {' '.join(command)}", flush=True)
+    if launch(module, command, processes) or not (folder / WEIGHTS_FILE).is_file():
         raise BadInput(f"{name!r} failed; see its message above.")
     return int(checkpoint.name.split("-")[1]) if checkpoint else 0
 

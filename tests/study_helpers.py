@@ -1,18 +1,18 @@
 """What the tests of the studies share."""
 
+from importlib import import_module
 from unittest import mock
 
 from conftest import TINY
-from posgpt import pretrain
 
 SMALL = {name.removeprefix("--"): value for name, value in zip(TINY[::2], TINY[1::2], strict=True)}
 
 
-def train_in_process(arguments: list[str], processes: int = 1) -> int:
+def train_in_process(module: str, arguments: list[str], processes: int = 1) -> int:
     """Train as `training_runs.launch` does, without a process of its own."""
-    with mock.patch("sys.argv", ["posgpt.pretrain", *arguments]):
+    with mock.patch("sys.argv", [module, *arguments]):
         try:
-            pretrain.main()
+            import_module(module).main()
         except SystemExit as end:
             return 0 if end.code is None else 1
     return 0

@@ -147,7 +147,7 @@ class PosGPTTrainer(Trainer):
             tokens = count_examples(step, batch_size, epoch_size) * (length - 1)
             return compute_rate_factor(tokens, self.args.warmup_tokens, final_tokens)
 
-        self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer or self.optimizer, compute_factor)
+        self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer or cast(Any, self.optimizer), compute_factor)
         self._created_lr_scheduler = True
         return self.lr_scheduler
 

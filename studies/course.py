@@ -1,0 +1,200 @@
+"""The course's experiment, whole: pretraining on the documents, finetuning on the pairs, and what others reached.
+
+    python -m studies.course --data_dir data --output_dir runs/course
+    python -m studies.course --data_dir data --output_dir runs/course --rows rotary --seeds 42 43
+    python -m studies.course --data_dir data --output_dir runs/course --rows rotary --held_out 300
+
+`course.yaml` beside this file holds the rows. A model is measured twice: after pretraining, how many birthplaces it recalls
+in the words that it has read and how many it answers without ever having seen a question; after finetuning, how many
+questions of dev it answers, or with `--held_out` of training pairs that are held out. Finished runs are kept and
+interrupted ones are resumed; the table and the chart grow with each.
+
+On a CPU, `--micro_batch_size 32` makes each training step of the course's out of several batches of similar length: it
+computes the same in less time.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import yaml
+
+from data_scripts.errors import exit_on_bad_input
+from data_scripts.files import check_is_folder_or_new
+from data_scripts.hold_out import CALIBRATION_FILE, hold_out
+from data_scripts.options import Range, option, parse_options
+from data_scripts.questions import Questions, load_questions
+from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
+from posgpt.arguments import find_recipe, read_section
+from posgpt.evaluation.confidence import compute_wilson_interval
+from posgpt.plots import GREY, make_figure, save_picture
+from posgpt.training.checkpoints import load_model
+from studies.cache import Record, hash_file, keep_result
+from studies.grading import grade_answers
+from studies.recall import measure_model, read_objective
+from studies.tables import choose_rows, write_table
+from studies.training_runs import build_command, train
+
+ROWS = Path(__file__).with_suffix(".yaml")
+FINETUNE = "posgpt.finetune"
+STAGES = {"pretrain": "pretraining", "finetune": "finetuning"}
+
+
+@dataclass
+class CourseArguments:
+    """The data, and which rows to train."""
+
+    data_dir: str = option(f"Folder with {CORPUS_FILE}, {TRAIN_FILE} and {DEV_FILE}.")
+    output_dir: str = option("Folder for models, table and chart.", default="runs/course")
+    rows: list[str] | None = option(f"Rows of {ROWS.name} (default: all).", default=None)
+    seeds: list[int] = option("One training of each row per seed.", default_factory=lambda: [42])
+    held_out: Annotated[int | None, Range(1)] = option(
+        "Measure on so many training pairs, held out, instead of on dev.", default=None
+    )
+    micro_batch_size: Annotated[int | None, Range(1)] = option(
+        "The largest batch of a training step; larger steps are made of several (default: the recipe's batch).",
+        default=None,
+    )
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all rows read, and whom they are asked about."""
+
+    corpus_file: Path
+    train_file: Path
+    asked_file: Path
+    micro_batch_size: int | None = None
+
+    def split_batches(self, section: str, recipe: str, **options: Any) -> dict[str, int]:
+        """Return the options that make each training step out of batches of at most `micro_batch_size`."""
+        settings = read_section(find_recipe(recipe), section) | options
+        size = settings["per_device_train_batch_size"]
+        if self.micro_batch_size is None or size <= self.micro_batch_size:
+            return {}
+        return {
+            "per_device_train_batch_size": self.micro_batch_size,
+            "gradient_accumulation_steps": size // self.micro_batch_size,
+        }
+
+
+def load_task(data_dir: Path, output_dir: Path, held_out: int | None, micro_batch_size: int | None) -> Task:
+    """Choose the files to train on and to ask; with `held_out`, pairs are held out of the training pairs."""
+    corpus_file = data_dir / CORPUS_FILE
+    if held_out is None:
+        return Task(corpus_file, data_dir / TRAIN_FILE, data_dir / DEV_FILE, micro_batch_size)
+    hold_out(data_dir / TRAIN_FILE, output_dir, held_out)
+    return Task(corpus_file, output_dir / TRAIN_FILE, output_dir / CALIBRATION_FILE, micro_batch_size)
+
+
+def pretrain(name: str, options: dict[str, Any], task: Task, seed: int, folder: Path) -> Record:
+    """Pretrain on the documents alone, unless that is done; return the training's figures and what it recalls."""
+    options = options | task.split_batches("pretrain", **options)
+    figures = train(name, build_command(**options, train_file=task.corpus_file, seed=seed), folder)
+    objective = read_objective(**options)
+
+    def measure() -> Record:
+        # Everyone in the pairs: before finetuning, the model has seen none of the questions.
+        people = load_questions(task.train_file, answers=True)
+        right = measure_model(str(folder), task.corpus_file, people, objective)
+        return {measure: [int(answers.sum()), len(answers)] for measure, answers in right.items()}
+
+    return figures | {"recall": keep_result(folder / "recall.json", {"people": hash_file(task.train_file)}, measure)}
+
+
+def finetune(name: str, options: dict[str, Any], start: Path | None, task: Task, seed: int, folder: Path) -> Record:
+    """Finetune the model in `start`, or train one on the questions alone, unless that is done; ask it, and return all figures."""
+    section = "finetune" if start else "finetune_from_scratch"
+    options = options | task.split_batches(section, **options)
+    source: dict[str, Any] = {"model_name_or_path": start} if start else {"vocabulary_file": task.corpus_file}
+    command = build_command(**options, **source, train_file=task.train_file, seed=seed, eval_strategy="no")
+    figures = train(name, command, folder, module=FINETUNE)
+    asked: Questions = load_questions(task.asked_file, answers=True)
+
+    def ask() -> Record:
+        model, tokenizer = load_model(str(folder))
+        return {"right": grade_answers(model, tokenizer, asked.texts, asked.answers or []).tolist()}
+
+    return figures | keep_result(folder / "asked.json", {"asked": hash_file(task.asked_file)}, ask)
+
+
+def run_row(name: str, row: dict[str, Any], task: Task, seed: int, output_dir: Path) -> dict[str, Record]:
+    """Train and measure one row with one seed; return the figures of each stage."""
+    folder = output_dir / f"{re.sub(r'[^a-z0-9]+', '_', name)}_{seed}"
+    stages: dict[str, Record] = {}
+    start = None
+    if row.get("pretrain"):
+        start = folder / "pretrain"
+        stages["pretrain"] = pretrain(f"{name}, seed {seed}", row["pretrain"], task, seed, start)
+    stages["finetune"] = finetune(f"{name}, seed {seed}", row["finetune"], start, task, seed, folder / "finetune")
+    return stages
+
+
+def describe_row(name: str, row: dict[str, Any], runs: list[dict[str, Record]]) -> dict[str, str]:
+    """Return a row's cells; figures of one run per seed are averaged, counts are the first seed's."""
+    accuracies = [float(np.mean(stages["finetune"]["right"])) for stages in runs]
+    people = len(runs[0]["finetune"]["right"])
+    low, high = compute_wilson_interval(round(float(np.mean(accuracies)) * people), people)
+    public, first = row.get("public"), runs[0].get("pretrain")
+    cells = {
+        "row": name,
+        "answered": ", ".join(f"{accuracy:.1%}" for accuracy in accuracies),
+        "95 % interval": f"{low:.1%} to {high:.1%}",
+        "public: median (quartiles), best, n": "",
+    }
+    if public:
+        quartiles = "-".join(f"{quartile:.1f}" for quartile in public["quartiles"])
+        summary = f"{public['median']} ({quartiles}), {public['best']}, {public['n']}"
+        cells["public: median (quartiles), best, n"] = summary
+    for stage, title in STAGES.items():
+        losses = [stages[stage]["losses"][-1][1] for stages in runs if stage in stages]
+        cells[f"last loss, {title}"] = f"{np.mean(losses):.2f}" if losses else ""
+    for measure, (right, total) in (first["recall"] if first else {}).items():
+        cells[f"pretrained: {measure}"] = f"{right / max(total, 1):.1%}"
+    spent = [stage for stages in runs[:1] for stage in stages.values()]
+    cells["characters read"] = f"{sum(stage['characters'] for stage in spent) / 1e6:.1f} M"
+    cells["minutes"] = f"{sum(stage['minutes'] for stage in spent):.0f}"
+    return cells
+
+
+def draw_losses(runs: dict[str, list[dict[str, Record]]], path: Path) -> None:
+    """Save a PNG: the training loss of every run, pretraining on the left and finetuning on the right."""
+    figure, panels = make_figure(12, 5, columns=2)
+    for axes, (stage, title) in zip(panels, STAGES.items(), strict=True):
+        for number, (name, of_row) in enumerate(runs.items()):
+            for seed, stages in enumerate(of_row):
+                if stage in stages:
+                    steps, losses = zip(*stages[stage]["losses"], strict=True)
+                    label = name if seed == 0 else None
+                    axes.plot(np.array(steps) / steps[-1], losses, color=f"C{number}", lw=1, label=label)
+        axes.set(
+            title=title, xlabel="share of the training", ylabel="training loss (nats per character)", yscale="log"
+        )
+        axes.grid(color=GREY, alpha=0.3, which="both")
+        if axes.lines:
+            axes.legend(fontsize="small")
+    save_picture(figure, path)
+
+
+@exit_on_bad_input()
+def main() -> None:
+    arguments = parse_options(CourseArguments)
+    rows = yaml.safe_load(ROWS.read_text(encoding="utf-8"))
+    wanted = choose_rows(arguments.rows, rows, f"row of {ROWS.name}")
+    output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
+    data_dir = Path(arguments.data_dir).resolve()
+    task = load_task(data_dir, output_dir, arguments.held_out, arguments.micro_batch_size)
+    runs: dict[str, list[dict[str, Record]]] = {}
+    for name in wanted:
+        for seed in arguments.seeds:
+            runs.setdefault(name, []).append(run_row(name, rows[name], task, seed, output_dir))
+            people = len(runs[name][0]["finetune"]["right"])
+            table = [describe_row(done, rows[done], runs[done]) for done in runs]
+            write_table(output_dir, table, f"{people} questions of {task.asked_file.name}")
+            draw_losses(runs, output_dir / "losses.png")
+
+
+if __name__ == "__main__":
+    main()

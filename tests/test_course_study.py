@@ -1,0 +1,97 @@
+"""The course's experiment as a study: both stages, measured, kept and drawn; and the factorial on top of it."""
+
+import json
+
+import pytest
+import yaml
+
+from posgpt.arguments import find_recipe, read_recipe
+from studies import course, factorial, training_runs
+from study_helpers import SMALL, read_rows, train_in_process
+
+
+@pytest.fixture(autouse=True)
+def in_process(monkeypatch):
+    """Train without a process of its own, which takes most of the time of so small a training."""
+    monkeypatch.setattr(training_runs, "launch", train_in_process)
+
+
+def write_recipe(path, name: str, **options) -> str:
+    """Write a recipe like `name` with models that train in a second."""
+    sizes = {"hidden_size", "num_hidden_layers", "num_attention_heads", "block_size"}
+    small = SMALL | {"max_steps": 3, "save_steps": 2, "logging_steps": 1} | options
+    recipe = read_recipe(find_recipe(name))
+    for section, values in recipe.items():
+        recipe[section] = values | {key: small[key] for key in small if section != "finetune" or key not in sizes}
+    path.write_text(yaml.safe_dump(recipe))
+    return str(path)
+
+
+def test_both_stages_are_trained_measured_drawn_and_kept(run, world, tmp_path, monkeypatch):
+    recipe = write_recipe(tmp_path / "tiny.yaml", "course")
+    public = {"n": 110, "median": 23.0, "quartiles": [20.5, 25.1], "best": 31.8}
+    rows = {
+        "scratch": {"finetune": {"recipe": recipe, "position_embedding_type": "rotary"}},
+        "whole": {"pretrain": {"recipe": recipe}, "finetune": {"recipe": recipe}, "public": public},
+    }
+    monkeypatch.setattr(course, "ROWS", tmp_path / "rows.yaml")
+    course.ROWS.write_text(yaml.safe_dump(rows))
+    arguments = ["--data_dir", world, "--output_dir", tmp_path / "out", "--micro_batch_size", 32]
+    printed = run(course, *arguments)
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert table in printed and "birth_dev.tsv" in table
+    header, cells = read_rows(table)["row"], read_rows(table)
+    whole = dict(zip(header, cells["whole"], strict=True))
+    assert whole["public: median (quartiles), best, n"] == "23.0 (20.5-25.1), 31.8, 110"
+    assert {"pretrained: answered when asked", "pretrained: recalled as read"} < set(header)
+    scratch = dict(zip(header, cells["scratch"], strict=True))
+    assert scratch["last loss, pretraining"] == "" and float(scratch["last loss, finetuning"]) > 0
+    assert (tmp_path / "out" / "losses.png").stat().st_size > 1000
+    # Each training step of the course's 128 documents is made of four batches.
+    state = json.loads((tmp_path / "out" / "whole_42" / "pretrain" / "trainer_state.json").read_text())
+    assert state["train_batch_size"] == 32 and "--gradient_accumulation_steps 4" in printed
+
+    monkeypatch.setattr(training_runs, "launch", lambda *_: pytest.fail("trained again"))
+    assert table in run(course, *arguments)
+    with pytest.raises(SystemExit, match="'other' is no row of rows.yaml; there are: scratch, whole"):
+        run(course, *arguments, "--rows", "other")
+
+
+def test_finetuning_is_done_again_after_another_pretraining(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("finetune: {}")
+    command = [str(tmp_path / "recipe.yaml"), "--model_name_or_path", str(tmp_path)]
+    weights = tmp_path / "model.safetensors"
+    keys = []
+    for content in (b"one", b"two", b"one"):
+        weights.write_bytes(content)
+        keys.append(training_runs.build_key(command))
+    assert keys[0] == keys[2] != keys[1]
+
+
+def test_the_factorial_takes_each_optimizer_at_its_best_rate(run, world, tmp_path, monkeypatch):
+    monkeypatch.setattr(factorial, "RECIPE", write_recipe(tmp_path / "tiny.yaml", "windows"))
+    arguments = ["--data_dir", world, "--output_dir", tmp_path / "out", "--held_out", 10, "--max_steps", 2]
+    arguments += ["--muon_rates", "1e-3", "--adamw_rates", "1e-3", "2e-3", "--seeds", 1]
+    printed = run(factorial, *arguments)
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert table in printed and "10 training pairs that were held out" in table
+    lines = [line.split("|")[1:-1] for line in table.splitlines() if "windows" in line or "corruption" in line]
+    combinations = {tuple(cell.strip() for cell in line[:4]) for line in lines}
+    # Rates of AdamW that are not the best are there without dropout only, with one seed.
+    assert {(objective, optimizer) for objective, optimizer, _, dropout in combinations if dropout == "0.1"} == {
+        (objective, optimizer) for objective in factorial.OBJECTIVES for optimizer in factorial.OPTIMIZERS
+    }
+    assert len(combinations) == 2 * (1 + 2) + 4
+    assert (tmp_path / "out" / "chart.png").stat().st_size > 1000
+
+
+def test_the_best_rate_has_the_most_right_answers_and_then_the_lowest_loss():
+    def choose(*records: tuple[float, float]) -> float:
+        runs = {
+            factorial.Cell("name_windows", "Muon", rate, 0.0): {42: {"right": right, "loss": loss}}
+            for rate, (right, loss) in enumerate(records)
+        }
+        return factorial.choose_rate(runs, "name_windows", "Muon")
+
+    assert choose((0.1, 1.0), (0.3, 2.0), (0.2, 0.1)) == 1
+    assert choose((0.0, 1.5), (0.0, 1.2), (0.0, 1.3)) == 1
