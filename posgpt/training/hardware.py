@@ -1,5 +1,7 @@
 """What the machine can do, and what a process has used of it."""
 
+import ctypes
+import platform
 import re
 import sys
 from pathlib import Path
@@ -20,6 +22,19 @@ def bf16_is_fast(device: torch.device | str | None = None) -> bool:
         return False
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+def keep_freed_memory() -> bool:
+    """Have this process keep the memory that it frees, for its next training step; return whether that could be set.
+
+    A training step on a CPU frees nearly all of its activations at its end. glibc would return them to the system, and the
+    next step would wait for every page of them again (docs/results.md has figures).
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    libc = ctypes.CDLL(None)
+    # malloc.h: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, in bytes; the latter is at most 32 MiB on 64-bit systems.
+    return bool(libc.mallopt(-1, 2**31 - 1) and libc.mallopt(-3, 2**25))
 
 
 def measure_peak_memory() -> float:

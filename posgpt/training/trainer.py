@@ -21,7 +21,7 @@ from data_scripts.errors import BadInput
 from data_scripts.options import Range, option, shorten_error
 from data_scripts.questions import read_relation
 from posgpt.training.checkpoints import WEIGHTS_FILE
-from posgpt.training.hardware import bf16_is_fast, measure_peak_memory
+from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_peak_memory
 from posgpt.training.muon import MuonWithAdamW
 from posgpt.training.schedule import compute_rate_factor, count_examples
 
@@ -207,6 +207,8 @@ class PosGPTTrainer(Trainer):
         if checkpoint is None and self.args.should_save:
             for folder in Path(self.args.output_dir).glob("checkpoint-*"):
                 shutil.rmtree(folder)
+        if self.args.device.type == "cpu":
+            keep_freed_memory()
         result = self.train(resume_from_checkpoint=checkpoint)
         metrics: dict[str, Any] = result.metrics | {"peak_memory_mib": measure_peak_memory()}
         if self.args.device.type == "cuda":
