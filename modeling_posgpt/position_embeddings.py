@@ -124,7 +124,7 @@ class PosGPTConcatenatedEmbedding(PosGPTLearnedEmbedding):
     `config.position_share` of the `hidden_size` dimensions holds the position.
     """
 
-    settings = (*PosGPTLearnedEmbedding.settings, "position_share")
+    settings = ("position_share",)
 
     @staticmethod
     def check_config(config) -> None:

@@ -317,7 +317,6 @@ def test_recipes(refused, world, tmp_path):
         ("pretrain: {lr_scheduler_type: zigzag}", "an option was refused: .*zigzag"),
         ("pretrain: {lr_schedule: tokens, final_tokens: 0}", "final_tokens is 0; choose at least 1"),
         ("pretrain: {final_tokens: 5}", "final_tokens are for lr_schedule tokens"),
-        ("pretrain: {use_muon: true, decayed_parameters: all_but_biases}", "with use_muon only matrices are decayed"),
         ("base: corse", "corse: no such recipe"),
         (f"base: {recipe}", "its base is itself"),
     ):

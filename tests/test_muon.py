@@ -6,10 +6,12 @@ import torch
 
 import train_pretrain
 from conftest import TINY
+from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
 from posgpt.training import trainer
 from posgpt.training.checkpoints import find_last_checkpoint
 from posgpt.training.hardware import bf16_is_fast
 from posgpt.training.muon import Muon, MuonWithAdamW, orthogonalize
+from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
@@ -105,3 +107,21 @@ def test_a_run_without_bf16_instructions_takes_float32_and_keeps_it_when_resumed
     state = torch.load(find_last_checkpoint(tmp_path / "out") / "optimizer.pt", weights_only=True)
     steps = json.loads((find_last_checkpoint(tmp_path / "out") / "trainer_state.json").read_text())["global_step"]
     assert (state["newton_schulz_dtype"], steps) == ("float32", 6)
+
+
+def test_with_all_but_biases_decayed_adamw_decays_what_muon_does_not_take(tmp_path):
+    model = PosGPTForCausalLM(PosGPTConfig(num_hidden_layers=1))
+    args = PosGPTTrainingArguments(
+        str(tmp_path), use_muon=True, decayed_parameters="all_but_biases", weight_decay=0.1, use_cpu=True
+    )
+    optimizer = PosGPTTrainer(model, args).create_optimizer()
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups = {
+        group["weight_decay"]: {names[id(parameter)] for parameter in group["params"]}
+        for group in optimizer.adamw.param_groups
+    }
+    assert set(groups) == {0.0, 0.1} and all(name.endswith("bias") for name in groups[0.0])
+    assert {name for name in groups[0.1] if "norm" not in name} == {
+        "model.embed_tokens.weight", "model.position_embedding.table.weight", "lm_head.weight"
+    }  # fmt: skip
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(names)

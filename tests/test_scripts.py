@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
@@ -19,7 +18,7 @@ from data_scripts.name_windows import NameWindowsCollator
 from data_scripts.span_corruption import SpanCorruptionCollator
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from posgpt import preview
-from posgpt.arguments import FOLDER, list_recipes, parse_with_recipe
+from posgpt.arguments import find_recipe, list_recipes, parse_with_recipe, read_recipe
 from posgpt.finetune import FinetuningArguments, ModelArguments
 from posgpt.pretrain import PretrainingArguments
 from posgpt.training.architecture import ArchitectureArguments
@@ -446,7 +445,7 @@ def test_every_recipe_is_understood_by_its_name_and_can_be_overridden(recipe, tm
         "finetune": finetuning,
         "finetune_from_scratch": finetuning,
     }
-    for section, values in yaml.safe_load((FOLDER / f"{recipe}.yaml").read_text()).items():
+    for section, values in read_recipe(find_recipe(recipe)).items():
         dataclasses = commands[section]
         argv = [recipe, "--train_file", "x", "--output_dir", str(tmp_path), *HARDWARE]
         parse_arguments = partial(parse_with_recipe, has_objective=section == "pretrain")
@@ -493,7 +492,7 @@ def test_a_pretrained_model_is_finetuned_with_the_recipe_for_that(run, world, tm
 def test_without_a_recipe_the_courses_own_holds(tmp_path):
     argv = ["--train_file", "x", "--output_dir", str(tmp_path), *HARDWARE]
     *_, arguments = parse_with_recipe(
-        [PretrainingArguments, PosGPTTrainingArguments], "pretrain", argv, has_objective=True
+        [ArchitectureArguments, PretrainingArguments, PosGPTTrainingArguments], "pretrain", argv, has_objective=True
     )
     assert (arguments.num_train_epochs, arguments.learning_rate, arguments.weight_decay) == (650, 6e-3, 0.1)
     assert (arguments.per_device_train_batch_size, arguments.adam_beta2, arguments.max_grad_norm) == (128, 0.95, 1.0)
@@ -529,7 +528,9 @@ def test_the_preview_of_finetuning_shows_questions(run, world):
     printed = run(preview, "--section", "finetune", "--train_file", world / "birth_dev.tsv", "--examples", "2")
     first = (world / "birth_dev.tsv").read_text().splitlines()[0].split("\t")
     assert f"input  {first[0]}⁇{first[1]}⁇" in printed
-    assert f"labels {'·' * (len(first[0]) + 1)}{first[1]}⁇" in printed
+    assert f"labels {'·' * len(first[0])}⁇{first[1]}⁇" in printed
+    quick = run(preview, "quick", "--section", "finetune", "--train_file", world / "birth_dev.tsv", "--examples", "2")
+    assert f"labels {'·' * (len(first[0]) + 1)}{first[1]}⁇" in quick
 
 
 def test_options_a_recipe_leaves_over_are_named_in_one_warning(run, world, tmp_path, caplog):

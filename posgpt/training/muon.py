@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -78,7 +79,8 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
     Args:
         matrices: Two-dimensional weights of linear layers.
-        others: Embeddings, the output layer, biases and norms; they get no weight decay.
+        others: Embeddings, the output layer, biases and norms, or AdamW's parameter groups of them; a group has no weight
+            decay but its own.
         lr: The peak learning rate of both.
         weight_decay: Of the matrices.
         betas, eps: AdamW's.
@@ -89,7 +91,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
     def __init__(
         self,
         matrices: Iterable[nn.Parameter],
-        others: Iterable[nn.Parameter],
+        others: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
         lr: float,
         weight_decay: float,
         betas: tuple[float, float],

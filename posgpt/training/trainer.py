@@ -53,8 +53,6 @@ class PosGPTTrainingArguments(TrainingArguments):
         super().__post_init__()
         if self.lr_schedule == "steps" and (self.warmup_tokens or self.final_tokens is not None):
             raise ValueError("warmup_tokens and final_tokens are for lr_schedule tokens; leave them out or choose it")
-        if self.use_muon and self.decayed_parameters != "matrices":
-            raise ValueError("with use_muon only matrices are decayed; leave out decayed_parameters, or use_muon")
 
 
 def keep_likeliest(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -123,11 +121,16 @@ class PosGPTTrainer(Trainer):
         """Count tokens that are not padding; Trainer would count the entries of a mask of any shape."""
         super()._track_num_input_tokens({"input_ids": inputs["input_ids"]})
 
+    @staticmethod
+    def list_matrix_names(model: nn.Module) -> list[str]:
+        """Return linear layers' weights: no biases, LayerNorms or embeddings (minGPT's grouping)."""
+        return get_parameter_names(model, [nn.LayerNorm, nn.Embedding], [r"bias"])
+
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """Return linear layers' weights (minGPT's grouping), or as `decayed_parameters` says all but biases."""
+        """Return what `decayed_parameters` says: linear layers' weights, or all but biases."""
         if self.args.decayed_parameters == "all_but_biases":
             return get_parameter_names(model, [], [r"bias$"])
-        return get_parameter_names(model, [nn.LayerNorm, nn.Embedding], [r"bias"])
+        return self.list_matrix_names(model)
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
@@ -157,14 +160,22 @@ class PosGPTTrainer(Trainer):
             return super().create_optimizer(model)
         # The output layer is a table of symbols, as the embeddings are; Muon's author advises against Muon for both.
         head = self.model.get_output_embeddings().weight
-        decayed = set(self.get_decay_parameter_names(self.model))
+        matrix_names = set(self.list_matrix_names(self.model))
+        # Of the rest, AdamW decays nothing, or all but biases.
+        decays_more = self.args.decayed_parameters == "all_but_biases"
+        decayed_names = set(self.get_decay_parameter_names(self.model)) if decays_more else set()
         matrices: list[nn.Parameter] = []
         others: list[nn.Parameter] = []
+        decayed_others: list[nn.Parameter] = []
         for name, parameter in self.model.named_parameters():
-            (matrices if name in decayed and parameter is not head else others).append(parameter)
+            if name in matrix_names and parameter is not head:
+                matrices.append(parameter)
+            else:
+                (decayed_others if name in decayed_names else others).append(parameter)
+        groups = [{"params": others}, {"params": decayed_others, "weight_decay": self.args.weight_decay}]
         self.optimizer = MuonWithAdamW(
             matrices,
-            others,
+            groups if decayed_others else others,
             lr=self.args.learning_rate,
             weight_decay=self.args.weight_decay,
             betas=(self.args.adam_beta1, self.args.adam_beta2),
