@@ -2,15 +2,18 @@
 
     python benchmarks/throughput.py
     python benchmarks/throughput.py --corpus_sizes 3000 30000 300000 1000000 --output_dir runs/throughput
+    python benchmarks/throughput.py --as_if avx2
 
 Everything is measured in one run, in turns, so that what else the machine does falls on all alike; ratios are what to
-compare between machines. A character is a real one: padding does not count. Writes `throughput.md` and, when
+compare between machines. `--as_if avx2` restricts torch and its libraries to what most laptops have. A character is a real one: padding does not count. Writes `throughput.md` and, when
 corpus sizes are given, `corpus_size.png`.
 """
 
 import multiprocessing
+import os
 import platform
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 import transformers
@@ -48,6 +51,8 @@ BATCH_SIZE = 128
 NEW_CHARACTERS = 32
 PLAIN, GPT2, POSGPT = "(a) plain: fp32, padded to the maximum length", "(b) GPT2LMHeadModel through Trainer", "PosGPT"
 LEARNING_RATE, WARMUP_STEPS = 3e-3, 2
+# What restricts torch, oneDNN and MKL to the instructions of an older machine; all read it when they are loaded.
+AS_IF = {"avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}}
 # By name: characters, or floating-point operations, per second.
 Rates = dict[str, float]
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -67,6 +72,11 @@ class ThroughputArguments:
         "Also measure memory and speed on corpora of so many documents.", default=None
     )
     position_embedding_type: str = option("PosGPT's positions.", default="rotary", choices=list(POSITION_EMBEDDINGS))
+    as_if: Literal["avx2"] | None = option(
+        "Use only the instructions of an older CPU: avx2 has neither AVX512 nor bfloat16.",
+        default=None,
+        choices=list(AS_IF),
+    )
 
 
 class PlainLayer(nn.Module):
@@ -197,8 +207,9 @@ def describe_machine() -> str:
     cpu = Path("/proc/cpuinfo")
     found = re.search(r"^model name\s*:\s*(.+)", cpu.read_text(), re.M) if cpu.exists() else None
     name = found[1].strip() if found else platform.processor() or platform.machine()
-    fast = [feature for feature, there in torch.cpu.get_capabilities().items() if "bf16" in feature and there is True]
-    return f"{torch.get_num_threads()} cores of {name} ({', '.join(fast) or 'no bf16 instructions'})"
+    found_bf16 = [name for name, there in torch.cpu.get_capabilities().items() if "bf16" in name and there is True]
+    bf16 = ", ".join(found_bf16) if bf16_is_fast() else "no bf16 instructions"
+    return f"{torch.get_num_threads()} cores of {name} ({torch.backends.cpu.get_cpu_capability()}, {bf16})"
 
 
 def count_training_flops(config: PosGPTConfig, length: int) -> int:
@@ -402,6 +413,8 @@ def describe_corpus_sizes(figures: list[dict[str, float]]) -> str:
 @exit_on_bad_input()
 def main() -> None:
     arguments = parse_options(ThroughputArguments)
+    if arguments.as_if and not AS_IF[arguments.as_if].items() <= os.environ.items():
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | AS_IF[arguments.as_if])
     output_dir = check_is_folder_or_new(arguments.output_dir)
     logging.set_verbosity_error()
     torch.manual_seed(0)

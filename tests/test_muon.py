@@ -79,16 +79,19 @@ def test_a_state_from_before_there_was_a_choice_goes_on_in_bfloat16():
 
 
 @pytest.mark.parametrize(
-    "capabilities, fast",
+    "capabilities, used_as, fast",
     [
-        ({"avx2": True}, False),
-        ({"avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
-        ({"avx512_bf16": True}, True),
-        ({"avx512_bf16": False, "amx_bf16": True}, True),
+        ({"avx2": True}, "AVX2", False),
+        ({"avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, "AVX512", False),
+        ({"avx512_bf16": True}, "AVX512", True),
+        ({"avx512_bf16": False, "amx_bf16": True}, "AVX512", True),
+        # ATEN_CPU_CAPABILITY=avx2
+        ({"avx512_bf16": True, "amx_bf16": True}, "AVX2", False),
     ],
 )
-def test_bf16_is_fast_where_the_cpu_has_instructions_for_it(monkeypatch, capabilities, fast):
+def test_bf16_is_fast_where_the_cpu_has_instructions_for_it_and_may_use_them(monkeypatch, capabilities, used_as, fast):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: used_as)
     assert bf16_is_fast("cpu") is fast
 
 

@@ -1,10 +1,14 @@
+import os
 import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from benchmarks import throughput
+from conftest import ROOT
 from modeling_posgpt import PosGPTConfig
 
 
@@ -39,6 +43,25 @@ def test_the_machines_limit_in_bf16_is_measured_only_where_the_hardware_has_inst
     rates, limits = throughput.measure_training(contenders, 1)
     assert (torch.bfloat16 in measured) is is_fast
     assert shown in throughput.describe_training(rates, limits, PosGPTConfig())
+
+
+def test_as_if_restarts_with_the_instructions_of_an_older_machine(run, tmp_path, monkeypatch):
+    started = []
+
+    def execve(program, command, environment):
+        started.append((command, environment))
+        raise SystemExit
+
+    monkeypatch.setattr(throughput.os, "execve", execve)
+    with pytest.raises(SystemExit):
+        run(throughput, "--as_if", "avx2", "--output_dir", tmp_path)
+    ((command, environment),) = started
+    assert command[1:] == sys.orig_argv[1:] and environment.items() >= throughput.AS_IF["avx2"].items()
+    code = "from benchmarks.throughput import describe_machine, list_fast_dtypes\n"
+    code += "print(describe_machine(), list(list_fast_dtypes()))"
+    options = {"capture_output": True, "text": True, "check": True, "cwd": ROOT}
+    shown = subprocess.run([sys.executable, "-c", code], env=os.environ | throughput.AS_IF["avx2"], **options).stdout
+    assert "(AVX2, no bf16 instructions) ['fp32']" in shown
 
 
 def test_flops_are_counted_as_six_per_weight_and_attention():

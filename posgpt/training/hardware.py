@@ -13,7 +13,8 @@ import torch
 def bf16_is_fast(device: torch.device | str | None = None) -> bool:
     """Whether hardware multiplies matrices in bfloat16 on `device` (default: CUDA where there is one, else the CPU).
 
-    Decided by what the hardware says it can do, never by timing, so that a machine always decides alike.
+    Decided by what the hardware says it can do, never by timing, so that a machine always decides alike; a CPU that torch
+    was told to use as an older one (`ATEN_CPU_CAPABILITY`) counts as that.
     """
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if device.type == "cuda":
@@ -21,6 +22,8 @@ def bf16_is_fast(device: torch.device | str | None = None) -> bool:
     if device.type != "cpu":
         return False
     capabilities = torch.cpu.get_capabilities()
+    if torch.backends.cpu.get_cpu_capability() in ("AVX2", "DEFAULT"):
+        return False
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
