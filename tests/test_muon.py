@@ -1,5 +1,6 @@
 import copy
 import json
+import math
 
 import pytest
 import torch
@@ -14,6 +15,16 @@ from posgpt.training.muon import Muon, MuonWithAdamW, orthogonalize
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+
+
+def iterate(matrices):
+    """The iterations as they are defined, step by step."""
+    a, b, c = COEFFICIENTS
+    matrices = matrices / torch.linalg.matrix_norm(matrices, keepdim=True)
+    for _ in range(5):
+        gram = matrices @ matrices.mT
+        matrices = a * matrices + (b * gram + c * gram @ gram) @ matrices
+    return matrices
 
 
 def make_matrices(*shapes, seed=0):
@@ -37,23 +48,39 @@ def test_in_bfloat16_it_is_torchs_own_muon_bit_for_bit():
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
-@pytest.mark.parametrize("shape", [(16, 48), (48, 16), (16, 16)])
-def test_in_float32_the_same_iterations_are_more_exact(shape):
-    (update,) = make_matrices(shape)
-    exact = orthogonalize(update.detach().double(), COEFFICIENTS, 5, 1e-7, torch.float64)
-    fp32 = orthogonalize(update.detach(), COEFFICIENTS, 5, 1e-7, torch.float32)
-    bf16 = orthogonalize(update.detach(), COEFFICIENTS, 5, 1e-7, torch.bfloat16)
+def test_at_the_models_sizes_it_is_torchs_own_to_bfloat16s_precision():
+    shapes = [(768, 256), (256, 256), (1024, 256), (256, 1024)] * 2
+    ours, fp32, theirs = make_matrices(*shapes), make_matrices(*shapes), make_matrices(*shapes)
+    before = [matrix.detach().clone() for matrix in ours]
+    ours = take_steps(Muon(ours, 0.02, 0.1, torch.bfloat16), ours, steps=1)
+    fp32 = take_steps(Muon(fp32, 0.02, 0.1, torch.float32), fp32, steps=1)
+    theirs = take_steps(torch.optim.Muon(theirs, 0.02, 0.1, adjust_lr_fn="match_rms_adamw"), theirs, steps=1)
+    for ours_after, fp32_after, theirs_after, start in zip(ours, fp32, theirs, before, strict=True):
+        moved = (theirs_after - start).norm()
+        assert (ours_after - theirs_after).norm() < 0.01 * moved
+        assert (fp32_after - theirs_after).norm() < 0.02 * moved
+
+
+@pytest.mark.parametrize("shape", [(16, 48), (16, 16)])
+@pytest.mark.parametrize("smallest, tolerance, bf16_tolerance", [(0.1, 1e-5, 0.05), (1e-6, 1e-3, 0.2)])
+def test_in_float32_the_same_iterations_are_more_exact(shape, smallest, tolerance, bf16_tolerance):
+    # Two matrices whose singular values go from 1 down to the smallest.
+    left, _, right = torch.linalg.svd(torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)), False)
+    update = left * torch.linspace(0, 1, shape[0]).mul(math.log(smallest)).exp() @ right
+    exact = iterate(update.double())
+    fp32 = orthogonalize(update, COEFFICIENTS, 5, 1e-7, torch.float32)
+    bf16 = orthogonalize(update, COEFFICIENTS, 5, 1e-7, torch.bfloat16)
     assert fp32.dtype == torch.float32 and fp32.shape == update.shape
-    torch.testing.assert_close(fp32.double(), exact, atol=1e-5, rtol=0)
-    torch.testing.assert_close(bf16.double(), exact, atol=0.05, rtol=0)
+    torch.testing.assert_close(fp32.double(), exact, atol=tolerance, rtol=0)
+    torch.testing.assert_close(bf16.double(), exact, atol=bf16_tolerance, rtol=0)
     singular_values = torch.linalg.svdvals(fp32)
-    assert 0.5 < singular_values.min() and singular_values.max() < 1.3
+    assert singular_values.max() < 1.3 and (smallest < 0.1 or singular_values.min() > 0.5)
 
 
 def test_the_update_is_not_changed():
-    (update,) = make_matrices((8, 8))
-    before = update.detach().clone()
-    orthogonalize(update.detach(), COEFFICIENTS, 5, 1e-7, torch.float32)
+    update = torch.stack(make_matrices((8, 8))).detach()
+    before = update.clone()
+    orthogonalize(update, COEFFICIENTS, 5, 1e-7, torch.float32)
     assert torch.equal(update, before)
 
 
