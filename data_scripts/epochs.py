@@ -62,7 +62,7 @@ class EpochSampler(Sampler):
         strategy: One of `STRATEGIES`: in random order; in the dataset's own; or in batches of similar length, by sorting
             within groups of `GROUP` batches and then shuffling the batches, so that chance still mixes documents.
         batches_per_step: How many batches make one training step. With more than one, the examples of a step are sorted by
-            length: the step computes the same, with less padding.
+            length: the step computes the same, with less padding. Not used with group_by_length.
     """
 
     STRATEGIES = ("random", "sequential", "group_by_length")

@@ -205,15 +205,22 @@ def describe_unknown_characters(
 
 
 def drop_non_ascii(questions: Questions) -> Questions:
-    """Return the questions without the characters that are not ASCII, as the course's loader reads its training pairs."""
+    """Return the questions without the characters that are not ASCII, as the course's loader reads its training pairs.
 
-    def drop(*texts: str) -> dict[str, str]:
-        return {
-            column: text.encode("ascii", "ignore").decode()
-            for column, text in zip(questions.rows.column_names, texts, strict=True)
-        }
+    Raises:
+        BadInput: nothing is left of an answer.
+    """
 
-    rows = questions.rows.map(drop, input_columns=questions.rows.column_names)
+    def drop(texts: dict[str, str]) -> dict[str, str]:
+        return {column: text.encode("ascii", "ignore").decode() for column, text in texts.items()}
+
+    rows = questions.rows.map(drop, desc="Dropping characters")
+    for row, answer in enumerate(rows["answer"] if questions.answers else ()):
+        if not answer.strip():
+            raise BadInput(
+                f"{questions.path}, line {find_line_number(row, questions.path)}: nothing of the answer is ASCII; choose"
+                " --ascii_only false."
+            )
     return replace(questions, rows=rows)
 
 

@@ -64,7 +64,7 @@ def draw_cuts(draws: np.ndarray, document_lengths: np.ndarray, max_length: int) 
 
 @dataclass
 class SpanCorruptionConfig(ObjectiveConfig):
-    """The options of span corruption; the course's recipe leaves them at their defaults and mixes in no questions."""
+    """The options of span corruption; the course's recipe only leaves out the closing mask, and mixes in no questions."""
 
     name = "span_corruption"
 
@@ -189,7 +189,7 @@ class SpanCorruptionCollator(RightPaddingCollator):
         mask = [self.mask_token_id]
         length, start, end = cuts
         prefix, suffix, masked = input_ids[:start], input_ids[end:length], input_ids[start:end]
-        row = np.concatenate([prefix, mask, suffix, mask, masked, mask if self.closing_mask else []]).astype(np.int64)
+        row = np.concatenate([prefix, mask, suffix, mask, masked, *([mask] if self.closing_mask else [])])
         labels = row.copy()
         if self.loss_on_span:
             labels[: len(prefix) + len(suffix) + 2] = -100

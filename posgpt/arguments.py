@@ -7,6 +7,7 @@ import dataclasses
 import os
 import sys
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from data_scripts.errors import BadInput
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import OptionParser, Range, shorten_error
 from posgpt.training.hardware import bf16_is_fast
+from posgpt.training.trainer import SCHEDULE_OPTIONS
 
 FOLDER = Path(str(files("posgpt"))) / "recipes"
 DEFAULT_RECIPE = "course"
@@ -46,22 +48,33 @@ def find_recipe(name: str) -> Path:
     raise BadInput(f"{name}: no such recipe; give a YAML file, or one of {', '.join(list_recipes())}.")
 
 
-def read_recipe(recipe: Path) -> dict[str, Any]:
-    """Return a recipe's sections, on top of those of the recipe that it names as its `base`, if it does.
+def read_recipe(recipe: Path, derived: Sequence[Path] = ()) -> dict[str, dict[str, Any]]:
+    """Return a recipe's sections, each on top of that of the recipe's `base`, if it names one.
+
+    Args:
+        recipe: The YAML file; a base that is a file is looked for in its folder first.
+        derived: The recipes that have this one as their base.
 
     Raises:
-        BadInput: the file or its base cannot be read.
+        BadInput: the file or its base cannot be read, a section is no list of options, or a recipe is its own base.
     """
     try:
         sections = yaml.safe_load(recipe.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadInput(f"{recipe}: not a YAML file that can be read: {shorten_error(error)}") from None
     sections = sections if isinstance(sections, dict) else {}
-    if (base := sections.pop("base", None)) is None:
+    base = sections.pop("base", None)
+    for name, values in sections.items():
+        if not isinstance(values, dict):
+            raise BadInput(f"{recipe}: {name!r} has to be a section, with an option per line; it is {values!r}.")
+    if base is None:
         return sections
-    if (based_on := find_recipe(str(base))) == recipe:
-        raise BadInput(f"{recipe}: its base is itself; name another recipe.")
-    return {name: values | (sections.get(name) or {}) for name, values in read_recipe(based_on).items()}
+    beside = recipe.parent / str(base)
+    based_on = beside if beside.is_file() else find_recipe(str(base))
+    if based_on.resolve() in [file.resolve() for file in (recipe, *derived)]:
+        raise BadInput(f"{recipe}: its base {base} is based on itself; name another recipe.")
+    inherited = read_recipe(based_on, (recipe, *derived))
+    return {name: inherited.get(name, {}) | sections.get(name, {}) for name in inherited | sections}
 
 
 def read_section(recipe: Path, section: str) -> dict[str, Any]:
@@ -72,7 +85,7 @@ def read_section(recipe: Path, section: str) -> dict[str, Any]:
     """
     sections = read_recipe(recipe)
     values = sections.get(section)
-    if not isinstance(values, dict):
+    if values is None:
         raise BadInput(
             f"{recipe}: has no section {section!r} with options; it has {', '.join(map(str, sections)) or 'none'}."
         )
@@ -109,7 +122,7 @@ def parse_with_recipe(
 
     Raises:
         BadInput: the recipe cannot be read, has no such section or names an option that does not exist; an option
-            belongs to another objective; or a value is refused.
+            belongs to another objective or another schedule of the learning rate; or a value is refused.
     """
     recipe, argv = split_recipe(argv)
     values = read_section(recipe, section)
@@ -138,6 +151,9 @@ def parse_with_recipe(
         parser.set_defaults(**{name: value})
     parsed = parser.parse(argv)
     check_training_arguments(parsed[-1])
+    given = list_given(argv)
+    # What a recipe says of its own schedule is left over when the command line chooses the other.
+    refuse_other_schedule(parsed[-1], given if "lr_schedule" in given else given | set(values))
     if int(os.environ.get("RANK", 0)) == 0:
         print(f"Recipe: {recipe}, section {section!r}; command line: {' '.join(argv) or 'nothing more'}", flush=True)
         if unused:
@@ -154,6 +170,23 @@ def choose_objective(name: str | None) -> type[ObjectiveConfig]:
     return OBJECTIVES[name]
 
 
+def list_given(argv: list[str]) -> set[str]:
+    """Return the names of the options on a command line."""
+    return {argument.split("=")[0].lstrip("-").replace("-", "_") for argument in argv if argument.startswith("--")}
+
+
+def refuse_other_schedule(training_args: Any, given: set[str]) -> None:
+    """Refuse options that only the schedule that was not chosen has.
+
+    Raises:
+        BadInput: one of them is among the `given`.
+    """
+    for schedule, names in SCHEDULE_OPTIONS.items():
+        wrong = [name for name in names if name in given]
+        if wrong and schedule != training_args.lr_schedule:
+            raise BadInput(f"{' and '.join(wrong)}: for lr_schedule {schedule} only; leave out, or choose that.")
+
+
 def refuse_foreign_options(objective: type[ObjectiveConfig], argv: list[str]) -> dict[str, str]:
     """Return the options that only other objectives have, each with its objective's name.
 
@@ -167,7 +200,7 @@ def refuse_foreign_options(objective: type[ObjectiveConfig], argv: list[str]) ->
         for field in dataclasses.fields(other)
         if field.name not in own
     }
-    given = {argument.split("=")[0].lstrip("-").replace("-", "_") for argument in argv if argument.startswith("--")}
+    given = list_given(argv)
     for name, other in foreign.items():
         if given & {name, f"no_{name}"}:
             raise BadInput(

@@ -4,13 +4,13 @@
     python -m studies.course --data_dir data --output_dir runs/course --rows rotary --seeds 42 43
     python -m studies.course --data_dir data --output_dir runs/course --rows rotary --held_out 300
 
-`course.yaml` beside this file holds the rows. A model is measured twice: after pretraining, how many birthplaces it recalls
+`course.yaml` beside this file holds the rows; the table and the chart are of the rows and seeds of one command. A model is measured twice: after pretraining, how many birthplaces it recalls
 in the words that it has read and how many it answers without ever having seen a question; after finetuning, how many
-questions of dev it answers, or with `--held_out` of training pairs that are held out. Finished runs are kept and
-interrupted ones are resumed; the table and the chart grow with each.
+questions of dev it answers, or with `--held_out` of training pairs that are held out, in a subfolder. Finished runs are kept
+and interrupted ones are resumed.
 
-On a CPU, `--micro_batch_size 32` makes each training step of the course's out of several batches of similar length: it
-computes the same in less time.
+On a CPU, `--micro_batch_size 32` splits each training step into smaller batches, sorted by length while pretraining: the same
+result in less time.
 """
 
 import re
@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import numpy as np
 import yaml
 
-from data_scripts.errors import exit_on_bad_input
+from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.hold_out import CALIBRATION_FILE, hold_out
 from data_scripts.options import Range, option, parse_options
@@ -38,7 +38,6 @@ from studies.tables import choose_rows, write_table
 from studies.training_runs import build_command, train
 
 ROWS = Path(__file__).with_suffix(".yaml")
-FINETUNE = "posgpt.finetune"
 STAGES = {"pretrain": "pretraining", "finetune": "finetuning"}
 
 
@@ -69,11 +68,19 @@ class Task:
     micro_batch_size: int | None = None
 
     def split_batches(self, section: str, recipe: str, **options: Any) -> dict[str, int]:
-        """Return the options that make each training step out of batches of at most `micro_batch_size`."""
+        """Return the options that make each training step out of batches of at most `micro_batch_size`.
+
+        Raises:
+            BadInput: the recipe's batch is no multiple of it.
+        """
         settings = read_section(find_recipe(recipe), section) | options
-        size = settings["per_device_train_batch_size"]
+        size = settings["per_device_train_batch_size"] * settings.get("gradient_accumulation_steps", 1)
         if self.micro_batch_size is None or size <= self.micro_batch_size:
             return {}
+        if size % self.micro_batch_size:
+            raise BadInput(
+                f"--micro_batch_size {self.micro_batch_size} does not divide {recipe}'s {size}; choose a divisor."
+            )
         return {
             "per_device_train_batch_size": self.micro_batch_size,
             "gradient_accumulation_steps": size // self.micro_batch_size,
@@ -98,8 +105,8 @@ def pretrain(name: str, options: dict[str, Any], task: Task, seed: int, folder: 
     def measure() -> Record:
         # Everyone in the pairs: before finetuning, the model has seen none of the questions.
         people = load_questions(task.train_file, answers=True)
-        right = measure_model(str(folder), task.corpus_file, people, objective)
-        return {measure: [int(answers.sum()), len(answers)] for measure, answers in right.items()}
+        counts = measure_model(str(folder), task.corpus_file, people, objective)
+        return {name: [int(right.sum()), len(right)] for name, right in counts.items()}
 
     return figures | {"recall": keep_result(folder / "recall.json", {"people": hash_file(task.train_file)}, measure)}
 
@@ -110,7 +117,7 @@ def finetune(name: str, options: dict[str, Any], start: Path | None, task: Task,
     options = options | task.split_batches(section, **options)
     source: dict[str, Any] = {"model_name_or_path": start} if start else {"vocabulary_file": task.corpus_file}
     command = build_command(**options, **source, train_file=task.train_file, seed=seed, eval_strategy="no")
-    figures = train(name, command, folder, module=FINETUNE)
+    figures = train(name, command, folder, section=section)
     asked: Questions = load_questions(task.asked_file, answers=True)
 
     def ask() -> Record:
@@ -164,11 +171,11 @@ def draw_losses(runs: dict[str, list[dict[str, Record]]], path: Path) -> None:
     figure, panels = make_figure(12, 5, columns=2)
     for axes, (stage, title) in zip(panels, STAGES.items(), strict=True):
         for number, (name, of_row) in enumerate(runs.items()):
-            for seed, stages in enumerate(of_row):
-                if stage in stages:
-                    steps, losses = zip(*stages[stage]["losses"], strict=True)
-                    label = name if seed == 0 else None
-                    axes.plot(np.array(steps) / steps[-1], losses, color=f"C{number}", lw=1, label=label)
+            with_stage = [stages[stage]["losses"] for stages in of_row if stage in stages]
+            for losses in with_stage:
+                steps, values = zip(*losses, strict=True)
+                label = name if losses is with_stage[0] else None
+                axes.plot(np.array(steps) / steps[-1], values, color=f"C{number}", lw=1, label=label)
         axes.set(
             title=title, xlabel="share of the training", ylabel="training loss (nats per character)", yscale="log"
         )
@@ -184,6 +191,8 @@ def main() -> None:
     rows = yaml.safe_load(ROWS.read_text(encoding="utf-8"))
     wanted = choose_rows(arguments.rows, rows, f"row of {ROWS.name}")
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
+    if arguments.held_out:
+        output_dir /= f"held_out_{arguments.held_out}"
     data_dir = Path(arguments.data_dir).resolve()
     task = load_task(data_dir, output_dir, arguments.held_out, arguments.micro_batch_size)
     runs: dict[str, list[dict[str, Record]]] = {}

@@ -1,11 +1,11 @@
-"""Which factor does it: objective × optimizer × dropout, under the course's protocol and with equal characters.
+"""Which factor does it: objective × optimizer × dropout, under the course's protocol and with about equal characters.
 
     python -m studies.factorial --data_dir data --output_dir runs/factorial
 
 Every model is pretrained on the documents alone, finetuned on the pairs, and asked about pairs that were held out. Objective
 and optimizer are first trained without dropout at three learning rates; the rate with the most right answers (then: with the
-lowest loss) is the one that is used with dropout and for the other seeds. Everything else is the recipe `windows`. Finished
-runs are kept and interrupted ones are resumed; the table and the chart grow with each.
+lowest loss) is the one that is used with dropout and for the other seeds. It is chosen on the same people, so the first
+seed's figure without dropout is slightly optimistic. Everything else is the recipe `windows`. Finished runs are kept and interrupted ones are resumed; the table and the chart grow with each.
 """
 
 from dataclasses import dataclass
@@ -99,15 +99,15 @@ def write_cells(runs: dict[Cell, dict[int, Record]], held_out: int, folder: Path
     for cell, seeds in runs.items():
         records = list(seeds.values())
         right, total = (sum(record["recalled"][part] for record in records) for part in (0, 1))
-        cells = {"objective": cell.objective, "optimizer": cell.optimizer, "learning rate": f"{cell.learning_rate:g}"}
-        cells |= {
+        cells = {
+            "objective": cell.objective,
+            "optimizer": cell.optimizer,
+            "learning rate": f"{cell.learning_rate:g}",
             "dropout": f"{cell.dropout:g}",
             "answered": f"{np.mean([record['right'] for record in records]):.1%}",
-        }
-        cells |= {"each seed": ", ".join(f"{record['right']:.1%}" for record in records)}
-        cells |= {"recalled before finetuning": f"{right / max(total, 1):.1%}"}
-        cells |= {"last loss": f"{np.mean([record['loss'] for record in records]):.3f}"}
-        cells |= {
+            "each seed": ", ".join(f"{record['right']:.1%}" for record in records),
+            "recalled before finetuning": f"{right / max(total, 1):.1%}",
+            "last loss": f"{np.mean([record['loss'] for record in records]):.3f}",
             "characters read": f"{records[0]['characters'] / 1e6:.1f} M",
             "minutes": f"{records[0]['minutes']:.0f}",
         }
@@ -129,6 +129,7 @@ def write_cells(runs: dict[Cell, dict[int, Record]], held_out: int, folder: Path
 def main() -> None:
     arguments = parse_options(FactorialArguments)
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
+    output_dir /= f"{arguments.position_embedding_type}_{arguments.max_steps}_held_out_{arguments.held_out}"
     task = load_task(Path(arguments.data_dir).resolve(), output_dir, arguments.held_out, None)
     rates = {"Muon": arguments.muon_rates, "AdamW": arguments.adamw_rates}
     runs: dict[Cell, dict[int, Record]] = {}

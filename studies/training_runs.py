@@ -8,11 +8,16 @@ import sys
 from pathlib import Path
 
 from data_scripts.errors import BadInput
-from posgpt.arguments import read_recipe, split_recipe
+from posgpt.arguments import read_section, split_recipe
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint
 from studies.cache import Record, hash_file, keep_result
 
-PRETRAIN = "posgpt.pretrain"
+# The command that reads each section of a recipe.
+MODULES = {
+    "pretrain": "posgpt.pretrain",
+    "finetune": "posgpt.finetune",
+    "finetune_from_scratch": "posgpt.finetune",
+}
 
 
 def build_command(recipe: str, **options: object) -> list[str]:
@@ -24,8 +29,8 @@ def build_command(recipe: str, **options: object) -> list[str]:
     return command
 
 
-def build_key(arguments: list[str]) -> dict[str, str]:
-    """Return what a training depends on: its arguments, its recipe, and the files and models among the arguments."""
+def build_key(arguments: list[str], section: str = "pretrain") -> dict[str, str]:
+    """Return what a training depends on: its arguments, its recipe's section, and the files and models among its arguments."""
     recipe, options = split_recipe(arguments)
     hashes = {
         option: hash_file(file)
@@ -33,7 +38,7 @@ def build_key(arguments: list[str]) -> dict[str, str]:
         for file in (Path(option), Path(option) / WEIGHTS_FILE)
         if file.is_file()
     }
-    return {"arguments": " ".join(arguments), "recipe": json.dumps(read_recipe(recipe)), **hashes}
+    return {"arguments": " ".join(arguments), "recipe": json.dumps(read_section(recipe, section)), **hashes}
 
 
 def launch(module: str, arguments: list[str], processes: int = 1) -> int:
@@ -46,26 +51,43 @@ def launch(module: str, arguments: list[str], processes: int = 1) -> int:
     """
     accelerate = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(processes)]
     launcher = [sys.executable, *(accelerate if processes > 1 else [])]
-    # A training that outlives its study would have the next start train beside it.
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with subprocess.Popen([*launcher, "-m", module, *arguments]) as process:
-        try:
-            return process.wait()
-        finally:
+    started: list[subprocess.Popen] = []
+    ended: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        ended.append(number)
+        for process in started:
             process.terminate()
-            signal.signal(signal.SIGTERM, before)
+
+    # A training that outlives its study would have the next start train beside it. An exception in the handler could come
+    # while the process is being started, when nobody knows it yet.
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        with subprocess.Popen([*launcher, "-m", module, *arguments]) as process:
+            started.append(process)
+            if ended:
+                process.terminate()
+            try:
+                status = process.wait()
+            finally:
+                process.terminate()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if ended:
+        sys.exit(128 + ended[0])
+    return status
 
 
-def train(name: str, arguments: list[str], folder: Path, processes: int = 1, module: str = PRETRAIN) -> Record:
+def train(name: str, arguments: list[str], folder: Path, processes: int = 1, section: str = "pretrain") -> Record:
     """Train into `folder`, unless a finished training of the same arguments and files is there.
 
     An interrupted training is resumed from its last checkpoint; one of other arguments or files is replaced.
 
     Args:
         name: What the study calls it.
-        arguments: The command line of `module`.
+        arguments: The command line of the training.
         processes: How many train together.
-        module: The training command.
+        section: That of the recipe; it says which command trains.
 
     Returns:
         `minutes` of training (of the whole, extrapolated from the steps since it was last started), `memory`, the peak of
@@ -79,15 +101,14 @@ def train(name: str, arguments: list[str], folder: Path, processes: int = 1, mod
 
     def compute() -> Record:
         # A folder that has weights is finished: only its figures were not kept.
-        steps = (
-            0 if (folder / WEIGHTS_FILE).is_file() else _train_or_resume(name, module, arguments, folder, processes)
-        )
+        is_finished = (folder / WEIGHTS_FILE).is_file()
+        steps = 0 if is_finished else _train_or_resume(name, MODULES[section], arguments, folder, processes)
         figures = _read_figures(folder, steps)
         for checkpoint in folder.glob("checkpoint-*"):
             shutil.rmtree(checkpoint)
         return {"figures": figures}
 
-    return keep_result(folder / "study.json", build_key(arguments), compute, folder)["figures"]
+    return keep_result(folder / "study.json", build_key(arguments, section), compute, folder)["figures"]
 
 
 def _train_or_resume(name: str, module: str, arguments: list[str], folder: Path, processes: int) -> int:

@@ -53,6 +53,8 @@ def test_both_stages_are_trained_measured_drawn_and_kept(run, world, tmp_path, m
 
     monkeypatch.setattr(training_runs, "launch", lambda *_: pytest.fail("trained again"))
     assert table in run(course, *arguments)
+    with pytest.raises(SystemExit, match="--micro_batch_size 48 does not divide .*'s 256; choose a divisor"):
+        run(course, *arguments[:-1], 48)
     with pytest.raises(SystemExit, match="'other' is no row of rows.yaml; there are: scratch, whole"):
         run(course, *arguments, "--rows", "other")
 
@@ -64,7 +66,7 @@ def test_finetuning_is_done_again_after_another_pretraining(tmp_path):
     keys = []
     for content in (b"one", b"two", b"one"):
         weights.write_bytes(content)
-        keys.append(training_runs.build_key(command))
+        keys.append(training_runs.build_key(command, "finetune"))
     assert keys[0] == keys[2] != keys[1]
 
 
@@ -72,8 +74,8 @@ def test_the_factorial_takes_each_optimizer_at_its_best_rate(run, world, tmp_pat
     monkeypatch.setattr(factorial, "RECIPE", write_recipe(tmp_path / "tiny.yaml", "windows"))
     arguments = ["--data_dir", world, "--output_dir", tmp_path / "out", "--held_out", 10, "--max_steps", 2]
     arguments += ["--muon_rates", "1e-3", "--adamw_rates", "1e-3", "2e-3", "--seeds", 1]
-    printed = run(factorial, *arguments)
-    table = (tmp_path / "out" / "table.md").read_text()
+    printed, folder = run(factorial, *arguments), tmp_path / "out" / "rotary_2_held_out_10"
+    table = (folder / "table.md").read_text()
     assert table in printed and "10 training pairs that were held out" in table
     lines = [line.split("|")[1:-1] for line in table.splitlines() if "windows" in line or "corruption" in line]
     combinations = {tuple(cell.strip() for cell in line[:4]) for line in lines}
@@ -82,7 +84,7 @@ def test_the_factorial_takes_each_optimizer_at_its_best_rate(run, world, tmp_pat
         (objective, optimizer) for objective in factorial.OBJECTIVES for optimizer in factorial.OPTIMIZERS
     }
     assert len(combinations) == 2 * (1 + 2) + 4
-    assert (tmp_path / "out" / "chart.png").stat().st_size > 1000
+    assert (folder / "chart.png").stat().st_size > 1000
 
 
 def test_the_best_rate_has_the_most_right_answers_and_then_the_lowest_loss():

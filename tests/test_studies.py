@@ -103,7 +103,7 @@ def test_an_interrupted_training_goes_on_and_one_with_other_arguments_begins_ane
     shutil.rmtree(folder)
     # Stopped after two of four steps: what is left is a checkpoint, and what was asked for.
     stopped = ["--save_strategy", "steps", "--save_steps", "2", "--save_total_limit", "5"]
-    assert training_runs.launch(training_runs.PRETRAIN, [*arguments, *stopped, "--output_dir", str(folder)]) == 0
+    assert training_runs.launch("posgpt.pretrain", [*arguments, *stopped, "--output_dir", str(folder)]) == 0
     for name in ("model.safetensors", "checkpoint-4"):
         target = folder / name
         shutil.rmtree(target) if target.is_dir() else target.unlink()

@@ -12,7 +12,7 @@ from data_scripts.options import Range, option
 
 @dataclass
 class EvaluationArguments:
-    """What to ask, whom, and where to write the answers."""
+    """What to ask, who answers, and where to write the answers."""
 
     model_name_or_path: str | None = option("The PosGPT to ask: a folder or a name on the hub.", default=None)
     baseline: str | None = option("Give everyone this answer instead of asking a model.", default=None)
@@ -89,7 +89,7 @@ def check_arguments(arguments: EvaluationArguments) -> None:
     for folder in arguments.folders:
         check_is_folder_or_new(folder)
     if arguments.predictions_file:
-        check_can_be_written(Path(arguments.predictions_file), arguments.input_files)
+        check_can_be_written(Path(arguments.predictions_file), arguments.input_files, arguments.folders)
 
 
 def check_report_arguments(arguments: EvaluationArguments) -> None:
@@ -109,18 +109,22 @@ def check_report_arguments(arguments: EvaluationArguments) -> None:
         raise BadInput("--target_precision chooses --abstain_below; give one of them.")
 
 
-def check_can_be_written(file: Path, inputs: Sequence[Path]) -> None:
-    """Check that a file can be written where it is wanted.
+def check_can_be_written(file: Path, inputs: Sequence[Path], folders: Sequence[Path]) -> None:
+    """Check that the predictions can be written where they are wanted.
 
     Args:
-        inputs: The files that it must not replace.
+        inputs: The files that they must not replace.
+        folders: Those that are created for the results.
 
     Raises:
-        BadInput: it is a directory or one of `inputs`, or its folder does not exist.
+        BadInput: it is a directory, one of `inputs` or where the metrics go, or its folder does not exist.
     """
+    created = [folder.resolve() for folder in folders]
     if file.is_dir():
         raise BadInput(f"{file}: this is a directory; give the file to write the predictions to.")
-    if not file.parent.is_dir():
+    if not file.parent.is_dir() and file.parent.resolve() not in created:
         raise BadInput(f"{file}: there is no folder {file.parent}; create it first (mkdir -p {file.parent}).")
     if file.resolve() in [path.resolve() for path in inputs]:
         raise BadInput(f"{file}: this file is read; give another file to write the predictions to.")
+    if file.resolve() in [folder / "metrics.json" for folder in created]:
+        raise BadInput(f"{file}: the metrics are written there; give another file to write the predictions to.")

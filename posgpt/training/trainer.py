@@ -25,10 +25,16 @@ from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_pe
 from posgpt.training.muon import MuonWithAdamW
 from posgpt.training.schedule import compute_rate_factor, count_examples
 
+# What each `lr_schedule` alone reads.
+SCHEDULE_OPTIONS = {
+    "steps": ("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
+    "tokens": ("warmup_tokens", "final_tokens"),
+}
+
 
 @dataclass
 class PosGPTTrainingArguments(TrainingArguments):
-    """transformers' TrainingArguments, the choice of Muon, and what else the course does its own way."""
+    """transformers' TrainingArguments, the choice of Muon, what is decayed, and the learning rate's schedule."""
 
     use_muon: bool = option(
         "Whether to train the layers' matrices with Muon and only the rest with AdamW.", default=False
@@ -43,16 +49,18 @@ class PosGPTTrainingArguments(TrainingArguments):
         default="steps",
     )
     warmup_tokens: Annotated[int, Range(0)] = option(
-        "lr_schedule tokens: until when the learning rate grows.", default=0
+        "lr_schedule tokens: for how many tokens the learning rate grows.", default=0
     )
     final_tokens: Annotated[int | None, Range(1)] = option(
-        "lr_schedule tokens: where the cosine ends (default: where training ends).", default=None
+        "lr_schedule tokens: how many tokens the cosine takes (default: the maximum sequence length times the examples that"
+        " training reads).",
+        default=None,
     )
 
     def __post_init__(self):
         super().__post_init__()
-        if self.lr_schedule == "steps" and (self.warmup_tokens or self.final_tokens is not None):
-            raise ValueError("warmup_tokens and final_tokens are for lr_schedule tokens; leave them out or choose it")
+        if self.lr_schedule == "tokens" and self.dataloader_drop_last:
+            raise ValueError("lr_schedule tokens counts every example; leave out dataloader_drop_last")
 
 
 def keep_likeliest(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -76,7 +84,7 @@ class FiguresProgressCallback(ProgressCallback):
 
 
 class PosGPTTrainer(Trainer):
-    """Trainer with each epoch's own order, weight decay on matrices only, PosGPT's model card and an atomic last save.
+    """Trainer with each epoch's own order, Muon, a schedule over tokens, PosGPT's model card and an atomic last save.
 
     Args:
         card_facts: Lines of the model card: a name and what to say of it.
@@ -123,7 +131,7 @@ class PosGPTTrainer(Trainer):
 
     @staticmethod
     def list_matrix_names(model: nn.Module) -> list[str]:
-        """Return linear layers' weights: no biases, LayerNorms or embeddings (minGPT's grouping)."""
+        """Return the names of linear layers' weights: no biases, LayerNorms or embeddings (minGPT's grouping)."""
         return get_parameter_names(model, [nn.LayerNorm, nn.Embedding], [r"bias"])
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
@@ -146,7 +154,8 @@ class PosGPTTrainer(Trainer):
             final_tokens = count_examples(num_training_steps, batch_size, epoch_size) * length
 
         def compute_factor(step: int) -> float:
-            # A padded row of `length` symbols gives that many targets less one.
+            # As the starter code counts: a row padded to `length` symbols has one target less, and targets are what has been
+            # read, but the end is given in symbols.
             tokens = count_examples(step, batch_size, epoch_size) * (length - 1)
             return compute_rate_factor(tokens, self.args.warmup_tokens, final_tokens)
 
@@ -175,6 +184,7 @@ class PosGPTTrainer(Trainer):
         groups = [{"params": others}, {"params": decayed_others, "weight_decay": self.args.weight_decay}]
         self.optimizer = MuonWithAdamW(
             matrices,
+            # One group where AdamW decays nothing: optimizer states saved by earlier versions have no second one.
             groups if decayed_others else others,
             lr=self.args.learning_rate,
             weight_decay=self.args.weight_decay,
