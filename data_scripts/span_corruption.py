@@ -4,9 +4,10 @@ A document is cut to a random length, a random span of it is taken out, and the 
 
     prefix ⁇ suffix ⁇ masked ⁇
 
-so that a causal model sees both sides before it has to write what was between. Optionally, the span is a salient one
+so that a causal model sees both sides before it has to write what was between. The last mask can be left out, as the course's
+recipe does. Optionally, the span is a salient one
 (REALM, Guu et al. 2020, arXiv 2002.08909), there is loss on the span alone, and training questions are mixed in (Allen-Zhu and
-Li 2023, arXiv 2309.14316); the course's recipe does none of these.
+Li 2023, arXiv 2309.14316); that recipe does none of these.
 """
 
 from dataclasses import dataclass

@@ -124,6 +124,7 @@ class PosGPTConcatenatedEmbedding(PosGPTLearnedEmbedding):
     `config.position_share` of the `hidden_size` dimensions holds the position.
     """
 
+    # `position_initializer_range` counts as a setting of learned positions, which these are as well.
     settings = ("position_share",)
 
     @staticmethod

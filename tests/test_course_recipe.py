@@ -46,7 +46,7 @@ def train_as_the_course(epochs: int, examples: int, batch_size: int, rate: float
     [
         # 2024 and later: one cosine, at its floor from epoch 521 of 650 on.
         (650, DOCUMENTS, 128, 6e-3, 650 * DOCUMENTS * 128, {0: 6e-3, 521 * 23: 6e-4, 14_950: 6e-4}),
-        # 2021 to 2023: at its floor at epoch 200, at the full rate again at 400, and on the way up at 650.
+        # 2021 to 2023: at its floor at epoch 200, at the full rate again at 403, and on the way up at 650.
         (650, DOCUMENTS, 128, 6e-3, FINETUNING_TOKENS, {200 * 23: 6e-4, 403 * 23: 6e-3, 14_950: 7.18e-4}),
         (10, 2000, 256, 6e-4, FINETUNING_TOKENS, {0: 6e-4, 80: 5.983252e-4}),
         (75, 2000, 256, 6e-4, FINETUNING_TOKENS, {600: 5.10e-4}),
@@ -210,7 +210,7 @@ def test_dropout_zeroes_its_share_and_keeps_the_expectation(dtype):
     assert kept.dtype == dtype and kept.shape == (300, 1001)
     assert (kept == 0).float().mean().item() == pytest.approx(0.1, abs=0.003)
     assert kept[kept != 0].unique().tolist() == [torch.tensor(1 / 0.9, dtype=dtype).item()]
-    # Neither rows nor neighbors go together.
+    # Neither neighbors in a row nor in a column are correlated.
     dropped = (kept == 0).float() - 0.1
     assert (dropped[1:] * dropped[:-1]).mean().abs() < 0.001 and (
         dropped[:, 1:] * dropped[:, :-1]
