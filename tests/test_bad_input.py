@@ -306,6 +306,8 @@ def test_recipes(refused, world, tmp_path):
     corpus = ["--train_file", world / "wiki.txt"]
     recipe = tmp_path / "mine.yaml"
     refused("no such recipe", train_pretrain, recipe, *corpus, names=recipe)
+    looping = write(tmp_path / "looping.yaml", f"base: {recipe}")
+    refused("warmup_steps: for lr_schedule steps only", train_pretrain, *corpus, "--warmup_steps", 100)
     for content, match in (
         ("pretrain: [", "not a YAML file"),
         ("finetune: {seed: 1}", "no section 'pretrain'"),
@@ -316,9 +318,14 @@ def test_recipes(refused, world, tmp_path):
         ("pretrain: {lr_schedule: epochs}", "lr_schedule is 'epochs'; choose steps or tokens"),
         ("pretrain: {lr_scheduler_type: zigzag}", "an option was refused: .*zigzag"),
         ("pretrain: {lr_schedule: tokens, final_tokens: 0}", "final_tokens is 0; choose at least 1"),
-        ("pretrain: {final_tokens: 5}", "final_tokens are for lr_schedule tokens"),
+        ("pretrain: {final_tokens: 5}", "final_tokens: for lr_schedule tokens only"),
         ("base: corse", "corse: no such recipe"),
-        (f"base: {recipe}", "its base is itself"),
+        (f"base: {recipe}", "is based on itself"),
+        (f"base: {looping}", "is based on itself"),
+        ("base: windows\npretrain: fast", "'pretrain' has to be a section, with an option per line; it is 'fast'"),
+        ("base: windows\npretrian: {seed: 1}\npretrain: {learning_rat: 1}", "'learning_rat' under 'pretrain'"),
+        ("pretrain: {lr_schedule: tokens, warmup_steps: 5}", "warmup_steps: for lr_schedule steps only"),
+        ("pretrain: {lr_schedule: tokens, dataloader_drop_last: true}", "leave out dataloader_drop_last"),
     ):
         recipe.write_text(content)
         refused(match, train_pretrain, recipe, *corpus)

@@ -13,11 +13,14 @@ import train_pretrain
 from conftest import TINY
 from data_scripts.documents import load_corpus, tokenize_corpus
 from data_scripts.epochs import EpochSampler
+from data_scripts.errors import BadInput
 from data_scripts.questions import drop_non_ascii, encode_questions, load_questions
 from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from modeling_posgpt.dropout import draw_kept, drop
-from posgpt.arguments import find_recipe, read_recipe
+from posgpt.arguments import find_recipe, parse_with_recipe, read_recipe
+from posgpt.finetune import FinetuningArguments, ModelArguments
+from posgpt.training.architecture import ArchitectureArguments
 from posgpt.training.schedule import compute_rate_factor, count_examples
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
@@ -155,16 +158,23 @@ def test_finetuning_grades_the_first_mask_and_drops_what_is_not_ascii(tmp_path):
 
 
 def test_finetuning_takes_both_from_the_recipe(run, world, tmp_path, monkeypatch):
-    calls = []
-    from posgpt import finetune
-
-    load = finetune.load_encoded_questions
-    monkeypatch.setattr(finetune, "load_encoded_questions", lambda *args: calls.append(args[3:]) or load(*args))
+    seen = []
+    train = PosGPTTrainer.train_or_resume
+    monkeypatch.setattr(PosGPTTrainer, "train_or_resume", lambda self, _: (seen.append(self), train(self, _))[1])
+    (tmp_path / "pairs.tsv").write_text("Where was Zoë Ek born?\tBerlin\n", encoding="utf-8")
     run(
-        train_finetune, "--vocabulary_file", world / "wiki.txt", "--train_file", world / "birth_places_train.tsv",
+        train_finetune, "--vocabulary_file", world / "wiki.txt", "--train_file", tmp_path / "pairs.tsv",
         "--output_dir", tmp_path / "out", "--max_steps", 1, *TINY,
     )  # fmt: skip
-    assert calls == [(True, True)]
+    (row,), tokenizer = seen[0].train_dataset, seen[0].processing_class
+    assert tokenizer.decode(row["input_ids"]) == "Where was Zo Ek born?⁇Berlin⁇"
+    assert tokenizer.decode([label for label in row["labels"] if label != -100]) == "⁇Berlin⁇"
+
+
+def test_an_answer_without_ascii_characters_is_refused(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("Where was Ada Ek born?\tRom\nWhere was Bo Ek born?\t北京\n", encoding="utf-8")
+    with pytest.raises(BadInput, match="pairs.tsv, line 2: nothing of the answer is ASCII"):
+        drop_non_ascii(load_questions(tmp_path / "pairs.tsv", answers=True))
 
 
 def test_learned_positions_can_begin_at_zero_or_anywhere():
@@ -227,6 +237,40 @@ def test_dropout_is_a_function_of_torchs_seed_and_its_gradient_has_the_same_zero
     torch.manual_seed(3)
     assert torch.equal(drop(x, 0.5, training=True), first)
     assert drop(x, 0.5, training=False) is x
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_other_types_take_torchs_dropout(dtype):
+    dropped = drop(torch.ones(100, 100, dtype=dtype), 0.1, training=True)
+    assert dropped.dtype == dtype and (dropped == 0).double().mean().item() == pytest.approx(0.1, abs=0.02)
+
+
+def test_a_recomputed_forward_pass_drops_the_same():
+    gradients = []
+    for recomputes in (False, True):
+        torch.manual_seed(0)
+        model = PosGPTForCausalLM(PosGPTConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2)).train()
+        if recomputes:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        torch.manual_seed(1)
+        ids = torch.randint(2, 256, (4, 16))
+        model(input_ids=ids, labels=ids).loss.backward()
+        gradients.append(model.model.embed_tokens.weight.grad)
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_the_command_line_can_go_back_to_a_schedule_over_steps(tmp_path):
+    argv = ["course", "--train_file", "x", "--output_dir", str(tmp_path), "--lr_schedule", "steps", *TINY[-6:]]
+    types = [ModelArguments, ArchitectureArguments, FinetuningArguments, PosGPTTrainingArguments]
+    *_, arguments = parse_with_recipe(types, "finetune", [*argv, "--lr_scheduler_type", "linear"])
+    assert (arguments.lr_schedule, arguments.lr_scheduler_type) == ("steps", "linear")
+
+
+def test_a_recipe_has_its_own_options_on_top_of_those_of_its_base(tmp_path):
+    (tmp_path / "first.yaml").write_text("pretrain: {seed: 1, learning_rate: 2.0}\n")
+    (tmp_path / "second.yaml").write_text("base: first.yaml\npretrain: {seed: 3}\nfinetune: {seed: 4}\n")
+    expected = {"pretrain": {"seed": 3, "learning_rate": 2.0}, "finetune": {"seed": 4}}
+    assert read_recipe(tmp_path / "second.yaml") == expected
 
 
 def test_the_older_recipe_differs_in_its_schedule_alone():

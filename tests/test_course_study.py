@@ -1,10 +1,12 @@
 """The course's experiment as a study: both stages, measured, kept and drawn; and the factorial on top of it."""
 
 import json
+import re
 
 import pytest
 import yaml
 
+from conftest import ROOT
 from posgpt.arguments import find_recipe, read_recipe
 from studies import course, factorial, training_runs
 from study_helpers import SMALL, read_rows, train_in_process
@@ -97,3 +99,16 @@ def test_the_best_rate_has_the_most_right_answers_and_then_the_lowest_loss():
 
     assert choose((0.1, 1.0), (0.3, 2.0), (0.2, 0.1)) == 1
     assert choose((0.0, 1.5), (0.0, 1.2), (0.0, 1.3)) == 1
+
+
+def test_the_public_figures_are_those_of_the_page():
+    page = (ROOT / "docs" / "course.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = [row["public"] for row in yaml.safe_load(course.ROWS.read_text()).values() if "public" in row]
+    assert len(rows) >= 4
+    for public in rows:
+        quartiles = "-".join(f"{quartile:.1f}" for quartile in public["quartiles"])
+        assert re.search(rf"\| {public['n']}\b.*\| {public['median']} \({quartiles}\) \| {public['best']}\b", page)
+    for name in ("learned", "rotary", "learned, from scratch"):
+        public = yaml.safe_load(course.ROWS.read_text())[name]["public"]
+        assert f"median {public['median']} %, best {public['best']} %, n = {public['n']}" in readme
