@@ -60,9 +60,18 @@ class CourseArguments:
 
 @dataclass(frozen=True)
 class Task:
-    """What all rows read, and whom they are asked about."""
+    """What all rows read, and whom they are asked about.
+
+    Args:
+        corpus_file: What they are pretrained on.
+        people_file: All pairs, for what a pretrained model recalls.
+        train_file: The pairs that they are finetuned on.
+        asked_file: The pairs that finetuned models are asked about.
+        micro_batch_size: The largest batch that a training step is split into; None: it is not split.
+    """
 
     corpus_file: Path
+    people_file: Path
     train_file: Path
     asked_file: Path
     micro_batch_size: int | None = None
@@ -87,13 +96,13 @@ class Task:
         }
 
 
-def load_task(data_dir: Path, output_dir: Path, held_out: int | None, micro_batch_size: int | None) -> Task:
-    """Choose the files to train on and to ask; with `held_out`, pairs are held out of the training pairs."""
-    corpus_file = data_dir / CORPUS_FILE
+def load_task(data_dir: Path, results: Path, held_out: int | None, micro_batch_size: int | None = None) -> Task:
+    """Choose the files to train on and to ask; with `held_out`, so many pairs are held out, and both files are in `results`."""
+    corpus_file, people_file = data_dir / CORPUS_FILE, data_dir / TRAIN_FILE
     if held_out is None:
-        return Task(corpus_file, data_dir / TRAIN_FILE, data_dir / DEV_FILE, micro_batch_size)
-    hold_out(data_dir / TRAIN_FILE, output_dir, held_out)
-    return Task(corpus_file, output_dir / TRAIN_FILE, output_dir / CALIBRATION_FILE, micro_batch_size)
+        return Task(corpus_file, people_file, people_file, data_dir / DEV_FILE, micro_batch_size)
+    hold_out(people_file, results, held_out)
+    return Task(corpus_file, people_file, results / TRAIN_FILE, results / CALIBRATION_FILE, micro_batch_size)
 
 
 def pretrain(name: str, options: dict[str, Any], task: Task, seed: int, folder: Path) -> Record:
@@ -104,11 +113,11 @@ def pretrain(name: str, options: dict[str, Any], task: Task, seed: int, folder: 
 
     def measure() -> Record:
         # Everyone in the pairs: before finetuning, the model has seen none of the questions.
-        people = load_questions(task.train_file, answers=True)
+        people = load_questions(task.people_file, answers=True)
         counts = measure_model(str(folder), task.corpus_file, people, objective)
         return {name: [int(right.sum()), len(right)] for name, right in counts.items()}
 
-    return figures | {"recall": keep_result(folder / "recall.json", {"people": hash_file(task.train_file)}, measure)}
+    return figures | {"recall": keep_result(folder / "recall.json", {"people": hash_file(task.people_file)}, measure)}
 
 
 def finetune(name: str, options: dict[str, Any], start: Path | None, task: Task, seed: int, folder: Path) -> Record:
@@ -127,15 +136,23 @@ def finetune(name: str, options: dict[str, Any], start: Path | None, task: Task,
     return figures | keep_result(folder / "asked.json", {"asked": hash_file(task.asked_file)}, ask)
 
 
-def run_row(name: str, row: dict[str, Any], task: Task, seed: int, output_dir: Path) -> dict[str, Record]:
-    """Train and measure one row with one seed; return the figures of each stage."""
-    folder = output_dir / f"{re.sub(r'[^a-z0-9]+', '_', name)}_{seed}"
+def run_row(
+    name: str, row: dict[str, Any], task: Task, seed: int, output_dir: Path, results: Path
+) -> dict[str, Record]:
+    """Train and measure one row with one seed; return the figures of each stage.
+
+    Args:
+        output_dir: For pretrained models, which do not depend on who is held out.
+        results: For finetuned ones.
+    """
+    folder = f"{re.sub(r'[^a-z0-9]+', '_', name)}_{seed}"
     stages: dict[str, Record] = {}
     start = None
     if row.get("pretrain"):
-        start = folder / "pretrain"
+        start = output_dir / folder / "pretrain"
         stages["pretrain"] = pretrain(f"{name}, seed {seed}", row["pretrain"], task, seed, start)
-    stages["finetune"] = finetune(f"{name}, seed {seed}", row["finetune"], start, task, seed, folder / "finetune")
+    finetuned = results / folder / "finetune"
+    stages["finetune"] = finetune(f"{name}, seed {seed}", row["finetune"], start, task, seed, finetuned)
     return stages
 
 
@@ -191,18 +208,16 @@ def main() -> None:
     rows = yaml.safe_load(ROWS.read_text(encoding="utf-8"))
     wanted = choose_rows(arguments.rows, rows, f"row of {ROWS.name}")
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
-    if arguments.held_out:
-        output_dir /= f"held_out_{arguments.held_out}"
-    data_dir = Path(arguments.data_dir).resolve()
-    task = load_task(data_dir, output_dir, arguments.held_out, arguments.micro_batch_size)
+    results = output_dir / f"held_out_{arguments.held_out}" if arguments.held_out else output_dir
+    task = load_task(Path(arguments.data_dir).resolve(), results, arguments.held_out, arguments.micro_batch_size)
     runs: dict[str, list[dict[str, Record]]] = {}
     for name in wanted:
         for seed in arguments.seeds:
-            runs.setdefault(name, []).append(run_row(name, rows[name], task, seed, output_dir))
+            runs.setdefault(name, []).append(run_row(name, rows[name], task, seed, output_dir, results))
             people = len(runs[name][0]["finetune"]["right"])
             table = [describe_row(done, rows[done], runs[done]) for done in runs]
-            write_table(output_dir, table, f"{people} questions of {task.asked_file.name}")
-            draw_losses(runs, output_dir / "losses.png")
+            write_table(results, table, f"{people} questions of {task.asked_file.name}")
+            draw_losses(runs, results / "losses.png")
 
 
 if __name__ == "__main__":

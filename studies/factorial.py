@@ -130,7 +130,7 @@ def main() -> None:
     arguments = parse_options(FactorialArguments)
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
     output_dir /= f"{arguments.position_embedding_type}_{arguments.max_steps}_held_out_{arguments.held_out}"
-    task = load_task(Path(arguments.data_dir).resolve(), output_dir, arguments.held_out, None)
+    task = load_task(Path(arguments.data_dir).resolve(), output_dir, arguments.held_out)
     rates = {"Muon": arguments.muon_rates, "AdamW": arguments.adamw_rates}
     runs: dict[Cell, dict[int, Record]] = {}
 

@@ -53,8 +53,13 @@ def test_both_stages_are_trained_measured_drawn_and_kept(run, world, tmp_path, m
     state = json.loads((tmp_path / "out" / "whole_42" / "pretrain" / "trainer_state.json").read_text())
     assert state["train_batch_size"] == 32 and "--gradient_accumulation_steps 4" in printed
 
+    # Pretraining does not depend on who is held out.
+    trained = []
+    monkeypatch.setattr(training_runs, "launch", lambda *call: (trained.append(call[0]), train_in_process(*call))[1])
+    held_out = [*arguments, "--rows", "whole", "--held_out", 10]
+    assert "10 questions of calibration.tsv" in run(course, *held_out) and trained == ["posgpt.finetune"]
     monkeypatch.setattr(training_runs, "launch", lambda *_: pytest.fail("trained again"))
-    assert table in run(course, *arguments)
+    assert table in run(course, *arguments) and "whole" in run(course, *held_out)
     with pytest.raises(SystemExit, match="--micro_batch_size 48 does not divide .*'s 256; choose a divisor"):
         run(course, *arguments[:-1], 48)
     with pytest.raises(SystemExit, match="'other' is no row of rows.yaml; there are: scratch, whole"):
