@@ -1,0 +1,128 @@
+"""What has to hold on a GPU; skipped where there is none."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from transformers import AutoTokenizer
+
+import train_pretrain
+from conftest import TINY
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
+from posgpt.training.muon import Muon
+
+pytestmark = pytest.mark.gpu
+
+DEVICE = "cuda"
+# The options of a small model, without those that keep it on the CPU.
+ARCHITECTURE = TINY[: TINY.index("--bf16")]
+every_member = pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
+
+
+def build_model(positions: str, attention: str = "eager", **settings) -> PosGPTForCausalLM:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = PosGPTConfig(position_embedding_type=positions, max_position_embeddings=32, **sizes, **settings)
+    model = PosGPTForCausalLM._from_config(config, attn_implementation=attention)
+    # Weights of the usual 0.02 would leave attention nearly uniform and hide differences.
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.25)
+    return model
+
+
+def draw_tokens(*shape: int) -> torch.Tensor:
+    return torch.randint(2, 40, shape, generator=torch.Generator().manual_seed(0))
+
+
+def take_step(model: PosGPTForCausalLM, device: str, bf16: bool = False, compiled: bool = False):
+    """Return the loss and each parameter's gradient of one forward and backward pass, on the CPU and in float32."""
+    model = model.to(device).train()
+    run = torch.compile(model) if compiled else model
+    ids = draw_tokens(4, 24).to(device)
+    with torch.autocast(device, torch.bfloat16, enabled=bf16):
+        loss = run(input_ids=ids, labels=ids).loss
+    loss.backward()
+    return loss.item(), {name: parameter.grad.float().cpu() for name, parameter in model.named_parameters()}
+
+
+@every_member
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_training_step_is_that_of_the_cpu(positions, attention):
+    no_dropout = {"embd_pdrop": 0, "resid_pdrop": 0, "attention_dropout": 0}
+    loss, gradients = take_step(build_model(positions, attention, **no_dropout), DEVICE)
+    expected_loss, expected = take_step(build_model(positions, attention, **no_dropout), "cpu")
+    assert loss == pytest.approx(expected_loss, rel=1e-4)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, expected[name], atol=1e-3, rtol=1e-3)
+
+
+@every_member
+@pytest.mark.parametrize("compiled", [False, True])
+def test_in_bf16_and_compiled_it_is_close_to_that(positions, compiled):
+    no_dropout = {"embd_pdrop": 0, "resid_pdrop": 0, "attention_dropout": 0}
+    loss, gradients = take_step(build_model(positions, "sdpa", **no_dropout), DEVICE, bf16=True, compiled=compiled)
+    expected_loss, expected = take_step(build_model(positions, "sdpa", **no_dropout), "cpu")
+    assert loss == pytest.approx(expected_loss, rel=0.03)
+    for name, gradient in gradients.items():
+        assert (gradient - expected[name]).norm() < 0.15 * expected[name].norm() + 1e-3, name
+
+
+def test_dropout_drops_its_share():
+    model = build_model("rotary", embd_pdrop=0.3).to(DEVICE).train()
+    dropped = model.model.dropout(torch.ones(200, 200, device=DEVICE))
+    assert (dropped == 0).float().mean().item() == pytest.approx(0.3, abs=0.02)
+
+
+@every_member
+def test_a_static_cache_writes_what_a_dynamic_one_does(positions):
+    model = build_model(positions, "sdpa").to(DEVICE).eval()
+    prompt = {"input_ids": draw_tokens(2, 8).to(DEVICE), "attention_mask": torch.ones(2, 8, device=DEVICE).long()}
+    settings = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None}
+    dynamic = model.generate(**prompt, **settings)
+    assert torch.equal(model.generate(**prompt, **settings, cache_implementation="static"), dynamic)
+
+
+def test_a_step_of_muon_is_torchs_own_to_bfloat16s_precision():
+    def step(optimizer_class, **arguments) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(0)
+        matrix = nn.Parameter(torch.randn(64, 256, generator=generator).to(DEVICE))
+        matrix.grad = torch.randn(64, 256, generator=generator).to(DEVICE)
+        before = matrix.detach().clone()
+        optimizer_class([matrix], lr=0.02, weight_decay=0.1, **arguments).step()
+        return (matrix - before).detach()
+
+    theirs = step(torch.optim.Muon, adjust_lr_fn="match_rms_adamw")
+    ours = step(Muon, newton_schulz_dtype=torch.bfloat16)
+    assert (ours - theirs).norm() < 0.02 * theirs.norm()
+
+
+def pretrain(run, world, folder, *arguments) -> list[float]:
+    """Pretrain as the command does; return the losses."""
+    run(
+        train_pretrain, "--train_file", world / "wiki.txt", "--output_dir", folder, "--per_device_train_batch_size", 16,
+        "--logging_steps", 1, "--save_steps", 3, "--report_to", "none", *ARCHITECTURE, *arguments,
+    )  # fmt: skip
+    log = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    return [entry["loss"] for entry in log if "loss" in entry]
+
+
+def test_a_resumed_run_ends_as_the_uninterrupted_one_and_says_what_memory_it_took(run, world, tmp_path):
+    losses = pretrain(run, world, tmp_path / "whole", "--max_steps", 6)
+    checkpoint = tmp_path / "whole" / "checkpoint-3"
+    resumed = ["--max_steps", 6, "--resume_from_checkpoint", checkpoint]
+    assert pretrain(run, world, tmp_path / "resumed", *resumed) == pytest.approx(losses, rel=1e-3)
+    whole, again = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "resumed"))
+    for name, weight in whole.items():
+        torch.testing.assert_close(again[name], weight, atol=1e-3, rtol=1e-2)
+    results = json.loads((tmp_path / "whole" / "train_results.json").read_text())
+    assert results["peak_gpu_memory_mib"] > 1
+
+
+def test_questions_are_answered_as_on_the_cpu(tiny_pretrained):
+    folder = tiny_pretrained["rotary"]
+    model, tokenizer = PosGPTForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    names = ["Ada Example", "Bo Ek", "Corine Oakley"]
+    on_cpu = [place for place, _ in model.ask(names, tokenizer)]
+    assert [place for place, _ in model.to(DEVICE).ask(names, tokenizer)] == on_cpu
