@@ -1,4 +1,5 @@
 import atexit
+import json
 import os
 import shutil
 import tempfile
@@ -73,6 +74,12 @@ def run(monkeypatch, capsys):
         return capsys.readouterr().out
 
     return run_main
+
+
+def history_of(folder: Path, name: str = "loss") -> list[float]:
+    """Return what a finished training logged under a name, in its order."""
+    logs = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    return [log[name] for log in logs if name in log]
 
 
 @pytest.fixture(scope="session")

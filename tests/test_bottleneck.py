@@ -3,8 +3,8 @@
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from torch import nn
 
+from model_helpers import tiny_model, tokens
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from modeling_posgpt.bottleneck import BOTTLENECKS, StridedBottleneck
 
@@ -13,21 +13,9 @@ every_arrangement = pytest.mark.parametrize("arrangement", BOTTLENECKS)
 SIZE, MAXIMUM_LENGTH = 6, 32
 
 
-def tiny_model(positions="learned", arrangement="perceiver", attention="sdpa", **settings):
-    torch.manual_seed(0)
+def build_model(positions="learned", arrangement="perceiver", attention="sdpa", **settings):
     settings = {"bottleneck_size": SIZE, "max_position_embeddings": MAXIMUM_LENGTH, "num_hidden_layers": 3} | settings
-    config = PosGPTConfig(
-        position_embedding_type=positions, bottleneck_type=arrangement, vocab_size=40, hidden_size=32,
-        num_attention_heads=4, **settings,
-    )  # fmt: skip
-    model = PosGPTForCausalLM._from_config(config, attn_implementation=attention).eval()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.25)
-    return model
-
-
-def tokens(*shape, seed=0):
-    return torch.randint(2, 40, shape, generator=torch.Generator().manual_seed(seed))
+    return tiny_model(positions, attention, bottleneck_type=arrangement, **settings)
 
 
 def measure_changes(model, length, changed):
@@ -52,7 +40,7 @@ def test_the_basis_starts_from_xaviers_uniform_distribution():
 @every_member
 @every_arrangement
 def test_nothing_looks_ahead(positions, arrangement):
-    model = tiny_model(positions, arrangement)
+    model = build_model(positions, arrangement)
     for changed in (1, 7, 19):
         changes = measure_changes(model, 20, changed)
         assert (changes[:changed] == 0).all()
@@ -61,7 +49,7 @@ def test_nothing_looks_ahead(positions, arrangement):
 
 @every_member
 def test_the_published_arrangements_flaw_what_comes_after_the_mth_token_is_seen_by_itself_alone(positions):
-    model = tiny_model(positions, "perceiver")
+    model = build_model(positions, "perceiver")
     assert (measure_changes(model, 20, SIZE - 1)[SIZE:] > 1e-5).all()
     assert measure_changes(model, 20, SIZE)[SIZE + 1 :].max() == 0
     assert measure_changes(model, 20, 15)[16:].max() == 0
@@ -70,7 +58,7 @@ def test_the_published_arrangements_flaw_what_comes_after_the_mth_token_is_seen_
 @every_member
 @pytest.mark.parametrize("size", [1, 5, 6, 31, 32])
 def test_the_strided_arrangement_sees_all_of_its_past(positions, size):
-    model = tiny_model(positions, "strided", bottleneck_size=size)
+    model = build_model(positions, "strided", bottleneck_size=size)
     for changed in (0, 7, 15, 18):
         assert (measure_changes(model, 20, changed)[changed:] > 1e-6).all()
 
@@ -89,7 +77,7 @@ def test_strided_latents_are_spread_over_the_maximum_length():
 @every_arrangement
 @torch.no_grad()
 def test_attention_implementations_agree_and_padding_changes_nothing(positions, arrangement):
-    model = tiny_model(positions, arrangement, "eager")
+    model = build_model(positions, arrangement, "eager")
     rows = [tokens(length, seed=length) for length in (9, 20)]
     mask = torch.ones(2, 20, dtype=torch.long)
     mask[0, :11] = 0
@@ -107,7 +95,7 @@ def test_attention_implementations_agree_and_padding_changes_nothing(positions, 
 
 @every_arrangement
 def test_it_generates_without_a_cache_and_is_the_same_after_loading(arrangement, tmp_path):
-    model = tiny_model("rotary", arrangement)
+    model = build_model("rotary", arrangement)
     generated = model.generate(tokens(1, 6), max_new_tokens=5, do_sample=False, eos_token_id=None)
     row = tokens(1, 6)
     for _ in range(5):
@@ -125,7 +113,7 @@ def test_it_generates_without_a_cache_and_is_the_same_after_loading(arrangement,
 def test_gradient_checkpointing_gives_the_same_gradients(positions, arrangement):
     gradients = []
     for checkpointing in (False, True):
-        model = tiny_model(positions, arrangement, embd_pdrop=0, resid_pdrop=0, attention_dropout=0).train()
+        model = build_model(positions, arrangement, embd_pdrop=0, resid_pdrop=0, attention_dropout=0).train()
         if checkpointing:
             model.activation_checkpointing_enable()
         model(tokens(2, 12), labels=tokens(2, 12)).loss.backward()
@@ -138,7 +126,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(positions, arrangement)
 @every_arrangement
 @torch.no_grad()
 def test_hidden_states_and_attentions_come_out(arrangement):
-    model = tiny_model("rotary", arrangement, "eager")
+    model = build_model("rotary", arrangement, "eager")
     outputs = model(tokens(2, 7), output_hidden_states=True, output_attentions=True)
     assert [state.shape for state in outputs.hidden_states] == [(2, 7, 32), (2, SIZE, 32), (2, SIZE, 32), (2, 7, 32)]
     queries_and_keys = [(SIZE, 7), (SIZE, SIZE), (7, SIZE if arrangement == "perceiver" else SIZE + 7)]
@@ -149,13 +137,13 @@ def test_hidden_states_and_attentions_come_out(arrangement):
 
 @every_arrangement
 def test_no_layer_is_split_between_devices(arrangement):
-    model = tiny_model("learned", arrangement).model
+    model = build_model("learned", arrangement).model
     assert {type(layer).__name__ for layer in model.layers} <= set(model._no_split_modules)
 
 
 def test_packed_rows_are_refused():
     with pytest.raises(ValueError, match="one text per row"):
-        tiny_model()(tokens(1, 6), attention_mask=torch.ones(1, 1, 6, 6, dtype=torch.bool))
+        build_model()(tokens(1, 6), attention_mask=torch.ones(1, 1, 6, 6, dtype=torch.bool))
 
 
 @pytest.mark.parametrize(

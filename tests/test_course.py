@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from conftest import ROOT
 from data_scripts.questions import load_questions
 from data_scripts.synthetic_world import DEV_FILE, TRAIN_FILE, World
+from model_helpers import SIZES, tiny_model, tokens
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
 from modeling_posgpt.layers import PosGPTAttention, PosGPTDecoderLayer, eager_attention_forward
 from modeling_posgpt.position_embeddings import (
@@ -46,24 +47,15 @@ TOPICS = {
     int(number): text for number, text in re.findall(r"^## (\d+)\. (.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
 }
 WIDTH, LENGTH = 16, 12
+COURSE = {"hidden_size": WIDTH, "num_attention_heads": 2, "max_position_embeddings": 128}
 
 
 def config(positions="none", **settings):
-    sizes = {"vocab_size": 40, "hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return PosGPTConfig(position_embedding_type=positions, **sizes | {"max_position_embeddings": 128} | settings)
+    return PosGPTConfig(position_embedding_type=positions, **SIZES | COURSE | settings)
 
 
 def build_model(positions="none", **settings):
-    torch.manual_seed(0)
-    model = PosGPTForCausalLM(config(positions, **settings)).eval()
-    # Weights of the usual 0.02 would leave attention nearly uniform and hide differences.
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.25)
-    return model
-
-
-def tokens(*shape, seed=0):
-    return torch.randint(2, 40, shape, generator=torch.Generator().manual_seed(seed))
+    return tiny_model(positions, **COURSE | settings)
 
 
 def draw(*shape, seed=0):
@@ -394,7 +386,7 @@ def test_a_cache_holds_a_key_and_a_value_per_layer_and_token():
 def test_the_number_of_heads_changes_neither_parameters_nor_multiplications():
     counts = set()
     for heads in (1, 2, 4, 8):
-        model = build_model(num_attention_heads=heads, attn_implementation="eager")
+        model = build_model(num_attention_heads=heads, attention="eager")
         counts.add((model.num_parameters(), count_multiplications(model, tokens(1, LENGTH), use_cache=False)))
     assert len(counts) == 1
 

@@ -1,6 +1,5 @@
 """The recipe `course` does what the course's starter code does, step by step."""
 
-import json
 import math
 
 import numpy as np
@@ -10,11 +9,11 @@ from torch import nn
 
 import train_finetune
 import train_pretrain
-from conftest import TINY
+from conftest import TINY, history_of
 from data_scripts.documents import load_corpus, tokenize_corpus
 from data_scripts.epochs import EpochSampler
 from data_scripts.errors import BadInput
-from data_scripts.questions import drop_non_ascii, encode_questions, load_questions
+from data_scripts.questions import encode_questions, load_questions
 from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from modeling_posgpt.dropout import draw_kept, drop
@@ -70,21 +69,17 @@ def test_small_batches_are_warmed_up_after_the_first_step():
     assert factors == pytest.approx([1, 0.25, 0.5, 0.999, 1])
 
 
-def log_history(folder) -> list[dict]:
-    return [log for log in json.loads((folder / "trainer_state.json").read_text())["log_history"] if "loss" in log]
-
-
 def test_training_follows_the_schedule_also_when_it_is_resumed(run, world, tmp_path):
     arguments = ["--train_file", world / "wiki.txt", "--num_train_epochs", 4, "--logging_steps", 1, "--save_steps", 5]
     arguments += ["--save_total_limit", 9]
     arguments += ["--per_device_train_batch_size", 40, *TINY]
     run(train_pretrain, *arguments, "--output_dir", tmp_path / "whole")
     expected = train_as_the_course(4, 100, 40, 6e-3, 4 * 100 * 128)[:-1]
-    whole = [log["learning_rate"] for log in log_history(tmp_path / "whole")]
+    whole = history_of(tmp_path / "whole", "learning_rate")
     assert whole == pytest.approx(expected)
     last = tmp_path / "whole" / "checkpoint-5"
     run(train_pretrain, *arguments, "--output_dir", tmp_path / "resumed", "--resume_from_checkpoint", last)
-    assert [log["learning_rate"] for log in log_history(tmp_path / "resumed")] == whole
+    assert history_of(tmp_path / "resumed", "learning_rate") == whole
 
 
 @pytest.mark.parametrize("decayed, others", [("all_but_biases", ["bias"]), ("matrices", ["bias", "norm", "embed"])])
@@ -130,7 +125,7 @@ def test_the_first_steps_are_the_same_in_several_small_batches(run, world, tmp_p
             train_pretrain, "--train_file", world / "wiki.txt", "--per_device_train_batch_size", size, "--dropout", 0,
             "--gradient_accumulation_steps", steps, "--max_steps", 4, "--logging_steps", 1, "--output_dir", folder, *TINY,
         )  # fmt: skip
-        losses[size] = [log["loss"] for log in log_history(folder)]
+        losses[size] = history_of(folder)
     assert losses[10] == pytest.approx(losses[40], rel=1e-4)
 
 
@@ -147,7 +142,7 @@ def test_without_a_closing_mask_an_example_ends_with_the_masked_span(dataset):
 
 def test_finetuning_grades_the_first_mask_and_drops_what_is_not_ascii(tmp_path):
     (tmp_path / "pairs.tsv").write_text("Where was Zoë Ek born?\tMalmö\n", encoding="utf-8")
-    questions = drop_non_ascii(load_questions(tmp_path / "pairs.tsv", answers=True))
+    questions = load_questions(tmp_path / "pairs.tsv", answers=True, ascii_only=True)
     tokenizer = build_tokenizer(questions.texts + questions.answers, 64)
     graded = {}
     for loss_on_first_mask in (False, True):
@@ -174,7 +169,7 @@ def test_finetuning_takes_both_from_the_recipe(run, world, tmp_path, monkeypatch
 def test_an_answer_without_ascii_characters_is_refused(tmp_path):
     (tmp_path / "pairs.tsv").write_text("Where was Ada Ek born?\tRom\nWhere was Bo Ek born?\t北京\n", encoding="utf-8")
     with pytest.raises(BadInput, match="pairs.tsv, line 2: nothing of the answer is ASCII"):
-        drop_non_ascii(load_questions(tmp_path / "pairs.tsv", answers=True))
+        load_questions(tmp_path / "pairs.tsv", answers=True, ascii_only=True)
 
 
 def test_learned_positions_can_begin_at_zero_or_anywhere():

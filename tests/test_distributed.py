@@ -10,7 +10,7 @@ import torch
 
 import evaluate_birthplace
 import train_pretrain
-from conftest import ROOT, TINY
+from conftest import ROOT, TINY, history_of
 from modeling_posgpt import PosGPTForCausalLM
 
 
@@ -36,12 +36,6 @@ def launch(launcher, *command):
     return result.stdout
 
 
-def losses_of(folder):
-    return [
-        row["loss"] for row in json.loads((folder / "trainer_state.json").read_text())["log_history"] if "loss" in row
-    ]
-
-
 @pytest.fixture(scope="module")
 def alone(world, tmp_path_factory):
     """The folder of the run of one process that the runs of two have to equal, and its arguments."""
@@ -61,7 +55,7 @@ def test_two_processes_train_like_one_with_twice_the_batch_and_save_one_model(al
     launch(launcher, "train_pretrain.py", *arguments, "--per_device_train_batch_size", 10, "--output_dir", output_dir)
     # 100 documents, 10 a process: ten steps for one process, five for two.
     assert json.loads((output_dir / "trainer_state.json").read_text())["global_step"] == 5
-    assert losses_of(output_dir) == pytest.approx(losses_of(folder), rel=1e-4)
+    assert history_of(output_dir) == pytest.approx(history_of(folder), rel=1e-4)
     expected = PosGPTForCausalLM.from_pretrained(folder).state_dict()
     for name, weights in PosGPTForCausalLM.from_pretrained(output_dir).state_dict().items():
         torch.testing.assert_close(weights, expected[name], rtol=0, atol=1e-4)

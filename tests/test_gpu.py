@@ -9,8 +9,9 @@ from torch import nn
 from transformers import AutoTokenizer
 
 import train_pretrain
-from conftest import TINY
-from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
+from conftest import TINY, history_of
+from model_helpers import tiny_model
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM
 from posgpt.training.muon import Muon
 
 pytestmark = pytest.mark.gpu
@@ -19,17 +20,6 @@ DEVICE = "cuda"
 # The options of a small model, without those that keep it on the CPU.
 ARCHITECTURE = TINY[: TINY.index("--bf16")]
 every_member = pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
-
-
-def build_model(positions: str, attention: str = "eager", **settings) -> PosGPTForCausalLM:
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = PosGPTConfig(position_embedding_type=positions, max_position_embeddings=32, **sizes, **settings)
-    model = PosGPTForCausalLM._from_config(config, attn_implementation=attention)
-    # Weights of the usual 0.02 would leave attention nearly uniform and hide differences.
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.25)
-    return model
 
 
 def draw_tokens(*shape: int) -> torch.Tensor:
@@ -51,8 +41,8 @@ def take_step(model: PosGPTForCausalLM, device: str, bf16: bool = False, compile
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_a_training_step_is_that_of_the_cpu(positions, attention):
     no_dropout = {"embd_pdrop": 0, "resid_pdrop": 0, "attention_dropout": 0}
-    loss, gradients = take_step(build_model(positions, attention, **no_dropout), DEVICE)
-    expected_loss, expected = take_step(build_model(positions, attention, **no_dropout), "cpu")
+    loss, gradients = take_step(tiny_model(positions, attention, **no_dropout), DEVICE)
+    expected_loss, expected = take_step(tiny_model(positions, attention, **no_dropout), "cpu")
     assert loss == pytest.approx(expected_loss, rel=1e-4)
     for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, expected[name], atol=1e-3, rtol=1e-3)
@@ -62,22 +52,22 @@ def test_a_training_step_is_that_of_the_cpu(positions, attention):
 @pytest.mark.parametrize("compiled", [False, True])
 def test_in_bf16_and_compiled_it_is_close_to_that(positions, compiled):
     no_dropout = {"embd_pdrop": 0, "resid_pdrop": 0, "attention_dropout": 0}
-    loss, gradients = take_step(build_model(positions, "sdpa", **no_dropout), DEVICE, bf16=True, compiled=compiled)
-    expected_loss, expected = take_step(build_model(positions, "sdpa", **no_dropout), "cpu")
+    loss, gradients = take_step(tiny_model(positions, "sdpa", **no_dropout), DEVICE, bf16=True, compiled=compiled)
+    expected_loss, expected = take_step(tiny_model(positions, "sdpa", **no_dropout), "cpu")
     assert loss == pytest.approx(expected_loss, rel=0.03)
     for name, gradient in gradients.items():
         assert (gradient - expected[name]).norm() < 0.15 * expected[name].norm() + 1e-3, name
 
 
 def test_dropout_drops_its_share():
-    model = build_model("rotary", embd_pdrop=0.3).to(DEVICE).train()
+    model = tiny_model("rotary", embd_pdrop=0.3).to(DEVICE).train()
     dropped = model.model.dropout(torch.ones(200, 200, device=DEVICE))
     assert (dropped == 0).float().mean().item() == pytest.approx(0.3, abs=0.02)
 
 
 @every_member
 def test_a_static_cache_writes_what_a_dynamic_one_does(positions):
-    model = build_model(positions, "sdpa").to(DEVICE).eval()
+    model = tiny_model(positions, "sdpa").to(DEVICE).eval()
     prompt = {"input_ids": draw_tokens(2, 8).to(DEVICE), "attention_mask": torch.ones(2, 8, device=DEVICE).long()}
     settings = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None}
     dynamic = model.generate(**prompt, **settings)
@@ -104,8 +94,7 @@ def pretrain(run, world, folder, *arguments) -> list[float]:
         train_pretrain, "--train_file", world / "wiki.txt", "--output_dir", folder, "--per_device_train_batch_size", 16,
         "--logging_steps", 1, "--save_steps", 3, "--report_to", "none", *ARCHITECTURE, *arguments,
     )  # fmt: skip
-    log = json.loads((folder / "trainer_state.json").read_text())["log_history"]
-    return [entry["loss"] for entry in log if "loss" in entry]
+    return history_of(folder)
 
 
 def test_a_resumed_run_ends_as_the_uninterrupted_one_and_says_what_memory_it_took(run, world, tmp_path):

@@ -7,25 +7,11 @@ from torch.nn.functional import cross_entropy
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from model_helpers import SIZES, tiny_model, tokens
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PosGPTModel
 from modeling_posgpt.position_embeddings import PosGPTAlibi
 
-SIZES = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 every_member = pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
-
-
-def tiny_model(positions, attention="sdpa", **settings):
-    torch.manual_seed(0)
-    config = PosGPTConfig(position_embedding_type=positions, max_position_embeddings=32, **SIZES, **settings)
-    model = PosGPTForCausalLM._from_config(config, attn_implementation=attention).eval()
-    # Weights of the usual 0.02 would leave attention nearly uniform and hide differences.
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.25)
-    return model
-
-
-def tokens(*shape, seed=0):
-    return torch.randint(2, SIZES["vocab_size"], shape, generator=torch.Generator().manual_seed(seed))
 
 
 def ragged(lengths, side):

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 import evaluate_birthplace
 import train_finetune
 import train_pretrain
-from conftest import TINY
+from conftest import TINY, history_of
 from data_scripts.name_windows import NameWindowsCollator
 from data_scripts.span_corruption import SpanCorruptionCollator
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
@@ -30,10 +30,6 @@ HARDWARE = TINY[-6:]  # without the sizes, which a pretrained folder has
 
 def metrics_of(folder):
     return json.loads((folder / "metrics.json").read_text())
-
-
-def history_of(folder, name="loss"):
-    return [row[name] for row in json.loads((folder / "trainer_state.json").read_text())["log_history"] if name in row]
 
 
 @pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
