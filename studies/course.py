@@ -4,10 +4,10 @@
     python -m studies.course --data_dir data --output_dir runs/course --rows rotary --seeds 42 43
     python -m studies.course --data_dir data --output_dir runs/course --rows rotary --held_out 300
 
-`course.yaml` beside this file holds the rows; the table and the chart are of the rows and seeds of one command. A model is measured twice: after pretraining, how many birthplaces it recalls
-in the words that it has read and how many it answers without ever having seen a question; after finetuning, how many
-questions of dev it answers, or with `--held_out` of training pairs that are held out, in a subfolder. Finished runs are kept
-and interrupted ones are resumed.
+`course.yaml` beside this file holds the rows; the table and the chart are of the rows and seeds of one command. A model is
+measured twice: after pretraining, how many birthplaces it recalls in the words that it has read and how many it answers
+without ever having seen a question; after finetuning, how many questions of dev it answers, or with `--held_out` of training
+pairs that are held out, in a subfolder. Finished runs are kept and interrupted ones are resumed.
 
 On a CPU, `--micro_batch_size 32` splits each training step into smaller batches, sorted by length while pretraining: the same
 result in less time.
@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import yaml
 
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.hold_out import CALIBRATION_FILE, hold_out
 from data_scripts.options import Range, option, parse_options
-from data_scripts.questions import Questions, load_questions
+from data_scripts.questions import load_questions
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from posgpt.arguments import find_recipe, read_section
 from posgpt.evaluation.confidence import compute_wilson_interval
@@ -34,7 +33,7 @@ from posgpt.training.checkpoints import load_model
 from studies.cache import Record, hash_file, keep_result
 from studies.grading import grade_answers
 from studies.recall import measure_model, read_objective
-from studies.tables import choose_rows, write_table
+from studies.tables import load_rows, write_table
 from studies.training_runs import build_command, train
 
 ROWS = Path(__file__).with_suffix(".yaml")
@@ -97,7 +96,7 @@ class Task:
 
 
 def load_task(data_dir: Path, results: Path, held_out: int | None, micro_batch_size: int | None = None) -> Task:
-    """Choose the files to train on and to ask; with `held_out`, so many pairs are held out, and both files are in `results`."""
+    """Choose the files to train on and to ask; with `held_out`, so many pairs are held out, and both are in `results`."""
     corpus_file, people_file = data_dir / CORPUS_FILE, data_dir / TRAIN_FILE
     if held_out is None:
         return Task(corpus_file, people_file, people_file, data_dir / DEV_FILE, micro_batch_size)
@@ -121,13 +120,13 @@ def pretrain(name: str, options: dict[str, Any], task: Task, seed: int, folder: 
 
 
 def finetune(name: str, options: dict[str, Any], start: Path | None, task: Task, seed: int, folder: Path) -> Record:
-    """Finetune the model in `start`, or train one on the questions alone, unless that is done; ask it, and return all figures."""
+    """Finetune the model in `start`, or train one on the questions alone, unless that is done; ask it; return all figures."""
     section = "finetune" if start else "finetune_from_scratch"
     options = options | task.split_batches(section, **options)
     source: dict[str, Any] = {"model_name_or_path": start} if start else {"vocabulary_file": task.corpus_file}
     command = build_command(**options, **source, train_file=task.train_file, seed=seed, eval_strategy="no")
     figures = train(name, command, folder, section=section)
-    asked: Questions = load_questions(task.asked_file, answers=True)
+    asked = load_questions(task.asked_file, answers=True)
 
     def ask() -> Record:
         model, tokenizer = load_model(str(folder))
@@ -205,8 +204,7 @@ def draw_losses(runs: dict[str, list[dict[str, Record]]], path: Path) -> None:
 @exit_on_bad_input()
 def main() -> None:
     arguments = parse_options(CourseArguments)
-    rows = yaml.safe_load(ROWS.read_text(encoding="utf-8"))
-    wanted = choose_rows(arguments.rows, rows, f"row of {ROWS.name}")
+    rows, wanted = load_rows(ROWS, arguments.rows)
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
     results = output_dir / f"held_out_{arguments.held_out}" if arguments.held_out else output_dir
     task = load_task(Path(arguments.data_dir).resolve(), results, arguments.held_out, arguments.micro_batch_size)

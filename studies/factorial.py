@@ -5,7 +5,8 @@
 Every model is pretrained on the documents alone, finetuned on the pairs, and asked about pairs that were held out. Objective
 and optimizer are first trained without dropout at three learning rates; the rate with the most right answers (then: with the
 lowest loss) is the one that is used with dropout and for the other seeds. It is chosen on the same people, so the first
-seed's figure without dropout is slightly optimistic. Everything else is the recipe `windows`. Finished runs are kept and interrupted ones are resumed; the table and the chart grow with each.
+seed's figure without dropout is slightly optimistic. Everything else is the recipe `windows`. Finished runs are kept and
+interrupted ones are resumed; the table and the chart grow with each.
 """
 
 from dataclasses import dataclass

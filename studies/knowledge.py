@@ -15,7 +15,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-import yaml
 
 from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import exit_on_bad_input
@@ -30,7 +29,7 @@ from posgpt.training.checkpoints import load_model
 from studies.cache import Record, hash_file, keep_result, read_result
 from studies.grading import grade_answers
 from studies.recall import build_recall_prompts, read_objective
-from studies.tables import choose_rows, write_table
+from studies.tables import load_rows, write_table
 from studies.training_runs import build_command, build_key, train
 
 ROWS = Path(__file__).with_suffix(".yaml")
@@ -143,8 +142,7 @@ def write_rows(figures: list[Record], held_out: int, folder: Path) -> None:
 @exit_on_bad_input()
 def main() -> None:
     arguments = parse_options(KnowledgeArguments)
-    settings = yaml.safe_load(ROWS.read_text(encoding="utf-8"))
-    wanted = choose_rows(arguments.rows, settings, f"row of {ROWS.name}")
+    settings, wanted = load_rows(ROWS, arguments.rows)
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
     output_dir /= f"{arguments.position_embedding_type}_{arguments.seed}"
     data = Path(arguments.data_dir).resolve()

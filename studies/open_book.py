@@ -19,8 +19,8 @@ from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from posgpt.arguments import find_recipe, read_section
-from posgpt.evaluation.accuracy import describe_constant
-from posgpt.evaluation.evidence import find_documents, has_mention
+from posgpt.evaluation.accuracy import describe_constant, describe_majority
+from posgpt.evaluation.evidence import Document, find_documents, has_mention
 from studies.tables import write_table
 
 
@@ -65,12 +65,13 @@ def list_names(document: str) -> list[str]:
     return [text[start:end] for start, end in find_salient_spans(title, text, dates=False)]
 
 
-def read_people(corpus_file: Path, questions: Questions) -> list[Person]:
-    """Look up the documents of all people who are asked about; `questions` have answers."""
-    titles, places = questions.titles, questions.answers or []
-    found = find_documents(corpus_file, titles)
-    lines = [[document.text for document in found.get(title, [])] for title in titles]
-    return [Person(place, own, list(map(list_names, own))) for place, own in zip(places, lines, strict=True)]
+def describe_people(questions: Questions, documents: dict[str, list[Document]]) -> list[Person]:
+    """Return all people who are asked about; `questions` have answers, `documents` are by title."""
+    lines = [[document.text for document in documents.get(title, [])] for title in questions.titles]
+    return [
+        Person(place, own, list(map(list_names, own)))
+        for place, own in zip(questions.answers or [], lines, strict=True)
+    ]
 
 
 def find_first(names: Sequence[str], known: Collection[str]) -> str | None:
@@ -78,23 +79,28 @@ def find_first(names: Sequence[str], known: Collection[str]) -> str | None:
     return next((name for name in names if name in known), None)
 
 
-def find_first_mention(person: Person, places: Collection[str]) -> str | None:
-    """Return the place that begins first in the text after a document's title, as whole words; the longest of several."""
+def compile_places(places: Collection[str]) -> re.Pattern:
+    """Return what matches any of the places as whole words, the longest of those that begin at the same character."""
     longest_first = sorted(places, key=len, reverse=True)
-    pattern = rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)"
-    matches = (re.search(pattern, split_title(document)[1]) for document in person.documents)
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)")
+
+
+def find_first_mention(person: Person, places: re.Pattern) -> str | None:
+    """Return the first match of `places` in the text after a document's title, of the first document that has one."""
+    matches = (places.search(split_title(document)[1]) for document in person.documents)
     return next((match[0] for match in matches if match), None)
 
 
 def build_rules(usual: str, training_answers: Sequence[str]) -> dict[str, Rule]:
     """Return what each rule answers about a person, by its name; `usual` is the relation's baseline."""
     counts = Counter(training_answers)
+    places = compile_places(counts)
     [(majority, _)] = counts.most_common(1)
     return {
         describe_constant(usual): lambda person: usual,
-        f'"{majority}", the most frequent training place': lambda person: majority,
+        describe_majority(majority): lambda person: majority,
         "the first name of the line": lambda person: next(iter(person.list_names()), None),
-        "the first training place of the line": lambda person: find_first_mention(person, counts),
+        "the first training place of the line": lambda person: find_first_mention(person, places),
         "the first name of the line that is a training place": lambda person: find_first(person.list_names(), counts),
     }
 
@@ -131,9 +137,10 @@ def measure_data(data_dir: Path) -> dict[str, dict[str, int]]:
     train, dev = (load_questions(data_dir / name, answers=True) for name in (TRAIN_FILE, DEV_FILE))
     rules = build_rules(train.relation.baseline, train.answers or [])
     ceilings = build_ceilings(read_section(find_recipe("windows"), "pretrain")["max_spans"])
+    documents = find_documents(data_dir / CORPUS_FILE, [*train.titles, *dev.titles])
     counts = {}
     for name, questions in {"dev": dev, "training pairs": train}.items():
-        people = read_people(data_dir / CORPUS_FILE, questions)
+        people = describe_people(questions, documents)
         counts[name] = {"people": len(people)} | count_people(people, rules, ceilings)
     return counts
 

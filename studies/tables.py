@@ -2,10 +2,23 @@
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from data_scripts.errors import BadInput
 from data_scripts.files import write_atomically
 from posgpt.tables import format_table
+
+
+def load_rows(path: Path, names: list[str] | None) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Read a study's rows, the settings of each by its name; also return the names of those to fill, all if none are given.
+
+    Raises:
+        BadInput: a name is not known.
+    """
+    rows = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return rows, choose_rows(names, rows, f"row of {path.name}")
 
 
 def choose_rows(names: list[str] | None, known: Collection[str], kind: str) -> list[str]:

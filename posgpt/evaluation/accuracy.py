@@ -16,6 +16,11 @@ def describe_constant(answer: str) -> str:
     return f'"{answer}" for everyone'
 
 
+def describe_majority(answer: str) -> str:
+    """Return the name of the row in which everyone gets the most frequent training answer."""
+    return f'"{answer}", the most frequent training place'
+
+
 def compute_accuracy(predictions: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
     """Return the exact-match `accuracy` of `predictions`, 0 to 1, and the counts `correct` and `total` behind it."""
     return evaluate.load(str(METRIC)).compute(predictions=predictions, references=references)
@@ -42,7 +47,7 @@ class Accuracies:
         """
         rows = {name: self.given, describe_constant(self.usual["answer"]): self.usual}
         if self.majority:
-            rows[f'"{self.majority["answer"]}", the most frequent training place'] = self.majority
+            rows[describe_majority(self.majority["answer"])] = self.majority
         return rows
 
     def to_metrics(self) -> dict[str, Any]:
