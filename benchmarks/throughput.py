@@ -5,8 +5,8 @@
     python benchmarks/throughput.py --as_if avx2
 
 Everything is measured in one run, in turns, so that what else the machine does falls on all alike; ratios are what to
-compare between machines. `--as_if avx2` restricts torch and its libraries to what most laptops have. A character is a real one: padding does not count. Writes `throughput.md` and, when
-corpus sizes are given, `corpus_size.png`.
+compare between machines. `--as_if avx2` restricts torch and its libraries to what most laptops have. A character is a real
+one: padding does not count. Writes `throughput.md` and, when corpus sizes are given, `corpus_size.png`.
 """
 
 import multiprocessing
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 import transformers
@@ -72,7 +72,7 @@ class ThroughputArguments:
         "Also measure memory and speed on corpora of so many documents.", default=None
     )
     position_embedding_type: str = option("PosGPT's positions.", default="rotary", choices=list(POSITION_EMBEDDINGS))
-    as_if: Literal["avx2"] | None = option(
+    as_if: str | None = option(
         "Use only the instructions of an older CPU: avx2 has neither AVX512 nor bfloat16.",
         default=None,
         choices=list(AS_IF),

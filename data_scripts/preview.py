@@ -16,11 +16,6 @@ def render_batch(batch: dict, tokenizer: PreTrainedTokenizerBase) -> Iterator[st
         yield f"labels {''.join(graded)}"
 
 
-def draw_examples(data: TrainingData, examples: int, batch_size: int, strategy: str) -> dict:
-    """Return a batch of the first `examples` that training reads in the dataset's current epoch.
-
-    Args:
-        batch_size, strategy: See `EpochSampler`.
-    """
-    sampler = EpochSampler(data.dataset, batch_size, strategy)
+def draw_examples(data: TrainingData, sampler: EpochSampler, examples: int) -> dict:
+    """Return a batch of the first `examples` that training reads, in the sampler's order."""
     return data.collator([data.dataset[item] for item in islice(sampler, examples)])

@@ -110,16 +110,17 @@ class Questions:
         return list(self.rows["answer"]) if "answer" in self.rows.column_names else None
 
 
-def load_questions(path: str | os.PathLike, answers: bool | None = None) -> Questions:
+def load_questions(path: str | os.PathLike, answers: bool | None = None, ascii_only: bool = False) -> Questions:
     """Load a TSV of questions; blank lines are skipped.
 
     Args:
         path: The TSV.
         answers: True: every line has to have one. None: all lines or none.
+        ascii_only: Whether to drop the characters that are not ASCII, as the course's loader does with training pairs.
 
     Raises:
         BadInput: the file is missing, a directory, empty or not UTF-8; a line has no tab where it needs one, two tabs,
-            no answer after its tab, or a question of another form.
+            no answer after its tab, or a question of another form; with `ascii_only`, nothing is left of an answer.
     """
     relation, answers = _check_lines(path, answers)
     columns = ["question", "answer"] if answers else ["question"]
@@ -135,7 +136,8 @@ def load_questions(path: str | os.PathLike, answers: bool | None = None) -> Ques
         encoding="utf-8-sig",
     )
     # The reader skips empty lines only, not lines of spaces and tabs.
-    return Questions(str(path), relation, rows.filter(lambda text: bool(text.strip()), input_columns="question"))
+    questions = Questions(str(path), relation, rows.filter(lambda text: bool(text.strip()), input_columns="question"))
+    return _drop_non_ascii(questions) if ascii_only else questions
 
 
 def _check_lines(path: str | os.PathLike, answers: bool | None) -> tuple[Relation, bool]:
@@ -204,13 +206,7 @@ def describe_unknown_characters(
     )
 
 
-def drop_non_ascii(questions: Questions) -> Questions:
-    """Return the questions without the characters that are not ASCII, as the course's loader reads its training pairs.
-
-    Raises:
-        BadInput: nothing is left of an answer.
-    """
-
+def _drop_non_ascii(questions: Questions) -> Questions:
     def drop(texts: dict[str, str]) -> dict[str, str]:
         return {column: text.encode("ascii", "ignore").decode() for column, text in texts.items()}
 

@@ -66,7 +66,7 @@ def write_results(
 def judge_and_write(
     arguments: EvaluationArguments, answerer: Answerer, inquiry: Inquiry, test_answers: list[Answer]
 ) -> None:
-    """Compare the answers to the test questions with the right ones, print and write the results, and make the report, if any."""
+    """Compare the answers to the test questions with the right ones; print and write the results, and any report."""
     test, answers = inquiry.groups[TEST], [answer.text for answer in test_answers]
     accuracies: Accuracies | None = None
     metrics: dict[str, Any] = {"accuracy": None, "correct": None, "total": len(test)}

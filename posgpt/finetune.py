@@ -105,7 +105,11 @@ def main() -> None:
     model, tokenizer = load_or_build_model(model_args, architecture, training_args)
 
     questions, train_dataset = load_encoded_questions(
-        data_args.train_file, tokenizer, training_args, data_args.ascii_only, data_args.loss_on_first_mask
+        data_args.train_file,
+        tokenizer,
+        training_args,
+        ascii_only=data_args.ascii_only,
+        loss_on_first_mask=data_args.loss_on_first_mask,
     )
     model.config.relations = questions.relation.to_config() | (model.config.relations or {})
     eval_dataset = None

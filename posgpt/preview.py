@@ -15,13 +15,14 @@ from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.options import Range, option
 from data_scripts.preview import draw_examples, render_batch
-from data_scripts.questions import drop_non_ascii, encode_questions, load_questions
+from data_scripts.questions import encode_questions, load_questions
 from modeling_posgpt import build_tokenizer
 from posgpt.arguments import parse_with_recipe, peek_option
 from posgpt.finetune import FinetuningArguments, ModelArguments
 from posgpt.pretrain import PretrainingArguments, load_pretraining_data
 from posgpt.training.architecture import ArchitectureArguments, choose_max_length
 from posgpt.training.checkpoints import load_model
+from posgpt.training.data import build_epoch_sampler
 from posgpt.training.trainer import PosGPTTrainingArguments
 
 
@@ -45,8 +46,8 @@ def preview_pretraining() -> None:
     )
     data = load_pretraining_data(architecture, data_args, objective, training_args)
     data.training.dataset.set_epoch(preview.epoch)
-    strategy = training_args.train_sampling_strategy
-    batch = draw_examples(data.training, preview.examples, training_args.train_batch_size, strategy)
+    sampler = build_epoch_sampler(data.training.dataset, training_args, training_args.train_batch_size)
+    batch = draw_examples(data.training, sampler, preview.examples)
     print(data.training.description, *render_batch(batch, data.tokenizer), sep="\n")
 
 
@@ -59,8 +60,7 @@ def preview_finetuning(section: str) -> None:
         [ModelArguments, ArchitectureArguments, FinetuningArguments, PreviewArguments, PosGPTTrainingArguments],
         section,
     )
-    questions = load_questions(data_args.train_file, answers=True)
-    questions = drop_non_ascii(questions) if data_args.ascii_only else questions
+    questions = load_questions(data_args.train_file, answers=True, ascii_only=data_args.ascii_only)
     max_length = choose_max_length(architecture)
     if model_args.model_name_or_path:
         _, tokenizer = load_model(model_args.model_name_or_path)

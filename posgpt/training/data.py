@@ -1,17 +1,24 @@
-"""Questions for training and for measuring while training."""
+"""The order in which training reads its examples, and questions for training and for measuring while training."""
 
 from collections import Counter
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from data_scripts.questions import (
-    Questions,
-    describe_unknown_characters,
-    drop_non_ascii,
-    encode_questions,
-    load_questions,
-)
+from data_scripts.epochs import EpochDataset, EpochSampler
+from data_scripts.questions import Questions, describe_unknown_characters, encode_questions, load_questions
+
+
+def build_epoch_sampler(dataset: EpochDataset, training_args: TrainingArguments, batch_size: int) -> EpochSampler:
+    """Build the order of each epoch that the training arguments say.
+
+    Args:
+        batch_size: Rows per batch of one process.
+    """
+    accumulated = training_args.gradient_accumulation_steps
+    # Processes that share a step without accumulating would wait for the one with the longest examples.
+    batches_per_step = accumulated * training_args.world_size if accumulated > 1 else 1
+    return EpochSampler(dataset, batch_size, training_args.train_sampling_strategy, batches_per_step)
 
 
 def load_encoded_questions(
@@ -24,16 +31,14 @@ def load_encoded_questions(
     """Load and encode a TSV with answers; print what it holds and which characters the tokenizer does not know.
 
     Args:
-        ascii_only: See `drop_non_ascii`.
+        ascii_only: See `load_questions`.
         loss_on_first_mask: See `encode_questions`.
 
     Returns:
         The questions as text, and encoded (see `encode_questions`).
     """
     with training_args.main_process_first():
-        questions = load_questions(path, answers=True)
-        if ascii_only:
-            questions = drop_non_ascii(questions)
+        questions = load_questions(path, answers=True, ascii_only=ascii_only)
         encoded = encode_questions(questions, tokenizer, loss_on_first_mask)
     if training_args.should_log:
         answers = questions.answers or []

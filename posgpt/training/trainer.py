@@ -16,11 +16,12 @@ from torch import nn
 from transformers import EvalPrediction, ProgressCallback, Trainer, TrainingArguments
 from transformers.trainer_pt_utils import get_parameter_names
 
-from data_scripts.epochs import EpochDataset, EpochSampler
+from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
 from data_scripts.options import Range, option, shorten_error
 from data_scripts.questions import read_relation
 from posgpt.training.checkpoints import WEIGHTS_FILE
+from posgpt.training.data import build_epoch_sampler
 from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_peak_memory
 from posgpt.training.muon import MuonWithAdamW
 from posgpt.training.schedule import compute_rate_factor, count_examples
@@ -118,11 +119,7 @@ class PosGPTTrainer(Trainer):
     def _get_train_sampler(self, train_dataset=None):
         dataset = self.train_dataset if train_dataset is None else train_dataset
         if isinstance(dataset, EpochDataset):
-            # Processes that share a step without accumulating would wait for the one with the longest examples.
-            accumulated = self.args.gradient_accumulation_steps
-            batches_per_step = accumulated * self.args.world_size if accumulated > 1 else 1
-            strategy = self.args.train_sampling_strategy
-            return EpochSampler(dataset, self._train_batch_size, strategy, batches_per_step)
+            return build_epoch_sampler(dataset, self.args, self._train_batch_size)
         return super()._get_train_sampler(train_dataset)
 
     def _track_num_input_tokens(self, inputs: dict) -> None:
