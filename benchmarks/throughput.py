@@ -5,8 +5,9 @@
     python benchmarks/throughput.py --as_if avx2
 
 Everything is measured in one run, in turns, so that what else the machine does falls on all alike; ratios are what to
-compare between machines. `--as_if avx2` restricts torch and its libraries to what most laptops have. A character is a real
-one: padding does not count. Writes `throughput.md` and, when corpus sizes are given, `corpus_size.png`.
+compare between machines. `--as_if avx2` restricts torch and its libraries to what most laptops have. On a GPU, models that
+train on rows of full length are added: as they are, compiled, and with CUDA graphs. A character is a real one: padding does
+not count. Writes `throughput.md` and, when corpus sizes are given, `corpus_size.png`.
 """
 
 import multiprocessing
@@ -20,12 +21,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle, islice
+from itertools import cycle, islice, product
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import transformers
+from accelerate.utils import find_executable_batch_size
 from torch import nn
 from torch.utils.data import DataLoader
 from tqdm import tqdm
@@ -53,6 +55,19 @@ PLAIN, GPT2, POSGPT = "(a) plain: fp32, padded to the maximum length", "(b) GPT2
 LEARNING_RATE, WARMUP_STEPS = 3e-3, 2
 # What restricts torch, oneDNN and MKL to the instructions of an older machine; all read it when they are loaded.
 AS_IF = {"avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}}
+# Models that train on rows of full length on a GPU: options of the architecture by name.
+FULL_ROWS: dict[str, dict[str, Any]] = {
+    "the course's model": {},
+    "GPT-2 small's layers": {
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "block_size": 1024,
+    },
+}
+# How they run: `torch.compile`'s mode by name, None without it; reduce-overhead replays CUDA graphs.
+COMPILE_MODES = {"as it is": None, "compiled": "default", "compiled, with CUDA graphs": "reduce-overhead"}
+CHARACTERS_PER_STEP = 65_536
 # By name: characters, or floating-point operations, per second.
 Rates = dict[str, float]
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -184,11 +199,13 @@ def read_clock() -> float:
 def measure_matmul(dtype: torch.dtype) -> float:
     """Measure the machine's best rate at multiplying matrices of the model's shapes, in FLOP/s."""
     best = 0.0
-    for rows, inner, columns in ((8192, 256, 1024), (8192, 1024, 256), (2048, 2048, 2048)):
+    shapes = [(8192, 256, 1024), (8192, 1024, 256), (2048, 2048, 2048)]
+    # A GPU takes more to be busy.
+    for rows, inner, columns in shapes if DEVICE.type == "cpu" else [*shapes, (8192, 8192, 8192)]:
         left, right = (torch.randn(*shape).to(DEVICE, dtype) for shape in ((rows, inner), (inner, columns)))
         left @ right
         for _ in range(3):
-            start = time.perf_counter()
+            start = read_clock()
             for _ in range(10):
                 left @ right
             best = max(best, 20 * rows * inner * columns / (read_clock() - start))
@@ -348,6 +365,64 @@ def measure_answering(workload: Workload, questions: list[str], plain_questions:
     return seconds
 
 
+def measure_full_rows(
+    workload: Workload, architecture: dict[str, Any], compile_mode: str | None, steps: int
+) -> dict[str, float]:
+    """Measure training steps on rows of the maximum sequence length, without padding or data to wait for.
+
+    A step has `CHARACTERS_PER_STEP` characters, or as many as there is memory for.
+
+    Args:
+        architecture: Options of the model.
+        compile_mode: `torch.compile`'s; None: the model is not compiled.
+
+    Returns:
+        `parameters`, `rows` per step, `characters` and `flops` per second, and the peak `memory` in bytes (on a GPU).
+    """
+    config = workload.build_posgpt(**architecture).config
+    length = config.max_position_embeddings
+
+    @find_executable_batch_size(starting_batch_size=max(1, CHARACTERS_PER_STEP // length))
+    def measure(batch_size: int) -> dict[str, float]:
+        model: nn.Module = workload.build_posgpt(**architecture)
+        model.to(DEVICE).train()
+        forward = torch.compile(model, mode=compile_mode) if compile_mode else model
+        optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
+        input_ids = torch.randint(2, config.vocab_size, (batch_size, length), device=DEVICE)
+        if DEVICE.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        start = 0.0
+        for step in range(WARMUP_STEPS + steps):
+            if step == WARMUP_STEPS:
+                start = read_clock()
+            torch.compiler.cudagraph_mark_step_begin()
+            with torch.autocast(DEVICE.type, torch.bfloat16, enabled=bf16_is_fast()):
+                loss = forward(input_ids=input_ids, labels=input_ids).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        rate = batch_size * length * steps / (read_clock() - start)
+        return {
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "rows": batch_size,
+            "characters": rate,
+            "flops": rate * count_training_flops(config, length),
+            "memory": torch.cuda.max_memory_allocated() if DEVICE.type == "cuda" else 0,
+        }
+
+    return measure()
+
+
+def measure_all_full_rows(workload: Workload, steps: int) -> dict[str, dict[str, float]]:
+    """Measure each model of `FULL_ROWS` in each of `COMPILE_MODES`."""
+    rows = {}
+    cases = list(product(FULL_ROWS.items(), COMPILE_MODES.items()))
+    for (name, architecture), (mode_name, mode) in tqdm(cases, desc="Rows of full length", unit="model"):
+        torch.compiler.reset()
+        rows[f"{name}, {mode_name}"] = measure_full_rows(workload, architecture, mode, steps)
+    return rows
+
+
 def measure_corpus_size(size: int, position_embedding_type: str, steps: int) -> dict[str, float]:
     """Measure speed and memory of reading and training on a world of `size` people; run in a process of its own."""
     logging.set_verbosity_error()
@@ -400,6 +475,23 @@ def describe_answering(seconds: dict[str, float], arguments: ThroughputArguments
     return f"{format_table(header, rows)}\n\n(a) answered {arguments.plain_questions}; its time is scaled up."
 
 
+def describe_full_rows(rows: dict[str, dict[str, float]], limit: float) -> str:
+    """Return the table of rows of full length; `limit` is the best FLOP/s of matrix products."""
+    header = ("full rows", "parameters", "rows per step", "characters/s", "share of (c)", "peak GPU memory")
+    cells = [
+        (
+            name,
+            f"{row['parameters']:,.0f}",
+            f"{row['rows']:.0f}",
+            f"{row['characters']:,.0f}",
+            f"{row['flops'] / limit:.0%}",
+            f"{row['memory'] / 2**20:,.0f} MiB",
+        )
+        for name, row in rows.items()
+    ]
+    return format_table(header, cells)
+
+
 def describe_corpus_sizes(figures: list[dict[str, float]]) -> str:
     """Return the table of corpus sizes."""
     header = ("documents", "reading alone, characters/s", "training, characters/s", "peak memory")
@@ -441,6 +533,9 @@ def main() -> None:
         describe_training(rates, limits, config),
         describe_answering(seconds, arguments),
     ]
+    if DEVICE.type == "cuda":
+        full_rows = measure_all_full_rows(workload, 10 * arguments.steps)
+        parts.append(describe_full_rows(full_rows, list(limits.values())[-1]))
     if figures:
         draw_corpus_sizes(figures, output_dir / "corpus_size.png")
         parts.append(describe_corpus_sizes(figures))

@@ -9,6 +9,7 @@ import torch
 
 from benchmarks import throughput
 from conftest import ROOT
+from data_scripts.synthetic_world import World
 from modeling_posgpt import PosGPTConfig
 
 
@@ -43,6 +44,42 @@ def test_the_machines_limit_in_bf16_is_measured_only_where_the_hardware_has_inst
     rates, limits = throughput.measure_training(contenders, 1)
     assert (torch.bfloat16 in measured) is is_fast
     assert shown in throughput.describe_training(rates, limits, PosGPTConfig())
+
+
+def load_small_workload(tmp_path, monkeypatch):
+    monkeypatch.setattr(throughput, "CHARACTERS_PER_STEP", 64)
+    World(num_people=100).write(tmp_path)
+    return throughput.load_workload(tmp_path, "rotary")
+
+
+def test_rows_of_full_length_are_measured_in_as_many_rows_as_there_is_memory_for(tmp_path, monkeypatch):
+    workload = load_small_workload(tmp_path, monkeypatch)
+    tried = []
+    build = throughput.Workload.build_posgpt
+
+    def build_posgpt(self, **architecture):
+        tried.append(architecture)
+        if len(tried) == 2:
+            raise RuntimeError("CUDA out of memory.")
+        return build(self, **architecture)
+
+    monkeypatch.setattr(throughput.Workload, "build_posgpt", build_posgpt)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "block_size": 16}
+    row = throughput.measure_full_rows(workload, sizes, None, 2)
+    assert len(tried) == 3 and row["rows"] == 3, "a tenth fewer than 64 / 16 = 4"
+    config = build(workload, **sizes).config
+    assert row["flops"] == row["characters"] * throughput.count_training_flops(config, 16) > 0
+    table = throughput.describe_full_rows({"small": row}, limit=2 * row["flops"])
+    assert re.search(r"^\| small +\| [\d,]+ +\| 3 +\| [\d,]+ +\| 50% +\| 0 MiB +\|$", table, re.M)
+
+
+@pytest.mark.gpu
+def test_a_gpu_trains_on_full_rows_in_every_mode(tmp_path, monkeypatch):
+    workload = load_small_workload(tmp_path, monkeypatch)
+    monkeypatch.setattr(throughput, "FULL_ROWS", {"small": {"num_hidden_layers": 1}})
+    rows = throughput.measure_all_full_rows(workload, 2)
+    assert list(rows) == [f"small, {mode}" for mode in throughput.COMPILE_MODES]
+    assert all(row["characters"] > 0 and row["memory"] > 2**20 for row in rows.values())
 
 
 def test_as_if_restarts_with_the_instructions_of_an_older_machine(run, tmp_path, monkeypatch):
