@@ -14,8 +14,13 @@ the title is read once for all of them. There is loss on the spans alone.
 A document has a row for each span, so that no fact is read less often than another (a small model needs a number of
 exposures to store a fact: Allen-Zhu and Li 2024, arXiv 2404.05405). Training questions are windows too,
 ` born?⁇Copenhagen⁇`, mixed into the rows of the titles they ask about.
+
+With questions of several relations, each row begins as those of one of them do, drawn again each time; a question is in rows
+of its own relation only. Numbers are asked for in rows of a relation whose training answers are numbers, and only those that
+look like its answers, digit for digit; names in rows of the other relations.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -29,7 +34,8 @@ from data_scripts.documents import MONTH_NAMES, add_titles_and_spans
 from data_scripts.epochs import EpochDataset, ObjectiveConfig, TrainingData
 from data_scripts.errors import BadInput
 from data_scripts.options import Range, option
-from data_scripts.questions import BIRTHPLACE, Questions
+from data_scripts.questions import Questions
+from data_scripts.relations import BIRTHPLACE
 from modeling_posgpt import MASK_TOKEN
 
 # A cue and a span.
@@ -63,7 +69,8 @@ class NameWindowsConfig(ObjectiveConfig):
     )
 
     def build(self, corpus, tokenizer, seed, questions=None, one_text_per_row=False) -> TrainingData:
-        documents = add_titles_and_spans(corpus, self.ask_dates)
+        asks_numbers = any(beginning.shapes for beginning in list_beginnings(questions, self.ask_dates))
+        documents = add_titles_and_spans(corpus, self.ask_dates or asks_numbers)
         dataset = NameWindowsDataset(documents, tokenizer, seed, self, questions)
         description = (
             f"{len(dataset.documents):,} of {len(corpus):,} documents have a title and something to ask for,"
@@ -107,6 +114,59 @@ def take_words_before(title: str, text: str, start: int, plain: bool, most: int)
     return words[max(len(words) - most, 0) :]
 
 
+@dataclass(frozen=True)
+class Beginning:
+    """How rows of a relation begin, and what they ask for.
+
+    Args:
+        before_title: What the relation's questions have before the title.
+        after_title: What they have after it.
+        shapes: The shapes (see `find_shape`) of the numbers that are asked for in place of names; None: names.
+        asks_all: Whether names, numbers and months are all asked for.
+    """
+
+    before_title: str
+    after_title: str
+    shapes: frozenset[str] | None = None
+    asks_all: bool = False
+
+    def asks_for(self, span: str) -> bool:
+        """Whether rows with this beginning ask for a salient span."""
+        if self.asks_all:
+            return True
+        if span[0].isdigit():
+            return self.shapes is not None and find_shape(span) in self.shapes
+        return self.shapes is None and span.split()[0] not in MONTH_NAMES
+
+
+def find_shape(number: str) -> str:
+    """Return a number with each digit as 0: `1931` and `1948` are alike, `12` is not."""
+    return "".join("0" if character.isdigit() else character for character in number)
+
+
+def list_beginnings(questions: Questions | None, asks_all: bool) -> list[Beginning]:
+    """Return how rows begin for each relation of `questions`, in their order; as birthplaces' without questions.
+
+    A relation asks for numbers if most of its answers begin with a digit.
+
+    Args:
+        asks_all: Whether all spans are asked for in all rows.
+    """
+    if not questions:
+        return [Beginning(*BIRTHPLACE.split_wording(), asks_all=asks_all)]
+    beginnings, answers = [], questions.answers or []
+    for relation, rows in questions.rows_of.items():
+        numbers = [answers[row] for row in rows if answers[row][:1].isdigit()]
+        shapes = frozenset(map(find_shape, numbers)) if 2 * len(numbers) > len(rows) else None
+        beginnings.append(Beginning(*relation.split_wording(), shapes, asks_all))
+    return beginnings
+
+
+def draw_one(beginnings: Sequence[Beginning], rng: np.random.Generator) -> Beginning:
+    """Draw one of several; a single one takes no random number."""
+    return beginnings[int(rng.integers(len(beginnings)))] if len(beginnings) > 1 else beginnings[0]
+
+
 class NameWindowsDataset(EpochDataset):
     """A row for each span of each document: its window, and windows of the document's other spans as far as they fit.
 
@@ -135,16 +195,24 @@ class NameWindowsDataset(EpochDataset):
         self.config = config = config or NameWindowsConfig()
         self.tokenizer = tokenizer
         self.max_length = tokenizer.model_max_length
-        self.before_title, after_title = (questions.relation if questions else BIRTHPLACE).split_wording()
-        room = self.max_length - len(self.before_title) - len(f"?{MASK_TOKEN}{MASK_TOKEN}")
+        self.beginnings = list_beginnings(questions, config.ask_dates)
+        longest = max(len(beginning.before_title) for beginning in self.beginnings)
+        room = self.max_length - longest - len(f"?{MASK_TOKEN}{MASK_TOKEN}")
 
         def prepare(title: str, text: str, spans: list[list[int]]) -> dict:
-            fitting = [(start, end) for start, end in spans if len(title) + end - start <= room][: config.max_spans]
+            fitting = [(start, end) for start, end in spans if title and len(title) + end - start <= room]
+            # As many for every kind of beginning, in the order of the text.
+            wanted = {
+                span
+                for beginning in self.beginnings
+                for span in [span for span in fitting if beginning.asks_for(text[slice(*span)])][: config.max_spans]
+            }
+            chosen = [span for span in fitting if span in wanted]
             cues = [
-                take_words_before(title, text, start, config.plain_cues, config.max_cue_words) for start, _ in fitting
+                take_words_before(title, text, start, config.plain_cues, config.max_cue_words) for start, _ in chosen
             ]
             return {
-                "asked": [text[start:end] for start, end in fitting] if title else [],
+                "asked": [text[start:end] for start, end in chosen],
                 "cues": [" ".join(words) for words in cues],
             }
 
@@ -157,10 +225,16 @@ class NameWindowsDataset(EpochDataset):
         # (rows with a document,): its number. A row for each span, so that all are asked for equally often.
         num_spans = [len(asked) for batch in self.documents.iter(1000) for asked in batch["asked"]]
         self.document_of = np.repeat(np.arange(len(self.documents)), num_spans)
-        self.questions: dict[str, list[Window]] = {}
+        # By title, the windows of each beginning's questions.
+        self.questions: dict[str, dict[Beginning, list[Window]]] = {}
         if questions:
-            for title, answer in zip(questions.titles, questions.answers or (), strict=True):
-                self.questions.setdefault(title, []).append((after_title + MASK_TOKEN, answer + MASK_TOKEN))
+            of_relation = dict(zip(questions.relations, self.beginnings, strict=True))
+            for title, relation, answer in zip(
+                questions.titles, questions.asked, questions.answers or (), strict=True
+            ):
+                beginning = of_relation[relation]
+                window = (beginning.after_title + MASK_TOKEN, answer + MASK_TOKEN)
+                self.questions.setdefault(title, {}).setdefault(beginning, []).append(window)
         titles = set(self.documents["title"]) if self.questions else set()
         self.without_document = [title for title in self.questions if title not in titles]
         if not len(self):
@@ -187,12 +261,13 @@ class NameWindowsDataset(EpochDataset):
                 rows.append(self._draw_row(document["title"], document["asked"], document["cues"], own, rng))
             else:
                 name = self.without_document[index - len(self.document_of)]
-                questions = self._draw_question(name, rng, always=True)
-                rows.append((self.before_title + name, questions))
+                beginning = draw_one(list(self.questions[name]), rng)
+                questions = self._draw_question(name, beginning, rng, always=True)
+                rows.append((beginning.before_title + name, questions))
         return encode_rows(rows, self.tokenizer)
 
-    def _draw_question(self, name: str, rng: np.random.Generator, always: bool) -> list[Window]:
-        questions = self.questions.get(name)
+    def _draw_question(self, name: str, beginning: Beginning, rng: np.random.Generator, always: bool) -> list[Window]:
+        questions = self.questions.get(name, {}).get(beginning)
         if not questions or not (rng.random() < self.config.question_share or always):
             return []
         return [questions[rng.integers(len(questions))]]
@@ -200,17 +275,19 @@ class NameWindowsDataset(EpochDataset):
     def _draw_row(
         self, title: str, spans: list[str], cues: list[str], own: int, rng: np.random.Generator
     ) -> tuple[str, list[Window]]:
-        start = self.before_title + title
-        windows = self._draw_question(title, rng, always=False)
+        beginning = draw_one([known for known in self.beginnings if known.asks_for(spans[own])], rng)
+        start = beginning.before_title + title
+        windows = self._draw_question(title, beginning, rng, always=False)
         if self.config.window_wording == "document":
             if windows:
                 return start, windows
             start = f"{title}."
         room = self.max_length - len(start) - sum(len(cue) + len(span) for cue, span in windows)
-        misfits, order = 0, [*(number for number in rng.permutation(len(spans)) if number != own), own]
+        numbers = [number for number, span in enumerate(spans) if beginning.asks_for(span)]
+        misfits, order = 0, [*(number for number in rng.permutation(numbers) if number != own), own]
         while misfits < _MISFITS:
             # The row's own span, then the others, then each once more.
-            order = order or rng.permutation(len(spans)).tolist()
+            order = order or rng.permutation(numbers).tolist()
             number = order.pop()
             window = (self._draw_cue(cues[number].split(), rng), spans[number] + MASK_TOKEN)
             if (length := len(window[0]) + len(window[1])) > room:

@@ -1,9 +1,8 @@
-"""Questions of one relation, such as birthplaces: a TSV with `question<TAB>answer` per line, or questions alone."""
+"""Questions, such as where people were born: a TSV with `question<TAB>answer` per line, or questions alone."""
 
 import os
-import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from datasets import Dataset, Features, Value, load_dataset
@@ -11,70 +10,8 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.errors import BadInput
 from data_scripts.files import find_line_number, read_lines
+from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, find_nearest, find_relation, recognize_relations
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
-
-
-@dataclass(frozen=True)
-class Relation:
-    """A kind of question that can be asked about every title.
-
-    Args:
-        name: What is asked for.
-        wordings: Ways to ask it, each with `{title}` where the title stands; the first is the one to ask in.
-        baseline: The answer that a model has to beat, given to every question.
-    """
-
-    name: str
-    wordings: tuple[str, ...]
-    baseline: str
-
-    def split_wording(self) -> tuple[str, str]:
-        """Return what the first wording has before the title, and after it."""
-        before, _, after = self.wordings[0].partition("{title}")
-        return before, after
-
-    def ask(self, title: str) -> str:
-        """Return the question about a title, in the first wording."""
-        return title.join(self.split_wording())
-
-    def find_title(self, line: str) -> re.Match | None:
-        """Match a question at the beginning of a line; group `title` is what it asks about."""
-        patterns = (
-            re.escape(wording).replace(r"\{title\}", r"(?P<title>\S(?:[^\t]*\S)?)") for wording in self.wordings
-        )
-        return next(filter(None, (re.match(pattern, line) for pattern in patterns)), None)
-
-    def read_title(self, question: str) -> str:
-        """Return the title that a question asks about; text that is no such question is a title itself."""
-        match = self.find_title(question)
-        return match["title"] if match and match.end() == len(question) else question
-
-    @property
-    def form(self) -> str:
-        """The first wording with NAME for the title, for messages."""
-        return self.ask("NAME")
-
-    @property
-    def line_form(self) -> str:
-        """A line of a TSV, for messages."""
-        return f"{self.form}<TAB>{self.name.upper()}"
-
-    def to_config(self) -> dict[str, dict]:
-        """Return the entry of `PosGPTConfig.relations`."""
-        return {self.name: {"wordings": list(self.wordings), "baseline": self.baseline}}
-
-
-BIRTHPLACE = Relation("birthplace", wordings=("Where was {title} born?",), baseline="London")
-
-# To add a relation, give it a line here; a TSV's relation is the first one whose wording its first line begins with.
-RELATIONS = {relation.name: relation for relation in (BIRTHPLACE,)}
-
-
-def read_relation(relations: dict[str, dict] | None) -> Relation:
-    """Return the first of `PosGPTConfig.relations`; birthplaces for models saved before they had any."""
-    for name, settings in (relations or {}).items():
-        return Relation(name, tuple(settings["wordings"]), settings.get("baseline", ""))
-    return BIRTHPLACE
 
 
 @dataclass(frozen=True)
@@ -83,12 +20,12 @@ class Questions:
 
     Args:
         path: The TSV.
-        relation: What they ask for.
+        relations: What they ask for; each of them at least once.
         rows: The columns `question` and, if the file has answers, `answer`.
     """
 
     path: str
-    relation: Relation
+    relations: tuple[Relation, ...]
     rows: Dataset
 
     def __len__(self) -> int:
@@ -100,30 +37,63 @@ class Questions:
         return list(self.rows["question"])
 
     @property
+    def asked(self) -> list[Relation]:
+        """The relation that each question asks for."""
+        # Without its characters that are not ASCII, a question may fit no wording.
+        found = (find_relation(question, self.relations) for question in self.rows["question"])
+        return [relation or self.relations[0] for relation in found]
+
+    @property
     def titles(self) -> list[str]:
         """Whom or what each question asks about."""
-        return [self.relation.read_title(question) for question in self.rows["question"]]
+        return [relation.read_title(text) for relation, text in zip(self.asked, self.texts, strict=True)]
 
     @property
     def answers(self) -> list[str] | None:
         """The right answers; None if the file has none."""
         return list(self.rows["answer"]) if "answer" in self.rows.column_names else None
 
+    def to_config(self) -> dict[str, dict]:
+        """Return the entries of `PosGPTConfig.relations`; what has no baseline gets its most frequent answer."""
+        answers = self.answers or []
+        entries: dict[str, dict] = {}
+        for relation, rows in self.rows_of.items():
+            frequent = Counter(answers[row] for row in rows).most_common(1)
+            baseline = relation.baseline or (frequent[0][0] if frequent else "")
+            entries |= replace(relation, baseline=baseline).to_config()
+        return entries
 
-def load_questions(path: str | os.PathLike, answers: bool | None = None, ascii_only: bool = False) -> Questions:
-    """Load a TSV of questions; blank lines are skipped.
+    @property
+    def rows_of(self) -> dict[Relation, list[int]]:
+        """The numbers of the questions that ask for each relation, from 0."""
+        rows: dict[Relation, list[int]] = {relation: [] for relation in self.relations}
+        for number, relation in enumerate(self.asked):
+            rows[relation].append(number)
+        return rows
+
+
+def load_questions(
+    path: str | os.PathLike, answers: bool | None = None, ascii_only: bool = False, known: Sequence[Relation] = ()
+) -> Questions:
+    """Load a TSV of questions; blank lines are skipped. What they ask for is recognized (see `recognize_relations`).
 
     Args:
         path: The TSV.
         answers: True: every line has to have one. None: all lines or none.
         ascii_only: Whether to drop the characters that are not ASCII, as the course's loader does with training pairs.
+        known: Relations that are known besides `RELATIONS`.
 
     Raises:
         BadInput: the file is missing, a directory, empty or not UTF-8; a line has no tab where it needs one, two tabs,
             no answer after its tab, or a question of another form; with `ascii_only`, nothing is left of an answer.
     """
-    relation, answers = _check_lines(path, answers)
-    columns = ["question", "answer"] if answers else ["question"]
+    lines = [(number, line) for number, line in read_lines(path, "TSV of questions and answers") if line.strip()]
+    if not lines:
+        raise BadInput(f"{path}: every line is blank; give lines of the form {BIRTHPLACE.line_form}.")
+    for number, line in lines:
+        _check_line(f"{path}, line {number}", line)
+    relations = _find_relations(path, lines, [*known, *RELATIONS.values()])
+    columns = ["question", "answer"] if _have_answers(path, lines, relations, answers) else ["question"]
     rows = load_dataset(
         "csv",
         data_files=str(path),
@@ -136,53 +106,64 @@ def load_questions(path: str | os.PathLike, answers: bool | None = None, ascii_o
         encoding="utf-8-sig",
     )
     # The reader skips empty lines only, not lines of spaces and tabs.
-    questions = Questions(str(path), relation, rows.filter(lambda text: bool(text.strip()), input_columns="question"))
+    rows = rows.filter(lambda text: bool(text.strip()), input_columns="question")
+    questions = Questions(str(path), relations, rows)
     return _drop_non_ascii(questions) if ascii_only else questions
 
 
-def _check_lines(path: str | os.PathLike, answers: bool | None) -> tuple[Relation, bool]:
-    """Check every line of a TSV; return its relation and whether its lines have answers (`answers` None: all or none)."""
-    relation: Relation | None = None
-    lines, without_tab = 0, []
-    for number, line in read_lines(path, "TSV of questions and answers"):
-        if not line.strip():
-            continue
-        lines += 1
-        relation = relation or next((known for known in RELATIONS.values() if known.find_title(line)), BIRTHPLACE)
-        if _check_line(f"{path}, line {number}", line, relation):
-            continue
-        without_tab.append(number)
-        # An answer joined to its question by spaces: this line lost its tab, whatever the other lines are.
-        match = relation.find_title(line)
-        if match and match.end() < len(line.rstrip()):
-            answers = True
-    if relation is None:
-        raise BadInput(f"{path}: every line is blank; give lines of the form {BIRTHPLACE.line_form}.")
-    if answers is None:
-        answers = len(without_tab) < lines
-    if answers and without_tab:
-        raise BadInput(
-            f"{path}, line {without_tab[0]}: no tab between question and answer ({len(without_tab)} of {lines} lines"
-            f" have none); a line is {relation.line_form}. In some copies the tab became spaces: put it back."
-        )
-    return relation, answers
-
-
-def _check_line(where: str, line: str, relation: Relation) -> bool:
-    """Check one line of a TSV; return whether it has an answer."""
-    question, *answers = line.split("\t")
+def _check_line(where: str, line: str) -> None:
+    """Check one line of a TSV, whatever it asks for."""
+    _, *answers = line.split("\t")
     if len(answers) > 1:
-        raise BadInput(f"{where}: {len(answers)} tabs; a line is {relation.line_form}, with one tab.")
+        raise BadInput(f"{where}: {len(answers)} tabs; a line is a question, one tab and its answer.")
     if answers and not answers[0].strip():
-        raise BadInput(f"{where}: no answer after the tab; a line is {relation.line_form}.")
+        raise BadInput(f"{where}: no answer after the tab; a line is a question, one tab and its answer.")
     for symbol in (MASK_TOKEN, PAD_TOKEN):
         if symbol in line:
             raise BadInput(f"{where}: holds {symbol!r}, which the model reserves; replace or remove it.")
-    match = relation.find_title(question)
-    rest = question[match.end() :] if match else ""
-    if match is None or (rest and (answers or not rest.strip())):
-        raise BadInput(f"{where}: {line[:60]!r} is not of the form {relation.form!r}; fix the question.")
-    return bool(answers)
+
+
+def _find_relations(
+    path: str | os.PathLike, lines: Sequence[tuple[int, str]], known: Sequence[Relation]
+) -> tuple[Relation, ...]:
+    """Return what the lines ask for: relations that are known, and those that the other questions show."""
+
+    def find(line: str, relations: Sequence[Relation]) -> Relation | None:
+        # A line without a tab may have lost it: then its answer follows, after spaces.
+        return find_relation(line.split("\t")[0], relations) or (
+            None if "\t" in line else next((known for known in relations if known.begins(line)), None)
+        )
+
+    relations = list(known)
+    relations += recognize_relations(line.split("\t")[0] for _, line in lines if find(line, known) is None)
+    asked: dict[Relation, None] = {}
+    for number, line in lines:
+        relation = find(line, relations)
+        if relation is None:
+            # An unknown question is compared with those of the same file before all others.
+            nearest = find_nearest(line.split("\t")[0], list(asked) or relations)
+            raise BadInput(
+                f"{path}, line {number}: {line[:60]!r} is not of the form {nearest.form!r}; fix the question. A form of its"
+                " own is recognized from two questions, or named by --relations."
+            )
+        asked[relation] = None
+    return tuple(asked)
+
+
+def _have_answers(
+    path: str | os.PathLike, lines: Sequence[tuple[int, str]], relations: Sequence[Relation], wanted: bool | None
+) -> bool:
+    """Check that all lines have answers or none has; return whether they have (`wanted` None: either)."""
+    without_tab = [(number, line) for number, line in lines if "\t" not in line]
+    # An answer joined to its question by spaces: this line lost its tab, whatever the other lines are.
+    joined = any(find_relation(line, relations) is None for _, line in without_tab)
+    has_answers = (joined or len(without_tab) < len(lines)) if wanted is None else wanted or joined
+    if has_answers and without_tab:
+        raise BadInput(
+            f"{path}, line {without_tab[0][0]}: no tab between question and answer ({len(without_tab)} of {len(lines)}"
+            f" lines have none); a line is {relations[0].line_form}. In some copies the tab became spaces: put it back."
+        )
+    return has_answers
 
 
 def count_unknown_characters(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> Counter:

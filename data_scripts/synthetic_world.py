@@ -26,7 +26,7 @@ from data_scripts.documents import MONTHS
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new, write_atomically
 from data_scripts.options import OptionParser, Range, check_options, option
-from data_scripts.questions import BIRTHPLACE
+from data_scripts.relations import BIRTHPLACE
 
 CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
     "wiki.txt",

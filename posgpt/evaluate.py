@@ -29,23 +29,43 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from data_scripts.errors import check_installed, exit_on_bad_input
+from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
 from data_scripts.files import write_atomically
 from data_scripts.options import parse_options
 from data_scripts.questions import load_questions
+from data_scripts.relations import load_relations
 from modeling_posgpt import Answer
-from posgpt.evaluation.accuracy import Accuracies, measure_accuracies
+from posgpt.evaluation.accuracy import Accuracies, compute_wilson_interval, measure_accuracies
 from posgpt.evaluation.answerers import Answerer, AskedModel, load_answerer
 from posgpt.evaluation.arguments import EvaluationArguments, check_arguments
 from posgpt.evaluation.inquiry import TEST, Inquiry, load_inquiry
+from posgpt.tables import format_table
 
 
 def print_accuracies(name: str, accuracies: Accuracies) -> None:
-    """Print the table of an evaluation; `name` is who answered."""
+    """Print the table of an evaluation of one relation; `name` is who answered."""
     for row_name, row in accuracies.list_rows(name).items():
         print(f"{row_name:45} {row['accuracy']:7.1%}   {row['correct']} of {row['total']}")
     if accuracies.majority is None:
         print("(--train_file adds the most frequent training place to the comparison)")
+
+
+def print_relations(name: str, of_relation: dict[str, Accuracies], together: Accuracies) -> None:
+    """Print the table of an evaluation of several relations, each by itself and all together; `name` is who answered."""
+    rows = []
+    for relation, accuracies in (of_relation | {"together": together}).items():
+        given, others = accuracies.given, list(accuracies.list_rows(name).items())[1:]
+        low, high = compute_wilson_interval(given["correct"], given["total"])
+        rows.append(
+            (
+                relation,
+                f"{given['accuracy']:.1%}",
+                f"{low:.1%} to {high:.1%}",
+                f"{given['correct']} of {given['total']}",
+                ", ".join(f"{row_name}: {row['accuracy']:.1%}" for row_name, row in others),
+            )
+        )
+    print(format_table(("relation", name, "95 % interval", "right", "the same answer for everyone"), rows))
 
 
 def write_results(
@@ -73,9 +93,23 @@ def judge_and_write(
     if test.answers is None:
         print(f"{test.path}: no answers to compare with the {len(test)} predictions.")
     else:
-        accuracies = measure_accuracies(answers, test.answers, test.relation.baseline, inquiry.training_answers)
-        metrics = accuracies.to_metrics()
-        print_accuracies(answerer.name, accuracies)
+        of_relation = {
+            relation.name: measure_accuracies(
+                [answers[row] for row in rows],
+                [test.answers[row] for row in rows],
+                relation.baseline,
+                inquiry.list_training_answers(relation),
+            )
+            for relation, rows in test.rows_of.items()
+        }
+        if len(of_relation) == 1:
+            ((_, accuracies),) = of_relation.items()
+            metrics = accuracies.to_metrics()
+            print_accuracies(answerer.name, accuracies)
+        else:
+            accuracies = measure_accuracies(answers, test.answers, "", ())
+            print_relations(answerer.name, of_relation, accuracies)
+            metrics = accuracies.given | {"relations": {name: each.to_metrics() for name, each in of_relation.items()}}
     if arguments.report and isinstance(answerer, AskedModel):
         # Its libraries, scikit-learn, rapidfuzz and matplotlib, are needed for reports only.
         from posgpt.evaluation.report import make_report, write_report
@@ -102,13 +136,17 @@ def main() -> None:
     check_arguments(arguments)
     # Without the argument, processes on a CPU would not find each other: each would answer everything.
     state = PartialState(cpu=not torch.accelerator.is_available())
+    answerer = load_answerer(arguments, state.device)
+    known = [*load_relations(arguments.relations), *answerer.relations]
     # Every process asks its share of the test questions; the rest is for the main process.
     with state.main_process_first():
-        test = load_questions(arguments.test_file)
+        test = load_questions(arguments.test_file, known=known)
+    if arguments.report and len(test.relations) > 1:
+        names = ", ".join(relation.name for relation in test.relations)
+        raise BadInput(f"{test.path}: asks for {names}; a report is about one relation: give a file for each.")
     inquiry = Inquiry({TEST: test})
     if state.is_main_process:
-        inquiry = load_inquiry(test, arguments)
-    answerer = load_answerer(arguments, state.device)
+        inquiry = load_inquiry(test, arguments, known)
     if state.is_main_process:
         for warning in answerer.check_questions(inquiry):
             print(warning)

@@ -18,7 +18,7 @@ from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.options import option
-from data_scripts.questions import BIRTHPLACE
+from data_scripts.relations import BIRTHPLACE, RelationArguments
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.arguments import parse_with_recipe, peek_option
 from posgpt.training.architecture import (
@@ -46,7 +46,7 @@ class ModelArguments:
 
 
 @dataclass
-class FinetuningArguments:
+class FinetuningArguments(RelationArguments):
     """What to read, and whether an earlier result may be replaced."""
 
     train_file: str = option(f"A TSV with one pair per line: {BIRTHPLACE.line_form}")
@@ -108,16 +108,20 @@ def main() -> None:
         data_args.train_file,
         tokenizer,
         training_args,
+        data_args.relations,
         ascii_only=data_args.ascii_only,
         loss_on_first_mask=data_args.loss_on_first_mask,
     )
-    model.config.relations = questions.relation.to_config() | (model.config.relations or {})
+    model.config.relations = questions.to_config() | (model.config.relations or {})
     eval_dataset = None
     if data_args.validation_file:
-        _, eval_dataset = load_encoded_questions(data_args.validation_file, tokenizer, training_args)
+        _, eval_dataset = load_encoded_questions(
+            data_args.validation_file, tokenizer, training_args, data_args.relations
+        )
     else:
         training_args.eval_strategy = "no"
 
+    described = ", ".join(relation.name for relation in questions.relations)
     start = "after pretraining" if is_pretrained else "without pretraining"
     trainer = PosGPTTrainer(
         model,
@@ -126,7 +130,7 @@ def main() -> None:
         eval_dataset=eval_dataset,
         data_collator=RightPaddingCollator(tokenizer),
         processing_class=tokenizer,
-        card_facts={"Objective": f"{questions.relation.name} of {len(train_dataset):,} titles, {start}"},
+        card_facts={"Objective": f"{described} of {len(train_dataset):,} titles, {start}"},
     )
     trainer.train_or_resume(checkpoint)
 

@@ -19,7 +19,8 @@ from data_scripts.epochs import ObjectiveConfig, TrainingData
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import option
-from data_scripts.questions import BIRTHPLACE, Questions
+from data_scripts.questions import Questions
+from data_scripts.relations import BIRTHPLACE, RelationArguments
 from posgpt.arguments import parse_with_recipe
 from posgpt.training.architecture import ArchitectureArguments, build_model, choose_max_length
 from posgpt.training.checkpoints import choose_checkpoint
@@ -28,7 +29,7 @@ from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
 
 @dataclass
-class PretrainingArguments:
+class PretrainingArguments(RelationArguments):
     """What to read, and whether an earlier result may be replaced."""
 
     train_file: str = option("The corpus: UTF-8 text, one document per line.")
@@ -66,7 +67,7 @@ def load_pretraining_data(
         tokenizer = build_corpus_tokenizer(corpus, choose_max_length(architecture))
     questions = None
     if data_args.questions_file:
-        questions, _ = load_encoded_questions(data_args.questions_file, tokenizer, training_args)
+        questions, _ = load_encoded_questions(data_args.questions_file, tokenizer, training_args, data_args.relations)
     seed = training_args.seed if training_args.data_seed is None else training_args.data_seed
     # A model with a bottleneck reads one text per row.
     one_text_per_row = architecture.bottleneck_size is not None
@@ -86,12 +87,14 @@ def main() -> None:
     tokenizer, questions = data.tokenizer, data.questions
     eval_dataset = None
     if data_args.validation_file:
-        _, eval_dataset = load_encoded_questions(data_args.validation_file, tokenizer, training_args)
+        _, eval_dataset = load_encoded_questions(
+            data_args.validation_file, tokenizer, training_args, data_args.relations
+        )
         if training_args.eval_strategy == "no":
             training_args.eval_strategy = "epoch"
 
     model = build_model(architecture, tokenizer, training_args)
-    model.config.relations = (questions.relation if questions else BIRTHPLACE).to_config()
+    model.config.relations = (questions or BIRTHPLACE).to_config()
 
     if training_args.should_log:
         print(f"{data.training.description} {len(tokenizer)} symbols; {model.num_parameters():,} parameters.")

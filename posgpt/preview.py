@@ -16,6 +16,7 @@ from data_scripts.errors import exit_on_bad_input
 from data_scripts.options import Range, option
 from data_scripts.preview import draw_examples, render_batch
 from data_scripts.questions import encode_questions, load_questions
+from data_scripts.relations import load_relations
 from modeling_posgpt import build_tokenizer
 from posgpt.arguments import parse_with_recipe, peek_option
 from posgpt.finetune import FinetuningArguments, ModelArguments
@@ -60,7 +61,12 @@ def preview_finetuning(section: str) -> None:
         [ModelArguments, ArchitectureArguments, FinetuningArguments, PreviewArguments, PosGPTTrainingArguments],
         section,
     )
-    questions = load_questions(data_args.train_file, answers=True, ascii_only=data_args.ascii_only)
+    questions = load_questions(
+        data_args.train_file,
+        answers=True,
+        ascii_only=data_args.ascii_only,
+        known=load_relations(data_args.relations),
+    )
     max_length = choose_max_length(architecture)
     if model_args.model_name_or_path:
         _, tokenizer = load_model(model_args.model_name_or_path)

@@ -16,7 +16,7 @@ import torch
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import option, parse_options
-from data_scripts.questions import read_relation
+from data_scripts.relations import read_relations
 from modeling_posgpt import MASK_TOKEN
 from posgpt.plots import ORANGE, make_figure, save_picture
 from posgpt.training.checkpoints import load_model
@@ -70,7 +70,7 @@ def ask_model(model_name: str, name: str) -> Attention:
     model, tokenizer = load_model(model_name, attn_implementation="eager")
     if model.config.bottleneck_size is not None:
         raise BadInput(f"{model_name}: reads through latents; its characters do not look at each other.")
-    relation = read_relation(model.config.relations)
+    relation = read_relations(model.config.relations)[0]
     question, start = relation.ask(name), len(relation.split_wording()[0])
     try:
         (answer,) = model.answer([question], tokenizer)

@@ -135,7 +135,7 @@ def measure_data(data_dir: Path) -> dict[str, dict[str, int]]:
         BadInput: a file is not what it should be.
     """
     train, dev = (load_questions(data_dir / name, answers=True) for name in (TRAIN_FILE, DEV_FILE))
-    rules = build_rules(train.relation.baseline, train.answers or [])
+    rules = build_rules(train.relations[0].baseline, train.answers or [])
     ceilings = build_ceilings(read_section(find_recipe("windows"), "pretrain")["max_spans"])
     documents = find_documents(data_dir / CORPUS_FILE, [*train.titles, *dev.titles])
     counts = {}

@@ -23,7 +23,7 @@ from data_scripts.questions import load_questions
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.arguments import find_recipe, read_section
-from posgpt.evaluation.confidence import compute_wilson_interval
+from posgpt.evaluation.accuracy import compute_wilson_interval
 from posgpt.plots import make_figure, save_picture
 from posgpt.training.checkpoints import load_model
 from studies.cache import Record, hash_file, keep_result

@@ -128,7 +128,7 @@ def build_recall_prompts(
     the masked answer. The arguments are those of `find_mentions`.
     """
     mentions = find_mentions(corpus_file, questions, objective, max_length)
-    before_title, _ = questions.relation.split_wording()
+    before_title, _ = questions.relations[0].split_wording()
     prompts = [build_prompt(mention, objective, before_title, max_length) for mention in mentions]
     return prompts, [mention.place for mention in mentions]
 

@@ -6,12 +6,12 @@ from hypothesis.extra.numpy import arrays
 
 pytest.importorskip("sklearn", reason="needs the report's libraries")
 
+from posgpt.evaluation.accuracy import compute_wilson_interval
 from posgpt.evaluation.confidence import (
     compare_paired,
     compute_auroc,
     compute_calibration,
     compute_risk_coverage,
-    compute_wilson_interval,
     find_threshold,
     fit_temperature,
     measure_confidence,

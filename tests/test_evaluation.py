@@ -26,8 +26,8 @@ def test_an_answer_is_right_character_for_character():
 def test_the_baselines_are_the_relations_answer_and_the_most_frequent_of_training():
     accuracies = measure_accuracies(["Rome", "Oslo"], ["Rome", "Bern"], "Bern", ["Oslo", "Rome", "Rome"])
     assert accuracies.to_metrics() == {
-        "accuracy": 0.5, "correct": 1, "total": 2, "london_accuracy": 0.5, "majority_accuracy": 0.5,
-        "majority_place": "Rome",
+        "accuracy": 0.5, "correct": 1, "total": 2, "baseline": "Bern", "baseline_accuracy": 0.5,
+        "majority_accuracy": 0.5, "majority_place": "Rome",
     }  # fmt: skip
     assert list(accuracies.list_rows()) == [
         "PosGPT", '"Bern" for everyone', '"Rome", the most frequent training place',

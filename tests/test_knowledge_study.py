@@ -5,7 +5,8 @@ import yaml
 
 from conftest import TINY
 from data_scripts.name_windows import NameWindowsConfig
-from data_scripts.questions import BIRTHPLACE, load_questions
+from data_scripts.questions import load_questions
+from data_scripts.relations import BIRTHPLACE
 from data_scripts.span_corruption import SpanCorruptionConfig
 from posgpt.arguments import parse_with_recipe
 from posgpt.pretrain import PretrainingArguments

@@ -338,3 +338,33 @@ def test_people_never_asked_about_in_training_are_answered(tmp_path, run, positi
     answers = model.answer(pairs.texts, tokenizer)
     right = sum(given.text == place for given, place in zip(answers, pairs.answers, strict=True))
     assert right / len(pairs) > 0.5
+
+
+def test_rows_of_several_relations_ask_for_what_each_of_them_is_answered_with(tmp_path):
+    (tmp_path / "wiki.txt").write_text(
+        "Ada Berg. Ada Berg ( 3 May 1815 - 12 June 1852 ) was born in Rome and lived in Oslo .\n"
+        "Bo Ek. Bo Ek won 12 medals in Paris in 1990 .\n"
+    )
+    lines = ["Where was Ada Berg born?\tRome\n", "When was Ada Berg born?\t1815\n", "When was Cy Dahl born?\t1900\n"]
+    (tmp_path / "pairs.tsv").write_text("".join(lines))
+    corpus, pairs = load_corpus(tmp_path / "wiki.txt"), load_questions(tmp_path / "pairs.tsv", answers=True)
+    tokenizer = build_tokenizer([*corpus["text"], *pairs.texts], 64)
+    dataset = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, pairs).dataset
+    asked: dict[str, set] = {}
+    for item in range(40 * len(dataset)):
+        row = dataset[item]
+        text, (end, *lengths) = tokenizer.decode(row["input_ids"]), row["windows"]
+        beginning = text[:end]
+        for length in lengths:
+            _, span, _ = text[end : end + length].split("⁇")
+            asked.setdefault(beginning, set()).add(span)
+            end += length
+    assert asked == {
+        "Where was Ada Berg": {"Rome", "Oslo"},
+        "When was Ada Berg": {"1815", "1852"},
+        "Where was Bo Ek": {"Paris"},
+        # 12 medals do not look like a year.
+        "When was Bo Ek": {"1990"},
+        # There is no document about Cy Dahl.
+        "When was Cy Dahl": {"1900"},
+    }

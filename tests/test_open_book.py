@@ -1,7 +1,7 @@
 import pytest
 
 from conftest import ROOT
-from data_scripts.questions import BIRTHPLACE
+from data_scripts.relations import BIRTHPLACE
 from studies import open_book
 from study_helpers import read_rows
 

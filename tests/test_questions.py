@@ -6,15 +6,7 @@ import pytest
 
 from data_scripts.collators import RightPaddingCollator
 from data_scripts.errors import BadInput
-from data_scripts.questions import (
-    BIRTHPLACE,
-    RELATIONS,
-    Relation,
-    describe_unknown_characters,
-    encode_questions,
-    load_questions,
-    read_relation,
-)
+from data_scripts.questions import describe_unknown_characters, encode_questions, load_questions
 from modeling_posgpt import build_tokenizer
 
 METRIC = Path(__file__).parent.parent / "posgpt" / "evaluation" / "metrics" / "birthplace_accuracy"
@@ -118,23 +110,3 @@ def test_the_real_pairs(real_data):
     assert (len(train), len(dev), len(questions)) == (2000, 500, 437)
     assert Counter(dev.answers)["London"] == 25
     assert Counter(train.answers).most_common(1) == [("London", 91)]
-
-
-def test_a_title_may_hold_the_words_of_the_question_and_braces():
-    for title in ("Ada Example", "Newly born?", "born? born", "{title}", "A"):
-        assert BIRTHPLACE.read_title(BIRTHPLACE.ask(title)) == title
-    assert BIRTHPLACE.read_title("Ada Example") == "Ada Example"
-
-
-def test_a_relation_is_one_line_of_the_table(tmp_path, monkeypatch):
-    year = Relation("year", wordings=("When was {title} born?", "In which year was {title} born?"), baseline="1950")
-    monkeypatch.setitem(RELATIONS, "year", year)
-    file = tmp_path / "years.tsv"
-    file.write_text("When was Ada Example born?\t1815\nIn which year was Bo Ek born?\t1990\n")
-    questions = load_questions(file, answers=True)
-    assert questions.relation is year and questions.titles == ["Ada Example", "Bo Ek"]
-    assert read_relation(year.to_config()) == year and read_relation(None) is BIRTHPLACE
-    assert read_relation({"year": {"wordings": list(year.wordings)}}).wordings == year.wordings
-    file.write_text("When was Ada Example born?\t1815\nWhere was Bo Ek born?\tOslo\n")
-    with pytest.raises(BadInput, match="line 2: .*not of the form 'When was NAME born"):
-        load_questions(file)

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from data_scripts.questions import BIRTHPLACE, load_questions
+from data_scripts.questions import load_questions
+from data_scripts.relations import BIRTHPLACE
 from data_scripts.span_corruption import compute_longest_cut
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 from posgpt.training.checkpoints import load_model

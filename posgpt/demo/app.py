@@ -17,7 +17,8 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import check_is_file
 from data_scripts.options import Range, option, parse_options
-from data_scripts.questions import Relation, count_unknown_characters, read_relation
+from data_scripts.questions import count_unknown_characters
+from data_scripts.relations import Relation, read_relations
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from posgpt.evaluation.evidence import find_documents
 from posgpt.evaluation.pages import load_template
@@ -113,7 +114,7 @@ def load_once(name: str) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
 
 def load_relation(name: str) -> Relation:
     """Load a model and return what it can be asked."""
-    return read_relation(load_once(name)[0].config.relations)
+    return read_relations(load_once(name)[0].config.relations)[0]
 
 
 def ask_model(model_name: str, name: str) -> dict[str, Any]:

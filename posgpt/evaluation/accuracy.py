@@ -4,9 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from math import sqrt
+from statistics import NormalDist
 from typing import Any
 
 import evaluate
+
+from data_scripts.relations import BIRTHPLACE
 
 METRIC = files("posgpt") / "evaluation" / "metrics" / "birthplace_accuracy"
 
@@ -26,18 +30,25 @@ def compute_accuracy(predictions: Sequence[str], references: Sequence[str]) -> d
     return evaluate.load(str(METRIC)).compute(predictions=predictions, references=references)
 
 
+def compute_wilson_interval(right: int, total: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share (Wilson 1927), 0 to 1."""
+    z = NormalDist().inv_cdf(0.975)
+    center, width = right + z**2 / 2, z * sqrt(right * (total - right) / total + z**2 / 4)
+    return (center - width) / (total + z**2), (center + width) / (total + z**2)
+
+
 @dataclass(frozen=True)
 class Accuracies:
     """Accuracies on the same questions, as `compute_accuracy` returns them.
 
     Args:
         given: The accuracy of the answers that were given.
-        usual: The accuracy of the relation's baseline, e.g. London, which is its `answer`.
+        usual: The accuracy of the relation's baseline, e.g. London, which is its `answer`; None if it has none.
         majority: The accuracy of the most frequent training answer, its `answer`; None without a training file.
     """
 
     given: dict[str, Any]
-    usual: dict[str, Any]
+    usual: dict[str, Any] | None
     majority: dict[str, Any] | None
 
     def list_rows(self, name: str = "PosGPT") -> dict[str, dict[str, Any]]:
@@ -45,14 +56,20 @@ class Accuracies:
 
         If that is the relation's baseline itself, it has one row.
         """
-        rows = {name: self.given, describe_constant(self.usual["answer"]): self.usual}
+        rows = {name: self.given}
+        if self.usual:
+            rows[describe_constant(self.usual["answer"])] = self.usual
         if self.majority:
             rows[describe_majority(self.majority["answer"])] = self.majority
         return rows
 
     def to_metrics(self) -> dict[str, Any]:
         """Return the entries of `metrics.json`."""
-        metrics = {**self.given, "london_accuracy": self.usual["accuracy"], "majority_accuracy": None}
+        metrics = {**self.given, "majority_accuracy": None}
+        if self.usual:
+            metrics |= {"baseline": self.usual["answer"], "baseline_accuracy": self.usual["accuracy"]}
+            if self.usual["answer"] == BIRTHPLACE.baseline:
+                metrics["london_accuracy"] = self.usual["accuracy"]
         if self.majority:
             metrics |= {"majority_accuracy": self.majority["accuracy"], "majority_place": self.majority["answer"]}
         return metrics
@@ -64,13 +81,14 @@ def measure_accuracies(
     """Compare the answers that were given, and the baselines', with the right ones.
 
     Args:
-        usual_answer: The relation's baseline.
+        usual_answer: The relation's baseline; empty if it has none.
         training_answers: Empty without a training file.
     """
 
     def measure_baseline(answer: str) -> dict[str, Any]:
         return {"answer": answer, **compute_accuracy([answer] * len(references), references)}
 
-    given, usual = compute_accuracy(predictions, references), measure_baseline(usual_answer)
+    given = compute_accuracy(predictions, references)
+    usual = measure_baseline(usual_answer) if usual_answer else None
     most_frequent = Counter(training_answers).most_common(1)
     return Accuracies(given, usual, measure_baseline(most_frequent[0][0]) if most_frequent else None)

@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.errors import BadInput
 from data_scripts.files import find_line_number
 from data_scripts.questions import Questions, describe_unknown_characters
+from data_scripts.relations import Relation, read_relations
 from modeling_posgpt import MASK_TOKEN, Answer, PosGPTForCausalLM
 from posgpt.evaluation.accuracy import describe_constant
 from posgpt.evaluation.arguments import EvaluationArguments
@@ -23,6 +24,8 @@ class ConstantAnswer:
     """Gives everyone the same answer."""
 
     text: str
+    #: What it can be asked; nothing is known of that.
+    relations: ClassVar[tuple[Relation, ...]] = ()
 
     @property
     def name(self) -> str:
@@ -50,6 +53,11 @@ class AskedModel:
     batch_size: int
     max_new_tokens: int
 
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """What it was trained to be asked."""
+        return tuple(read_relations(self.model.config.relations))
+
     def check_questions(self, inquiry: Inquiry) -> list[str]:
         """Check that the model can read every question from a file; return warnings, one line each.
 
@@ -74,6 +82,12 @@ class AskedModel:
                     " model's maximum sequence length for their answer."
                 )
         test = inquiry.groups[TEST]
+        forms = {relation.form for relation in self.relations}
+        warnings += [
+            f"{test.path}: the model was never asked {relation.form!r}; it answers as it can."
+            for relation in test.relations
+            if relation.form not in forms
+        ]
         unknown = describe_unknown_characters(test.texts, self.tokenizer, test.path)
         return [*warnings, unknown] if unknown else warnings
 

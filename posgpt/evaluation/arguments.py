@@ -8,10 +8,11 @@ from typing import Annotated, Literal
 from data_scripts.errors import BadInput
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import Range, option
+from data_scripts.relations import RelationArguments
 
 
 @dataclass
-class EvaluationArguments:
+class EvaluationArguments(RelationArguments):
     """What to ask, who answers, and where to write the answers."""
 
     model_name_or_path: str | None = option("The PosGPT to ask: a folder or a name on the hub.", default=None)

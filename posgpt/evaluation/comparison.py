@@ -10,7 +10,8 @@ import numpy as np
 
 from data_scripts.errors import BadInput
 from data_scripts.files import check_is_file, read_lines
-from posgpt.evaluation.confidence import compare_paired, compute_wilson_interval
+from posgpt.evaluation.accuracy import compute_wilson_interval
+from posgpt.evaluation.confidence import compare_paired
 from posgpt.tables import format_table
 
 _ROLE = "report (posgpt evaluate --report)"

@@ -13,12 +13,6 @@ from scipy.stats import binomtest
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
 
-def compute_wilson_interval(right: int, total: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share (Wilson 1927), 0 to 1."""
-    interval = binomtest(right, total).proportion_ci(method="wilson")
-    return float(interval.low), float(interval.high)
-
-
 def compare_paired(right_a: np.ndarray, right_b: np.ndarray) -> float:
     """Return the p-value of two models being right equally often on the same questions (McNemar 1947, the exact test).
 

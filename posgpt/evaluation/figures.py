@@ -9,13 +9,12 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import extractOne
 
-from posgpt.evaluation.accuracy import Accuracies, compute_accuracy
+from posgpt.evaluation.accuracy import Accuracies, compute_accuracy, compute_wilson_interval
 from posgpt.evaluation.answerers import AskedGroup
 from posgpt.evaluation.confidence import (
     compute_auroc,
     compute_calibration,
     compute_risk_coverage,
-    compute_wilson_interval,
     measure_confidence,
 )
 from posgpt.evaluation.judge import Prediction, Sureness, split_into_groups
@@ -77,7 +76,7 @@ def list_baselines(
 ) -> dict[str, float]:
     """Return the accuracy of each baseline by its description."""
     usual, majority = accuracies.usual, accuracies.majority
-    baselines = {usual["answer"]: usual["accuracy"]}
+    baselines = {usual["answer"]: usual["accuracy"]} if usual else {}
     if majority:
         baselines[f"{majority['answer']}, the most frequent training place"] = majority["accuracy"]
     nearest = compute_accuracy(predict_from_nearest_names(names, known), places)

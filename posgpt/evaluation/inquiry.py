@@ -1,12 +1,14 @@
 """What an evaluation asks, and all else that it reads."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import cycle, islice
 
 from datasets import Dataset
 
 from data_scripts.errors import BadInput
 from data_scripts.questions import Questions, load_questions
+from data_scripts.relations import Relation
 from data_scripts.synthetic_world import fictional_names
 from posgpt.evaluation.arguments import EvaluationArguments
 from posgpt.evaluation.evidence import Document, find_documents
@@ -34,6 +36,11 @@ class Inquiry:
         """The answers of training; none without its file."""
         return (self.training.answers or []) if self.training is not None else []
 
+    def list_training_answers(self, relation: Relation) -> list[str]:
+        """Return the answers of training to one relation's questions."""
+        rows = self.training.rows_of.get(relation, []) if self.training is not None else []
+        return [self.training_answers[row] for row in rows]
+
     @property
     def known(self) -> dict[str, str]:
         """The answer of training by the name that was asked about."""
@@ -45,14 +52,19 @@ class Inquiry:
         return sorted(set(self.known.values()))
 
 
-def load_inquiry(test: Questions, arguments: EvaluationArguments) -> Inquiry:
+def load_inquiry(test: Questions, arguments: EvaluationArguments, known: Sequence[Relation]) -> Inquiry:
     """Read all files besides the test questions', each once, before anything is asked.
+
+    Args:
+        known: Relations that are known besides `RELATIONS`.
 
     Raises:
         BadInput: a file is not what it should be, calibration questions were trained on, or the corpus is another one.
     """
     paths = {TRAINING: arguments.train_file, HELD_OUT: arguments.calibration_file, TAKEN_OUT: arguments.unseen_file}
-    groups = {TEST: test} | {group: load_questions(path, answers=True) for group, path in paths.items() if path}
+    known = [*known, *test.relations]
+    files = {group: load_questions(path, answers=True, known=known) for group, path in paths.items() if path}
+    groups = {TEST: test} | files
     names = {name for questions in groups.values() for name in questions.titles}
     training = groups.pop(TRAINING, None)
     if training is not None and HELD_OUT in groups:
@@ -69,8 +81,8 @@ def load_inquiry(test: Questions, arguments: EvaluationArguments) -> Inquiry:
     if people:
         taken = names | set(documents or ())
         strangers = islice((name for name in fictional_names() if name not in taken), people)
-        rows = Dataset.from_dict({"question": [test.relation.ask(name) for name in strangers]})
-        groups[FICTIONAL] = Questions(FICTIONAL, test.relation, rows)
+        asked = [relation.ask(name) for relation, name in zip(cycle(test.relations), strangers)]
+        groups[FICTIONAL] = Questions(FICTIONAL, test.relations, Dataset.from_dict({"question": asked}))
     return Inquiry(groups, training, documents)
 
 

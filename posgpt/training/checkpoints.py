@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArgumen
 from data_scripts.errors import BadInput
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import shorten_error
-from data_scripts.questions import BIRTHPLACE
+from data_scripts.relations import BIRTHPLACE
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
 
 WEIGHTS_FILE = "model.safetensors"

@@ -7,6 +7,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from data_scripts.epochs import EpochDataset, EpochSampler
 from data_scripts.questions import Questions, describe_unknown_characters, encode_questions, load_questions
+from data_scripts.relations import load_relations
 
 
 def build_epoch_sampler(dataset: EpochDataset, training_args: TrainingArguments, batch_size: int) -> EpochSampler:
@@ -25,12 +26,14 @@ def load_encoded_questions(
     path: str,
     tokenizer: PreTrainedTokenizerBase,
     training_args: TrainingArguments,
+    relations: str | None = None,
     ascii_only: bool = False,
     loss_on_first_mask: bool = False,
 ) -> tuple[Questions, Dataset]:
     """Load and encode a TSV with answers; print what it holds and which characters the tokenizer does not know.
 
     Args:
+        relations: See `RelationArguments`.
         ascii_only: See `load_questions`.
         loss_on_first_mask: See `encode_questions`.
 
@@ -38,15 +41,15 @@ def load_encoded_questions(
         The questions as text, and encoded (see `encode_questions`).
     """
     with training_args.main_process_first():
-        questions = load_questions(path, answers=True, ascii_only=ascii_only)
+        questions = load_questions(path, answers=True, ascii_only=ascii_only, known=load_relations(relations))
         encoded = encode_questions(questions, tokenizer, loss_on_first_mask)
     if training_args.should_log:
         answers = questions.answers or []
-        (common, count) = Counter(answers).most_common(1)[0]
-        print(
-            f"{path}: {len(questions):,} {questions.relation.name} questions, the most frequent answer is {common}"
-            f" ({count:,} times)."
-        )
+        for relation, rows in questions.rows_of.items():
+            ((common, count),) = Counter(answers[row] for row in rows).most_common(1)
+            print(
+                f"{path}: {len(rows):,} {relation.name} questions, the most frequent answer is {common} ({count:,} times)."
+            )
         unknown = describe_unknown_characters([*questions.texts, *answers], tokenizer, path)
         if unknown:
             print(unknown)

@@ -19,7 +19,7 @@ from transformers.trainer_pt_utils import get_parameter_names
 from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
 from data_scripts.options import Range, option, shorten_error
-from data_scripts.questions import read_relation
+from data_scripts.relations import read_relations
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.data import build_epoch_sampler
 from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_peak_memory
@@ -215,7 +215,7 @@ class PosGPTTrainer(Trainer):
             args=self.args,
             losses=[entry["loss"] for entry in state.log_history if "loss" in entry],
             accuracies=[entry["eval_accuracy"] for entry in state.log_history if "eval_accuracy" in entry],
-            question=read_relation(config.relations).ask("Ada Example"),
+            question=read_relations(config.relations)[0].ask("Ada Example"),
         )
         data = ModelCardData(library_name="transformers", pipeline_tag="text-generation", tags=["posgpt"])
         ModelCard(f"---\n{data.to_yaml()}\n---\n{text}\n").save(folder / "README.md")

@@ -1,0 +1,185 @@
+"""Relations: kinds of question that can be asked about every title, known ones and those that a file's questions show."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+import yaml
+from huggingface_hub.errors import StrictDataclassError
+
+from data_scripts.errors import BadInput
+from data_scripts.files import read_lines
+from data_scripts.options import option, shorten_error
+from modeling_posgpt import PosGPTConfig
+
+# A word: a character of a script without spaces, any other word, a space or a punctuation mark.
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+|\W")
+# Each word of a wording is in at least this share of the questions that agree on all words before it; together, the words
+# that may follow are in nearly all of them.
+_RAREST_WORD, _NEARLY_ALL = 0.05, 0.9
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A kind of question that can be asked about every title.
+
+    Args:
+        name: What is asked for.
+        wordings: Ways to ask it, each with `{title}` where the title stands; the first is the one to ask in.
+        baseline: The answer that a model has to beat, given to every question; empty if there is none.
+    """
+
+    name: str
+    wordings: tuple[str, ...]
+    baseline: str = ""
+
+    def split_wording(self) -> tuple[str, str]:
+        """Return what the first wording has before the title, and after it."""
+        before, _, after = self.wordings[0].partition("{title}")
+        return before, after
+
+    def ask(self, title: str) -> str:
+        """Return the question about a title, in the first wording."""
+        return title.join(self.split_wording())
+
+    def find_title(self, line: str) -> re.Match | None:
+        """Match a question at the beginning of a line; group `title` is what it asks about."""
+        patterns = (
+            re.escape(wording).replace(r"\{title\}", r"(?P<title>\S(?:[^\t]*\S)?)") for wording in self.wordings
+        )
+        return next(filter(None, (re.match(pattern, line) for pattern in patterns)), None)
+
+    def begins(self, line: str) -> bool:
+        """Whether a line begins with one of the relation's questions."""
+        match = self.find_title(line)
+        # Spaces alone are no answer that follows.
+        return match is not None and (match.end() == len(line) or bool(line[match.end() :].strip()))
+
+    def is_asked_by(self, question: str) -> bool:
+        """Whether this is one of the relation's questions."""
+        match = self.find_title(question)
+        return match is not None and match.end() == len(question)
+
+    def read_title(self, question: str) -> str:
+        """Return the title that a question asks about; text that is no such question is a title itself."""
+        match = self.find_title(question)
+        return match["title"] if match and match.end() == len(question) else question
+
+    @property
+    def form(self) -> str:
+        """The first wording with NAME for the title, for messages."""
+        return self.ask("NAME")
+
+    @property
+    def line_form(self) -> str:
+        """A line of a TSV, for messages."""
+        return f"{self.form}<TAB>{self.name.upper()}"
+
+    def to_config(self) -> dict[str, dict]:
+        """Return the entry of `PosGPTConfig.relations`."""
+        return {self.name: {"wordings": list(self.wordings), "baseline": self.baseline}}
+
+
+BIRTHPLACE = Relation("birthplace", wordings=("Where was {title} born?",), baseline="London")
+BIRTH_YEAR = Relation("birth year", wordings=("When was {title} born?",))
+
+# The relations that are known by name. Others are recognized from a file's questions and named by their wording.
+RELATIONS = {relation.name: relation for relation in (BIRTHPLACE, BIRTH_YEAR)}
+
+
+def read_relations(relations: dict[str, dict] | None) -> list[Relation]:
+    """Return `PosGPTConfig.relations`; birthplaces for models saved before they had any."""
+    known = [
+        Relation(name, tuple(settings["wordings"]), settings.get("baseline", ""))
+        for name, settings in (relations or {}).items()
+    ]
+    return known or [BIRTHPLACE]
+
+
+@dataclass(kw_only=True)
+class RelationArguments:
+    """What questions may ask for."""
+
+    relations: str | None = option(
+        "A YAML file of relations that are not recognized from their questions, or should have another name: `NAME:"
+        " {wordings: ['Who directed {title}?'], baseline: ANSWER}`.",
+        default=None,
+    )
+
+
+def load_relations(path: str | os.PathLike | None) -> list[Relation]:
+    """Load the relations that a YAML file names; none without a file.
+
+    Raises:
+        BadInput: the file is not one, or a relation has no wordings with `{title}` in them once.
+    """
+    if path is None:
+        return []
+    text = "\n".join(line for _, line in read_lines(path, "YAML file of relations"))
+    try:
+        return read_relations(PosGPTConfig(relations=yaml.safe_load(text)).relations)
+    except (yaml.YAMLError, StrictDataclassError) as error:
+        raise BadInput(f"{path}: {shorten_error(error.__cause__ or error)}") from None
+
+
+def find_relation(question: str, relations: Iterable[Relation]) -> Relation | None:
+    """Return the first of `relations` that `question` asks for, None if there is none."""
+    return next((relation for relation in relations if relation.is_asked_by(question)), None)
+
+
+def find_nearest(question: str, relations: Sequence[Relation]) -> Relation:
+    """Return the one of `relations` whose form is most like a question's."""
+    return max(relations, key=lambda relation: SequenceMatcher(None, relation.form, question).ratio())
+
+
+def recognize_relations(questions: Iterable[str]) -> list[Relation]:
+    """Find the wordings of questions: what at least two of them share around their titles.
+
+    Questions are sorted by their words from the beginning as long as few different words follow; where many do, titles begin.
+    What follows the titles is found from the end in the same way. A relation is named by its wording, without a baseline.
+    """
+    left = list(questions)
+    relations: list[Relation] = []
+    while True:
+        wordings = [
+            ("".join(before), "".join(reversed(after)))
+            for before, group in _sort_by_words([_WORD.findall(question) for question in left], _get_from_beginning)
+            for after, _ in _sort_by_words([words[len(before) :] for words in group], _get_from_end)
+        ]
+        found = [
+            Relation("…".join(wording), ("{title}".join(wording),))
+            for wording in wordings
+            if any(map(str.isalnum, "".join(wording)))
+        ]
+        found = [relation for relation in found if sum(map(relation.is_asked_by, left)) > 1]
+        if not found:
+            return relations
+        relations += found
+        # Rare relations are hidden by frequent ones until those are found.
+        left = [question for question in left if find_relation(question, found) is None]
+
+
+def _get_from_beginning(words: Sequence[str], number: int) -> str | None:
+    return words[number] if number < len(words) else None
+
+
+def _get_from_end(words: Sequence[str], number: int) -> str | None:
+    return words[-1 - number] if number < len(words) else None
+
+
+def _sort_by_words(
+    questions: list[list[str]], get_word: Callable[[Sequence[str], int], str | None], shared: tuple[str, ...] = ()
+) -> list[tuple[tuple[str, ...], list[list[str]]]]:
+    """Sort questions, each a list of words, into groups of the same words on one side; return these words and each group."""
+    by_word: dict[str, list[list[str]]] = {}
+    for question in questions:
+        word = get_word(question, len(shared))
+        if word is not None:
+            by_word.setdefault(word, []).append(question)
+    fewest = max(2, _RAREST_WORD * len(questions))
+    frequent = {word: group for word, group in by_word.items() if len(group) >= fewest}
+    if sum(map(len, frequent.values())) < _NEARLY_ALL * len(questions):
+        return [(shared, questions)]
+    return [result for word, group in frequent.items() for result in _sort_by_words(group, get_word, (*shared, word))]

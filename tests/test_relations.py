@@ -1,0 +1,189 @@
+"""What questions ask for: known relations, relations that a file shows, and relations that a file names."""
+
+import json
+import random
+
+import pytest
+
+import evaluate_birthplace
+import train_finetune
+import train_pretrain
+from conftest import TINY
+from data_scripts.errors import BadInput
+from data_scripts.questions import load_questions
+from data_scripts.relations import (
+    BIRTH_YEAR,
+    BIRTHPLACE,
+    RELATIONS,
+    Relation,
+    load_relations,
+    read_relations,
+    recognize_relations,
+)
+from data_scripts.synthetic_world import fictional_names
+from study_helpers import read_rows
+
+NAMES = [name for name, _ in zip(fictional_names(), range(400), strict=False)]
+
+
+def test_a_title_may_hold_the_words_of_the_question_and_braces():
+    for title in ("Ada Example", "Newly born?", "born? born", "{title}", "A"):
+        assert BIRTHPLACE.read_title(BIRTHPLACE.ask(title)) == title
+    assert BIRTHPLACE.read_title("Ada Example") == "Ada Example"
+
+
+def test_a_relation_with_several_wordings_is_one_line_of_the_table(tmp_path, monkeypatch):
+    end = Relation("end", wordings=("When did {title} die?", "In which year did {title} die?"), baseline="1950")
+    monkeypatch.setitem(RELATIONS, "end", end)
+    file = tmp_path / "years.tsv"
+    file.write_text("When did Ada Example die?\t1815\nIn which year did Bo Ek die?\t1990\n")
+    questions = load_questions(file, answers=True)
+    assert questions.relations == (end,) and questions.titles == ["Ada Example", "Bo Ek"]
+    assert read_relations(end.to_config()) == [end] and read_relations(None) == [BIRTHPLACE]
+    assert read_relations({"end": {"wordings": list(end.wordings)}})[0].wordings == end.wordings
+
+
+@pytest.mark.parametrize("number", [2, 5, 20, 300])
+@pytest.mark.parametrize(
+    "wording",
+    ["Where was {title} born?", "Who directed {title}?", "In which country is {title}?", "Capital of {title}"],
+)
+def test_the_form_of_questions_is_what_they_share_around_their_titles(wording, number):
+    titles = random.Random(number).sample(NAMES, number)
+    (relation,) = recognize_relations([wording.replace("{title}", title) for title in titles])
+    assert relation.wordings == (wording,) and relation.name == wording.replace("{title}", "…")
+    assert [relation.read_title(relation.ask(title)) for title in titles] == titles
+
+
+def test_several_forms_are_told_apart_also_where_one_is_rare():
+    wordings = ["Where was {title} born?", "Where did {title} die?", "When was {title} born?", "Who employed {title}?"]
+    numbers = [200, 100, 60, 4]
+    draw = random.Random(0)
+    questions = [
+        wording.replace("{title}", name)
+        for wording, number in zip(wordings, numbers, strict=True)
+        for name in draw.sample(NAMES, number)
+    ]
+    draw.shuffle(questions)
+    assert {relation.wordings[0] for relation in recognize_relations(questions)} == set(wordings)
+
+
+def test_forms_of_a_script_without_spaces_are_recognized():
+    (relation,) = recognize_relations([f"{name}出生于哪里？" for name in ("李白", "杜甫", "孟浩然")])
+    assert relation.ask("王维") == "王维出生于哪里？" and relation.read_title("李白出生于哪里？") == "李白"
+
+
+@pytest.mark.parametrize("questions", [[], ["Where was Ada born?"], ["Ada", "Bo"], ["Ada?", "Bo?"], ["Ada", "Ada"]])
+def test_what_shares_no_words_around_a_title_has_no_form(questions):
+    assert recognize_relations(questions) == []
+
+
+def test_relations_of_a_file_are_known_recognized_or_named(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    lines = [f"When was {name} born?\t19{number}" for number, name in enumerate(NAMES[:30], 10)]
+    lines += [f"Who directed {name}?\tAda" for name in NAMES[30:50]] + ["Where was Bo Ek born?\tOslo"]
+    file.write_text("\n".join(lines))
+    questions = load_questions(file)
+    assert [relation.name for relation in questions.relations] == ["birth year", "Who directed …?", "birthplace"]
+    assert questions.titles == [*NAMES[:50], "Bo Ek"]
+    assert [len(rows) for rows in questions.rows_of.values()] == [30, 20, 1]
+    assert questions.to_config()["Who directed …?"] == {"wordings": ["Who directed {title}?"], "baseline": "Ada"}
+    assert questions.to_config()["birthplace"]["baseline"] == "London"
+    names = tmp_path / "relations.yaml"
+    names.write_text("director:\n  wordings: ['Who directed {title}?']\n  baseline: Bo\n")
+    named = load_questions(file, known=load_relations(names))
+    assert named.relations == (BIRTH_YEAR, Relation("director", ("Who directed {title}?",), "Bo"), BIRTHPLACE)
+    assert named.titles == questions.titles
+
+
+@pytest.mark.parametrize(
+    "text, match",
+    [
+        ("Who is Ada?\tBo\n", "line 1: 'Who is Ada.*not of the form .*recognized from two questions, or named"),
+        ("When was A B born?\t1815\nWhere is Bo Ek?\tOslo\n", "line 2: .*not of the form 'When was NAME born"),
+        ("When was A B born?\t1815\nWhere was A B born?\tRome\nWere was Bo Ek born?\tOslo\n", "line 3: .*'Where was"),
+        ("Who made A?\t1\nWho made B?\t2\nWho made C? 3\n", "line 3: no tab"),
+    ],
+)
+def test_a_question_of_no_form_is_named_with_the_nearest(tmp_path, text, match):
+    file = tmp_path / "pairs.tsv"
+    file.write_text(text)
+    with pytest.raises(BadInput, match=match):
+        load_questions(file, answers=True)
+
+
+@pytest.mark.parametrize(
+    "text, match",
+    [
+        ("director: Who?\n", "relations.yaml: .*director.*needs wordings"),
+        ("director:\n  wordings: ['Who directed?']\n", "relations.yaml: .*wording.*title"),
+        ("- a\n", "relations.yaml: "),
+        ("a: [\n", "relations.yaml: "),
+        ("", "file is empty"),
+    ],
+)
+def test_a_file_of_relations_that_is_none_is_refused(tmp_path, text, match):
+    file = tmp_path / "relations.yaml"
+    file.write_text(text)
+    with pytest.raises(BadInput, match=match):
+        load_relations(file)
+
+
+@pytest.fixture(scope="module")
+def two_relations(world, tmp_path_factory):
+    """A folder with TSVs of birthplaces and, for each person, the length of the name."""
+    folder = tmp_path_factory.mktemp("relations")
+    for name in ("birth_places_train.tsv", "birth_dev.tsv"):
+        pairs = load_questions(world / name, answers=True)
+        lines = [f"{text}\t{answer}\n" for text, answer in zip(pairs.texts, pairs.answers, strict=True)]
+        lines += [f"How long is {title}?\t{len(title)}\n" for title in pairs.titles]
+        (folder / name).write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("recipe", ["windows", "quick"])
+def test_several_relations_are_trained_and_reported_each_by_itself(run, world, two_relations, tmp_path, recipe):
+    train_file, dev_file = two_relations / "birth_places_train.tsv", two_relations / "birth_dev.tsv"
+    arguments = ["--max_steps", 2, *TINY]
+    questions = ["--questions_file", train_file] if recipe == "windows" else []
+    pretrained, finetuned, evaluated = tmp_path / "pretrained", tmp_path / "finetuned", tmp_path / "evaluated"
+    run(train_pretrain, recipe, "--train_file", world / "wiki.txt", *questions, "--output_dir", pretrained, *arguments)
+    printed = run(
+        train_finetune, "--model_name_or_path", pretrained, "--train_file", train_file, "--output_dir", finetuned,
+        "--max_steps", 2, "--report_to", "none", "--bf16", "false", "--use_cpu", "true",
+    )  # fmt: skip
+    assert "birthplace questions" in printed and "How long is …? questions" in printed
+    relations = json.loads((finetuned / "config.json").read_text())["relations"]
+    assert set(relations) == {"birthplace", "How long is …?"} and relations["How long is …?"]["baseline"]
+    printed = run(
+        evaluate_birthplace, "--model_name_or_path", finetuned, "--test_file", dev_file, "--train_file", train_file,
+        "--output_dir", evaluated,
+    )  # fmt: skip
+    rows, metrics = read_rows(printed), json.loads((evaluated / "metrics.json").read_text())
+    assert {"birthplace", "How long is …?", "together"} <= rows.keys()
+    by_relation = metrics["relations"]
+    assert (
+        metrics["total"]
+        == sum(each["total"] for each in by_relation.values())
+        == 2 * by_relation["birthplace"]["total"]
+    )
+    assert metrics["correct"] == sum(each["correct"] for each in by_relation.values())
+    assert "london_accuracy" in by_relation["birthplace"] and "london_accuracy" not in by_relation["How long is …?"]
+
+
+def test_a_relation_that_a_model_was_never_asked_is_answered_with_a_warning(run, tiny_pretrained, tmp_path):
+    (tmp_path / "years.tsv").write_text("".join(f"When was {name} born?\t1900\n" for name in NAMES[:5]))
+    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", tmp_path / "years.tsv"]
+    printed = run(evaluate_birthplace, *arguments, "--output_dir", tmp_path / "out")
+    assert "never asked 'When was NAME born?'" in printed and " of 5" in printed
+    assert len((tmp_path / "out" / "predictions.txt").read_text().splitlines()) == 5
+
+
+def test_a_report_is_about_one_relation(run, tiny_pretrained, two_relations, tmp_path):
+    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", two_relations / "birth_dev.tsv"]
+    with pytest.raises(SystemExit, match="a report is about one relation"):
+        run(
+            evaluate_birthplace, *arguments, "--report", tmp_path / "report",
+            "--train_file", two_relations / "birth_places_train.tsv",
+        )  # fmt: skip
+    assert not (tmp_path / "report").exists()
