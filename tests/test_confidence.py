@@ -1,3 +1,5 @@
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,10 +14,12 @@ from posgpt.evaluation.confidence import (
     compute_auroc,
     compute_calibration,
     compute_risk_coverage,
+    compute_worth,
     find_threshold,
     fit_temperature,
     measure_confidence,
 )
+from posgpt.evaluation.judge import Wager, fit_sureness
 
 SHARES = st.floats(0, 1, allow_subnormal=False)
 
@@ -88,3 +92,22 @@ def test_intervals_and_significance_are_the_textbooks():
     a, b = np.array([True] * 9 + [False] * 5), np.array([True] * 4 + [False] * 10)
     assert compare_paired(a, b) == compare_paired(b, a) == pytest.approx(2 * 0.5**5)
     assert compare_paired(a, a) == 1.0
+
+
+def test_the_threshold_that_is_worth_most_weighs_wrong_answers_and_strangers():
+    confidence = np.array([0.9, 0.8, 0.8, 0.6, 0.5])
+    thresholds, worth = compute_worth(confidence, np.array([1.0, 1.0, -4.0, 1.0, 1.0]))
+    assert thresholds.tolist() == [np.inf, 0.9, 0.8, 0.6, 0.5] and worth.tolist() == [0, 1, -2, -1, 0]
+    right = np.array([True, True, False, True, False])
+    scores = np.log(np.stack([confidence, 1 - confidence], axis=1))
+    known = mock.Mock(scores=scores, chosen=np.zeros(5, int), right=right)
+    strangers = mock.Mock(scores=scores[:3], chosen=np.zeros(3, int), right=np.array([False, False, False]))
+    chosen = {}
+    for costs, share in ((0.0, 0.2), (0.1, 0.0), (1.0, 0.6), (100.0, 0.5)):
+        sureness = fit_sureness(known, wager=Wager(costs, share), taken_out=strangers)
+        chosen[costs, share] = sureness.abstain_below
+    # Without a price, it answers as long as that can be right; strangers that are as sure as anyone silence it.
+    lowest = {name: min(value, 1) for name, value in chosen.items()}
+    assert lowest[0.0, 0.2] <= lowest[0.1, 0.0] < lowest[1.0, 0.6] == lowest[100.0, 0.5] == 1
+    assert Wager(4.0, 0.25).weigh(3, 2).tolist() == pytest.approx([0.25] * 3 + [0.125] * 2)
+    assert Wager(4.0, 0.25).value(right).tolist() == [1, 1, -4, 1, -4]

@@ -210,6 +210,44 @@ def test_a_report_has_page_picture_figures_and_an_answer_for_each_question(repor
     )
 
 
+def test_what_answering_is_worth_is_reported_for_the_mix_of_people(run, held_out, tiny_pretrained, tmp_path):
+    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", held_out / "birth_dev.tsv"]
+    arguments += ["--train_file", held_out / "birth_places_train.tsv", "--max_new_tokens", 8, "--fictional_people", 8]
+    arguments += ["--calibration_file", held_out / "calibration.tsv", "--unseen_file", held_out / "unseen.tsv"]
+    run(evaluate_birthplace, *arguments, "--report", tmp_path, "--wrong_costs", 4)
+    figures = json.loads((tmp_path / "metrics.json").read_text())
+    worth, total, right = figures["worth"], figures["total"], figures["correct"]
+    assert worth["stranger_share"] == pytest.approx(8 / (8 + total)), "the proportion of the report itself"
+    everyone = total + 8
+    assert worth["always"] == pytest.approx((right - 4 * (everyone - right)) / everyone)
+    assert worth["attainable"] == pytest.approx(right / everyone) and worth["at_threshold"] <= worth["attainable"]
+    assert worth["coverage"][-1] == pytest.approx(1) and worth["risk"][-1] == pytest.approx(1 - right / everyone)
+    assert "What answering is worth" in TextOf((tmp_path / "report.html").read_text()).text
+
+
+@pytest.mark.parametrize(
+    "arguments, match",
+    [
+        (["--wrong_costs", 4], "--wrong_costs is for a report"),
+        (["--report", "report", "--wrong_costs", 4], "add --calibration_file and --unseen_file"),
+        (["--report", "report", "--stranger_share", 0.5], "--stranger_share is for --wrong_costs"),
+        (["--report", "report", "--wrong_costs", 4, "--abstain_below", 0.5], "choose the same threshold"),
+    ],
+)
+def test_a_price_of_wrong_answers_needs_what_it_is_weighed_on(
+    run, held_out, tiny_pretrained, tmp_path, arguments, match
+):
+    given = [tmp_path / value if value == "report" else value for value in arguments]
+    if "--abstain_below" in given:
+        given += ["--calibration_file", held_out / "calibration.tsv", "--unseen_file", held_out / "unseen.tsv"]
+    with pytest.raises(SystemExit, match=match):
+        run(
+            evaluate_birthplace, "--model_name_or_path", tiny_pretrained["rotary"], "--output_dir", tmp_path / "out",
+            "--test_file", held_out / "birth_dev.tsv", "--train_file", held_out / "birth_places_train.tsv", *given,
+        )  # fmt: skip
+    assert not (tmp_path / "report").exists() and not (tmp_path / "out").exists()
+
+
 def test_the_baselines_are_the_same_in_table_metrics_and_report(report):
     figures = json.loads((report / "metrics.json").read_text())
     place = figures["majority_place"]

@@ -42,6 +42,16 @@ class EvaluationArguments(RelationArguments):
     target_precision: Annotated[float | None, Range(0, 1)] = option(
         "report: choose abstain_below so that this share of calibration_file's answers is right.", default=None
     )
+    wrong_costs: Annotated[float | None, Range(0)] = option(
+        "report: choose abstain_below so that right answers less this many times the wrong ones is greatest, for"
+        " calibration_file and unseen_file in the proportion of stranger_share.",
+        default=None,
+    )
+    stranger_share: Annotated[float | None, Range(0, 1)] = option(
+        "report: the share of people that the model cannot know about among those who are asked (default: the fictional"
+        " people's share in the report).",
+        default=None,
+    )
     compare: list[str] | None = option("Folders of reports to compare instead.", default=None)
     per_device_eval_batch_size: Annotated[int, Range(1)] = option("Questions per batch.", default=128)
     max_new_tokens: Annotated[int, Range(1)] = option("Maximum number of characters in an answer.", default=32)
@@ -99,15 +109,24 @@ def check_report_arguments(arguments: EvaluationArguments) -> None:
     Raises:
         BadInput: one is given without --report, one is missing, or two are not compatible.
     """
-    for name in ("corpus_file", "calibration_file", "unseen_file", "abstain_below", "target_precision"):
+    chosen_by = ("abstain_below", "target_precision", "wrong_costs")
+    for name in ("corpus_file", "calibration_file", "unseen_file", *chosen_by, "stranger_share"):
         if getattr(arguments, name) is not None and not arguments.report:
             raise BadInput(f"--{name} is for a report; add --report with a folder.")
     if arguments.report and not arguments.train_file:
         raise BadInput("--report compares every place known from training; add --train_file.")
     if arguments.target_precision is not None and not arguments.calibration_file:
         raise BadInput("--target_precision is found on people held out from training; add --calibration_file.")
-    if arguments.target_precision is not None and arguments.abstain_below is not None:
-        raise BadInput("--target_precision chooses --abstain_below; give one of them.")
+    if arguments.wrong_costs is not None and not (arguments.calibration_file and arguments.unseen_file):
+        raise BadInput(
+            "--wrong_costs weighs people held out from training against people taken out of the corpus; add"
+            " --calibration_file and --unseen_file."
+        )
+    if arguments.stranger_share is not None and arguments.wrong_costs is None:
+        raise BadInput("--stranger_share is for --wrong_costs; add it.")
+    given = [f"--{name}" for name in chosen_by if getattr(arguments, name) is not None]
+    if len(given) > 1:
+        raise BadInput(f"{' and '.join(given)} choose the same threshold; give one of them.")
 
 
 def check_can_be_written(file: Path, inputs: Sequence[Path], folders: Sequence[Path]) -> None:

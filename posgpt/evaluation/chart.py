@@ -15,7 +15,7 @@ def draw_chart(
     figure, ((bars, reliability), (selective, known)) = make_figure(11, 7.6, rows=2, columns=2)
     draw_accuracies(bars, figures)
     draw_reliability(reliability, figures)
-    draw_selection(selective, figures["selective"])
+    draw_selection(selective, figures["selective"], figures.get("worth"))
     draw_confidences(known, (split_into_groups(predictions) or {"all": list(predictions)}) | strangers)
     return figure
 
@@ -47,9 +47,16 @@ def draw_reliability(axes: Any, figures: dict[str, Any]) -> None:
     axes.legend(loc="upper left", fontsize="small")
 
 
-def draw_selection(axes: Any, selective: dict[str, Any]) -> None:
-    """Draw risk over coverage, and the threshold."""
-    axes.plot(selective["coverage"], [100 * value for value in selective["risk"]], color=BLUE, drawstyle="steps-post")
+def draw_selection(axes: Any, selective: dict[str, Any], worth: dict[str, Any] | None) -> None:
+    """Draw risk over coverage, and the threshold; with `worth`, also for people among whom there are strangers."""
+    curves = {"people of the test": (selective, BLUE)}
+    if worth:
+        curves[f"{worth['stranger_share']:.0%} strangers among them"] = (worth, GREY)
+    for label, (curve, color) in curves.items():
+        risk = [100 * value for value in curve["risk"]]
+        axes.plot(curve["coverage"], risk, color=color, drawstyle="steps-post", label=label)
+    if worth:
+        axes.legend(loc="upper left", fontsize="small")
     if selective["abstain_below"] is not None:
         axes.axvline(selective["answered"], color=ORANGE, linestyle="--")
         axes.annotate(

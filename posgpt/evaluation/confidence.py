@@ -109,6 +109,20 @@ def compute_risk_coverage(confidence: np.ndarray, right: np.ndarray) -> dict[str
     return {"coverage": coverage.tolist(), "risk": risk.tolist(), "accuracy_at_half": float(1 - risk[half])}
 
 
+def compute_worth(confidence: np.ndarray, gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sum what answering brings at and above each confidence that occurs, the highest first.
+
+    Args:
+        gains: (answers,) what each answer is worth: positive if it is right, negative if it is wrong.
+
+    Returns:
+        The thresholds and the sum at each; the first threshold is infinite, where nothing is answered.
+    """
+    thresholds, answered, _ = count_answered(confidence, gains > 0)
+    sums = np.cumsum(gains[np.argsort(-confidence, kind="stable")])[answered - 1]
+    return np.append(np.inf, thresholds), np.append(0.0, sums)
+
+
 def find_threshold(precision: float, confidence: np.ndarray, right: np.ndarray) -> float | None:
     """Return the lowest confidence at and above which the share of right answers is at least `precision`, None if none is."""
     thresholds, answered, correct = count_answered(confidence, right)

@@ -17,7 +17,7 @@ from posgpt.evaluation.confidence import (
     compute_risk_coverage,
     measure_confidence,
 )
-from posgpt.evaluation.judge import Prediction, Sureness, split_into_groups
+from posgpt.evaluation.judge import Prediction, Sureness, Wager, split_into_groups
 
 COMMONEST = 5  # how many of the commonest training places a guess may fall on
 MOST_PLACES = 50  # how many places have a row in the table of places
@@ -99,6 +99,38 @@ def describe_abstention(
     answered = np.array([not prediction.abstained for prediction in predictions])
     precision = float(right[answered].mean()) if answered.any() else None
     return {"abstain_below": abstain_below, "answered": float(answered.mean()), "precision": precision}
+
+
+def describe_worth(
+    predictions: Sequence[Prediction], strangers: Sequence[Prediction], abstain_below: float | None, wager: Wager
+) -> dict[str, Any]:
+    """Return what the answers are worth per person, when `wager.stranger_share` of those who are asked are strangers.
+
+    Returns:
+        `at_threshold` and `always`, the worth of the answers that are sure enough and of all; `attainable`, that of exactly
+        the right ones; `share`, what the first is of the last; `coverage` and `risk`, as from `compute_risk_coverage`, for
+        this mix of people.
+    """
+    people = [*predictions, *strangers]
+    right = np.array([bool(person.right) for person in people])
+    confidence = np.array([person.confidence for person in people])
+    weights = wager.weigh(len(predictions), len(strangers))
+    gains = weights * wager.value(right)
+    answered = confidence >= (-np.inf if abstain_below is None else abstain_below)
+    order = np.argsort(-confidence, kind="stable")
+    coverage = np.cumsum(weights[order])
+    attainable = float(gains[right].sum())
+    at_threshold = float(gains[answered].sum())
+    return {
+        "wrong_costs": wager.wrong_costs,
+        "stranger_share": wager.stranger_share,
+        "at_threshold": at_threshold,
+        "always": float(gains.sum()),
+        "attainable": attainable,
+        "share": at_threshold / attainable if attainable else None,
+        "coverage": coverage.tolist(),
+        "risk": (np.cumsum((weights * ~right)[order]) / coverage).tolist(),
+    }
 
 
 def describe_groups(predictions: Sequence[Prediction]) -> dict[str, dict[str, Any]]:

@@ -8,9 +8,11 @@ import numpy as np
 from scipy.special import softmax
 
 from posgpt.evaluation.answerers import AskedGroup
-from posgpt.evaluation.confidence import find_threshold, fit_temperature, measure_confidence
+from posgpt.evaluation.confidence import compute_worth, find_threshold, fit_temperature, measure_confidence
 from posgpt.evaluation.evidence import GROUPS, Document, choose_group, has_mention, normalize_place
 
+# A threshold where even the surest answers fall short.
+_NEVER_SURE = 1.01
 BEST = 5  # how many of the likeliest candidates are shown for each question
 
 
@@ -26,18 +28,53 @@ class Sureness(NamedTuple):
     abstain_below: float | None = None
 
 
+class Wager(NamedTuple):
+    """What answers are worth: a right one 1, a wrong one `-wrong_costs`, none 0.
+
+    Args:
+        stranger_share: The share of people that the model cannot know about among those who are asked.
+    """
+
+    wrong_costs: float
+    stranger_share: float
+
+    def weigh(self, people: int, strangers: int) -> np.ndarray:
+        """Return the weight of each person and then of each stranger, 1 in all, so that they are in this proportion."""
+        shares = np.repeat([1 - self.stranger_share, self.stranger_share], [people, strangers])
+        return shares / np.repeat([people, strangers], [people, strangers])
+
+    def value(self, right: np.ndarray) -> np.ndarray:
+        """Return what each answer is worth; `right` are (answers,) booleans."""
+        return np.where(right, 1.0, -self.wrong_costs)
+
+
 def fit_sureness(
-    held_out: AskedGroup | None, abstain_below: float | None = None, target_precision: float | None = None
+    held_out: AskedGroup | None,
+    abstain_below: float | None = None,
+    target_precision: float | None = None,
+    wager: Wager | None = None,
+    taken_out: AskedGroup | None = None,
 ) -> Sureness:
-    """Fit the temperature, and the threshold that gives `target_precision`, on people held out from training."""
+    """Fit the temperature, and the threshold, on people held out from training.
+
+    Args:
+        abstain_below: The threshold, if it is given.
+        target_precision: The share of right answers that the threshold has to give.
+        wager: The threshold has to give the greatest worth.
+        taken_out: The people that the model cannot know about, for `wager`.
+    """
     if held_out is None:
         return Sureness(abstain_below=abstain_below)
     temperature = fit_temperature(held_out.scores, held_out.chosen, held_out.right)
+    confidence = measure_confidence(held_out.scores, held_out.chosen, temperature)["probability"]
     if target_precision is not None:
-        confidence = measure_confidence(held_out.scores, held_out.chosen, temperature)["probability"]
         threshold = find_threshold(target_precision, confidence, held_out.right)
-        # Nothing is sure enough where even the surest answers fall short.
-        abstain_below = 1.01 if threshold is None else threshold
+        abstain_below = _NEVER_SURE if threshold is None else threshold
+    if wager is not None and taken_out is not None:
+        strangers = measure_confidence(taken_out.scores, taken_out.chosen, temperature)["probability"]
+        gains = wager.weigh(len(confidence), len(strangers)) * wager.value(np.append(held_out.right, taken_out.right))
+        thresholds, worth = compute_worth(np.append(confidence, strangers), gains)
+        abstain_below = min(float(thresholds[worth.argmax()]), _NEVER_SURE)
     return Sureness(temperature, abstain_below)
 
 

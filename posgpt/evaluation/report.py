@@ -12,9 +12,9 @@ from posgpt.evaluation.accuracy import Accuracies
 from posgpt.evaluation.answerers import AskedModel, ask_groups
 from posgpt.evaluation.arguments import EvaluationArguments
 from posgpt.evaluation.chart import draw_chart
-from posgpt.evaluation.figures import compute_figures
-from posgpt.evaluation.inquiry import HELD_OUT, TEST, Inquiry
-from posgpt.evaluation.judge import Prediction, fit_sureness, judge_group
+from posgpt.evaluation.figures import compute_figures, describe_worth
+from posgpt.evaluation.inquiry import FICTIONAL, HELD_OUT, TAKEN_OUT, TEST, Inquiry
+from posgpt.evaluation.judge import Prediction, Wager, fit_sureness, judge_group
 from posgpt.evaluation.pages import load_template
 from posgpt.plots import save_picture
 
@@ -43,6 +43,17 @@ class Report:
         return [UNKNOWN_ANSWER if prediction.abstained else prediction.answer for prediction in self.predictions]
 
 
+def choose_wager(arguments: EvaluationArguments, inquiry: Inquiry) -> Wager | None:
+    """Return what answers are worth; None where that is not asked."""
+    if arguments.wrong_costs is None:
+        return None
+    share = arguments.stranger_share
+    if share is None:
+        strangers = len(inquiry.groups.get(FICTIONAL, inquiry.groups[TAKEN_OUT]))
+        share = strangers / (strangers + len(inquiry.groups[TEST]))
+    return Wager(arguments.wrong_costs, share)
+
+
 def make_report(
     arguments: EvaluationArguments,
     model: AskedModel,
@@ -56,11 +67,22 @@ def make_report(
         accuracies: On the test questions; None: they have no answers.
     """
     asked = ask_groups(model, inquiry, test_answers)
-    sureness = fit_sureness(asked.pop(HELD_OUT, None), arguments.abstain_below, arguments.target_precision)
+    wager = choose_wager(arguments, inquiry)
+    sureness = fit_sureness(
+        asked.pop(HELD_OUT, None),
+        arguments.abstain_below,
+        arguments.target_precision,
+        wager,
+        asked.get(TAKEN_OUT),
+    )
     strangers = {group: judge_group(answered, sureness, inquiry.documents) for group, answered in asked.items()}
     predictions, figures = strangers.pop(TEST), {}
     if accuracies:
         figures = compute_figures(asked[TEST], predictions, strangers, sureness, inquiry.known, accuracies)
+        if wager:
+            # The threshold was chosen on those who were taken out.
+            others = strangers.get(FICTIONAL) or strangers[TAKEN_OUT]
+            figures["worth"] = describe_worth(predictions, others, sureness.abstain_below, wager)
     facts = {
         "model": str(arguments.model_name_or_path),
         "position_embedding_type": model.model.config.position_embedding_type,
