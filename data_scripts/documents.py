@@ -1,16 +1,23 @@
-"""The pretraining corpus: a UTF-8 text file, one document per line, `Title. text`; titles, and what is worth asking for."""
+"""The pretraining corpus: documents `Title. text` of a text file or a table; their titles, and what is worth asking for."""
 
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 from datasets import Dataset, load_dataset
+from datasets.exceptions import DatasetsError
+from huggingface_hub.errors import HfHubHTTPError
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from data_scripts.errors import BadInput
-from data_scripts.files import read_lines
+from data_scripts.files import check_is_file, read_lines
+from data_scripts.options import option, shorten_error
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
 
+# What `datasets` reads each kind of table with.
+TABLES = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
 _LONGEST_TITLE = 200
 # Initials ("John F. ") belong to the title, which ends at the first other full stop.
 _ENDS_IN_INITIAL = re.compile(r"(?:^|\. )[^.]*\b[^\W\d_]$")
@@ -20,31 +27,105 @@ MONTH_NAMES = frozenset([*MONTHS, *(month[:3] for month in MONTHS), "Sept"])
 _SHORTEST_NAME = 3
 
 
-def read_documents(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
-    """Yield each document's line number, from 1, and the line, including blank ones.
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table that hold each document's title and its text."""
+
+    title: str = "title"
+    text: str = "text"
+
+
+TITLE_AND_TEXT = Columns()
+
+
+@dataclass(kw_only=True)
+class ColumnArguments:
+    """Where a table has its documents."""
+
+    title_column: str = option("Column of titles, if the corpus is a table.", default=Columns.title)
+    text_column: str = option("Column of texts, if the corpus is a table.", default=Columns.text)
+
+    @property
+    def columns(self) -> Columns:
+        """Both columns."""
+        return Columns(self.title_column, self.text_column)
+
+
+def read_documents(path: str | os.PathLike, columns: Columns = TITLE_AND_TEXT) -> Iterator[tuple[int, str]]:
+    """Yield each document's line number (a table's: row number), from 1, and the document, including blank ones.
 
     Raises:
-        BadInput: see `read_lines`.
+        BadInput: see `load_corpus`.
     """
-    return read_lines(path, "corpus")
+    if find_builder(path) is None:
+        return read_lines(path, "corpus")
+    table = load_table(path, columns)
+    return enumerate((text for batch in table.iter(1000) for text in batch["text"]), start=1)
 
 
-def load_corpus(path: str | os.PathLike) -> Dataset:
-    """Return a dataset with one column, `text`: one row per document, without blank lines. Rows stay on disk (Arrow).
+def find_builder(path: str | os.PathLike) -> str | None:
+    """Return what `datasets` reads a table with, by its name: the file's kind, or the hub; None: it is a text file."""
+    kind = TABLES.get(Path(path).suffix)
+    is_on_hub = re.fullmatch(r"[\w-]+/[\w.-]+", str(path)) and not Path(path).parent.exists()
+    return kind or ("hub" if is_on_hub and Path(path).suffix != ".txt" else None)
+
+
+def load_table(path: str | os.PathLike, columns: Columns) -> Dataset:
+    """Load a table's documents: the columns `title` and `text`, the latter as `Title. text`.
+
+    Raises:
+        BadInput: there is no such file or dataset, it cannot be read, or it does not have the columns.
+    """
+    builder = find_builder(path)
+    try:
+        if builder == "hub":
+            table = load_dataset(str(path), split="train")
+        else:
+            table = load_dataset(builder, data_files=str(check_is_file(path, "corpus")), split="train")
+    except (DatasetsError, HfHubHTTPError, OSError, ValueError) as error:
+        raise BadInput(f"{path}: no table of documents: {shorten_error(error.__cause__ or error)}") from None
+    for option_name, column in (("title_column", columns.title), ("text_column", columns.text)):
+        if column not in table.column_names:
+            raise BadInput(
+                f"{path}: has no column {column!r}, but {', '.join(table.column_names)}; name one with --{option_name}."
+            )
+
+    def join(title: str | None, text: str | None) -> dict[str, str]:
+        title, text = str(title or "").strip(), str(text or "")
+        return {"title": title, "text": f"{title}. {text}" if title else text}
+
+    return table.map(
+        join, input_columns=[columns.title, columns.text], remove_columns=table.column_names, desc="Reading documents"
+    )
+
+
+def load_corpus(path: str | os.PathLike, columns: Columns = TITLE_AND_TEXT) -> Dataset:
+    """Return a dataset with the column `text`, for tables also `title`: one row per document, without blank ones.
+
+    Rows stay on disk (Arrow).
+
+    Args:
+        path: A text file with one document per line; a table (`TABLES`); or the name of a dataset on the hub, whose split
+            `train` is read.
+        columns: Of a table.
 
     Raises:
         BadInput: the file is missing, a directory, empty, not UTF-8, all blank, or contains one of the two symbols that
-            the model reserves.
+            the model reserves; a table cannot be read or does not have the columns.
     """
-    documents = 0
-    for number, line in read_documents(path):
+    documents, is_table = 0, find_builder(path) is not None
+    for number, document in read_documents(path, columns):
         for symbol, use in ((MASK_TOKEN, "marks the masked span"), (PAD_TOKEN, "is padding")):
-            if symbol in line:
-                raise BadInput(f"{path}, line {number}: holds {symbol!r}, which {use}; replace or remove it.")
-        documents += bool(line.strip())
+            if symbol in document:
+                where = f"{path}, {'row' if is_table else 'line'} {number}"
+                raise BadInput(f"{where}: holds {symbol!r}, which {use}; replace or remove it.")
+        documents += bool(document.strip())
     if not documents:
         raise BadInput(f"{path}: every line is blank; give a corpus with one document per line.")
-    corpus = load_dataset("text", data_files=str(path), split="train", encoding="utf-8-sig")
+    if is_table:
+        corpus = load_table(path, columns)
+    else:
+        corpus = load_dataset("text", data_files=str(path), split="train", encoding="utf-8-sig")
     return corpus.filter(lambda batch: [bool(text.strip()) for text in batch["text"]], batched=True)
 
 
@@ -115,12 +196,16 @@ def find_salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, in
 def add_titles_and_spans(corpus: Dataset, dates: bool) -> Dataset:
     """Add the columns `title` and `spans`, the salient spans' starts and ends in `text`, to a corpus."""
 
-    def split(document: str) -> dict:
-        title, text = split_title(document)
+    def split(document: str, title: str | None = None) -> dict:
+        # A table's title is known and may hold full stops.
+        title, text = (
+            split_title(document) if title is None else (title, document[len(f"{title}. ") if title else 0 :])
+        )
         begin = len(document) - len(text)
         return {
             "title": title,
             "spans": [(begin + start, begin + end) for start, end in find_salient_spans(title, text, dates)],
         }
 
-    return corpus.map(split, input_columns="text", desc="Looking for names")
+    known = [column for column in ("text", "title") if column in corpus.column_names]
+    return corpus.map(split, input_columns=known, desc="Looking for names")

@@ -15,7 +15,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from data_scripts.collators import RightPaddingCollator
-from data_scripts.documents import build_corpus_tokenizer, load_corpus
+from data_scripts.documents import ColumnArguments, build_corpus_tokenizer, load_corpus
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.options import option
 from data_scripts.relations import BIRTHPLACE, RelationArguments
@@ -34,7 +34,7 @@ from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
 
 @dataclass
-class ModelArguments:
+class ModelArguments(ColumnArguments):
     """Where the model comes from."""
 
     model_name_or_path: str | None = option(
@@ -89,7 +89,7 @@ def load_or_build_model(
             " --vocabulary_file with the corpus (wiki.txt) that the vocabulary is built from."
         )
     with training_args.main_process_first():
-        corpus = load_corpus(model_args.vocabulary_file)
+        corpus = load_corpus(model_args.vocabulary_file, model_args.columns)
     tokenizer = build_corpus_tokenizer(corpus, choose_max_length(architecture))
     return build_model(architecture, tokenizer, training_args), tokenizer
 

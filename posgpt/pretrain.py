@@ -14,7 +14,7 @@ from typing import Any
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from data_scripts.documents import build_corpus_tokenizer, load_corpus
+from data_scripts.documents import ColumnArguments, build_corpus_tokenizer, load_corpus
 from data_scripts.epochs import ObjectiveConfig, TrainingData
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.objectives import OBJECTIVES
@@ -29,10 +29,13 @@ from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
 
 @dataclass
-class PretrainingArguments(RelationArguments):
+class PretrainingArguments(RelationArguments, ColumnArguments):
     """What to read, and whether an earlier result may be replaced."""
 
-    train_file: str = option("The corpus: UTF-8 text, one document per line.")
+    train_file: str = option(
+        "The corpus: UTF-8 text, one document `Title. text` per line; a table (.csv, .jsonl, .parquet) of titles and"
+        " texts; or a dataset on the hub."
+    )
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
     objective: str = option(
         "What to train on; each objective has options of its own.",
@@ -63,7 +66,7 @@ def load_pretraining_data(
     """
     # One process reads first; the others find the result in the cache.
     with training_args.main_process_first():
-        corpus = load_corpus(data_args.train_file)
+        corpus = load_corpus(data_args.train_file, data_args.columns)
         tokenizer = build_corpus_tokenizer(corpus, choose_max_length(architecture))
     questions = None
     if data_args.questions_file:

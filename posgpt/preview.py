@@ -71,7 +71,7 @@ def preview_finetuning(section: str) -> None:
     if model_args.model_name_or_path:
         _, tokenizer = load_model(model_args.model_name_or_path)
     elif model_args.vocabulary_file:
-        tokenizer = build_corpus_tokenizer(load_corpus(model_args.vocabulary_file), max_length)
+        tokenizer = build_corpus_tokenizer(load_corpus(model_args.vocabulary_file, model_args.columns), max_length)
     else:
         tokenizer = build_tokenizer([*questions.texts, *(questions.answers or ())], max_length)
     encoded = encode_questions(questions, tokenizer, data_args.loss_on_first_mask)

@@ -14,8 +14,8 @@ import gradio as gr
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from data_scripts.documents import TITLE_AND_TEXT, ColumnArguments, Columns, read_documents
 from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import check_is_file
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import count_unknown_characters
 from data_scripts.relations import Relation, read_relations
@@ -30,7 +30,7 @@ BEST = 5
 
 
 @dataclass
-class DemoArguments:
+class DemoArguments(ColumnArguments):
     """Which model to ask, and where."""
 
     model_name_or_path: str | None = option(
@@ -139,7 +139,9 @@ def ask_model(model_name: str, name: str) -> dict[str, Any]:
     }
 
 
-def ask_models(text: str, models: list[str], corpus_file: str | None) -> list[dict[str, Any]]:
+def ask_models(
+    text: str, models: list[str], corpus_file: str | None, columns: Columns = TITLE_AND_TEXT
+) -> list[dict[str, Any]]:
     """Ask models about each line of a text, a name or a whole question; the first model's relation reads the questions.
 
     Returns:
@@ -152,7 +154,7 @@ def ask_models(text: str, models: list[str], corpus_file: str | None) -> list[di
     if not models:
         raise BadInput("Choose a model.")
     names = [load_relation(models[0]).read_title(line) for line in lines]
-    documents = find_documents(corpus_file, names) if corpus_file else {}
+    documents = find_documents(corpus_file, names, columns) if corpus_file else {}
     return [
         {"name": name, "answers": [ask_model(model, name) for model in models], "documents": documents.get(name, [])}
         for name in names
@@ -160,13 +162,18 @@ def ask_models(text: str, models: list[str], corpus_file: str | None) -> list[di
 
 
 def render_answers(
-    text: str, model_name: str, other_name: str | None, abstain_below: float, corpus_file: str | None
+    text: str,
+    model_name: str,
+    other_name: str | None,
+    abstain_below: float,
+    corpus_file: str | None,
+    columns: Columns = TITLE_AND_TEXT,
 ) -> str:
     """Return the answers as HTML, or what is wrong with the input."""
     template = load_template("posgpt.demo", "answers.html.jinja")
     try:
         # Comparing a model with itself shows it once.
-        people = ask_models(text, list(dict.fromkeys(filter(None, (model_name, other_name)))), corpus_file)
+        people = ask_models(text, list(dict.fromkeys(filter(None, (model_name, other_name)))), corpus_file, columns)
     except BadInput as error:
         return template.render(error=str(error))
     return template.render(people=people, abstain_below=abstain_below, corpus=corpus_file is not None)
@@ -183,7 +190,7 @@ def build_page(arguments: DemoArguments, relation: Relation) -> gr.Blocks:
     choose = partial(gr.Dropdown, list_models(), allow_custom_value=True)
 
     def ask(text: str, model_name: str, other_name: str | None, abstain_below: float) -> str:
-        return render_answers(text, model_name, other_name, abstain_below, arguments.corpus_file)
+        return render_answers(text, model_name, other_name, abstain_below, arguments.corpus_file, arguments.columns)
 
     with gr.Blocks(title="PosGPT", analytics_enabled=False) as page:
         gr.Markdown(
@@ -226,8 +233,9 @@ def main() -> None:
     if arguments.model_name_or_path is None:
         arguments = choose_quickstart(arguments)
     if arguments.corpus_file is not None:
-        check_is_file(arguments.corpus_file, "corpus")
-    # A model that cannot be loaded is an error here, before the page opens.
+        # A corpus that cannot be read is an error here, before the page opens.
+        next(iter(read_documents(arguments.corpus_file, arguments.columns)), None)
+    # The same holds for a model that cannot be loaded.
     page = build_page(arguments, load_relation(arguments.model_name_or_path))
     address = f"http://127.0.0.1:{arguments.port}"
     print(f"Open {address} to ask {arguments.model_name_or_path}; Ctrl-C stops it.", flush=True)

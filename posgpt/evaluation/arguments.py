@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from data_scripts.documents import ColumnArguments
 from data_scripts.errors import BadInput
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import Range, option
@@ -12,7 +13,7 @@ from data_scripts.relations import RelationArguments
 
 
 @dataclass
-class EvaluationArguments(RelationArguments):
+class EvaluationArguments(RelationArguments, ColumnArguments):
     """What to ask, who answers, and where to write the answers."""
 
     model_name_or_path: str | None = option("The PosGPT to ask: a folder or a name on the hub.", default=None)

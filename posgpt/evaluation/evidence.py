@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from data_scripts.documents import list_titles, read_documents
+from data_scripts.documents import TITLE_AND_TEXT, Columns, list_titles, read_documents
 
 GROUPS = ("known and right", "known and wrong", "unseen place", "unseen name")
 _SEPARATORS = re.compile(r"[\W_]+")
@@ -15,13 +15,15 @@ _SEPARATORS = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True)
 class Document:
-    """A person's document and its line number in the corpus, from 1."""
+    """A person's document and its line number in the corpus (a table's: row number), from 1."""
 
     line: int
     text: str
 
 
-def find_documents(corpus_file: str | os.PathLike, names: Collection[str]) -> dict[str, list[Document]]:
+def find_documents(
+    corpus_file: str | os.PathLike, names: Collection[str], columns: Columns = TITLE_AND_TEXT
+) -> dict[str, list[Document]]:
     """Return the documents `NAME. text` of each of `names` that has one; the corpus is read once, line by line.
 
     Raises:
@@ -29,7 +31,7 @@ def find_documents(corpus_file: str | os.PathLike, names: Collection[str]) -> di
     """
     wanted = set(names)
     found: dict[str, list[Document]] = {}
-    for number, line in read_documents(corpus_file):
+    for number, line in read_documents(corpus_file, columns):
         for title in list_titles(line):
             if title in wanted:
                 found.setdefault(title, []).append(Document(number, line))

@@ -72,7 +72,9 @@ def load_inquiry(test: Questions, arguments: EvaluationArguments, known: Sequenc
     people, documents = arguments.fictional_people if arguments.report else 0, None
     if arguments.corpus_file:
         # Twice as many as are asked about: some may have a document, as a namesake of a real person.
-        documents = find_documents(arguments.corpus_file, names | set(islice(fictional_names(), 2 * people)))
+        documents = find_documents(
+            arguments.corpus_file, names | set(islice(fictional_names(), 2 * people)), arguments.columns
+        )
         if documents.keys().isdisjoint(test.titles):
             raise BadInput(
                 f"{arguments.corpus_file}: has no document about anyone in {test.path}; give the corpus that the model has"

@@ -1,0 +1,105 @@
+"""A corpus as a text file, as a table, and from the hub: read as the same documents."""
+
+import json
+
+import pandas
+import pytest
+from datasets import Dataset
+
+import train_pretrain
+from conftest import TINY
+from data_scripts import documents
+from data_scripts.documents import Columns, add_titles_and_spans, load_corpus, read_documents
+from data_scripts.errors import BadInput
+from posgpt import preview
+from posgpt.evaluation.evidence import Document, find_documents
+
+ROWS = [
+    {"title": "Ada Berg", "text": "Ada Berg was born in Rome ."},
+    {"title": "Dr. St. Ek", "text": "Ek, born in Oslo, lived in Paris ."},
+    {"title": None, "text": "No title here ."},
+    {"title": "Ada Berg", "text": "Another Ada, a painter from Bern ."},
+]
+TEXTS = [f"{row['title']}. {row['text']}" if row["title"] else row["text"] for row in ROWS]
+
+
+def write_table(folder, kind, rows=ROWS):
+    file = folder / f"people.{kind}"
+    frame = pandas.DataFrame(rows)
+    if kind == "csv":
+        frame.to_csv(file, index=False)
+    elif kind == "parquet":
+        frame.to_parquet(file)
+    else:
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_table_is_read_as_the_documents_of_a_text_file(tmp_path, kind):
+    file = write_table(tmp_path, kind)
+    corpus = load_corpus(file)
+    assert list(corpus["text"]) == TEXTS and list(read_documents(file)) == list(enumerate(TEXTS, 1))
+    spans = add_titles_and_spans(corpus, dates=False)
+    assert list(spans["title"]) == ["Ada Berg", "Dr. St. Ek", "", "Ada Berg"]
+    assert [[text[start:end] for start, end in row] for text, row in zip(TEXTS, spans["spans"], strict=True)] == [
+        ["Rome"], ["Oslo", "Paris"], [], ["Bern"],
+    ]  # fmt: skip
+    found = find_documents(file, ["Ada Berg", "Dr. St. Ek"])
+    assert found["Dr. St. Ek"] == [Document(2, TEXTS[1])]
+    assert [document.line for document in found["Ada Berg"]] == [1, 4]
+
+
+def test_the_columns_are_named_on_the_command_line(run, world, tmp_path):
+    lines = (world / "wiki.txt").read_text(encoding="utf-8").splitlines()
+    rows = [dict(zip(("who", "what"), line.split(". ", 1), strict=True)) for line in lines]
+    file = write_table(tmp_path, "csv", rows)
+    columns = ["--title_column", "who", "--text_column", "what"]
+    shown = run(preview, "windows", "--train_file", file, *columns).splitlines()
+    assert len(shown) > 8 and shown[1:] == run(preview, "windows", "--train_file", world / "wiki.txt").splitlines()[1:]
+    run(
+        train_pretrain,
+        "windows",
+        "--train_file",
+        file,
+        *columns,
+        "--output_dir",
+        tmp_path / "out",
+        "--max_steps",
+        1,
+        *TINY,
+    )
+    assert (tmp_path / "out" / "model.safetensors").exists()
+    with pytest.raises(SystemExit, match="has no column 'title', but who, what; name one with --title_column"):
+        run(train_pretrain, "windows", "--train_file", file, "--output_dir", tmp_path / "bad", *TINY)
+    assert not (tmp_path / "bad").exists()
+
+
+def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
+    asked = []
+
+    def load(name, split):
+        asked.append((name, split))
+        return Dataset.from_list(ROWS)
+
+    monkeypatch.setattr(documents, "load_dataset", load)
+    assert list(load_corpus("someone/people")["text"]) == TEXTS and set(asked) == {("someone/people", "train")}
+
+
+def test_a_table_that_cannot_be_read_is_refused_in_one_line(tmp_path):
+    for name, content, match in (
+        ("broken.jsonl", '{"title": "Ada"\n', "broken.jsonl: no table of documents"),
+        ("broken.parquet", "no parquet", "broken.parquet: no table of documents"),
+        ("empty.csv", "", "file is empty"),
+        ("mask.csv", "title,text\nAda,What \u2047 .\n", "mask.csv, row 1: holds '\u2047'"),
+    ):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        with pytest.raises(BadInput, match=match) as caught:
+            load_corpus(tmp_path / name)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(BadInput, match="missing.csv: no such file"):
+        load_corpus(tmp_path / "missing.csv")
+    with pytest.raises(BadInput, match="someone/nowhere: no table of documents"):
+        load_corpus("someone/nowhere", Columns("a", "b"))
+    with pytest.raises(BadInput, match="data/wiki.txt: no such file"):
+        load_corpus("data/wiki.txt")
