@@ -3,7 +3,8 @@
     posgpt preview windows --train_file wiki.txt --questions_file birth_places_train.tsv
     posgpt preview course --train_file birth_places_train.tsv --section finetune
 
-The character that a position is graded on stands in the second line of each example; a dot where there is no loss.
+Before pretraining examples, the corpus's first documents are shown as they are read: title, `|` and text. The character that
+a position is graded on stands in the second line of each example; a dot where there is no loss.
 """
 
 import sys
@@ -14,7 +15,7 @@ from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.options import Range, option
-from data_scripts.preview import draw_examples, render_batch
+from data_scripts.preview import draw_examples, render_batch, render_documents
 from data_scripts.questions import encode_questions, load_questions
 from data_scripts.relations import load_relations
 from modeling_posgpt import build_tokenizer
@@ -35,6 +36,7 @@ class PreviewArguments:
         "The section of the recipe whose training is shown.", default="pretrain"
     )
     examples: Annotated[int, Range(1)] = option("How many examples to show.", default=4)
+    documents: Annotated[int, Range(0)] = option("Pretraining only: how many documents to show as read.", default=10)
     epoch: Annotated[int, Range(0)] = option("Pretraining only: the epoch whose examples are drawn.", default=0)
 
 
@@ -49,7 +51,8 @@ def preview_pretraining() -> None:
     data.training.dataset.set_epoch(preview.epoch)
     sampler = build_epoch_sampler(data.training.dataset, training_args, training_args.train_batch_size)
     batch = draw_examples(data.training, sampler, preview.examples)
-    print(data.training.description, *render_batch(batch, data.tokenizer), sep="\n")
+    documents = data.corpus.take(min(preview.documents, len(data.corpus)))
+    print(*render_documents(documents), data.training.description, *render_batch(batch, data.tokenizer), sep="\n")
 
 
 def preview_finetuning(section: str) -> None:

@@ -56,6 +56,8 @@ def test_the_columns_are_named_on_the_command_line(run, world, tmp_path):
     file = write_table(tmp_path, "csv", rows)
     columns = ["--title_column", "who", "--text_column", "what"]
     shown = run(preview, "windows", "--train_file", file, *columns).splitlines()
+    read = [line.removeprefix("document ").split(" | ") for line in shown if line.startswith("document ")]
+    assert read == [[row["who"], row["what"]] for row in rows[:10]]
     assert len(shown) > 8 and shown[1:] == run(preview, "windows", "--train_file", world / "wiki.txt").splitlines()[1:]
     run(
         train_pretrain,
