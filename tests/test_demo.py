@@ -1,5 +1,6 @@
 """The page, driven in a real browser."""
 
+import json
 import os
 import shutil
 import socket
@@ -18,6 +19,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 from conftest import ROOT
+from data_scripts.relations import BIRTHPLACE, Relation
+from posgpt.demo.app import mark_evidence, read_question
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("chromium") and shutil.which("chromedriver")),
@@ -34,13 +37,23 @@ def corpus(world, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page(tiny_pretrained, corpus):
+def model_of_two_relations(tiny_pretrained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "rotary"
+    shutil.copytree(tiny_pretrained["rotary"], folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["relations"] = BIRTHPLACE.to_config() | Relation("year", ("When was {title} born?",)).to_config()
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(tiny_pretrained, model_of_two_relations, corpus):
     """The browser, with the page of two models in it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "posgpt.demo.app", "--port", str(port), "--corpus_file", str(corpus)]
-    command += ["--model_name_or_path", str(tiny_pretrained["rotary"]), "--abstain_below", "0"]
+    command += ["--model_name_or_path", str(model_of_two_relations), "--abstain_below", "0"]
     command += ["--compare_with", str(tiny_pretrained["learned"])]
     server = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"GRADIO_ANALYTICS_ENABLED": "False"})
     options = webdriver.ChromeOptions()
@@ -109,6 +122,14 @@ def test_a_known_name_is_answered_by_both_models_with_its_evidence(page, world):
     assert looked_at.endswith(f"Where was {name} born?⁇")
 
 
+def test_a_whole_question_may_ask_for_another_relation_than_the_chosen_one(page, world):
+    name = (world / "wiki.txt").read_text().split(". ")[0]
+    answers = ask(page, f"When was {name} born?\n{name}", f"When was {name} born?")
+    asked = [question.text for question in answers.find_elements(By.CSS_SELECTOR, ".question")]
+    assert asked == [f"When was {name} born?", f"Where was {name} born?"]
+    assert "Asked about a name" in page.find_element(By.TAG_NAME, "body").text
+
+
 def test_an_unseen_name_is_said_to_be_unseen_and_several_are_asked_at_once(page):
     answers = ask(page, "Nobody Known\n\nWhere was Nobody Else born?", "Nobody Else")
     assert [title.text for title in answers.find_elements(By.TAG_NAME, "h3")] == ["Nobody Known", "Nobody Else"]
@@ -137,6 +158,27 @@ def test_html_and_emoji_are_text_like_any_other(page):
     ask(page, "Eve Ill", "onerror")
     time.sleep(0.5)
     assert page.title != "run" and not page.find_elements(By.CSS_SELECTOR, "#answers img")
+
+
+def test_a_line_is_a_question_of_any_relation_or_a_name_that_the_chosen_one_is_asked_about():
+    years = Relation("year", ("When was {title} born?",))
+    for line, form, expected in (
+        ("Ada", "When was NAME born?", ("Ada", "When was Ada born?")),
+        ("Ada", "Where was NAME born?", ("Ada", "Where was Ada born?")),
+        ("Ada", "no such form", ("Ada", "Where was Ada born?")),
+        ("When was Ada born?", "Where was NAME born?", ("Ada", "When was Ada born?")),
+    ):
+        assert read_question(line, [BIRTHPLACE, years], form) == expected
+
+
+def test_evidence_marks_the_name_and_the_answer_as_whole_words():
+    parts = mark_evidence(
+        "A. (B) lived in New York, not York or Yorkshire. A. (B)", "A. (B)", ["York", "New York", ""]
+    )
+    assert [part for part in parts if part[1]] == [
+        ("A. (B)", "name"), ("New York", "said"), ("York", "said"), ("A. (B)", "name"),
+    ]  # fmt: skip
+    assert "".join(part for part, _ in parts) == "A. (B) lived in New York, not York or Yorkshire. A. (B)"
 
 
 def test_without_a_checkpoint_it_says_how_to_make_one(tmp_path):

@@ -1,10 +1,12 @@
-"""A page to ask a PosGPT where people were born, and to see how sure it is and what it looks at.
+"""A page to ask a PosGPT, e.g. where people were born, and to see how sure it is and what it looks at.
 
     posgpt demo --model_name_or_path runs/windows --corpus_file wiki.txt
 
 Without arguments it asks the model that the quickstart trained. The page is served to this machine alone.
 """
 
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -14,11 +16,11 @@ import gradio as gr
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.documents import TITLE_AND_TEXT, ColumnArguments, Columns, read_documents
+from data_scripts.documents import ColumnArguments, read_documents
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import count_unknown_characters
-from data_scripts.relations import Relation, read_relations
+from data_scripts.relations import Relation, find_relation, read_relations
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from posgpt.evaluation.evidence import find_documents
 from posgpt.evaluation.pages import load_template
@@ -112,19 +114,31 @@ def load_once(name: str) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
     return load_model(name, attn_implementation="eager")
 
 
-def load_relation(name: str) -> Relation:
+def list_relations(name: str) -> list[Relation]:
     """Load a model and return what it can be asked."""
-    return read_relations(load_once(name)[0].config.relations)[0]
+    return read_relations(load_once(name)[0].config.relations)
 
 
-def ask_model(model_name: str, name: str) -> dict[str, Any]:
-    """Ask a model about a name; return what the page shows of its answer.
+def read_question(line: str, relations: Sequence[Relation], form: str) -> tuple[str, str]:
+    """Read a line, a whole question of one of `relations` or a name that the question of this `form` is asked about.
+
+    Returns:
+        The name, and the question.
+    """
+    relation = find_relation(line, relations)
+    if relation is not None:
+        return relation.read_title(line), line
+    chosen = next((relation for relation in relations if relation.form == form), relations[0])
+    return line, chosen.ask(line)
+
+
+def ask_model(model_name: str, name: str, question: str) -> dict[str, Any]:
+    """Ask a model a question about a name; return what the page shows of its answer.
 
     Raises:
         BadInput: the name is too long for the model.
     """
     model, tokenizer = load_once(model_name)
-    question = load_relation(model_name).ask(name)
     room = model.config.max_position_embeddings - len(question) - 2 * len(MASK_TOKEN)
     if room < 1:
         most = len(name) + room - 1
@@ -139,13 +153,30 @@ def ask_model(model_name: str, name: str) -> dict[str, Any]:
     }
 
 
-def ask_models(
-    text: str, models: list[str], corpus_file: str | None, columns: Columns = TITLE_AND_TEXT
-) -> list[dict[str, Any]]:
-    """Ask models about each line of a text, a name or a whole question; the first model's relation reads the questions.
+def mark_evidence(text: str, name: str, answers: Collection[str]) -> list[tuple[str, str]]:
+    """Split a document where it has the name, or as whole words one of the answers.
 
     Returns:
-        What the page shows of each person: `name`, `answers` (one per model) and `documents`.
+        Each part of the text, with `name`, `said` or an empty string for what is neither.
+    """
+    # The longest first: an answer may be part of another one.
+    words = "|".join(
+        rf"(?<!\w){re.escape(answer)}(?!\w)" for answer in sorted(answers, key=len, reverse=True) if answer
+    )
+    parts = re.split(rf"({re.escape(name)}{'|' + words if words else ''})", text)
+    kinds = ("" if number % 2 == 0 else "name" if part == name else "said" for number, part in enumerate(parts))
+    return list(zip(parts, kinds, strict=True))
+
+
+def ask_models(text: str, form: str, models: list[str], arguments: DemoArguments) -> list[dict[str, Any]]:
+    """Ask models about each line of a text, a name or a whole question; the first model's relations read the questions.
+
+    Args:
+        form: Which question is asked about a name, as `Relation.form`.
+
+    Returns:
+        What the page shows of each person: `name`, `question`, `answers` (one per model) and `documents`, each the line and
+        the parts of `mark_evidence`.
 
     Raises:
         BadInput: the text has no names, too many or too long ones, no model is chosen, or there is no such model.
@@ -153,30 +184,39 @@ def ask_models(
     lines = split_lines(text)
     if not models:
         raise BadInput("Choose a model.")
-    names = [load_relation(models[0]).read_title(line) for line in lines]
-    documents = find_documents(corpus_file, names, columns) if corpus_file else {}
-    return [
-        {"name": name, "answers": [ask_model(model, name) for model in models], "documents": documents.get(name, [])}
-        for name in names
-    ]
+    relations = list_relations(models[0])
+    questions = [read_question(line, relations, form) for line in lines]
+    documents = {}
+    if arguments.corpus_file:
+        documents = find_documents(arguments.corpus_file, [name for name, _ in questions], arguments.columns)
+    people = []
+    for name, question in questions:
+        answers = [ask_model(model, name, question) for model in models]
+        given = {answer["best"][0][0] for answer in answers}
+        marked = [
+            {"line": document.line, "parts": mark_evidence(document.text, name, given)}
+            for document in documents.get(name, [])
+        ]
+        people.append({"name": name, "question": question, "answers": answers, "documents": marked})
+    return people
 
 
 def render_answers(
     text: str,
+    form: str,
     model_name: str,
     other_name: str | None,
     abstain_below: float,
-    corpus_file: str | None,
-    columns: Columns = TITLE_AND_TEXT,
+    arguments: DemoArguments,
 ) -> str:
     """Return the answers as HTML, or what is wrong with the input."""
     template = load_template("posgpt.demo", "answers.html.jinja")
     try:
         # Comparing a model with itself shows it once.
-        people = ask_models(text, list(dict.fromkeys(filter(None, (model_name, other_name)))), corpus_file, columns)
+        people = ask_models(text, form, list(dict.fromkeys(filter(None, (model_name, other_name)))), arguments)
     except BadInput as error:
         return template.render(error=str(error))
-    return template.render(people=people, abstain_below=abstain_below, corpus=corpus_file is not None)
+    return template.render(people=people, abstain_below=abstain_below, corpus=arguments.corpus_file is not None)
 
 
 def list_models() -> list[str]:
@@ -185,20 +225,23 @@ def list_models() -> list[str]:
     return [str(file.parent) for file in found if "checkpoint-" not in file.parent.name]
 
 
-def build_page(arguments: DemoArguments, relation: Relation) -> gr.Blocks:
-    """Build the page; its heading is the relation's question."""
+def build_page(arguments: DemoArguments, relations: Sequence[Relation]) -> gr.Blocks:
+    """Build the page; with several relations, one is chosen for names, and whole questions may ask for any."""
     choose = partial(gr.Dropdown, list_models(), allow_custom_value=True)
 
-    def ask(text: str, model_name: str, other_name: str | None, abstain_below: float) -> str:
-        return render_answers(text, model_name, other_name, abstain_below, arguments.corpus_file, arguments.columns)
+    def ask(text: str, form: str, model_name: str, other_name: str | None, abstain_below: float) -> str:
+        return render_answers(text, form, model_name, other_name, abstain_below, arguments)
 
     with gr.Blocks(title="PosGPT", analytics_enabled=False) as page:
         gr.Markdown(
-            f"# {relation.ask('…')}\nGive one or more names, one per line. A small GPT answers from memory alone."
+            f"# {' '.join(relation.ask('…') for relation in relations)}\nGive one or more names or whole questions, one per"
+            " line. A small GPT answers from memory alone."
         )
         with gr.Row():
             with gr.Column(scale=1):
                 names = gr.Textbox(label="Names", lines=3, max_lines=12, max_length=MAX_CHARACTERS + 1, autofocus=True)
+                forms = [relation.form for relation in relations]
+                form = gr.Dropdown(forms, value=forms[0], label="Asked about a name", visible=len(forms) > 1)
                 model = choose(
                     value=arguments.model_name_or_path, label="Model", info="a folder, or a name on the hub"
                 )
@@ -207,7 +250,7 @@ def build_page(arguments: DemoArguments, relation: Relation) -> gr.Blocks:
                 button = gr.Button("Ask", variant="primary")
             with gr.Column(scale=2):
                 answers = gr.HTML(elem_id="answers")
-        inputs = [names, model, other, abstain_below]
+        inputs = [names, form, model, other, abstain_below]
         gr.on([button.click, names.submit], ask, inputs, answers, api_name="ask")
     return page
 
@@ -236,7 +279,7 @@ def main() -> None:
         # A corpus that cannot be read is an error here, before the page opens.
         next(iter(read_documents(arguments.corpus_file, arguments.columns)), None)
     # The same holds for a model that cannot be loaded.
-    page = build_page(arguments, load_relation(arguments.model_name_or_path))
+    page = build_page(arguments, list_relations(arguments.model_name_or_path))
     address = f"http://127.0.0.1:{arguments.port}"
     print(f"Open {address} to ask {arguments.model_name_or_path}; Ctrl-C stops it.", flush=True)
     try:
