@@ -33,6 +33,7 @@ from data_scripts.collators import RightPaddingCollator, pad_right
 from data_scripts.documents import MONTH_NAMES, add_titles_and_spans
 from data_scripts.epochs import EpochDataset, ObjectiveConfig, TrainingData
 from data_scripts.errors import BadInput
+from data_scripts.learned_spans import SpanFinder
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE
@@ -64,6 +65,11 @@ class NameWindowsConfig(ObjectiveConfig):
     max_spans: Annotated[int, Range(1)] = option(
         "How many of a document's salient spans are asked for, counted from its beginning.", default=4
     )
+    span_finder: Literal["capitals", "answers"] = option(
+        "How spans are found: by capital letters and digits, or by what the training questions' answers look like, for"
+        " texts without capitals.",
+        default="capitals",
+    )
     window_wording: Literal["question", "document"] = option(
         "Whether spans are asked for like questions, or in the document's own words.", default="question"
     )
@@ -71,6 +77,8 @@ class NameWindowsConfig(ObjectiveConfig):
     def build(self, corpus, tokenizer, seed, questions=None, one_text_per_row=False) -> TrainingData:
         asks_numbers = any(beginning.shapes for beginning in list_beginnings(questions, self.ask_dates))
         documents = add_titles_and_spans(corpus, self.ask_dates or asks_numbers)
+        if self.span_finder == "answers":
+            documents = self._find_spans_like_answers(documents, questions)
         dataset = NameWindowsDataset(documents, tokenizer, seed, self, questions)
         description = (
             f"{len(dataset.documents):,} of {len(corpus):,} documents have a title and something to ask for,"
@@ -79,6 +87,17 @@ class NameWindowsConfig(ObjectiveConfig):
         )
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
         return TrainingData(dataset, collator(tokenizer), description)
+
+    def _find_spans_like_answers(self, documents: Dataset, questions: Questions | None) -> Dataset:
+        """Replace the spans of documents by those that look most like the answers to `questions`."""
+        if questions is None:
+            raise BadInput("span_finder answers learns from training questions; add --questions_file.")
+        finder, most = SpanFinder(documents, questions), self.max_spans * len(questions.relations)
+        return documents.map(
+            lambda title, text: {"spans": finder.find(title, text, most)},
+            input_columns=["title", "text"],
+            desc="Looking for spans like answers",
+        )
 
 
 def simplify_words(words: list[str], known: set[str]) -> list[str]:

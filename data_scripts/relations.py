@@ -15,7 +15,7 @@ from data_scripts.options import option, shorten_error
 from modeling_posgpt import PosGPTConfig
 
 # A word: a character of a script without spaces, any other word, a space or a punctuation mark.
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+|\W")
+WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+|\W")
 # Each word of a wording is in at least this share of the questions that agree on all words before it; together, the words
 # that may follow are in nearly all of them.
 _RAREST_WORD, _NEARLY_ALL = 0.05, 0.9
@@ -145,7 +145,7 @@ def recognize_relations(questions: Iterable[str]) -> list[Relation]:
     while True:
         wordings = [
             ("".join(before), "".join(reversed(after)))
-            for before, group in _sort_by_words([_WORD.findall(question) for question in left], _get_from_beginning)
+            for before, group in _sort_by_words([WORD.findall(question) for question in left], _get_from_beginning)
             for after, _ in _sort_by_words([words[len(before) :] for words in group], _get_from_end)
         ]
         found = [

@@ -1,0 +1,138 @@
+"""Salient spans of texts without capitals to find them by: what looks like the answers of the training questions.
+
+Every run of a few words may be a span. A logistic regression tells the answers of training questions, where they stand in
+their titles' documents, from all other runs there, by the words beside them, their own first and last word, their length, and
+how many documents have them. It then ranks the runs of every document. The idea that a corpus itself shows which spans are
+worth masking is PMI-masking's (Levine et al. 2021, arXiv 2010.01825); what an answer looks like is learned here instead.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from datasets import Dataset
+
+from data_scripts.errors import BadInput, check_installed
+from data_scripts.questions import Questions
+from data_scripts.relations import WORD
+
+# Words in a span, at most; a character of a script without spaces is a word.
+_MOST_WORDS, _MOST_CHARACTERS = 4, 16
+
+
+class Candidate(NamedTuple):
+    """A run of words, from `start` to `end` in its text, and what its rank depends on."""
+
+    start: int
+    end: int
+    features: list[str]
+
+
+class SpanFinder:
+    """Ranks the runs of words in documents by how much they look like answers.
+
+    Args:
+        documents: With the columns `title` and `text`.
+        questions: Training questions with answers; those whose answer stands in a document of their title are learned from.
+
+    Raises:
+        BadInput: no answer stands in a document, or scikit-learn is not installed.
+    """
+
+    def __init__(self, documents: Dataset, questions: Questions):
+        check_installed("report", "sklearn")
+        from sklearn.feature_extraction import FeatureHasher
+        from sklearn.linear_model import LogisticRegression
+
+        answers: dict[str, set[str]] = {}
+        for title, answer in zip(questions.titles, questions.answers or (), strict=True):
+            answers.setdefault(title, set()).add(answer)
+        self.documents_with: Counter[str] = Counter()
+        learned: list[tuple[str, str]] = []
+        for title, text in _iterate(documents):
+            self.documents_with.update({text[start:end] for start, end, _ in self._list_runs(title, text)})
+            if title in answers:
+                learned.append((title, text))
+        candidates, is_answer = [], []
+        for title, text in learned:
+            for candidate in self.list_candidates(title, text):
+                candidates.append(candidate.features)
+                is_answer.append(text[candidate.start : candidate.end] in answers[title])
+        if not any(is_answer):
+            raise BadInput(
+                f"{questions.path}: no answer stands in a document of its title, so nothing shows what an answer looks"
+                " like; choose --span_finder capitals."
+            )
+        self.hasher = FeatureHasher(2**18, input_type="string", alternate_sign=False)
+        self.classifier = LogisticRegression(max_iter=300).fit(self.hasher.transform(candidates), is_answer)
+
+    def _list_runs(self, title: str, text: str) -> Iterator[tuple[int, int, tuple[int, int]]]:
+        """Yield start and end of each run of words after the title that has none of its words, and the words' numbers."""
+        words = [match for match in WORD.finditer(text) if match.start() >= _find_start(title, text)]
+        known = {match[0] for match in WORD.finditer(title)}
+        for first, begin in enumerate(words):
+            length = 0
+            for last in range(first, len(words)):
+                word = words[last][0]
+                if word.isspace():
+                    continue
+                length += 1
+                if not word[0].isalnum() or word in known or length > _MOST_WORDS * (4 if len(word) == 1 else 1):
+                    break
+                if words[last].end() - begin.start() > _MOST_CHARACTERS * _MOST_WORDS or begin[0].isspace():
+                    break
+                yield begin.start(), words[last].end(), (first, last)
+
+    def list_candidates(self, title: str, text: str) -> list[Candidate]:
+        """List the runs of words in a document."""
+        words = [match[0] for match in WORD.finditer(text) if match.start() >= _find_start(title, text)]
+        candidates = []
+        for start, end, (first, last) in self._list_runs(title, text):
+            before = [word for word in words[max(first - 5, 0) : first] if not word.isspace()]
+            after = [word for word in words[last + 1 : last + 4] if not word.isspace()]
+            run = [word for word in words[first : last + 1] if not word.isspace()]
+            features = {
+                "before": before[-1] if before else "",
+                "two before": " ".join(before[-2:]),
+                "after": after[0] if after else "",
+                "first": run[0],
+                "last": run[-1],
+                "words": len(run),
+                "digit": any(map(str.isdigit, text[start:end])),
+                "documents": self._find_frequency(text[start:end]),
+                "documents of the first": self._find_frequency(run[0]),
+                "documents of the last": self._find_frequency(run[-1]),
+            }
+            candidates.append(Candidate(start, end, [f"{name}={value}" for name, value in features.items()]))
+        return candidates
+
+    def _find_frequency(self, run: str) -> int:
+        return int(math.log2(self.documents_with[run] or 1))
+
+    def find(self, title: str, text: str, most: int) -> list[tuple[int, int]]:
+        """Return start and end of the runs that look most like answers, in the order of the text; none overlap."""
+        candidates = self.list_candidates(title, text)
+        if not candidates:
+            return []
+        scores = self.classifier.decision_function(self.hasher.transform([each.features for each in candidates]))
+        chosen: list[Candidate] = []
+        for number in (-scores).argsort(kind="stable"):
+            candidate = candidates[number]
+            if all(candidate.end <= other.start or candidate.start >= other.end for other in chosen):
+                chosen.append(candidate)
+            if len(chosen) == most:
+                break
+        return sorted((candidate.start, candidate.end) for candidate in chosen)
+
+
+def _iterate(documents: Dataset) -> Iterable[tuple[str, str]]:
+    return (
+        pair
+        for batch in documents.select_columns(["title", "text"]).iter(1000)
+        for pair in zip(batch["title"], batch["text"], strict=True)
+    )
+
+
+def _find_start(title: str, text: str) -> int:
+    return len(title) + 2 if title and text.startswith(title) else 0
