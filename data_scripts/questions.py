@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from datasets import Dataset, Features, Value, load_dataset
 from transformers import PreTrainedTokenizerBase
@@ -31,24 +32,24 @@ class Questions:
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
+    @cached_property
     def texts(self) -> list[str]:
         """The questions."""
         return list(self.rows["question"])
 
-    @property
+    @cached_property
     def asked(self) -> list[Relation]:
         """The relation that each question asks for."""
         # Without its characters that are not ASCII, a question may fit no wording.
         found = (find_relation(question, self.relations) for question in self.rows["question"])
         return [relation or self.relations[0] for relation in found]
 
-    @property
+    @cached_property
     def titles(self) -> list[str]:
         """Whom or what each question asks about."""
         return [relation.read_title(text) for relation, text in zip(self.asked, self.texts, strict=True)]
 
-    @property
+    @cached_property
     def answers(self) -> list[str] | None:
         """The right answers; None if the file has none."""
         return list(self.rows["answer"]) if "answer" in self.rows.column_names else None
@@ -63,7 +64,7 @@ class Questions:
             entries |= replace(relation, baseline=baseline).to_config()
         return entries
 
-    @property
+    @cached_property
     def rows_of(self) -> dict[Relation, list[int]]:
         """The numbers of the questions that ask for each relation, from 0."""
         rows: dict[Relation, list[int]] = {relation: [] for relation in self.relations}

@@ -90,13 +90,14 @@ def judge_and_write(
     test, answers = inquiry.groups[TEST], [answer.text for answer in test_answers]
     accuracies: Accuracies | None = None
     metrics: dict[str, Any] = {"accuracy": None, "correct": None, "total": len(test)}
-    if test.answers is None:
+    references = test.answers
+    if references is None:
         print(f"{test.path}: no answers to compare with the {len(test)} predictions.")
     else:
         of_relation = {
             relation.name: measure_accuracies(
                 [answers[row] for row in rows],
-                [test.answers[row] for row in rows],
+                [references[row] for row in rows],
                 relation.baseline,
                 inquiry.list_training_answers(relation),
             )
@@ -107,7 +108,7 @@ def judge_and_write(
             metrics = accuracies.to_metrics()
             print_accuracies(answerer.name, accuracies)
         else:
-            accuracies = measure_accuracies(answers, test.answers, "", ())
+            accuracies = measure_accuracies(answers, references, "", ())
             print_relations(answerer.name, of_relation, accuracies)
             metrics = accuracies.given | {"relations": {name: each.to_metrics() for name, each in of_relation.items()}}
     if arguments.report and isinstance(answerer, AskedModel):

@@ -39,7 +39,8 @@ class Inquiry:
     def list_training_answers(self, relation: Relation) -> list[str]:
         """Return the answers of training to one relation's questions."""
         rows = self.training.rows_of.get(relation, []) if self.training is not None else []
-        return [self.training_answers[row] for row in rows]
+        answers = self.training_answers
+        return [answers[row] for row in rows]
 
     @property
     def known(self) -> dict[str, str]:
