@@ -57,9 +57,11 @@ def read_documents(path: str | os.PathLike, columns: Columns = TITLE_AND_TEXT) -
     Raises:
         BadInput: see `load_corpus`.
     """
-    if find_builder(path) is None:
-        return read_lines(path, "corpus")
-    table = load_table(path, columns)
+    return read_lines(path, "corpus") if find_builder(path) is None else number_rows(load_table(path, columns))
+
+
+def number_rows(table: Dataset) -> Iterator[tuple[int, str]]:
+    """Yield the number, from 1, and the text of each row."""
     return enumerate((text for batch in table.iter(1000) for text in batch["text"]), start=1)
 
 
@@ -113,18 +115,18 @@ def load_corpus(path: str | os.PathLike, columns: Columns = TITLE_AND_TEXT) -> D
         BadInput: the file is missing, a directory, empty, not UTF-8, all blank, or contains one of the two symbols that
             the model reserves; a table cannot be read or does not have the columns.
     """
-    documents, is_table = 0, find_builder(path) is not None
-    for number, document in read_documents(path, columns):
+    table = load_table(path, columns) if find_builder(path) else None
+    documents = 0
+    for number, document in read_lines(path, "corpus") if table is None else number_rows(table):
         for symbol, use in ((MASK_TOKEN, "marks the masked span"), (PAD_TOKEN, "is padding")):
             if symbol in document:
-                where = f"{path}, {'row' if is_table else 'line'} {number}"
+                where = f"{path}, {'line' if table is None else 'row'} {number}"
                 raise BadInput(f"{where}: holds {symbol!r}, which {use}; replace or remove it.")
         documents += bool(document.strip())
     if not documents:
         raise BadInput(f"{path}: every line is blank; give a corpus with one document per line.")
-    if is_table:
-        corpus = load_table(path, columns)
-    else:
+    corpus = table
+    if corpus is None:
         corpus = load_dataset("text", data_files=str(path), split="train", encoding="utf-8-sig")
     return corpus.filter(lambda batch: [bool(text.strip()) for text in batch["text"]], batched=True)
 
@@ -161,7 +163,12 @@ def split_title(document: str) -> tuple[str, str]:
     for title in list_titles(document):
         if not _ENDS_IN_INITIAL.search(title):
             break
-    return (title, document[len(title) + 2 :]) if title else ("", document)
+    return title, document[find_text_start(title) :]
+
+
+def find_text_start(title: str) -> int:
+    """Return where the text begins in a document with this title, which may be empty."""
+    return len(f"{title}. ") if title else 0
 
 
 def find_salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, int]]:
@@ -197,14 +204,15 @@ def add_titles_and_spans(corpus: Dataset, dates: bool) -> Dataset:
     """Add the columns `title` and `spans`, the salient spans' starts and ends in `text`, to a corpus."""
 
     def split(document: str, title: str | None = None) -> dict:
+        if title is None:
+            title, _ = split_title(document)
         # A table's title is known and may hold full stops.
-        title, text = (
-            split_title(document) if title is None else (title, document[len(f"{title}. ") if title else 0 :])
-        )
-        begin = len(document) - len(text)
+        begin = find_text_start(title)
         return {
             "title": title,
-            "spans": [(begin + start, begin + end) for start, end in find_salient_spans(title, text, dates)],
+            "spans": [
+                (begin + start, begin + end) for start, end in find_salient_spans(title, document[begin:], dates)
+            ],
         }
 
     known = [column for column in ("text", "title") if column in corpus.column_names]

@@ -7,12 +7,14 @@ worth masking is PMI-masking's (Levine et al. 2021, arXiv 2010.01825); what an a
 """
 
 import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from datasets import Dataset
 
+from data_scripts.documents import find_text_start
 from data_scripts.errors import BadInput, check_installed
 from data_scripts.questions import Questions
 from data_scripts.relations import WORD
@@ -50,8 +52,10 @@ class SpanFinder:
             answers.setdefault(title, set()).add(answer)
         self.documents_with: Counter[str] = Counter()
         learned: list[tuple[str, str]] = []
-        for title, text in _iterate(documents):
-            self.documents_with.update({text[start:end] for start, end, _ in self._list_runs(title, text)})
+        for title, text in zip(documents["title"], documents["text"], strict=True):
+            self.documents_with.update(
+                {text[words[first].start() : words[last].end()] for words, first, last in self._list_runs(title, text)}
+            )
             if title in answers:
                 learned.append((title, text))
         candidates, is_answer = [], []
@@ -67,34 +71,32 @@ class SpanFinder:
         self.hasher = FeatureHasher(2**18, input_type="string", alternate_sign=False)
         self.classifier = LogisticRegression(max_iter=300).fit(self.hasher.transform(candidates), is_answer)
 
-    def _list_runs(self, title: str, text: str) -> Iterator[tuple[int, int, tuple[int, int]]]:
-        """Yield start and end of each run of words after the title that has none of its words, and the words' numbers."""
-        words = [match for match in WORD.finditer(text) if match.start() >= _find_start(title, text)]
-        known = {match[0] for match in WORD.finditer(title)}
+    def _list_runs(self, title: str, text: str) -> Iterator[tuple[list[re.Match], int, int]]:
+        """Yield the words after the title, and the first and the last of each run that has none of the title's words."""
+        words = [word for word in WORD.finditer(text, find_text_start(title)) if not word[0].isspace()]
+        known = set(WORD.findall(title))
         for first, begin in enumerate(words):
-            length = 0
             for last in range(first, len(words)):
                 word = words[last][0]
-                if word.isspace():
-                    continue
-                length += 1
+                length = last - first + 1
                 if not word[0].isalnum() or word in known or length > _MOST_WORDS * (4 if len(word) == 1 else 1):
                     break
-                if words[last].end() - begin.start() > _MOST_CHARACTERS * _MOST_WORDS or begin[0].isspace():
+                if words[last].end() - begin.start() > _MOST_CHARACTERS * _MOST_WORDS:
                     break
-                yield begin.start(), words[last].end(), (first, last)
+                yield words, first, last
 
     def list_candidates(self, title: str, text: str) -> list[Candidate]:
         """List the runs of words in a document."""
-        words = [match[0] for match in WORD.finditer(text) if match.start() >= _find_start(title, text)]
         candidates = []
-        for start, end, (first, last) in self._list_runs(title, text):
-            before = [word for word in words[max(first - 5, 0) : first] if not word.isspace()]
-            after = [word for word in words[last + 1 : last + 4] if not word.isspace()]
-            run = [word for word in words[first : last + 1] if not word.isspace()]
+        for words, first, last in self._list_runs(title, text):
+            start, end = words[first].start(), words[last].end()
+            before, run, after = (
+                [word[0] for word in part]
+                for part in (words[max(first - 2, 0) : first], words[first : last + 1], words[last + 1 : last + 2])
+            )
             features = {
                 "before": before[-1] if before else "",
-                "two before": " ".join(before[-2:]),
+                "two before": " ".join(before),
                 "after": after[0] if after else "",
                 "first": run[0],
                 "last": run[-1],
@@ -124,15 +126,3 @@ class SpanFinder:
             if len(chosen) == most:
                 break
         return sorted((candidate.start, candidate.end) for candidate in chosen)
-
-
-def _iterate(documents: Dataset) -> Iterable[tuple[str, str]]:
-    return (
-        pair
-        for batch in documents.select_columns(["title", "text"]).iter(1000)
-        for pair in zip(batch["title"], batch["text"], strict=True)
-    )
-
-
-def _find_start(title: str, text: str) -> int:
-    return len(title) + 2 if title and text.startswith(title) else 0

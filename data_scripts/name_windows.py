@@ -30,7 +30,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator, pad_right
-from data_scripts.documents import MONTH_NAMES, add_titles_and_spans
+from data_scripts.documents import MONTH_NAMES, add_titles_and_spans, find_text_start
 from data_scripts.epochs import EpochDataset, ObjectiveConfig, TrainingData
 from data_scripts.errors import BadInput
 from data_scripts.learned_spans import SpanFinder
@@ -128,7 +128,7 @@ def take_words_before(title: str, text: str, start: int, plain: bool, most: int)
         plain: Whether to simplify them (see `simplify_words`).
     """
     # The title is in the row already and is not part of a cue.
-    words = text[len(title) + 2 : start].split()
+    words = text[find_text_start(title) : start].split()
     words = simplify_words(words, set(title.split())) if plain else words
     return words[max(len(words) - most, 0) :]
 

@@ -6,7 +6,7 @@ from itertools import islice
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.documents import add_titles_and_spans
+from data_scripts.documents import add_titles_and_spans, find_text_start
 from data_scripts.epochs import EpochSampler, TrainingData
 
 
@@ -14,7 +14,7 @@ def render_documents(documents: Dataset) -> Iterator[str]:
     """Yield a line per document of a corpus: its title, if it has one, `|` and its text."""
     for document in add_titles_and_spans(documents, dates=False):
         title, text = document["title"], document["text"]
-        yield f"document {title} | {text[len(title) + 2 :]}" if title else f"document {text}"
+        yield f"document {title} | {text[find_text_start(title) :]}" if title else f"document {text}"
 
 
 def render_batch(batch: dict, tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:

@@ -20,7 +20,7 @@ from data_scripts.questions import Questions, load_questions
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from posgpt.arguments import find_recipe, read_section
 from posgpt.evaluation.accuracy import describe_constant, describe_majority
-from posgpt.evaluation.evidence import Document, find_documents, has_mention
+from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, has_mention
 from studies.tables import write_table
 
 
@@ -79,12 +79,6 @@ def find_first(names: Sequence[str], known: Collection[str]) -> str | None:
     return next((name for name in names if name in known), None)
 
 
-def compile_places(places: Collection[str]) -> re.Pattern:
-    """Return what matches any of the places as whole words, the longest of those that begin at the same character."""
-    longest_first = sorted(places, key=len, reverse=True)
-    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)")
-
-
 def find_first_mention(person: Person, places: re.Pattern) -> str | None:
     """Return the first match of `places` in the text after a document's title, of the first document that has one."""
     matches = (places.search(split_title(document)[1]) for document in person.documents)
@@ -94,7 +88,7 @@ def find_first_mention(person: Person, places: re.Pattern) -> str | None:
 def build_rules(usual: str, training_answers: Sequence[str]) -> dict[str, Rule]:
     """Return what each rule answers about a person, by its name; `usual` is the relation's baseline."""
     counts = Counter(training_answers)
-    places = compile_places(counts)
+    places = compile_mentions(counts)
     [(majority, _)] = counts.most_common(1)
     return {
         describe_constant(usual): lambda person: usual,

@@ -22,7 +22,7 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import count_unknown_characters
 from data_scripts.relations import Relation, find_relation, read_relations
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
-from posgpt.evaluation.evidence import find_documents
+from posgpt.evaluation.evidence import compile_mentions, find_documents
 from posgpt.evaluation.pages import load_template
 from posgpt.training.checkpoints import WEIGHTS_FILE, load_model
 
@@ -159,11 +159,7 @@ def mark_evidence(text: str, name: str, answers: Collection[str]) -> list[tuple[
     Returns:
         Each part of the text, with `name`, `said` or an empty string for what is neither.
     """
-    # The longest first: an answer may be part of another one.
-    words = "|".join(
-        rf"(?<!\w){re.escape(answer)}(?!\w)" for answer in sorted(answers, key=len, reverse=True) if answer
-    )
-    parts = re.split(rf"({re.escape(name)}{'|' + words if words else ''})", text)
+    parts = re.split(rf"({re.escape(name)}|{compile_mentions(answers).pattern})", text)
     kinds = ("" if number % 2 == 0 else "name" if part == name else "said" for number, part in enumerate(parts))
     return list(zip(parts, kinds, strict=True))
 

@@ -87,8 +87,12 @@ def compute_auroc(confidence: np.ndarray, right: np.ndarray) -> float | None:
 def count_answered(confidence: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Count the answers at and above each confidence that occurs, the highest first.
 
+    Args:
+        right: (answers,) booleans, or what each answer is worth.
+
     Returns:
-        The confidences, how many answers have at least that confidence, and how many of these are right.
+        The confidences, how many answers have at least that confidence, and how many of these are right or what they are
+        worth together.
     """
     order = np.argsort(-confidence, kind="stable")
     last_of_equals = np.append(np.diff(confidence[order]) != 0, True)
@@ -118,8 +122,7 @@ def compute_worth(confidence: np.ndarray, gains: np.ndarray) -> tuple[np.ndarray
     Returns:
         The thresholds and the sum at each; the first threshold is infinite, where nothing is answered.
     """
-    thresholds, answered, _ = count_answered(confidence, gains > 0)
-    sums = np.cumsum(gains[np.argsort(-confidence, kind="stable")])[answered - 1]
+    thresholds, _, sums = count_answered(confidence, gains)
     return np.append(np.inf, thresholds), np.append(0.0, sums)
 
 

@@ -3,7 +3,7 @@
 import os
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -38,9 +38,19 @@ def find_documents(
     return found
 
 
+def compile_mentions(places: Iterable[str]) -> re.Pattern:
+    """Return what matches any of the places as whole words, the longest of those that begin at the same character.
+
+    The empty place is nowhere.
+    """
+    longest_first = sorted(filter(None, places), key=len, reverse=True)
+    # An empty choice would match everywhere, this nowhere.
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)" if longest_first else r"(?!)")
+
+
 def has_mention(document: str, place: str) -> bool:
     """Whether the document contains the place as whole words; no document contains the empty place."""
-    return bool(place) and re.search(rf"(?<!\w){re.escape(place)}(?!\w)", document) is not None
+    return compile_mentions([place]).search(document) is not None
 
 
 def choose_group(documents: list[Document], place: str, right: bool) -> str:
