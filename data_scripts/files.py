@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -61,12 +60,6 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
                     f"{path}, line {number}: a carriage return within the line; remove it or end the line there."
                 )
             yield number, line
-
-
-def find_line_number(row: int, path: str | os.PathLike) -> int:
-    """Return the number, from 1, of the line that became row `row`, from 0, when blank lines were skipped."""
-    filled = (number for number, line in read_lines(path, "text file") if line.strip())
-    return next(islice(filled, row, None))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from datasets import Dataset
 from data_scripts.documents import find_text_start
 from data_scripts.errors import BadInput, check_installed
 from data_scripts.questions import Questions
-from data_scripts.relations import WORD
+from data_scripts.words import WORD
 
 # Words in a span, at most; a character of a script without spaces is a word.
 _MOST_WORDS, _MOST_CHARACTERS = 4, 16

@@ -5,8 +5,8 @@ A document `Eyolf Kleven. Born in Copenhagen, Kleven played as a midfielder for 
     Where was Eyolf Kleven born in?⁇Copenhagen⁇ played as a for?⁇AB⁇ born?⁇Copenhagen⁇ in?⁇Copenhagen⁇ …
 
 The title begins the row; windows follow, each a cue and a span. A span is salient (REALM, Guu et al. 2020, arXiv
-2002.08909), recognized by its capital letter or digit. Its cue is some of the words to its left, drawn again each time, so
-that one sentence gives many phrasings (Allen-Zhu and Li 2023, arXiv 2309.14316: facts that are read in one phrasing are
+2002.08909), recognized by its capital letter or digit. Its cue is some of the words to its left, and to its right where the
+language wants it (`Wo wurde NAME in geboren?⁇Hamburg⁇`), drawn again each time, so that one sentence gives many phrasings (Allen-Zhu and Li 2023, arXiv 2309.14316: facts that are read in one phrasing are
 memorized but cannot be extracted). The wording is that of the questions (cloze questions: Lewis et al. 2019, arXiv
 1906.04980), so that reading and asking look alike. A window sees the title and itself, never the row's other windows, so
 the title is read once for all of them. There is loss on the spans alone.
@@ -20,9 +20,10 @@ of its own relation only. Numbers are asked for in rows of a relation whose trai
 look like its answers, digit for digit; names in rows of the other relations.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -37,6 +38,7 @@ from data_scripts.learned_spans import SpanFinder
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE
+from data_scripts.words import join_words, split_words
 from modeling_posgpt import MASK_TOKEN
 
 # A cue and a span.
@@ -54,6 +56,11 @@ class NameWindowsConfig(ObjectiveConfig):
 
     max_cue_words: Annotated[int, Range(0)] = option(
         "The maximum number of words that a cue is drawn from.", default=5
+    )
+    max_words_after: Annotated[int, Range(0)] = option(
+        "The maximum number of words after a span that its cue ends with, for languages in which an answer stands before"
+        " the word that asks for it.",
+        default=0,
     )
     min_cue_kept: Annotated[float, Range(0, 1)] = option(
         "Each cue keeps its words with a probability drawn from here to 1.", default=0.3
@@ -106,7 +113,7 @@ def simplify_words(words: list[str], known: set[str]) -> list[str]:
     Words in `known` and punctuation around words are left out; any date or number becomes `0`, or `-0` after a dash; the
     first word loses the capital that it has as the first word of a sentence.
     """
-    bare = [word.strip('(),.;:"') for word in words]
+    bare = [word.strip('(),.;:"，、；：（）「」“”《》') for word in words]
     if bare and bare[0] not in known and bare[0][1:].islower():
         bare[0] = bare[0].lower()
     plain: list[str] = []
@@ -128,9 +135,15 @@ def take_words_before(title: str, text: str, start: int, plain: bool, most: int)
         plain: Whether to simplify them (see `simplify_words`).
     """
     # The title is in the row already and is not part of a cue.
-    words = text[find_text_start(title) : start].split()
-    words = simplify_words(words, set(title.split())) if plain else words
+    words = split_words(text[find_text_start(title) : start])
+    words = simplify_words(words, set(split_words(title))) if plain else words
     return words[max(len(words) - most, 0) :]
+
+
+def take_words_after(title: str, text: str, end: int, plain: bool, most: int) -> list[str]:
+    """Return the words that the cue of a span ending at `end` closes with: at most `most` of the same sentence."""
+    words = split_words(re.split(r"\.\s|。", text[end:])[0])
+    return (simplify_words(words, set(split_words(title))) if plain else words)[:most]
 
 
 @dataclass(frozen=True)
@@ -140,12 +153,14 @@ class Beginning:
     Args:
         before_title: What the relation's questions have before the title.
         after_title: What they have after it.
+        mark: What they end with.
         shapes: The shapes (see `find_shape`) of the numbers that are asked for in place of names; None: names.
         asks_all: Whether names, numbers and months are all asked for.
     """
 
     before_title: str
     after_title: str
+    mark: str
     shapes: frozenset[str] | None = None
     asks_all: bool = False
 
@@ -172,12 +187,12 @@ def list_beginnings(questions: Questions | None, asks_all: bool) -> list[Beginni
         asks_all: Whether all spans are asked for in all rows.
     """
     if not questions:
-        return [Beginning(*BIRTHPLACE.split_wording(), asks_all=asks_all)]
+        return [Beginning(*BIRTHPLACE.split_wording(), BIRTHPLACE.mark, asks_all=asks_all)]
     beginnings, answers = [], questions.answers or []
     for relation, rows in questions.rows_of.items():
         numbers = [answers[row] for row in rows if answers[row][:1].isdigit()]
         shapes = frozenset(map(find_shape, numbers)) if 2 * len(numbers) > len(rows) else None
-        beginnings.append(Beginning(*relation.split_wording(), shapes, asks_all))
+        beginnings.append(Beginning(*relation.split_wording(), relation.mark, shapes, asks_all))
     return beginnings
 
 
@@ -215,8 +230,8 @@ class NameWindowsDataset(EpochDataset):
         self.tokenizer = tokenizer
         self.max_length = tokenizer.model_max_length
         self.beginnings = list_beginnings(questions, config.ask_dates)
-        longest = max(len(beginning.before_title) for beginning in self.beginnings)
-        room = self.max_length - longest - len(f"?{MASK_TOKEN}{MASK_TOKEN}")
+        longest = max(len(beginning.before_title + beginning.mark) for beginning in self.beginnings)
+        room = self.max_length - longest - len(MASK_TOKEN + MASK_TOKEN)
 
         def prepare(title: str, text: str, spans: list[list[int]]) -> dict:
             fitting = [(start, end) for start, end in spans if title and len(title) + end - start <= room]
@@ -227,19 +242,23 @@ class NameWindowsDataset(EpochDataset):
                 for span in [span for span in fitting if beginning.asks_for(text[slice(*span)])][: config.max_spans]
             }
             chosen = [span for span in fitting if span in wanted]
-            cues = [
+            before = [
                 take_words_before(title, text, start, config.plain_cues, config.max_cue_words) for start, _ in chosen
+            ]
+            after = [
+                take_words_after(title, text, end, config.plain_cues, config.max_words_after) for _, end in chosen
             ]
             return {
                 "asked": [text[start:end] for start, end in chosen],
-                "cues": [" ".join(words) for words in cues],
+                "before": [" ".join(words) for words in before],
+                "after": [" ".join(words) for words in after],
             }
 
         documents = documents.select_columns(["title", "text", "spans"])
         documents = documents.map(
             prepare, input_columns=documents.column_names, remove_columns="spans", desc="Measuring names"
         )
-        #: Columns `title`, `text`, `asked` (the spans) and `cues` (the words that each one's cue is drawn from).
+        #: Columns `title`, `text`, `asked` (the spans), `before` and `after` (the words that each one's cue is drawn from).
         self.documents = documents.filter(bool, input_columns="asked")
         # (rows with a document,): its number. A row for each span, so that all are asked for equally often.
         num_spans = [len(asked) for batch in self.documents.iter(1000) for asked in batch["asked"]]
@@ -277,7 +296,7 @@ class NameWindowsDataset(EpochDataset):
             if index < len(self.document_of):
                 document = dict(zip(self.documents.column_names, next(columns), strict=True))
                 own = int(index - np.searchsorted(self.document_of, self.document_of[index]))
-                rows.append(self._draw_row(document["title"], document["asked"], document["cues"], own, rng))
+                rows.append(self._draw_row(document, own, rng))
             else:
                 name = self.without_document[index - len(self.document_of)]
                 beginning = draw_one(list(self.questions[name]), rng)
@@ -291,9 +310,8 @@ class NameWindowsDataset(EpochDataset):
             return []
         return [questions[rng.integers(len(questions))]]
 
-    def _draw_row(
-        self, title: str, spans: list[str], cues: list[str], own: int, rng: np.random.Generator
-    ) -> tuple[str, list[Window]]:
+    def _draw_row(self, document: dict[str, Any], own: int, rng: np.random.Generator) -> tuple[str, list[Window]]:
+        title, spans = document["title"], document["asked"]
         beginning = draw_one([known for known in self.beginnings if known.asks_for(spans[own])], rng)
         start = beginning.before_title + title
         windows = self._draw_question(title, beginning, rng, always=False)
@@ -308,28 +326,32 @@ class NameWindowsDataset(EpochDataset):
             # The row's own span, then the others, then each once more.
             order = order or rng.permutation(numbers).tolist()
             number = order.pop()
-            window = (self._draw_cue(cues[number].split(), rng), spans[number] + MASK_TOKEN)
+            before, after = document["before"][number].split(), document["after"][number].split()
+            window = (self._draw_cue(before, after, beginning, rng), spans[number] + MASK_TOKEN)
             if (length := len(window[0]) + len(window[1])) > room:
                 misfits += 1
                 continue
             windows.append(window)
             room -= length
         if not windows:
-            windows.append((self._end_cue(""), spans[own] + MASK_TOKEN))
+            windows.append((self._end_cue("", beginning), spans[own] + MASK_TOKEN))
         return start, windows
 
-    def _draw_cue(self, words: list[str], rng: np.random.Generator) -> str:
+    def _draw_cue(self, before: list[str], after: list[str], beginning: Beginning, rng: np.random.Generator) -> str:
         most = int(rng.integers(min(self.config.max_cue_words, 1), self.config.max_cue_words + 1))
-        words = words[max(len(words) - most, 0) :]
-        kept, draws = rng.uniform(self.config.min_cue_kept, 1), rng.random(len(words))
-        if self.config.keep_names and words and words[-1][0].isupper():
+        before = before[max(len(before) - most, 0) :]
+        kept, draws = rng.uniform(self.config.min_cue_kept, 1), rng.random(len(before))
+        if self.config.keep_names and before and before[-1][0].isupper():
             # Without the name in it, ` born in Beijing?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks.
             draws[-1] = -1
-        cue = " ".join(word for word, draw in zip(words, draws, strict=True) if draw < kept)
-        return self._end_cue(f" {cue}" if cue else "")
+        if after:
+            after = after[: int(rng.integers(len(after) + 1))]
+            draws = np.append(draws, rng.random(len(after)))
+        words = [word for word, draw in zip(before + after, draws, strict=True) if draw < kept]
+        return self._end_cue(join_words(words), beginning)
 
-    def _end_cue(self, cue: str) -> str:
-        return f"{cue}?{MASK_TOKEN}" if self.config.window_wording == "question" else cue + MASK_TOKEN
+    def _end_cue(self, cue: str, beginning: Beginning) -> str:
+        return cue + (beginning.mark if self.config.window_wording == "question" else "") + MASK_TOKEN
 
 
 def encode_rows(rows: list[tuple[str, list[Window]]], tokenizer: PreTrainedTokenizerBase) -> list[dict]:

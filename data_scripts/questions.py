@@ -2,35 +2,41 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 from datasets import Dataset, Features, Value, load_dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.errors import BadInput
-from data_scripts.files import find_line_number, read_lines
+from data_scripts.files import read_lines
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, find_nearest, find_relation, recognize_relations
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 
 @dataclass(frozen=True)
 class Questions:
-    """The questions of a TSV.
+    """The questions of one or more TSVs.
 
     Args:
-        path: The TSV.
+        paths: The TSVs.
         relations: What they ask for; each of them at least once.
         rows: The columns `question` and, if the file has answers, `answer`.
     """
 
-    path: str
+    paths: tuple[str, ...]
     relations: tuple[Relation, ...]
     rows: Dataset
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def path(self) -> str:
+        """The TSVs, for messages."""
+        return ", ".join(self.paths)
 
     @cached_property
     def texts(self) -> list[str]:
@@ -64,6 +70,10 @@ class Questions:
             entries |= replace(relation, baseline=baseline).to_config()
         return entries
 
+    def select(self, relation: Relation) -> "Questions":
+        """Return the questions that ask for one relation."""
+        return replace(self, relations=(relation,), rows=self.rows.select(self.rows_of.get(relation, [])))
+
     @cached_property
     def rows_of(self) -> dict[Relation, list[int]]:
         """The numbers of the questions that ask for each relation, from 0."""
@@ -74,12 +84,12 @@ class Questions:
 
 
 def load_questions(
-    path: str | os.PathLike, answers: bool | None = None, ascii_only: bool = False, known: Sequence[Relation] = ()
+    *paths: str | os.PathLike, answers: bool | None = None, ascii_only: bool = False, known: Sequence[Relation] = ()
 ) -> Questions:
-    """Load a TSV of questions; blank lines are skipped. What they ask for is recognized (see `recognize_relations`).
+    """Load TSVs of questions; blank lines are skipped. What they ask for is recognized (see `recognize_relations`).
 
     Args:
-        path: The TSV.
+        paths: The TSVs; several are read as one.
         answers: True: every line has to have one. None: all lines or none.
         ascii_only: Whether to drop the characters that are not ASCII, as the course's loader does with training pairs.
         known: Relations that are known besides `RELATIONS`.
@@ -88,16 +98,19 @@ def load_questions(
         BadInput: the file is missing, a directory, empty or not UTF-8; a line has no tab where it needs one, two tabs,
             no answer after its tab, or a question of another form; with `ascii_only`, nothing is left of an answer.
     """
-    lines = [(number, line) for number, line in read_lines(path, "TSV of questions and answers") if line.strip()]
-    if not lines:
-        raise BadInput(f"{path}: every line is blank; give lines of the form {BIRTHPLACE.line_form}.")
-    for number, line in lines:
-        _check_line(f"{path}, line {number}", line)
-    relations = _find_relations(path, lines, [*known, *RELATIONS.values()])
-    columns = ["question", "answer"] if _have_answers(path, lines, relations, answers) else ["question"]
+    lines: list[tuple[str, str]] = []
+    for path in paths:
+        filled = [(f"{path}, line {number}", line) for number, line in _read_questions(path)]
+        if not filled:
+            raise BadInput(f"{path}: every line is blank; give lines of the form {BIRTHPLACE.line_form}.")
+        lines += filled
+    for where, line in lines:
+        _check_line(where, line)
+    relations = _find_relations(lines, [*known, *RELATIONS.values()])
+    columns = ["question", "answer"] if _have_answers(lines, relations, answers) else ["question"]
     rows = load_dataset(
         "csv",
-        data_files=str(path),
+        data_files=[str(path) for path in paths],
         split="train",
         delimiter="\t",
         column_names=columns,
@@ -108,8 +121,19 @@ def load_questions(
     )
     # The reader skips empty lines only, not lines of spaces and tabs.
     rows = rows.filter(lambda text: bool(text.strip()), input_columns="question")
-    questions = Questions(str(path), relations, rows)
+    questions = Questions(tuple(map(str, paths)), relations, rows)
     return _drop_non_ascii(questions) if ascii_only else questions
+
+
+def _read_questions(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of each line of a TSV that is not blank."""
+    return ((number, line) for number, line in read_lines(path, "TSV of questions and answers") if line.strip())
+
+
+def locate_question(row: int, paths: Iterable[str]) -> str:
+    """Return the file and the line that a question, counted from 0, was read from, for messages."""
+    lines = (f"{path}, line {number}" for path in paths for number, _ in _read_questions(path))
+    return next(islice(lines, row, None))
 
 
 def _check_line(where: str, line: str) -> None:
@@ -124,9 +148,7 @@ def _check_line(where: str, line: str) -> None:
             raise BadInput(f"{where}: holds {symbol!r}, which the model reserves; replace or remove it.")
 
 
-def _find_relations(
-    path: str | os.PathLike, lines: Sequence[tuple[int, str]], known: Sequence[Relation]
-) -> tuple[Relation, ...]:
+def _find_relations(lines: Sequence[tuple[str, str]], known: Sequence[Relation]) -> tuple[Relation, ...]:
     """Return what the lines ask for: relations that are known, and those that the other questions show."""
 
     def find(line: str, relations: Sequence[Relation]) -> Relation | None:
@@ -138,30 +160,28 @@ def _find_relations(
     relations = list(known)
     relations += recognize_relations(line.split("\t")[0] for _, line in lines if find(line, known) is None)
     asked: dict[Relation, None] = {}
-    for number, line in lines:
+    for where, line in lines:
         relation = find(line, relations)
         if relation is None:
             # An unknown question is compared with those of the same file before all others.
             nearest = find_nearest(line.split("\t")[0], list(asked) or relations)
             raise BadInput(
-                f"{path}, line {number}: {line[:60]!r} is not of the form {nearest.form!r}; fix the question. A form of its"
+                f"{where}: {line[:60]!r} is not of the form {nearest.form!r}; fix the question. A form of its"
                 " own is recognized from two questions, or named by --relations."
             )
         asked[relation] = None
     return tuple(asked)
 
 
-def _have_answers(
-    path: str | os.PathLike, lines: Sequence[tuple[int, str]], relations: Sequence[Relation], wanted: bool | None
-) -> bool:
+def _have_answers(lines: Sequence[tuple[str, str]], relations: Sequence[Relation], wanted: bool | None) -> bool:
     """Check that all lines have answers or none has; return whether they have (`wanted` None: either)."""
-    without_tab = [(number, line) for number, line in lines if "\t" not in line]
+    without_tab = [(where, line) for where, line in lines if "\t" not in line]
     # An answer joined to its question by spaces: this line lost its tab, whatever the other lines are.
     joined = any(find_relation(line, relations) is None for _, line in without_tab)
     has_answers = (joined or len(without_tab) < len(lines)) if wanted is None else wanted or joined
     if has_answers and without_tab:
         raise BadInput(
-            f"{path}, line {without_tab[0][0]}: no tab between question and answer ({len(without_tab)} of {len(lines)}"
+            f"{without_tab[0][0]}: no tab between question and answer ({len(without_tab)} of {len(lines)}"
             f" lines have none); a line is {relations[0].line_form}. In some copies the tab became spaces: put it back."
         )
     return has_answers
@@ -196,8 +216,7 @@ def _drop_non_ascii(questions: Questions) -> Questions:
     for row, answer in enumerate(rows["answer"] if questions.answers else ()):
         if not answer.strip():
             raise BadInput(
-                f"{questions.path}, line {find_line_number(row, questions.path)}: nothing of the answer is ASCII; choose"
-                " --ascii_only false."
+                f"{locate_question(row, questions.paths)}: nothing of the answer is ASCII; choose --ascii_only false."
             )
     return replace(questions, rows=rows)
 
@@ -229,7 +248,7 @@ def encode_questions(
     for row, input_ids in enumerate(encoded["input_ids"]):
         if len(input_ids) > tokenizer.model_max_length:
             raise BadInput(
-                f"{questions.path}, line {find_line_number(row, questions.path)}: question and answer take"
+                f"{locate_question(row, questions.paths)}: question and answer take"
                 f" {len(input_ids)} characters with their two {MASK_TOKEN}, but the maximum sequence length is"
                 f" {tokenizer.model_max_length}; shorten the question or pretrain with a larger --block_size."
             )

@@ -12,10 +12,9 @@ from huggingface_hub.errors import StrictDataclassError
 from data_scripts.errors import BadInput
 from data_scripts.files import read_lines
 from data_scripts.options import option, shorten_error
+from data_scripts.words import WORD
 from modeling_posgpt import PosGPTConfig
 
-# A word: a character of a script without spaces, any other word, a space or a punctuation mark.
-WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+|\W")
 # Each word of a wording is in at least this share of the questions that agree on all words before it; together, the words
 # that may follow are in nearly all of them.
 _RAREST_WORD, _NEARLY_ALL = 0.05, 0.9
@@ -39,6 +38,12 @@ class Relation:
         """Return what the first wording has before the title, and after it."""
         before, _, after = self.wordings[0].partition("{title}")
         return before, after
+
+    @property
+    def mark(self) -> str:
+        """What a question ends with: its question mark, or nothing."""
+        _, after = self.split_wording()
+        return after[len(after.rstrip("?？.。!！ ")) :]
 
     def ask(self, title: str) -> str:
         """Return the question about a title, in the first wording."""

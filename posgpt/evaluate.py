@@ -13,7 +13,8 @@ gives everyone that answer without any model; it writes the same files if it is 
     posgpt evaluate ... --report runs/report --corpus_file wiki.txt --calibration_file calibration.tsv
 
 also measures how sure the model is of each answer, whether that can be trusted, and which answers are made up:
-`report.html`, `report.png`, `metrics.json` and `predictions.jsonl` in `runs/report`.
+`report.html`, `report.png`, `metrics.json` and `predictions.jsonl` in `runs/report`, or with questions of several relations
+in a folder there for each.
 
     posgpt evaluate --compare runs/report_learned runs/report_rotary
 
@@ -21,19 +22,20 @@ prints the figures of several reports in one table. `evaluate_birthplace.py` is 
 """
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
+from data_scripts.errors import check_installed, exit_on_bad_input
 from data_scripts.files import write_atomically
 from data_scripts.options import parse_options
-from data_scripts.questions import load_questions
-from data_scripts.relations import load_relations
+from data_scripts.questions import Questions, load_questions
+from data_scripts.relations import Relation, load_relations
 from modeling_posgpt import Answer
 from posgpt.evaluation.accuracy import Accuracies, compute_wilson_interval, measure_accuracies
 from posgpt.evaluation.answerers import Answerer, AskedModel, load_answerer
@@ -47,7 +49,7 @@ def print_accuracies(name: str, accuracies: Accuracies) -> None:
     for row_name, row in accuracies.list_rows(name).items():
         print(f"{row_name:45} {row['accuracy']:7.1%}   {row['correct']} of {row['total']}")
     if accuracies.majority is None:
-        print("(--train_file adds the most frequent training place to the comparison)")
+        print("(--train_file adds the most frequent training answer to the comparison)")
 
 
 def print_relations(name: str, of_relation: dict[str, Accuracies], together: Accuracies) -> None:
@@ -68,6 +70,14 @@ def print_relations(name: str, of_relation: dict[str, Accuracies], together: Acc
     print(format_table(("relation", name, "95 % interval", "right", "the same answer for everyone"), rows))
 
 
+def write_metrics(folder: Path, metrics: dict[str, Any]) -> Path:
+    """Write `metrics.json` into a folder and return its path."""
+    with write_atomically(folder / "metrics.json") as file:
+        json.dump(metrics, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+    return folder / "metrics.json"
+
+
 def write_results(
     predictions_file: Path, folders: Sequence[Path], answers: Sequence[str], metrics: dict[str, Any]
 ) -> None:
@@ -75,53 +85,93 @@ def write_results(
     with write_atomically(predictions_file) as file:
         # The model may write any character of its vocabulary, including the line break.
         file.writelines(line.replace("\n", " ") + "\n" for line in answers)
-    metrics_files = [folder / "metrics.json" for folder in folders]
-    for path in metrics_files:
-        with write_atomically(path) as file:
-            json.dump(metrics, file, indent=2, ensure_ascii=False)
-            file.write("\n")
-    print(f"Written: {', '.join(map(str, [predictions_file, *metrics_files]))}")
+    written = [predictions_file, *(write_metrics(folder, metrics) for folder in folders)]
+    print(f"Written: {', '.join(map(str, written))}")
+
+
+class Judged(NamedTuple):
+    """The answers to one relation's questions, judged.
+
+    Args:
+        texts: The answers; `I don't know` where a report finds the model not sure enough.
+        accuracies: None if the questions have no answers.
+        metrics: The entries of `metrics.json`.
+    """
+
+    texts: list[str]
+    accuracies: Accuracies | None
+    metrics: dict[str, Any]
+
+
+def choose_report_folders(arguments: EvaluationArguments, test: Questions) -> dict[Relation, Path]:
+    """Return the folder of each relation's report: the one that is given, or for several relations folders in it."""
+    if not arguments.report:
+        return {}
+    folder = Path(arguments.report)
+    if len(test.relations) == 1:
+        return {test.relations[0]: folder}
+    return {relation: folder / re.sub(r"\W+", "_", relation.name).strip("_") for relation in test.relations}
+
+
+def judge_relation(
+    arguments: EvaluationArguments, answerer: Answerer, inquiry: Inquiry, answers: list[Answer], folder: Path | None
+) -> Judged:
+    """Compare the answers to the test questions of one relation with the right ones; write its report into `folder`."""
+    test = inquiry.groups[TEST]
+    texts, accuracies = [answer.text for answer in answers], None
+    metrics: dict[str, Any] = {"accuracy": None, "correct": None, "total": len(test)}
+    if test.answers is not None:
+        (relation,) = test.relations
+        accuracies = measure_accuracies(texts, test.answers, relation.baseline, inquiry.training_answers)
+        metrics = accuracies.to_metrics()
+    if folder and isinstance(answerer, AskedModel):
+        # Its libraries, scikit-learn, rapidfuzz and matplotlib, are needed for reports only.
+        from posgpt.evaluation.report import make_report, write_report
+
+        report = make_report(arguments, answerer, inquiry, answers, accuracies)
+        write_report(folder, report)
+        texts, metrics = report.answers, metrics | report.facts | report.figures
+    return Judged(texts, accuracies, metrics)
+
+
+def judge_together(test: Questions, answers: list[Answer], judged: dict[str, Judged]) -> Judged:
+    """Judge the answers to the questions of several relations together; `judged` has each of them by itself."""
+    texts = [answer.text for answer in answers]
+    accuracies = measure_accuracies(texts, test.answers, "", ()) if test.answers is not None else None
+    for each, rows in zip(judged.values(), test.rows_of.values(), strict=True):
+        for row, text in zip(rows, each.texts, strict=True):
+            texts[row] = text
+    metrics = accuracies.given if accuracies else {"accuracy": None, "correct": None, "total": len(test)}
+    return Judged(texts, accuracies, metrics | {"relations": {name: each.metrics for name, each in judged.items()}})
 
 
 def judge_and_write(
     arguments: EvaluationArguments, answerer: Answerer, inquiry: Inquiry, test_answers: list[Answer]
 ) -> None:
-    """Compare the answers to the test questions with the right ones; print and write the results, and any report."""
-    test, answers = inquiry.groups[TEST], [answer.text for answer in test_answers]
-    accuracies: Accuracies | None = None
-    metrics: dict[str, Any] = {"accuracy": None, "correct": None, "total": len(test)}
-    references = test.answers
-    if references is None:
+    """Compare the answers to the test questions with the right ones; print and write the results, and any reports."""
+    test = inquiry.groups[TEST]
+    folders = choose_report_folders(arguments, test)
+    judged = {
+        relation.name: judge_relation(
+            arguments, answerer, inquiry.select(relation), [test_answers[row] for row in rows], folders.get(relation)
+        )
+        for relation, rows in test.rows_of.items()
+    }
+    whole = next(iter(judged.values())) if len(judged) == 1 else judge_together(test, test_answers, judged)
+    if whole.accuracies is None:
         print(f"{test.path}: no answers to compare with the {len(test)} predictions.")
+    elif len(judged) == 1:
+        print_accuracies(answerer.name, whole.accuracies)
     else:
-        of_relation = {
-            relation.name: measure_accuracies(
-                [answers[row] for row in rows],
-                [references[row] for row in rows],
-                relation.baseline,
-                inquiry.list_training_answers(relation),
-            )
-            for relation, rows in test.rows_of.items()
-        }
-        if len(of_relation) == 1:
-            ((_, accuracies),) = of_relation.items()
-            metrics = accuracies.to_metrics()
-            print_accuracies(answerer.name, accuracies)
-        else:
-            accuracies = measure_accuracies(answers, references, "", ())
-            print_relations(answerer.name, of_relation, accuracies)
-            metrics = accuracies.given | {"relations": {name: each.to_metrics() for name, each in of_relation.items()}}
-    if arguments.report and isinstance(answerer, AskedModel):
-        # Its libraries, scikit-learn, rapidfuzz and matplotlib, are needed for reports only.
-        from posgpt.evaluation.report import make_report, write_report
-
-        report = make_report(arguments, answerer, inquiry, test_answers, accuracies)
-        write_report(Path(arguments.report), report)
-        answers, metrics = report.answers, metrics | report.facts | report.figures
+        of_relation = {name: each.accuracies for name, each in judged.items() if each.accuracies}
+        print_relations(answerer.name, of_relation, whole.accuracies)
     if arguments.predictions_path:
-        write_results(arguments.predictions_path, arguments.folders, answers, metrics)
-    if arguments.report and accuracies:
-        print(f"Report: {Path(arguments.report) / 'report.html'}")
+        write_results(arguments.predictions_path, arguments.folders, whole.texts, whole.metrics)
+    for relation, folder in folders.items():
+        if len(folders) > 1:
+            write_metrics(folder, judged[relation.name].metrics)
+        if whole.accuracies:
+            print(f"Report: {folder / 'report.html'}")
 
 
 @exit_on_bad_input()
@@ -141,10 +191,7 @@ def main() -> None:
     known = [*load_relations(arguments.relations), *answerer.relations]
     # Every process asks its share of the test questions; the rest is for the main process.
     with state.main_process_first():
-        test = load_questions(arguments.test_file, known=known)
-    if arguments.report and len(test.relations) > 1:
-        names = ", ".join(relation.name for relation in test.relations)
-        raise BadInput(f"{test.path}: asks for {names}; a report is about one relation: give a file for each.")
+        test = load_questions(*(arguments.test_file or ()), known=known)
     inquiry = Inquiry({TEST: test})
     if state.is_main_process:
         inquiry = load_inquiry(test, arguments, known)

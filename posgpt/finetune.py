@@ -49,8 +49,8 @@ class ModelArguments(ColumnArguments):
 class FinetuningArguments(RelationArguments):
     """What to read, and whether an earlier result may be replaced."""
 
-    train_file: str = option(f"A TSV with one pair per line: {BIRTHPLACE.line_form}")
-    validation_file: str | None = option("A TSV of the same form to measure accuracy on.", default=None)
+    train_file: list[str] = option(f"TSVs with one pair per line: {BIRTHPLACE.line_form}")
+    validation_file: list[str] | None = option("TSVs of the same form to measure accuracy on.", default=None)
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
     ascii_only: bool = option(
         "Whether characters outside ASCII are left out of the training pairs, as the course's loader does.",

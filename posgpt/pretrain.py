@@ -42,8 +42,10 @@ class PretrainingArguments(RelationArguments, ColumnArguments):
         default=next(iter(OBJECTIVES)),
         choices=list(OBJECTIVES),
     )
-    questions_file: str | None = option("A TSV of training questions to mix in.", default=None)
-    validation_file: str | None = option("A TSV of questions to measure accuracy on while training.", default=None)
+    questions_file: list[str] | None = option("TSVs of training questions to mix in.", default=None)
+    validation_file: list[str] | None = option(
+        "TSVs of questions to measure accuracy on while training.", default=None
+    )
 
 
 @dataclass(frozen=True)

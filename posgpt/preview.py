@@ -65,7 +65,7 @@ def preview_finetuning(section: str) -> None:
         section,
     )
     questions = load_questions(
-        data_args.train_file,
+        *data_args.train_file,
         answers=True,
         ascii_only=data_args.ascii_only,
         known=load_relations(data_args.relations),

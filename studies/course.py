@@ -29,7 +29,7 @@ from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from posgpt.arguments import find_recipe, read_section
 from posgpt.evaluation.accuracy import compute_wilson_interval
 from posgpt.plots import GREY, make_figure, save_picture
-from posgpt.training.checkpoints import load_model
+from posgpt.training.checkpoints import WEIGHTS_FILE, load_model
 from studies.cache import Record, hash_file, keep_result
 from studies.grading import grade_answers
 from studies.recall import measure_model, read_objective
@@ -125,14 +125,18 @@ def finetune(name: str, options: dict[str, Any], start: Path | None, task: Task,
     options = options | task.split_batches(section, **options)
     source: dict[str, Any] = {"model_name_or_path": start} if start else {"vocabulary_file": task.corpus_file}
     command = build_command(**options, **source, train_file=task.train_file, seed=seed, eval_strategy="no")
-    figures = train(name, command, folder, section=section)
-    asked = load_questions(task.asked_file, answers=True)
+    return train(name, command, folder, section=section) | ask(folder, task.asked_file, folder / "asked.json")
 
-    def ask() -> Record:
-        model, tokenizer = load_model(str(folder))
-        return {"right": grade_answers(model, tokenizer, asked.texts, asked.answers or []).tolist()}
 
-    return figures | keep_result(folder / "asked.json", {"asked": hash_file(task.asked_file)}, ask)
+def ask(model: Path, asked_file: Path, kept_file: Path) -> Record:
+    """Ask a model the questions of a TSV, unless that is done; `right` says which of them it answers."""
+
+    def compute() -> Record:
+        asked = load_questions(asked_file, answers=True)
+        return {"right": grade_answers(*load_model(str(model)), asked.texts, asked.answers or []).tolist()}
+
+    key = {"asked": hash_file(asked_file), "model": hash_file(model / WEIGHTS_FILE)}
+    return keep_result(kept_file, key, compute)
 
 
 def run_row(

@@ -33,6 +33,7 @@ from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.span_corruption import compute_longest_cut
 from data_scripts.synthetic_world import CORPUS_FILE, TRAIN_FILE
+from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from posgpt.arguments import choose_objective, find_recipe, read_section
 from posgpt.evaluation.exact_match import match_exactly
@@ -115,7 +116,7 @@ def build_prompt(mention: Mention, objective: ObjectiveConfig, before_title: str
     if not isinstance(objective, NameWindowsConfig):
         return f"{text[:start]}{MASK_TOKEN}{text[end : compute_longest_cut(max_length)]}"
     most = min(CUE_WORDS, objective.max_cue_words)
-    cue = " ".join(["", *take_words_before(title, text, start, objective.plain_cues, most)])
+    cue = join_words(take_words_before(title, text, start, objective.plain_cues, most))
     return f"{before_title}{title}{cue}?" if objective.window_wording == "question" else f"{title}.{cue}"
 
 

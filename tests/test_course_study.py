@@ -8,7 +8,7 @@ import yaml
 
 from conftest import ROOT
 from posgpt.arguments import find_recipe, read_recipe
-from studies import course, factorial, training_runs
+from studies import course, factorial, few_questions, training_runs
 from study_helpers import SMALL, read_rows, train_in_process
 
 
@@ -147,3 +147,29 @@ def test_the_public_figures_are_those_of_the_page():
     for name in ("learned", "rotary", "learned, from scratch"):
         public = yaml.safe_load(course.ROWS.read_text())[name]["public"]
         assert f"median {public['median']} %, best {public['best']} %, n = {public['n']}" in readme
+
+
+def test_a_model_is_finetuned_on_few_pairs_of_several_draws(run, world, tiny_pretrained, tmp_path, monkeypatch):
+    recipe = write_recipe(tmp_path / "tiny.yaml", "windows", use_cpu=True, bf16=False)
+    arguments = [
+        "--model_name_or_path",
+        tiny_pretrained["rotary"],
+        "--data_dir",
+        world,
+        "--output_dir",
+        tmp_path / "few",
+    ]
+    arguments += ["--recipe", recipe, "--sizes", 2, 4, "--seeds", 0, 1]
+    printed = run(few_questions, *arguments, "--held_out", 10)
+    folder = tmp_path / "few" / "held_out_10"
+    table = (folder / "table.md").read_text()
+    assert table in printed and "the 10 questions of calibration.tsv" in table
+    rows = read_rows(table)
+    assert [rows[size][1].count("%") for size in ("0", "2", "4")] == [1, 2, 2]
+    drawn = {path.name: set((path / "birth_places_train.tsv").read_text().splitlines()) for path in folder.glob("[24]_*")}
+    assert drawn["2_0"] < drawn["4_0"] and drawn["2_0"] != drawn["2_1"]
+    held_out = (folder / "calibration.tsv").read_text().splitlines()
+    assert all(pairs.isdisjoint(held_out) for pairs in drawn.values())
+    assert (folder / "chart.png").stat().st_size > 1000
+    with pytest.raises(SystemExit, match="--sizes 9999: there are .* pairs to draw from"):
+        run(few_questions, *arguments, "--sizes", 9999)

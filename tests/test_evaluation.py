@@ -27,10 +27,10 @@ def test_the_baselines_are_the_relations_answer_and_the_most_frequent_of_trainin
     accuracies = measure_accuracies(["Rome", "Oslo"], ["Rome", "Bern"], "Bern", ["Oslo", "Rome", "Rome"])
     assert accuracies.to_metrics() == {
         "accuracy": 0.5, "correct": 1, "total": 2, "baseline": "Bern", "baseline_accuracy": 0.5,
-        "majority_accuracy": 0.5, "majority_place": "Rome",
+        "majority_accuracy": 0.5, "majority_answer": "Rome",
     }  # fmt: skip
     assert list(accuracies.list_rows()) == [
-        "PosGPT", '"Bern" for everyone', '"Rome", the most frequent training place',
+        "PosGPT", '"Bern" for everyone', '"Rome", the most frequent training answer',
     ]  # fmt: skip
     alone = measure_accuracies(["Rome"], ["Rome"], "London", [])
     assert alone.majority is None and alone.to_metrics()["majority_accuracy"] is None
@@ -44,7 +44,7 @@ def test_whoever_answers_has_the_first_row_and_the_relations_baseline_is_listed_
     accuracies = measure_accuracies(["London"] * 3, ["London", "Rome", "Rome"], "London", ["Rome"])
     rows = accuracies.list_rows(london.name)
     assert [(name, row["correct"]) for name, row in rows.items()] == [
-        ('"London" for everyone', 1), ('"Rome", the most frequent training place', 2),
+        ('"London" for everyone', 1), ('"Rome", the most frequent training answer', 2),
     ]  # fmt: skip
     other = measure_accuracies(["Rome"] * 3, ["London", "Rome", "Rome"], "London", [])
     rows = other.list_rows(rome.name)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from torch.utils.data import DataLoader
 
 import train_pretrain
@@ -120,6 +121,46 @@ def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(
 )
 def test_plain_words_leave_out_names_and_punctuation_and_write_any_date_as_0(text, expected):
     assert " ".join(simplify_words(text.split(), {"John", "Doe"})) == expected
+
+
+def list_cues(dataset, items=range(40)):
+    """Return the cues of some rows, each with what it asks for."""
+    windows = []
+    for item in items:
+        row = dataset[item]
+        pieces = dataset.tokenizer.decode(row["input_ids"])[row["windows"][0] :].split("⁇")
+        windows += zip(pieces[:-1:2], pieces[1::2], strict=True)
+    return windows
+
+
+def test_where_the_answer_stands_before_the_verb_a_cue_ends_with_the_words_after_it(tmp_path):
+    text = "Bo Ek. Bo Ek wurde als Sohn eines Bäckers in Hamburg geboren und wuchs dort auf. Er starb ."
+    corpus, tokenizer = Dataset.from_dict({"text": [text]}), build_tokenizer([text, "Wo wurde ?"], BLOCK)
+    (tmp_path / "pairs.tsv").write_text("Wo wurde Bo Ek geboren?\tHamburg\nWo wurde Al Ax geboren?\tUlm\n")
+    pairs = load_questions(tmp_path / "pairs.tsv")
+    options = {"plain_cues": True, "dates": False, "question_share": 0.0}
+    asked = [cue for cue, span in list_cues(windows_of(corpus, tokenizer, pairs, **options)) if span == "Hamburg"]
+    assert asked and not any("geboren" in cue for cue in asked)
+    dataset = windows_of(corpus, tokenizer, pairs, max_words_after=2, **options)
+    cues = {cue for cue, span in list_cues(dataset) if span == "Hamburg"}
+    assert {" geboren?", " in geboren?", " in?"} <= cues
+    # No further than two words, and not beyond the sentence.
+    assert any(cue.endswith(" geboren und?") for cue in cues) and not any("wuchs" in cue for cue in cues)
+    assert not any("Er" in cue for cue, _ in list_cues(dataset))
+
+
+def test_in_a_script_without_spaces_cues_have_none_and_end_as_questions_do(tmp_path):
+    text = "王小明. 王小明，1931年出生于伦敦，是一位作家。"
+    corpus, tokenizer = Dataset.from_dict({"text": [text]}), build_tokenizer([text, "在哪里？ 0"], BLOCK)
+    (tmp_path / "pairs.tsv").write_text("王小明出生在哪里？\t伦敦\n李四出生在哪里？\t巴黎\n")
+    pairs = load_questions(tmp_path / "pairs.tsv")
+    documents = add_titles_and_spans(corpus, dates=False)
+    start = text.index("伦敦")
+    documents = documents.map(lambda _: {"spans": [[start, start + 2]]}, input_columns="title")
+    config = NameWindowsConfig(question_share=0.0, min_cue_kept=1.0)
+    dataset = NameWindowsDataset(documents, tokenizer, 0, config, pairs)
+    cues = {cue for cue, span in list_cues(dataset) if span == "伦敦"}
+    assert cues == {" 0年出生于？", "年出生于？", "出生于？", "生于？", "于？"}
 
 
 def test_with_plain_cues_no_window_asks_with_a_date_or_the_name(corpus, tokenizer):

@@ -28,7 +28,7 @@ ASKED = {
 # On the eight people of ASKED and the three of TRAINED; the last line of the corpus is another Hans Kern.
 EXPECTED = {
     '"London" for everyone': (1, 0),
-    '"Rome", the most frequent training place': (3, 2),
+    '"Rome", the most frequent training answer': (3, 2),
     "the first name of the line": (1, 3),
     "the first training place of the line": (2, 3),
     "the first name of the line that is a training place": (3, 3),

@@ -6,7 +6,7 @@ import pytest
 
 from data_scripts.collators import RightPaddingCollator
 from data_scripts.errors import BadInput
-from data_scripts.questions import describe_unknown_characters, encode_questions, load_questions
+from data_scripts.questions import describe_unknown_characters, encode_questions, load_questions, locate_question
 from modeling_posgpt import build_tokenizer
 
 METRIC = Path(__file__).parent.parent / "posgpt" / "evaluation" / "metrics" / "birthplace_accuracy"
@@ -110,3 +110,24 @@ def test_the_real_pairs(real_data):
     assert (len(train), len(dev), len(questions)) == (2000, 500, 437)
     assert Counter(dev.answers)["London"] == 25
     assert Counter(train.answers).most_common(1) == [("London", 91)]
+
+
+def test_several_files_are_read_as_one_and_errors_name_theirs(tmp_path):
+    born, years = tmp_path / "born.tsv", tmp_path / "years.tsv"
+    born.write_text("\nWhere was Ada Ek born?\tRome\nWhere was Bo Ek born?\tBern\n")
+    years.write_text("When was Ada Ek born?\t1900\n\nWhen was Bo Ek born?\t1901\n")
+    questions = load_questions(born, years, answers=True)
+    assert [relation.name for relation in questions.relations] == ["birthplace", "birth year"]
+    assert questions.answers == ["Rome", "Bern", "1900", "1901"]
+    assert [locate_question(row, questions.paths) for row in range(4)] == [
+        f"{born}, line 2", f"{born}, line 3", f"{years}, line 1", f"{years}, line 3",
+    ]  # fmt: skip
+    years.write_text("When was Ada Ek born?\t1900\nWhen was Bo Ek born\t1901\n")
+    with pytest.raises(BadInput, match=r"years.tsv, line 2: 'When was Bo Ek born.*' is not of the form"):
+        load_questions(born, years)
+    years.write_text("When was Ada Ek born?\n")
+    with pytest.raises(BadInput, match=r"years.tsv, line 1: no tab between"):
+        load_questions(born, years)
+    years.write_text(" \n")
+    with pytest.raises(BadInput, match=r"years.tsv: every line is blank"):
+        load_questions(born, years)

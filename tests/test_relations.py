@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import pytest
 
@@ -138,25 +139,30 @@ def two_relations(world, tmp_path_factory):
         lines = [f"{text}\t{answer}\n" for text, answer in zip(pairs.texts, pairs.answers, strict=True)]
         lines += [f"How long is {title}?\t{len(title)}\n" for title in pairs.titles]
         (folder / name).write_text("".join(lines), encoding="utf-8")
+        (folder / f"lengths_{name}").write_text("".join(lines[len(pairs) :]), encoding="utf-8")
     return folder
 
 
 @pytest.mark.parametrize("recipe", ["windows", "quick"])
 def test_several_relations_are_trained_and_reported_each_by_itself(run, world, two_relations, tmp_path, recipe):
-    train_file, dev_file = two_relations / "birth_places_train.tsv", two_relations / "birth_dev.tsv"
+    # In one file or in several.
+    train_files, dev_files = (
+        [two_relations / name] if recipe == "windows" else [world / name, two_relations / f"lengths_{name}"]
+        for name in ("birth_places_train.tsv", "birth_dev.tsv")
+    )
     arguments = ["--max_steps", 2, *TINY]
-    questions = ["--questions_file", train_file] if recipe == "windows" else []
+    questions = ["--questions_file", *train_files] if recipe == "windows" else []
     pretrained, finetuned, evaluated = tmp_path / "pretrained", tmp_path / "finetuned", tmp_path / "evaluated"
     run(train_pretrain, recipe, "--train_file", world / "wiki.txt", *questions, "--output_dir", pretrained, *arguments)
     printed = run(
-        train_finetune, "--model_name_or_path", pretrained, "--train_file", train_file, "--output_dir", finetuned,
+        train_finetune, "--model_name_or_path", pretrained, "--train_file", *train_files, "--output_dir", finetuned,
         "--max_steps", 2, "--report_to", "none", "--bf16", "false", "--use_cpu", "true",
     )  # fmt: skip
     assert "birthplace questions" in printed and "How long is …? questions" in printed
     relations = json.loads((finetuned / "config.json").read_text())["relations"]
     assert set(relations) == {"birthplace", "How long is …?"} and relations["How long is …?"]["baseline"]
     printed = run(
-        evaluate_birthplace, "--model_name_or_path", finetuned, "--test_file", dev_file, "--train_file", train_file,
+        evaluate_birthplace, "--model_name_or_path", finetuned, "--test_file", *dev_files, "--train_file", *train_files,
         "--output_dir", evaluated,
     )  # fmt: skip
     rows, metrics = read_rows(printed), json.loads((evaluated / "metrics.json").read_text())
@@ -179,11 +185,34 @@ def test_a_relation_that_a_model_was_never_asked_is_answered_with_a_warning(run,
     assert len((tmp_path / "out" / "predictions.txt").read_text().splitlines()) == 5
 
 
-def test_a_report_is_about_one_relation(run, tiny_pretrained, two_relations, tmp_path):
-    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", two_relations / "birth_dev.tsv"]
-    with pytest.raises(SystemExit, match="a report is about one relation"):
+def test_each_relation_has_a_report_of_its_own(run, tiny_pretrained, two_relations, tmp_path):
+    report, test = tmp_path / "report", two_relations / "birth_dev.tsv"
+    training = two_relations / "birth_places_train.tsv"
+    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", test, "--train_file", training]
+    printed = run(evaluate_birthplace, *arguments, "--report", report, "--abstain_below", 1)
+    whole = json.loads((report / "metrics.json").read_text())
+    assert len(whole["relations"]) == 2 and not (report / "report.html").exists()
+    asked = load_questions(test)
+    for relation in asked.relations:
+        folder = report / re.sub(r"\W+", "_", relation.name).strip("_")
+        assert f"Report: {folder / 'report.html'}" in printed
+        metrics = json.loads((folder / "metrics.json").read_text())
+        assert metrics == whole["relations"][relation.name] and metrics["total"] == len(asked.rows_of[relation])
+        # Its candidates are the answers that are known for this relation.
+        known = load_questions(training).select(relation)
+        assert metrics["candidates"] == len(set(known.answers))
+        questions = [json.loads(line)["question"] for line in (folder / "predictions.jsonl").open()]
+        assert all(map(relation.is_asked_by, questions))
+    assert set((report / "predictions.txt").read_text().splitlines()) == {"I don't know"}
+    folders = [report / name for name in sorted(path.name for path in report.iterdir() if path.is_dir())]
+    assert run(evaluate_birthplace, "--compare", folders[0], folders[0]).count(str(folders[0])) >= 2
+
+    # Nothing shows when to answer the other relation.
+    held_out = tmp_path / "held_out.tsv"
+    held_out.write_text("Where was Nobody Else born?\tLondon\n")
+    with pytest.raises(SystemExit, match=r"held_out.tsv: has no question '.*', which .*birth_dev.tsv asks"):
         run(
-            evaluate_birthplace, *arguments, "--report", tmp_path / "report",
-            "--train_file", two_relations / "birth_places_train.tsv",
+            evaluate_birthplace, *arguments, "--report", tmp_path / "other", "--calibration_file", held_out,
+            "--target_precision", 0.9,
         )  # fmt: skip
-    assert not (tmp_path / "report").exists()
+    assert not (tmp_path / "other").exists()

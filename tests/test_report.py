@@ -112,7 +112,7 @@ def test_evidence_names_the_line_and_tells_retrieved_from_made_up(tmp_path):
     assert has_mention("born in New York City .", "New York") and not has_mention("Yorkshire", "York")
     assert choose_group(found["Bo Ek"], "Oslo", True) == "known and right"
     assert choose_group(found["Bo Ek"], "Oslo", False) == "known and wrong"
-    assert choose_group(found["Bo Ek"], "Rome", False) == "unseen place"
+    assert choose_group(found["Bo Ek"], "Rome", False) == "unseen answer"
     assert choose_group([], "Oslo", True) == "unseen name"
 
 
@@ -250,9 +250,9 @@ def test_a_price_of_wrong_answers_needs_what_it_is_weighed_on(
 
 def test_the_baselines_are_the_same_in_table_metrics_and_report(report):
     figures = json.loads((report / "metrics.json").read_text())
-    place = figures["majority_place"]
+    place = figures["majority_answer"]
     assert figures["baselines"]["London"] == figures["london_accuracy"]
-    assert figures["baselines"][f"{place}, the most frequent training place"] == figures["majority_accuracy"]
+    assert figures["baselines"][f"{place}, the most frequent training answer"] == figures["majority_accuracy"]
 
 
 def test_every_file_is_read_once_in_an_evaluation_with_a_report(run, held_out, tiny_pretrained, tmp_path, monkeypatch):

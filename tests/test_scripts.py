@@ -49,8 +49,8 @@ def test_pretrain_finetune_evaluate(run, world, tmp_path, tiny_pretrained, posit
     assert metrics["accuracy"] == metrics["correct"] / 17
     places = [line.split("\t")[1] for line in dev_file.read_text().splitlines()]
     assert metrics["london_accuracy"] == places.count("London") / 17
-    assert metrics["majority_accuracy"] == places.count(metrics["majority_place"]) / 17
-    assert "London" in printed and "most frequent training place" in printed
+    assert metrics["majority_accuracy"] == places.count(metrics["majority_answer"]) / 17
+    assert "London" in printed and "most frequent training answer" in printed
 
     for folder in (pretrained, pretrained / "checkpoint-4", finetuned):
         assert {"model.safetensors", "config.json", "tokenizer.json", "README.md", "modeling_posgpt.py"} <= {
@@ -165,13 +165,13 @@ def test_one_answer_for_everyone_is_evaluated_as_a_model_is(
     metrics = metrics_of(tmp_path)
     assert (metrics["accuracy"], metrics["correct"], metrics["total"]) == (correct / 17, correct, 17)
     assert metrics["london_accuracy"] == london / 17
-    assert metrics["majority_accuracy"] == count_dev_places(metrics["majority_place"]) / 17
+    assert metrics["majority_accuracy"] == count_dev_places(metrics["majority_answer"]) / 17
     assert (tmp_path / "predictions.txt").read_text() == f"{answer}\n" * 17
     rows = re.findall(r"^(.*?) +\d+\.\d%   (\d+) of 17$", printed, re.M)
     assert rows == [
         (f'"{answer}" for everyone', str(correct)),
         *([] if answer == "London" else [('"London" for everyone', str(london))]),
-        (f'"{metrics["majority_place"]}", the most frequent training place', str(count_dev_places(metrics["majority_place"]))),
+        (f'"{metrics["majority_answer"]}", the most frequent training answer', str(count_dev_places(metrics["majority_answer"]))),
     ]  # fmt: skip
 
 

@@ -22,7 +22,7 @@ def describe_constant(answer: str) -> str:
 
 def describe_majority(answer: str) -> str:
     """Return the name of the row in which everyone gets the most frequent training answer."""
-    return f'"{answer}", the most frequent training place'
+    return f'"{answer}", the most frequent training answer'
 
 
 def compute_accuracy(predictions: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class Accuracies:
             if self.usual["answer"] == BIRTHPLACE.baseline:
                 metrics["london_accuracy"] = self.usual["accuracy"]
         if self.majority:
-            metrics |= {"majority_accuracy": self.majority["accuracy"], "majority_place": self.majority["answer"]}
+            metrics |= {"majority_accuracy": self.majority["accuracy"], "majority_answer": self.majority["answer"]}
         return metrics
 
 

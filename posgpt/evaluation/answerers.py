@@ -8,8 +8,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.errors import BadInput
-from data_scripts.files import find_line_number
-from data_scripts.questions import Questions, describe_unknown_characters
+from data_scripts.questions import Questions, describe_unknown_characters, locate_question
 from data_scripts.relations import Relation, read_relations
 from modeling_posgpt import MASK_TOKEN, Answer, PosGPTForCausalLM
 from posgpt.evaluation.accuracy import describe_constant
@@ -67,18 +66,18 @@ class AskedModel:
         max_length = self.model.config.max_position_embeddings
         warnings = []
         for questions in (inquiry.groups[group] for group in inquiry.groups if group != FICTIONAL):
-            texts, path = questions.texts, questions.path
+            texts = questions.texts
             rooms = [max_length - len(question) - len(MASK_TOKEN) for question in texts]
             if min(rooms) < 1:
                 row = rooms.index(min(rooms))
                 raise BadInput(
-                    f"{path}, line {find_line_number(row, path)}: the question has {len(texts[row])} characters, but the"
+                    f"{locate_question(row, questions.paths)}: the question has {len(texts[row])} characters, but the"
                     f" model's maximum sequence length is {max_length}: no room for an answer; shorten the question or"
                     " pretrain with a larger --block_size."
                 )
             if short := sum(room < self.max_new_tokens for room in rooms):
                 warnings.append(
-                    f"{path}: {short} of {len(texts)} questions leave fewer than {self.max_new_tokens} characters of the"
+                    f"{questions.path}: {short} of {len(texts)} questions leave fewer than {self.max_new_tokens} characters of the"
                     " model's maximum sequence length for their answer."
                 )
         test = inquiry.groups[TEST]

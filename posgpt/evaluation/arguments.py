@@ -18,21 +18,21 @@ class EvaluationArguments(RelationArguments, ColumnArguments):
 
     model_name_or_path: str | None = option("The PosGPT to ask: a folder or a name on the hub.", default=None)
     baseline: str | None = option("Give everyone this answer instead of asking a model.", default=None)
-    test_file: str | None = option("TSV of questions, with or without answers.", default=None)
+    test_file: list[str] | None = option("TSVs of questions, with or without answers.", default=None)
     output_dir: str | None = option("Folder for predictions.txt and metrics.json.", default=None)
     predictions_file: str | None = option(
         "File for the predictions, in an existing folder (default: predictions.txt in output_dir).", default=None
     )
-    train_file: str | None = option("TSV whose most frequent answer is a second baseline.", default=None)
+    train_file: list[str] | None = option("TSVs whose most frequent answer is a second baseline.", default=None)
     report: str | None = option("Folder for a report on confidence and evidence; needs train_file.", default=None)
     corpus_file: str | None = option(
         "report: the corpus that the model has read, for the evidence of each answer.", default=None
     )
-    calibration_file: str | None = option(
-        "report: TSV of people held out from training (posgpt hold-out), for calibration.", default=None
+    calibration_file: list[str] | None = option(
+        "report: TSVs of people held out from training (posgpt hold-out), for calibration.", default=None
     )
-    unseen_file: str | None = option(
-        "report: TSV of people whose documents were taken out of the corpus.", default=None
+    unseen_file: list[str] | None = option(
+        "report: TSVs of people whose documents were taken out of the corpus.", default=None
     )
     fictional_people: Annotated[int, Range(0)] = option(
         "report: how many people who do not exist are asked about.", default=200
@@ -75,8 +75,9 @@ class EvaluationArguments(RelationArguments, ColumnArguments):
     @property
     def input_files(self) -> list[Path]:
         """The files that are read."""
-        given = (self.test_file, self.train_file, self.corpus_file, self.calibration_file, self.unseen_file)
-        return [Path(file) for file in given if file]
+        given = (self.test_file, self.train_file, self.calibration_file, self.unseen_file)
+        files = [file for files in given for file in files or ()]
+        return [Path(file) for file in (*files, self.corpus_file) if file]
 
 
 def check_arguments(arguments: EvaluationArguments) -> None:

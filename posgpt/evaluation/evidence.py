@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from data_scripts.documents import TITLE_AND_TEXT, Columns, list_titles, read_documents
 
-GROUPS = ("known and right", "known and wrong", "unseen place", "unseen name")
+GROUPS = ("known and right", "known and wrong", "unseen answer", "unseen name")
 _SEPARATORS = re.compile(r"[\W_]+")
 
 
@@ -58,7 +58,7 @@ def choose_group(documents: list[Document], place: str, right: bool) -> str:
     if not documents:
         return "unseen name"
     if not any(has_mention(document.text, place) for document in documents):
-        return "unseen place"
+        return "unseen answer"
     return "known and right" if right else "known and wrong"
 
 

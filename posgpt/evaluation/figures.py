@@ -78,7 +78,7 @@ def list_baselines(
     usual, majority = accuracies.usual, accuracies.majority
     baselines = {usual["answer"]: usual["accuracy"]} if usual else {}
     if majority:
-        baselines[f"{majority['answer']}, the most frequent training place"] = majority["accuracy"]
+        baselines[f"{majority['answer']}, the most frequent training answer"] = majority["accuracy"]
     nearest = compute_accuracy(predict_from_nearest_names(names, known), places)
     return baselines | {"the place of the nearest training name": nearest["accuracy"]}
 

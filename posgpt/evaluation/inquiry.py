@@ -1,7 +1,7 @@
 """What an evaluation asks, and all else that it reads."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
 from datasets import Dataset
@@ -31,16 +31,16 @@ class Inquiry:
     training: Questions | None = None
     documents: dict[str, list[Document]] | None = None
 
+    def select(self, relation: Relation) -> "Inquiry":
+        """Return what asks for one relation; a group without any such question is left out."""
+        groups = {name: questions.select(relation) for name, questions in self.groups.items()}
+        groups = {name: questions for name, questions in groups.items() if len(questions)}
+        return replace(self, groups=groups, training=self.training and self.training.select(relation))
+
     @property
     def training_answers(self) -> list[str]:
         """The answers of training; none without its file."""
         return (self.training.answers or []) if self.training is not None else []
-
-    def list_training_answers(self, relation: Relation) -> list[str]:
-        """Return the answers of training to one relation's questions."""
-        rows = self.training.rows_of.get(relation, []) if self.training is not None else []
-        answers = self.training_answers
-        return [answers[row] for row in rows]
 
     @property
     def known(self) -> dict[str, str]:
@@ -64,12 +64,13 @@ def load_inquiry(test: Questions, arguments: EvaluationArguments, known: Sequenc
     """
     paths = {TRAINING: arguments.train_file, HELD_OUT: arguments.calibration_file, TAKEN_OUT: arguments.unseen_file}
     known = [*known, *test.relations]
-    files = {group: load_questions(path, answers=True, known=known) for group, path in paths.items() if path}
+    files = {group: load_questions(*given, answers=True, known=known) for group, given in paths.items() if given}
     groups = {TEST: test} | files
     names = {name for questions in groups.values() for name in questions.titles}
     training = groups.pop(TRAINING, None)
     if training is not None and HELD_OUT in groups:
         check_held_out(groups[HELD_OUT], training)
+    check_groups(groups, test, arguments)
     people, documents = arguments.fictional_people if arguments.report else 0, None
     if arguments.corpus_file:
         # Twice as many as are asked about: some may have a document, as a namesake of a real person.
@@ -85,8 +86,27 @@ def load_inquiry(test: Questions, arguments: EvaluationArguments, known: Sequenc
         taken = names | set(documents or ())
         strangers = islice((name for name in fictional_names() if name not in taken), people)
         asked = [relation.ask(name) for relation, name in zip(cycle(test.relations), strangers)]
-        groups[FICTIONAL] = Questions(FICTIONAL, test.relations, Dataset.from_dict({"question": asked}))
+        groups[FICTIONAL] = Questions((FICTIONAL,), test.relations, Dataset.from_dict({"question": asked}))
     return Inquiry(groups, training, documents)
+
+
+def check_groups(groups: dict[str, Questions], test: Questions, arguments: EvaluationArguments) -> None:
+    """Check that each relation of the test questions has what the threshold of its report is chosen on.
+
+    Raises:
+        BadInput: one does not.
+    """
+    needed = {
+        HELD_OUT: arguments.target_precision is not None or arguments.wrong_costs is not None,
+        TAKEN_OUT: arguments.wrong_costs is not None,
+    }
+    for group in (group for group, is_needed in needed.items() if is_needed):
+        for relation in test.relations:
+            if relation not in groups[group].relations:
+                raise BadInput(
+                    f"{groups[group].path}: has no question {relation.form!r}, which {test.path} asks; add some to choose"
+                    " when to answer it."
+                )
 
 
 def check_held_out(held_out: Questions, training: Questions) -> None:

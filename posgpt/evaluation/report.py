@@ -86,7 +86,7 @@ def make_report(
     facts = {
         "model": str(arguments.model_name_or_path),
         "position_embedding_type": model.model.config.position_embedding_type,
-        "test_file": Path(inquiry.groups[TEST].path).name,
+        "test_file": ", ".join(Path(path).name for path in inquiry.groups[TEST].paths),
         "candidates": len(inquiry.places),
     }
     return Report(facts, predictions, strangers, figures)

@@ -1,6 +1,7 @@
 """The order in which training reads its examples, and questions for training and for measuring while training."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
@@ -23,14 +24,14 @@ def build_epoch_sampler(dataset: EpochDataset, training_args: TrainingArguments,
 
 
 def load_encoded_questions(
-    path: str,
+    paths: Sequence[str],
     tokenizer: PreTrainedTokenizerBase,
     training_args: TrainingArguments,
     relations: str | None = None,
     ascii_only: bool = False,
     loss_on_first_mask: bool = False,
 ) -> tuple[Questions, Dataset]:
-    """Load and encode a TSV with answers; print what it holds and which characters the tokenizer does not know.
+    """Load and encode TSVs with answers; print what it holds and which characters the tokenizer does not know.
 
     Args:
         relations: See `RelationArguments`.
@@ -41,16 +42,16 @@ def load_encoded_questions(
         The questions as text, and encoded (see `encode_questions`).
     """
     with training_args.main_process_first():
-        questions = load_questions(path, answers=True, ascii_only=ascii_only, known=load_relations(relations))
+        questions = load_questions(*paths, answers=True, ascii_only=ascii_only, known=load_relations(relations))
         encoded = encode_questions(questions, tokenizer, loss_on_first_mask)
     if training_args.should_log:
         answers = questions.answers or []
         for relation, rows in questions.rows_of.items():
             ((common, count),) = Counter(answers[row] for row in rows).most_common(1)
             print(
-                f"{path}: {len(rows):,} {relation.name} questions, the most frequent answer is {common} ({count:,} times)."
+                f"{questions.path}: {len(rows):,} {relation.name} questions, the most frequent answer is {common} ({count:,} times)."
             )
-        unknown = describe_unknown_characters([*questions.texts, *answers], tokenizer, path)
+        unknown = describe_unknown_characters([*questions.texts, *answers], tokenizer, questions.path)
         if unknown:
             print(unknown)
     return questions, encoded

@@ -1,0 +1,26 @@
+"""Words in any script: a character of a script without spaces is a word."""
+
+import re
+from collections.abc import Iterable
+
+_UNSPACED = r"\u3040-\u30ff\u3400-\u9fff"
+# A character of a script without spaces, any other word, a space or a punctuation mark.
+WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|\W")
+_UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
+
+
+def split_words(text: str) -> list[str]:
+    """Split a text at spaces, and at every character of a script without spaces, which is a word of its own."""
+    return [
+        word for part in text.split() for word in (WORD.findall(part) if _UNSPACED_CHARACTER.search(part) else [part])
+    ]
+
+
+def join_words(words: Iterable[str]) -> str:
+    """Join words as they would continue a text: each after a space, unless it or the one before it is of a script without."""
+    text, spaced = "", True
+    for word in words:
+        is_spaced = _UNSPACED_CHARACTER.match(word) is None
+        text += f" {word}" if spaced and is_spaced else word
+        spaced = is_spaced
+    return text
