@@ -70,6 +70,14 @@ class Questions:
             entries |= replace(relation, baseline=baseline).to_config()
         return entries
 
+    @property
+    def contradictions(self) -> dict[str, set[str]]:
+        """The answers to each question that is there with different ones."""
+        answers: dict[str, set[str]] = {}
+        for text, answer in zip(self.texts, self.answers or (), strict=False):
+            answers.setdefault(text, set()).add(answer)
+        return {text: given for text, given in answers.items() if len(given) > 1}
+
     def select(self, relation: Relation) -> "Questions":
         """Return the questions that ask for one relation."""
         return replace(self, relations=(relation,), rows=self.rows.select(self.rows_of.get(relation, [])))

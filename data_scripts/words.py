@@ -6,6 +6,8 @@ from collections.abc import Iterable
 _UNSPACED = r"\u3040-\u30ff\u3400-\u9fff"
 # A character of a script without spaces, any other word, a space or a punctuation mark.
 WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|\W")
+# What matches where no word of a script with spaces goes on to the left, or to the right.
+WORD_START, WORD_END = rf"(?<![^\W{_UNSPACED}])", rf"(?![^\W{_UNSPACED}])"
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 
 

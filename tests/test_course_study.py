@@ -166,7 +166,9 @@ def test_a_model_is_finetuned_on_few_pairs_of_several_draws(run, world, tiny_pre
     assert table in printed and "the 10 questions of calibration.tsv" in table
     rows = read_rows(table)
     assert [rows[size][1].count("%") for size in ("0", "2", "4")] == [1, 2, 2]
-    drawn = {path.name: set((path / "birth_places_train.tsv").read_text().splitlines()) for path in folder.glob("[24]_*")}
+    drawn = {
+        path.name: set((path / "birth_places_train.tsv").read_text().splitlines()) for path in folder.glob("[24]_*")
+    }
     assert drawn["2_0"] < drawn["4_0"] and drawn["2_0"] != drawn["2_1"]
     held_out = (folder / "calibration.tsv").read_text().splitlines()
     assert all(pairs.isdisjoint(held_out) for pairs in drawn.values())

@@ -118,7 +118,7 @@ def test_several_files_are_read_as_one_and_errors_name_theirs(tmp_path):
     years.write_text("When was Ada Ek born?\t1900\n\nWhen was Bo Ek born?\t1901\n")
     questions = load_questions(born, years, answers=True)
     assert [relation.name for relation in questions.relations] == ["birthplace", "birth year"]
-    assert questions.answers == ["Rome", "Bern", "1900", "1901"]
+    assert questions.answers == ["Rome", "Bern", "1900", "1901"] and not questions.contradictions
     assert [locate_question(row, questions.paths) for row in range(4)] == [
         f"{born}, line 2", f"{born}, line 3", f"{years}, line 1", f"{years}, line 3",
     ]  # fmt: skip
@@ -131,3 +131,12 @@ def test_several_files_are_read_as_one_and_errors_name_theirs(tmp_path):
     years.write_text(" \n")
     with pytest.raises(BadInput, match=r"years.tsv: every line is blank"):
         load_questions(born, years)
+
+
+def test_questions_with_different_answers_are_counted(tmp_path):
+    (tmp_path / "a.tsv").write_text(
+        "Where was Bo Ek born?\tRome\nWhere was Al Ek born?\tUlm\nWhere was Al Ek born?\tUlm\n"
+    )
+    (tmp_path / "b.tsv").write_text("Where was Bo Ek born?\tItaly\nWhen was Bo Ek born?\t1900\n")
+    questions = load_questions(tmp_path / "a.tsv", tmp_path / "b.tsv")
+    assert questions.contradictions == {"Where was Bo Ek born?": {"Rome", "Italy"}}

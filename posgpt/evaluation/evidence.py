@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from data_scripts.documents import TITLE_AND_TEXT, Columns, list_titles, read_documents
+from data_scripts.documents import TITLE_AND_TEXT, Columns, list_titles, read_documents, split_title
+from data_scripts.words import WORD_END, WORD_START
 
 GROUPS = ("known and right", "known and wrong", "unseen answer", "unseen name")
 _SEPARATORS = re.compile(r"[\W_]+")
@@ -45,12 +46,23 @@ def compile_mentions(places: Iterable[str]) -> re.Pattern:
     """
     longest_first = sorted(filter(None, places), key=len, reverse=True)
     # An empty choice would match everywhere, this nowhere.
-    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)" if longest_first else r"(?!)")
+    choices = "|".join(map(re.escape, longest_first))
+    return re.compile(f"{WORD_START}(?:{choices}){WORD_END}" if choices else r"(?!)")
 
 
 def has_mention(document: str, place: str) -> bool:
     """Whether the document contains the place as whole words; no document contains the empty place."""
     return compile_mentions([place]).search(document) is not None
+
+
+def find_disagreement(documents: list[Document], place: str, places: re.Pattern) -> bool:
+    """Whether one document mentions the place, and the text of another one only others of `places`."""
+    mentions = [has_mention(document.text, place) for document in documents]
+    return any(mentions) and any(
+        places.search(split_title(document.text)[1]) is not None
+        for document, has_place in zip(documents, mentions, strict=True)
+        if not has_place
+    )
 
 
 def choose_group(documents: list[Document], place: str, right: bool) -> str:

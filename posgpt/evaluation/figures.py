@@ -61,6 +61,7 @@ def compute_figures(
         "selective": compute_risk_coverage(sure["probability"], right)
         | describe_abstention(predictions, right, sureness.abstain_below),
         "groups": describe_groups(predictions),
+        "documents_disagree": sum(bool(prediction.documents_disagree) for prediction in predictions),
         "unseen": {kind: describe_strangers(people, seen, commonest) for kind, people in strangers.items()},
     }
 

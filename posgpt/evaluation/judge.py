@@ -9,7 +9,15 @@ from scipy.special import softmax
 
 from posgpt.evaluation.answerers import AskedGroup
 from posgpt.evaluation.confidence import compute_worth, find_threshold, fit_temperature, measure_confidence
-from posgpt.evaluation.evidence import GROUPS, Document, choose_group, has_mention, normalize_place
+from posgpt.evaluation.evidence import (
+    GROUPS,
+    Document,
+    choose_group,
+    compile_mentions,
+    find_disagreement,
+    has_mention,
+    normalize_place,
+)
 
 # A threshold where even the surest answers fall short.
 _NEVER_SURE = 1.01
@@ -91,6 +99,7 @@ class Prediction:
         right, right_leniently: Whether the answer is it, exactly or but for case, accents and punctuation.
         documents: The person's documents.
         answer_in_document: Whether one of them mentions the answer.
+        documents_disagree: Whether one of them mentions the right answer, and another only other known ones.
         group: One of `GROUPS`.
     """
 
@@ -107,6 +116,7 @@ class Prediction:
     right_leniently: bool | None = None
     documents: list[Document] | None = None
     answer_in_document: bool | None = None
+    documents_disagree: bool | None = None
     group: str | None = None
 
 
@@ -123,6 +133,7 @@ def judge_group(
     best = np.argsort(-asked.scores, axis=1, kind="stable")[:, :BEST]
     threshold = -np.inf if sureness.abstain_below is None else sureness.abstain_below
     questions, predictions = asked.questions, []
+    known = compile_mentions(asked.candidates)
     places: Sequence[str | None] = questions.answers or [None] * len(questions)
     rights = asked.right if questions.answers else places
     rows = zip(questions.titles, questions.texts, asked.answers, places, rights, strict=True)
@@ -142,6 +153,7 @@ def judge_group(
             right_leniently=None if place is None else normalize_place(answer) == normalize_place(place),
             documents=own,
             answer_in_document=None if own is None else any(has_mention(document.text, answer) for document in own),
+            documents_disagree=None if own is None or place is None else find_disagreement(own, place, known),
             group=None if own is None or place is None else choose_group(own, place, bool(right)),
         )
         predictions.append(prediction)

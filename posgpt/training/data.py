@@ -51,6 +51,12 @@ def load_encoded_questions(
             print(
                 f"{questions.path}: {len(rows):,} {relation.name} questions, the most frequent answer is {common} ({count:,} times)."
             )
+        if several := questions.contradictions:
+            text, given = next(iter(several.items()))
+            print(
+                f"{questions.path}: {len(several)} questions have different answers, all of which are used, first {text!r}:"
+                f" {', '.join(sorted(given))}."
+            )
         unknown = describe_unknown_characters([*questions.texts, *answers], tokenizer, questions.path)
         if unknown:
             print(unknown)
