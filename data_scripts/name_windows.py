@@ -30,14 +30,13 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
+from data_scripts.beginnings import Beginning, FinderChoice, Span, draw_one, find_spans, list_beginnings
 from data_scripts.collators import RightPaddingCollator, pad_right
-from data_scripts.documents import MONTH_NAMES, add_titles_and_spans, find_text_start
+from data_scripts.documents import MONTH_NAMES, find_text_start
 from data_scripts.epochs import EpochDataset, ObjectiveConfig, TrainingData
 from data_scripts.errors import BadInput
-from data_scripts.learned_spans import SpanFinder
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions
-from data_scripts.relations import BIRTHPLACE
 from data_scripts.words import join_words, split_words
 from modeling_posgpt import MASK_TOKEN
 
@@ -72,39 +71,26 @@ class NameWindowsConfig(ObjectiveConfig):
     max_spans: Annotated[int, Range(1)] = option(
         "How many of a document's salient spans are asked for, counted from its beginning.", default=4
     )
-    span_finder: Literal["capitals", "answers"] = option(
-        "How spans are found: by capital letters and digits, or by what the training questions' answers look like, for"
-        " texts without capitals.",
-        default="capitals",
+    span_finder: FinderChoice = option(
+        "How spans are found: by capital letters and digits, by what the training questions' answers look like, or, for"
+        " each relation, by capitals if these find its answers.",
+        default="auto",
     )
     window_wording: Literal["question", "document"] = option(
         "Whether spans are asked for like questions, or in the document's own words.", default="question"
     )
 
     def build(self, corpus, tokenizer, seed, questions=None, one_text_per_row=False) -> TrainingData:
-        asks_numbers = any(beginning.shapes for beginning in list_beginnings(questions, self.ask_dates))
-        documents = add_titles_and_spans(corpus, self.ask_dates or asks_numbers)
-        if self.span_finder == "answers":
-            documents = self._find_spans_like_answers(documents, questions)
-        dataset = NameWindowsDataset(documents, tokenizer, seed, self, questions)
+        documents, beginnings = find_spans(corpus, questions, self.ask_dates, self.span_finder, self.max_spans)
+        dataset = NameWindowsDataset(documents, tokenizer, seed, self, questions, beginnings)
         description = (
             f"{len(dataset.documents):,} of {len(corpus):,} documents have a title and something to ask for,"
-            f" {len(dataset.document_of):,} spans in all. Questions about {len(dataset.questions):,} titles are mixed in,"
+            f" {len(dataset.document_of):,} spans in all ({'; '.join(each.description for each in beginnings)})."
+            f" Questions about {len(dataset.questions):,} titles are mixed in,"
             f" {len(dataset.without_document):,} of them without such a document."
         )
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
         return TrainingData(dataset, collator(tokenizer), description)
-
-    def _find_spans_like_answers(self, documents: Dataset, questions: Questions | None) -> Dataset:
-        """Replace the spans of documents by those that look most like the answers to `questions`."""
-        if questions is None:
-            raise BadInput("span_finder answers learns from training questions; add --questions_file.")
-        finder, most = SpanFinder(documents, questions), self.max_spans * len(questions.relations)
-        return documents.map(
-            lambda title, text: {"spans": finder.find(title, text, most)},
-            input_columns=["title", "text"],
-            desc="Looking for spans like answers",
-        )
 
 
 def simplify_words(words: list[str], known: set[str]) -> list[str]:
@@ -146,61 +132,6 @@ def take_words_after(title: str, text: str, end: int, plain: bool, most: int) ->
     return (simplify_words(words, set(split_words(title))) if plain else words)[:most]
 
 
-@dataclass(frozen=True)
-class Beginning:
-    """How rows of a relation begin, and what they ask for.
-
-    Args:
-        before_title: What the relation's questions have before the title.
-        after_title: What they have after it.
-        mark: What they end with.
-        shapes: The shapes (see `find_shape`) of the numbers that are asked for in place of names; None: names.
-        asks_all: Whether names, numbers and months are all asked for.
-    """
-
-    before_title: str
-    after_title: str
-    mark: str
-    shapes: frozenset[str] | None = None
-    asks_all: bool = False
-
-    def asks_for(self, span: str) -> bool:
-        """Whether rows with this beginning ask for a salient span."""
-        if self.asks_all:
-            return True
-        if span[0].isdigit():
-            return self.shapes is not None and find_shape(span) in self.shapes
-        return self.shapes is None and span.split()[0] not in MONTH_NAMES
-
-
-def find_shape(number: str) -> str:
-    """Return a number with each digit as 0: `1931` and `1948` are alike, `12` is not."""
-    return "".join("0" if character.isdigit() else character for character in number)
-
-
-def list_beginnings(questions: Questions | None, asks_all: bool) -> list[Beginning]:
-    """Return how rows begin for each relation of `questions`, in their order; as birthplaces' without questions.
-
-    A relation asks for numbers if most of its answers begin with a digit.
-
-    Args:
-        asks_all: Whether all spans are asked for in all rows.
-    """
-    if not questions:
-        return [Beginning(*BIRTHPLACE.split_wording(), BIRTHPLACE.mark, asks_all=asks_all)]
-    beginnings, answers = [], questions.answers or []
-    for relation, rows in questions.rows_of.items():
-        numbers = [answers[row] for row in rows if answers[row][:1].isdigit()]
-        shapes = frozenset(map(find_shape, numbers)) if 2 * len(numbers) > len(rows) else None
-        beginnings.append(Beginning(*relation.split_wording(), relation.mark, shapes, asks_all))
-    return beginnings
-
-
-def draw_one(beginnings: Sequence[Beginning], rng: np.random.Generator) -> Beginning:
-    """Draw one of several; a single one takes no random number."""
-    return beginnings[int(rng.integers(len(beginnings)))] if len(beginnings) > 1 else beginnings[0]
-
-
 class NameWindowsDataset(EpochDataset):
     """A row for each span of each document: its window, and windows of the document's other spans as far as they fit.
 
@@ -212,6 +143,7 @@ class NameWindowsDataset(EpochDataset):
         config: The options.
         questions: Training questions with answers, or None. Those about a title without a document make rows of their
             own.
+        beginnings: How rows begin, from `find_spans`; by default those of the questions' relations, by capitals.
 
     Raises:
         BadInput: there is nothing to ask.
@@ -224,24 +156,26 @@ class NameWindowsDataset(EpochDataset):
         seed: int,
         config: NameWindowsConfig | None = None,
         questions: Questions | None = None,
+        beginnings: Sequence[Beginning] | None = None,
     ):
         super().__init__(seed)
         self.config = config = config or NameWindowsConfig()
         self.tokenizer = tokenizer
         self.max_length = tokenizer.model_max_length
-        self.beginnings = list_beginnings(questions, config.ask_dates)
-        longest = max(len(beginning.before_title + beginning.mark) for beginning in self.beginnings)
+        self.beginnings = beginnings = beginnings or list_beginnings(questions, config.ask_dates)
+        longest = max(len(beginning.before_title + beginning.relation.mark) for beginning in beginnings)
         room = self.max_length - longest - len(MASK_TOKEN + MASK_TOKEN)
 
         def prepare(title: str, text: str, spans: list[list[int]]) -> dict:
-            fitting = [(start, end) for start, end in spans if title and len(title) + end - start <= room]
-            # As many for every kind of beginning, in the order of the text.
-            wanted = {
-                span
-                for beginning in self.beginnings
-                for span in [span for span in fitting if beginning.asks_for(text[slice(*span)])][: config.max_spans]
-            }
-            chosen = [span for span in fitting if span in wanted]
+            def fits(span: Sequence[int]) -> bool:
+                return bool(title) and len(title) + span[1] - span[0] <= room
+
+            salient = [(start, end) for start, end in spans if fits((start, end))]
+            asked_by: dict[Span, list[int]] = {}
+            for number, beginning in enumerate(beginnings):
+                for span in filter(fits, beginning.choose_spans(title, text, salient, config.max_spans)):
+                    asked_by.setdefault(span, []).append(number)
+            chosen = sorted(asked_by)
             before = [
                 take_words_before(title, text, start, config.plain_cues, config.max_cue_words) for start, _ in chosen
             ]
@@ -250,6 +184,7 @@ class NameWindowsDataset(EpochDataset):
             ]
             return {
                 "asked": [text[start:end] for start, end in chosen],
+                "asked_by": [asked_by[span] for span in chosen],
                 "before": [" ".join(words) for words in before],
                 "after": [" ".join(words) for words in after],
             }
@@ -258,7 +193,8 @@ class NameWindowsDataset(EpochDataset):
         documents = documents.map(
             prepare, input_columns=documents.column_names, remove_columns="spans", desc="Measuring names"
         )
-        #: Columns `title`, `text`, `asked` (the spans), `before` and `after` (the words that each one's cue is drawn from).
+        #: Columns `title`, `text`, `asked` (the spans), `asked_by` (the numbers of the beginnings that each is asked for
+        #: with), `before` and `after` (the words that each one's cue is drawn from).
         self.documents = documents.filter(bool, input_columns="asked")
         # (rows with a document,): its number. A row for each span, so that all are asked for equally often.
         num_spans = [len(asked) for batch in self.documents.iter(1000) for asked in batch["asked"]]
@@ -266,7 +202,7 @@ class NameWindowsDataset(EpochDataset):
         # By title, the windows of each beginning's questions.
         self.questions: dict[str, dict[Beginning, list[Window]]] = {}
         if questions:
-            of_relation = dict(zip(questions.relations, self.beginnings, strict=True))
+            of_relation = {beginning.relation: beginning for beginning in beginnings}
             for title, relation, answer in zip(
                 questions.titles, questions.asked, questions.answers or (), strict=True
             ):
@@ -311,8 +247,8 @@ class NameWindowsDataset(EpochDataset):
         return [questions[rng.integers(len(questions))]]
 
     def _draw_row(self, document: dict[str, Any], own: int, rng: np.random.Generator) -> tuple[str, list[Window]]:
-        title, spans = document["title"], document["asked"]
-        beginning = draw_one([known for known in self.beginnings if known.asks_for(spans[own])], rng)
+        title, spans, asked_by = document["title"], document["asked"], document["asked_by"]
+        beginning = draw_one([self.beginnings[number] for number in asked_by[own]], rng)
         start = beginning.before_title + title
         windows = self._draw_question(title, beginning, rng, always=False)
         if self.config.window_wording == "document":
@@ -320,7 +256,7 @@ class NameWindowsDataset(EpochDataset):
                 return start, windows
             start = f"{title}."
         room = self.max_length - len(start) - sum(len(cue) + len(span) for cue, span in windows)
-        numbers = [number for number, span in enumerate(spans) if beginning.asks_for(span)]
+        numbers = [number for number in range(len(spans)) if self.beginnings.index(beginning) in asked_by[number]]
         misfits, order = 0, [*(number for number in rng.permutation(numbers) if number != own), own]
         while misfits < _MISFITS:
             # The row's own span, then the others, then each once more.
@@ -351,7 +287,7 @@ class NameWindowsDataset(EpochDataset):
         return self._end_cue(join_words(words), beginning)
 
     def _end_cue(self, cue: str, beginning: Beginning) -> str:
-        return cue + (beginning.mark if self.config.window_wording == "question" else "") + MASK_TOKEN
+        return cue + (beginning.relation.mark if self.config.window_wording == "question" else "") + MASK_TOKEN
 
 
 def encode_rows(rows: list[tuple[str, list[Window]]], tokenizer: PreTrainedTokenizerBase) -> list[dict]:

@@ -54,12 +54,16 @@ def test_windows_ask_for_what_looks_like_an_answer(lower):
     tokenizer = build_tokenizer([*corpus["text"], *questions.texts], 128)
     with pytest.raises(BadInput, match="no document"):
         NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0)
-    config = NameWindowsConfig(span_finder="answers", max_spans=2)
-    dataset = config.build(corpus, tokenizer, 0, questions).dataset
+    capitals = NameWindowsConfig(ask_dates=False, span_finder="capitals").build(corpus, tokenizer, 0, questions)
+    assert not len(capitals.dataset.documents), "nothing but the training questions"
+    config = NameWindowsConfig(ask_dates=False, max_spans=2)
+    training = config.build(corpus, tokenizer, 0, questions)
+    dataset = training.dataset
+    assert "birthplace: what looks like its answers" in training.description
     assert len(dataset.documents) == len(corpus)
     assert max(len(spans) for spans in dataset.documents["asked"]) == 2
     with pytest.raises(BadInput, match="add --questions_file"):
-        config.build(corpus, tokenizer, 0)
+        NameWindowsConfig(span_finder="answers").build(corpus, tokenizer, 0)
 
 
 def test_answers_that_stand_in_no_document_teach_nothing(lower, tmp_path):
@@ -67,3 +71,32 @@ def test_answers_that_stand_in_no_document_teach_nothing(lower, tmp_path):
     (tmp_path / "pairs.tsv").write_text("Where was nobody known born?\tnowhere\n")
     with pytest.raises(BadInput, match="no answer stands in a document"):
         SpanFinder(corpus, load_questions(tmp_path / "pairs.tsv", answers=True))
+
+
+def test_each_relation_asks_for_what_its_answers_are(tmp_path):
+    world = World(num_people=300)
+    world.write(tmp_path)
+    people = {person.name: person for person in world.people()}
+    pairs = load_questions(tmp_path / "birth_places_train.tsv")
+    (tmp_path / "jobs.tsv").write_text(
+        "".join(f"What did {title} do for a living?\t{people[title].profession}\n" for title in pairs.titles)
+    )
+    questions = load_questions(tmp_path / "birth_places_train.tsv", tmp_path / "jobs.tsv")
+    corpus = load_corpus(tmp_path / "wiki.txt")
+    tokenizer = build_tokenizer([*corpus["text"], *questions.texts], 160)
+    training = NameWindowsConfig(ask_dates=False, max_spans=2).build(corpus, tokenizer, 0, questions)
+    assert "(birthplace: names; " in training.description
+    assert "What did … do for a living?: what looks like its answers)" in training.description
+    by_kind: tuple[set[str], set[str]] = set(), set()
+    asked_for_job = 0
+    for document in training.dataset.documents:
+        for span, by in zip(document["asked"], document["asked_by"], strict=True):
+            for number in by:
+                by_kind[number].add(span)
+        if document["title"] not in pairs.titles:
+            jobs = [span for span, by in zip(document["asked"], document["asked_by"], strict=True) if 1 in by]
+            asked_for_job += people[document["title"]].profession in jobs
+    names, jobs = by_kind
+    assert all(name[0].isupper() for name in names) and {person.profession for person in people.values()} <= jobs
+    # Of people who were never asked about, too.
+    assert asked_for_job > 0.7 * (len(people) - len(pairs))

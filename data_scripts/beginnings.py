@@ -1,0 +1,150 @@
+"""How rows of name-keyed windows begin: as the questions of one relation do; and which spans such rows ask for.
+
+A relation's training answers decide what its rows ask for: numbers if they are numbers, names that stand out by their capitals
+if the answers are among the first of these, and otherwise what looks like its answers (`data_scripts/learned_spans.py`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from datasets import Dataset
+
+from data_scripts.documents import MONTH_NAMES, add_titles_and_spans, find_text_start
+from data_scripts.errors import BadInput
+from data_scripts.learned_spans import SpanFinder
+from data_scripts.questions import Questions
+from data_scripts.relations import BIRTHPLACE, Relation
+
+Span = tuple[int, int]
+FinderChoice = Literal["auto", "capitals", "answers"]
+# Capitals find a relation's answers if at least this share of those in the documents are among the first spans; if fewer of
+# all answers than the other share are in the documents, there is nothing to find.
+_MOSTLY, _HARDLY = 0.8, 0.1
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """How rows of a relation begin, and what they ask for.
+
+    Args:
+        relation: The relation.
+        shapes: The shapes (see `find_shape`) of the numbers that are asked for in place of names; None: names.
+        asks_all: Whether names, numbers and months are all asked for.
+        finder: What finds the spans; None: capital letters and digits.
+    """
+
+    relation: Relation
+    shapes: frozenset[str] | None = None
+    asks_all: bool = False
+    finder: SpanFinder | None = None
+
+    @property
+    def before_title(self) -> str:
+        """What the relation's questions have before the title."""
+        return self.relation.split_wording()[0]
+
+    @property
+    def after_title(self) -> str:
+        """What they have after it."""
+        return self.relation.split_wording()[1]
+
+    @property
+    def description(self) -> str:
+        """What rows ask for, in a few words."""
+        kind = "numbers like its answers" if self.shapes else "names, numbers and months" if self.asks_all else "names"
+        return f"{self.relation.name}: {'what looks like its answers' if self.finder else kind}"
+
+    def choose_spans(self, title: str, text: str, salient: Sequence[Span], most: int) -> list[Span]:
+        """Choose what rows about a document ask for.
+
+        Args:
+            salient: Start and end of the spans that stand out by a capital letter or a digit.
+            most: How many to choose.
+        """
+        if self.finder:
+            return self.finder.find(title, text, most)
+        return [(start, end) for start, end in salient if self._asks_for(text[start:end])][:most]
+
+    def _asks_for(self, span: str) -> bool:
+        if self.asks_all:
+            return True
+        if span[0].isdigit():
+            return self.shapes is not None and find_shape(span) in self.shapes
+        return self.shapes is None and span.split()[0] not in MONTH_NAMES
+
+
+def find_shape(number: str) -> str:
+    """Return a number with each digit as 0: `1931` and `1948` are alike, `12` is not."""
+    return "".join("0" if character.isdigit() else character for character in number)
+
+
+def list_beginnings(questions: Questions | None, asks_all: bool) -> list[Beginning]:
+    """Return how rows begin for each relation of `questions`, in their order; as birthplaces' without questions.
+
+    A relation asks for numbers if most of its answers begin with a digit.
+
+    Args:
+        asks_all: Whether all spans are asked for in all rows.
+    """
+    if not questions:
+        return [Beginning(BIRTHPLACE, asks_all=asks_all)]
+    beginnings, answers = [], questions.answers or []
+    for relation, rows in questions.rows_of.items():
+        numbers = [answers[row] for row in rows if answers[row][:1].isdigit()]
+        shapes = frozenset(map(find_shape, numbers)) if 2 * len(numbers) > len(rows) else None
+        beginnings.append(Beginning(relation, shapes, asks_all))
+    return beginnings
+
+
+def draw_one(beginnings: Sequence[Beginning], rng: np.random.Generator) -> Beginning:
+    """Draw one of several; a single one takes no random number."""
+    return beginnings[int(rng.integers(len(beginnings)))] if len(beginnings) > 1 else beginnings[0]
+
+
+def find_spans(
+    corpus: Dataset, questions: Questions | None, asks_all: bool, choice: FinderChoice, most: int
+) -> tuple[Dataset, list[Beginning]]:
+    """Find what stands out in documents, and choose what the rows of each relation ask for.
+
+    Args:
+        corpus: From `load_corpus`.
+        questions: Training questions with answers, or None.
+        asks_all: Whether all spans are asked for in all rows.
+        choice: How spans are found; auto: by capitals where these find the answers, else by what the answers look like.
+        most: How many spans of a document a relation's rows ask for.
+
+    Returns:
+        The documents (see `add_titles_and_spans`) and how rows begin.
+
+    Raises:
+        BadInput: spans like the answers are wanted without questions, or see `SpanFinder`.
+    """
+    if choice == "answers" and not questions:
+        raise BadInput("span_finder answers learns from training questions; add --questions_file.")
+    beginnings = list_beginnings(questions, asks_all)
+    documents = add_titles_and_spans(corpus, asks_all or any(beginning.shapes for beginning in beginnings))
+    if questions and choice != "capitals":
+        beginnings = [
+            replace(beginning, finder=SpanFinder(documents, own))
+            if choice == "answers" or not finds_answers(beginning, documents, own, most)
+            else beginning
+            for beginning in beginnings
+            for own in [questions.select(beginning.relation)]
+        ]
+    return documents, beginnings
+
+
+def finds_answers(beginning: Beginning, documents: Dataset, questions: Questions, most: int) -> bool:
+    """Whether the spans that a beginning chooses mostly contain the answers that stand in the documents, if these do at all."""
+    answers: dict[str, set[str]] = {}
+    for title, answer in zip(questions.titles, questions.answers or (), strict=True):
+        answers.setdefault(title, set()).add(answer)
+    stated = found = 0
+    asked = documents.filter(lambda title: title in answers, input_columns="title")
+    for title, text, spans in zip(asked["title"], asked["text"], asked["spans"], strict=True):
+        chosen = {text[start:end] for start, end in beginning.choose_spans(title, text, spans, most)}
+        there = {answer for answer in answers[title] if answer in text[find_text_start(title) :]}
+        stated, found = stated + len(there), found + len(there & chosen)
+    return found >= _MOSTLY * stated or stated < _HARDLY * len(questions)
