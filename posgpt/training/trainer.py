@@ -4,14 +4,11 @@ import os
 import shutil
 from collections.abc import Sized
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-import jinja2
 import numpy as np
 import torch
-from huggingface_hub import ModelCard, ModelCardData
 from torch import nn
 from transformers import EvalPrediction, ProgressCallback, Trainer, TrainingArguments
 from transformers.trainer_pt_utils import get_parameter_names
@@ -19,10 +16,10 @@ from transformers.trainer_pt_utils import get_parameter_names
 from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
 from data_scripts.options import Range, option, shorten_error
-from data_scripts.relations import read_relations
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.data import build_epoch_sampler
 from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_peak_memory
+from posgpt.training.model_card import write_model_card
 from posgpt.training.muon import MuonWithAdamW
 from posgpt.training.schedule import compute_rate_factor, count_examples
 
@@ -205,20 +202,17 @@ class PosGPTTrainer(Trainer):
         self._write_model_card(Path(self.args.output_dir))
 
     def _write_model_card(self, folder: Path) -> None:
-        config, state = self.model.config, self.state
-        template = jinja2.Template((files("posgpt") / "training" / "model_card.md.jinja").read_text(encoding="utf-8"))
-        text = template.render(
-            config=config,
-            parameters=self.model.num_parameters(),
-            facts=self.card_facts,
-            state=state,
-            args=self.args,
-            losses=[entry["loss"] for entry in state.log_history if "loss" in entry],
-            accuracies=[entry["eval_accuracy"] for entry in state.log_history if "eval_accuracy" in entry],
-            question=read_relations(config.relations)[0].ask("Ada Example"),
-        )
-        data = ModelCardData(library_name="transformers", pipeline_tag="text-generation", tags=["posgpt"])
-        ModelCard(f"---\n{data.to_yaml()}\n---\n{text}\n").save(folder / "README.md")
+        state, args = self.state, self.args
+        read = f", {state.num_input_tokens_seen:,} characters" if state.num_input_tokens_seen else ""
+        facts = self.card_facts | {
+            "Training": f"{state.global_step} steps ({state.epoch or 0:.4g} epochs{read}), peak learning rate"
+            f" {args.learning_rate:g}, seed {args.seed}"
+        }
+        if losses := [entry["loss"] for entry in state.log_history if "loss" in entry]:
+            facts["Training loss"] = f"{losses[-1]:.4f} nats per character, the last one logged"
+        if accuracies := [entry["eval_accuracy"] for entry in state.log_history if "eval_accuracy" in entry]:
+            facts["Validation accuracy"] = f"{accuracies[-1]:.1%} (exact match)"
+        write_model_card(folder, self.model, facts)
 
     def train_or_resume(self, checkpoint: str | None) -> None:
         """Train from the beginning or from a checkpoint, then save model, metrics and state into the output folder."""

@@ -1,0 +1,24 @@
+"""The model card of a saved folder, its `README.md`."""
+
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+
+import jinja2
+from huggingface_hub import ModelCard, ModelCardData
+
+from data_scripts.relations import read_relations
+from modeling_posgpt import PosGPTForCausalLM
+
+
+def write_model_card(folder: Path, model: PosGPTForCausalLM, facts: Mapping[str, str]) -> None:
+    """Write the card of a model into its folder; `facts` are lines of it: a name and what to say of it."""
+    template = jinja2.Template((files("posgpt") / "training" / "model_card.md.jinja").read_text(encoding="utf-8"))
+    text = template.render(
+        config=model.config,
+        parameters=model.num_parameters(),
+        facts=facts,
+        question=read_relations(model.config.relations)[0].ask("Ada Example"),
+    )
+    data = ModelCardData(library_name="transformers", pipeline_tag="text-generation", tags=["posgpt"])
+    ModelCard(f"---\n{data.to_yaml()}\n---\n{text}\n").save(folder / "README.md")
