@@ -1,6 +1,7 @@
 """Read files so that an error says where and what is wrong; write files so that none is ever half-written."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,18 @@ def check_is_folder_or_new(path: str | os.PathLike) -> Path:
         if part.is_file():
             raise BadInput(f"{part}: this is a file; give a folder instead.")
     return path
+
+
+def check_is_new(path: str | os.PathLike) -> Path:
+    """Return `path` if nothing is there and a file or a folder can be made there.
+
+    Raises:
+        BadInput: something is there, or it lies below a file.
+    """
+    path = Path(path)
+    if os.path.lexists(path):
+        raise BadInput(f"{path}: is already there and is not overwritten; give another name, or remove it first.")
+    return check_is_folder_or_new(path)
 
 
 def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
@@ -75,4 +88,18 @@ def write_atomically(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def write_folder_atomically(path: str | os.PathLike) -> Iterator[Path]:
+    """Yield a new folder beside `path`, where nothing is yet; rename it to `path` if the `with` block succeeds, else remove it."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        os.rename(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
         raise

@@ -7,7 +7,7 @@ Parser, checks of ranges and choices, and `--help` all follow from the field.
 
 import dataclasses
 import sys
-from argparse import Action, ArgumentDefaultsHelpFormatter
+from argparse import Action, ArgumentDefaultsHelpFormatter, ArgumentParser
 from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from transformers import HfArgumentParser
@@ -20,9 +20,10 @@ def option(help: str, **settings: Any) -> Any:
 
     Args:
         help: What `--help` says of it.
-        settings: `default` or `default_factory`; `choices`, where the type does not list them.
+        settings: `default` or `default_factory`; `choices`, where the type does not list them; `positional`, if it is given
+            by its place on the command line, without its name.
     """
-    metadata = {"help": help} | ({"choices": settings.pop("choices")} if "choices" in settings else {})
+    metadata = {"help": help} | {name: settings.pop(name) for name in ("choices", "positional") if name in settings}
     return dataclasses.field(metadata=metadata, **settings)
 
 
@@ -93,6 +94,13 @@ class OptionParser(HfArgumentParser):
                 if limits := find_range(dataclass_type, field.name):
                     action = self._option_string_actions[f"--{field.name}"]
                     action.help = f"{(action.help or '').rstrip('.')}; {limits}."
+
+    @staticmethod
+    def _parse_dataclass_field(parser: ArgumentParser, field: dataclasses.Field) -> None:
+        if field.metadata.get("positional"):
+            parser.add_argument(field.name, help=field.metadata["help"])
+        else:
+            HfArgumentParser._parse_dataclass_field(parser, field)
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(f"{message}; --help lists the options.")

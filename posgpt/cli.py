@@ -16,6 +16,7 @@ COMMANDS = {
     "evaluate": ("posgpt.evaluate", "ask a model and compare its answers with baselines"),
     "preview": ("posgpt.preview", "show what a recipe trains on"),
     "quickstart": ("posgpt.quickstart", "the whole task on a small fictional world, in minutes"),
+    "convert": ("posgpt.convert", "convert a checkpoint of the course's code to a PosGPT, or back"),
     "demo": ("posgpt.demo.app", "ask a model in the browser"),
     "world": ("data_scripts.synthetic_world", "write a fictional world: a corpus and questions"),
     "hold-out": ("data_scripts.hold_out", "hold people out of a task's data"),
