@@ -76,7 +76,7 @@ def write_results(accuracies: dict[int, list[float]], asked: str, folder: Path) 
     axes.plot(drawn, [100 * np.mean(accuracies[size]) for size in drawn], color=BLUE, marker="o", label="mean")
     for size in drawn:
         axes.plot([size] * len(accuracies[size]), 100 * np.array(accuracies[size]), ".", color=ORANGE)
-    axes.set(xscale="log", xlabel="pairs that it was finetuned on", ylabel=f"% of {asked}")
+    axes.set(xscale="log", ylim=(0, 100), xlabel="pairs that it was finetuned on", ylabel=f"% of {asked}")
     axes.legend()
     save_picture(figure, folder / "chart.png")
 
