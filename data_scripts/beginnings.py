@@ -22,6 +22,8 @@ FinderChoice = Literal["auto", "capitals", "answers"]
 # Capitals find a relation's answers if at least this share of those in the documents are among the first spans; if fewer of
 # all answers than the other share are in the documents, there is nothing to find.
 _MOSTLY, _HARDLY = 0.8, 0.1
+# Spans that would find no more than this share of the answers are not worth reading; with fewer questions to count on, all are.
+_NEGLIGIBLE, _FEWEST_HELD_OUT = 0.02, 10
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,14 @@ class Beginning:
         shapes: The shapes (see `find_shape`) of the numbers that are asked for in place of names; None: names.
         asks_all: Whether names, numbers and months are all asked for.
         finder: What finds the spans; None: capital letters and digits.
+        most: How many spans of a document are asked for.
     """
 
     relation: Relation
     shapes: frozenset[str] | None = None
     asks_all: bool = False
     finder: SpanFinder | None = None
+    most: int = 4
 
     @property
     def before_title(self) -> str:
@@ -54,18 +58,17 @@ class Beginning:
     def description(self) -> str:
         """What rows ask for, in a few words."""
         kind = "numbers like its answers" if self.shapes else "names, numbers and months" if self.asks_all else "names"
-        return f"{self.relation.name}: {'what looks like its answers' if self.finder else kind}"
+        return f"{self.relation.name}: {f'{self.most} that look like its answers' if self.finder else kind}"
 
-    def choose_spans(self, title: str, text: str, salient: Sequence[Span], most: int) -> list[Span]:
+    def choose_spans(self, title: str, text: str, salient: Sequence[Span]) -> list[Span]:
         """Choose what rows about a document ask for.
 
         Args:
             salient: Start and end of the spans that stand out by a capital letter or a digit.
-            most: How many to choose.
         """
         if self.finder:
-            return self.finder.find(title, text, most)
-        return [(start, end) for start, end in salient if self._asks_for(text[start:end])][:most]
+            return self.finder.find(title, text, self.most)
+        return [(start, end) for start, end in salient if self._asks_for(text[start:end])][: self.most]
 
     def _asks_for(self, span: str) -> bool:
         if self.asks_all:
@@ -80,21 +83,22 @@ def find_shape(number: str) -> str:
     return "".join("0" if character.isdigit() else character for character in number)
 
 
-def list_beginnings(questions: Questions | None, asks_all: bool) -> list[Beginning]:
+def list_beginnings(questions: Questions | None, asks_all: bool, most: int) -> list[Beginning]:
     """Return how rows begin for each relation of `questions`, in their order; as birthplaces' without questions.
 
     A relation asks for numbers if most of its answers begin with a digit.
 
     Args:
         asks_all: Whether all spans are asked for in all rows.
+        most: How many spans of a document a relation's rows ask for.
     """
     if not questions:
-        return [Beginning(BIRTHPLACE, asks_all=asks_all)]
+        return [Beginning(BIRTHPLACE, asks_all=asks_all, most=most)]
     beginnings, answers = [], questions.answers or []
     for relation, rows in questions.rows_of.items():
         numbers = [answers[row] for row in rows if answers[row][:1].isdigit()]
         shapes = frozenset(map(find_shape, numbers)) if 2 * len(numbers) > len(rows) else None
-        beginnings.append(Beginning(relation, shapes, asks_all))
+        beginnings.append(Beginning(relation, shapes, asks_all, most=most))
     return beginnings
 
 
@@ -113,7 +117,7 @@ def find_spans(
         questions: Training questions with answers, or None.
         asks_all: Whether all spans are asked for in all rows.
         choice: How spans are found; auto: by capitals where these find the answers, else by what the answers look like.
-        most: How many spans of a document a relation's rows ask for.
+        most: How many spans of a document a relation's rows ask for, at most.
 
     Returns:
         The documents (see `add_titles_and_spans`) and how rows begin.
@@ -123,28 +127,47 @@ def find_spans(
     """
     if choice == "answers" and not questions:
         raise BadInput("span_finder answers learns from training questions; add --questions_file.")
-    beginnings = list_beginnings(questions, asks_all)
+    beginnings = list_beginnings(questions, asks_all, most)
     documents = add_titles_and_spans(corpus, asks_all or any(beginning.shapes for beginning in beginnings))
     if questions and choice != "capitals":
         beginnings = [
-            replace(beginning, finder=SpanFinder(documents, own))
-            if choice == "answers" or not finds_answers(beginning, documents, own, most)
-            else beginning
+            learn_spans(beginning, documents, questions.select(beginning.relation), forced=choice == "answers")
             for beginning in beginnings
-            for own in [questions.select(beginning.relation)]
         ]
     return documents, beginnings
 
 
-def finds_answers(beginning: Beginning, documents: Dataset, questions: Questions, most: int) -> bool:
-    """Whether the spans that a beginning chooses mostly contain the answers that stand in the documents, if these do at all."""
+def learn_spans(beginning: Beginning, documents: Dataset, questions: Questions, forced: bool) -> Beginning:
+    """Return a beginning that asks for what looks like the answers to its questions, where capitals do not find these.
+
+    Args:
+        forced: Whether it does so even if they do.
+    """
+    found, stated = count_found(beginning, documents, questions)
+    if not forced and (found >= _MOSTLY * stated or stated < _HARDLY * len(questions)):
+        return beginning
+    most, fewest = beginning.most, len(questions) // 5
+    if fewest >= _FEWEST_HELD_OUT:
+        # Spans that never contain the answer are read in vain.
+        order = np.random.default_rng(0).permutation(len(questions)).tolist()
+        held_out, rest = (
+            replace(questions, rows=questions.rows.select(rows)) for rows in (order[:fewest], order[fewest:])
+        )
+        learned = replace(beginning, finder=SpanFinder(documents, rest))
+        counts = [count_found(replace(learned, most=number), documents, held_out)[0] for number in range(1, most + 1)]
+        most = next(number for number, count in enumerate(counts, 1) if count >= counts[-1] - _NEGLIGIBLE * fewest)
+    return replace(beginning, finder=SpanFinder(documents, questions), most=most)
+
+
+def count_found(beginning: Beginning, documents: Dataset, questions: Questions) -> tuple[int, int]:
+    """Count the answers that are among the spans which a beginning chooses, and those that stand in the documents."""
     answers: dict[str, set[str]] = {}
     for title, answer in zip(questions.titles, questions.answers or (), strict=True):
         answers.setdefault(title, set()).add(answer)
     stated = found = 0
     asked = documents.filter(lambda title: title in answers, input_columns="title")
     for title, text, spans in zip(asked["title"], asked["text"], asked["spans"], strict=True):
-        chosen = {text[start:end] for start, end in beginning.choose_spans(title, text, spans, most)}
+        chosen = {text[start:end] for start, end in beginning.choose_spans(title, text, spans)}
         there = {answer for answer in answers[title] if answer in text[find_text_start(title) :]}
         stated, found = stated + len(there), found + len(there & chosen)
-    return found >= _MOSTLY * stated or stated < _HARDLY * len(questions)
+    return found, stated

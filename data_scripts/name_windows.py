@@ -69,7 +69,7 @@ class NameWindowsConfig(ObjectiveConfig):
     )
     keep_names: bool = option("Whether a cue keeps a name right before the span.", default=True)
     max_spans: Annotated[int, Range(1)] = option(
-        "How many of a document's salient spans are asked for, counted from its beginning.", default=4
+        "How many spans of a document are asked for: the first ones, or the ones most like the answers.", default=4
     )
     span_finder: FinderChoice = option(
         "How spans are found: by capital letters and digits, by what the training questions' answers look like, or, for"
@@ -162,7 +162,7 @@ class NameWindowsDataset(EpochDataset):
         self.config = config = config or NameWindowsConfig()
         self.tokenizer = tokenizer
         self.max_length = tokenizer.model_max_length
-        self.beginnings = beginnings = beginnings or list_beginnings(questions, config.ask_dates)
+        self.beginnings = beginnings = beginnings or list_beginnings(questions, config.ask_dates, config.max_spans)
         longest = max(len(beginning.before_title + beginning.relation.mark) for beginning in beginnings)
         room = self.max_length - longest - len(MASK_TOKEN + MASK_TOKEN)
 
@@ -173,7 +173,7 @@ class NameWindowsDataset(EpochDataset):
             salient = [(start, end) for start, end in spans if fits((start, end))]
             asked_by: dict[Span, list[int]] = {}
             for number, beginning in enumerate(beginnings):
-                for span in filter(fits, beginning.choose_spans(title, text, salient, config.max_spans)):
+                for span in filter(fits, beginning.choose_spans(title, text, salient)):
                     asked_by.setdefault(span, []).append(number)
             chosen = sorted(asked_by)
             before = [
