@@ -66,7 +66,7 @@ def find_docstrings(tree: ast.AST) -> set[int]:
 
 def test_a_wording_stands_in_its_relation_alone():
     wordings = [wording for relation in RELATIONS.values() for wording in relation.wordings]
-    halves = {half.strip() for wording in wordings for half in wording.split("{title}")}
+    halves = {half.strip() for wording in wordings for half in wording.split("{title}")} - {"?"}
     found = []
     for file in FILES:
         tree = ast.parse(file.read_text(encoding="utf-8"))
