@@ -63,8 +63,9 @@ def check_options(options: Any) -> None:
         if value is None:
             continue
         choices, limits = find_choices(field), find_range(type(options), field.name)
-        if choices is not None and value not in choices:
-            raise BadInput(f"{field.name} is {value!r}; choose {' or '.join(map(str, choices))}.")
+        for each in value if isinstance(value, list) else [value]:
+            if choices is not None and each not in choices:
+                raise BadInput(f"{field.name} is {each!r}; choose {' or '.join(map(str, choices))}.")
         if limits is not None:
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             too_large = is_number and limits.at_most is not None and value > limits.at_most

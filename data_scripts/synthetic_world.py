@@ -1,21 +1,22 @@
-"""A fictional world: people, their one-sentence biographies and the questions about them, in the form of the real data.
+"""A fictional world: people, their biographies and the questions about them, in the form of the real data.
 
     posgpt world --output_dir world --num_people 2937 --seed 0
+    posgpt world --output_dir welt --language german --relations birthplace "birth year" profession
 
 writes `wiki.txt`, `birth_places_train.tsv`, `birth_dev.tsv` and `birth_test_inputs.tsv`: the same bytes for the same
 arguments on every machine, at any size, without ever holding more than one person in memory. Places are real cities with
-the real data's skew (London is the commonest), so that the baselines mean the same; the people are made up.
+the real data's skew (London is the commonest), so that the baselines mean the same; the people are made up, and so are
+universities and employers.
 """
 
 import math
 import sys
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from importlib.resources import files
 from itertools import accumulate, product
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +27,7 @@ from data_scripts.documents import MONTHS
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new, write_atomically
 from data_scripts.options import OptionParser, Range, check_options, option
-from data_scripts.relations import BIRTHPLACE
+from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, load_relations
 
 CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
     "wiki.txt",
@@ -36,23 +37,91 @@ CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
 )
 MIN_PEOPLE, MAX_PEOPLE = 100, 1_000_000
 _STRANGERS = 20_000_003  # a seed unlikely to be given to a world
+# What may be asked about a person: the attribute of `Person` that answers it, which `sentences/ATTRIBUTE.txt` tells.
+ATTRIBUTES = {
+    "birthplace": "birth_place",
+    "birth year": "birth_year",
+    "profession": "profession",
+    "university": "university",
+    "employer": "employer",
+    "place of death": "death_place",
+}
+# More would make documents much longer than the 128 characters that most recipes read at once.
+_FACTS_PER_DOCUMENT = 2
 
 
-def _read_words(name: str) -> list[str]:
-    """Read one of the word lists beside this file, one entry per line."""
-    return (files("data_scripts") / "world" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+@dataclass(frozen=True)
+class Language:
+    """A language that a world is told in: its word lists, sentences and questions, and the forms of its names and dates.
+
+    Line by line, the lists and the sentences of all languages say the same, so the same draws tell of the same people.
+
+    Args:
+        folder: Where its lists are, in `data_scripts/world`; a list that it lacks is the English one.
+        name: How people are called.
+        full_name: How a few are called at times.
+        date: How dates are written.
+        months: Their names.
+        space: What separates sentences.
+    """
+
+    folder: str
+    name: str = "{first} {last}"
+    full_name: str = "{first} {initial}. {last}"
+    date: str = "{day} {month} {year}"
+    months: Sequence[str] = tuple(MONTHS)
+    space: str = " "
+
+    def _find_file(self, name: str) -> Path:
+        """Return one of the language's files, or else the English one."""
+        own, english = (Path(__file__).parent / "world" / folder / name for folder in (self.folder, "english"))
+        return own if own.is_file() else english
+
+    def read_words(self, name: str) -> list[str]:
+        """Read a list, one entry per line."""
+        return self._find_file(f"{name}.txt").read_text(encoding="utf-8").splitlines()
+
+    def combine_names(self, kind: str) -> list[str]:
+        """Return every first part of a name with every last part; no two pairs spell the same name (a test counts)."""
+        parts = self.read_words(f"{kind}_name_starts"), self.read_words(f"{kind}_name_ends")
+        return ["".join(pair) for pair in product(*parts)]
+
+    def fill_in_names(self, kind: str) -> list[str]:
+        """Return every kind of institution with every name."""
+        return [form.format(name) for form, name in product(*map(self.read_words, (f"{kind}_kinds", f"{kind}_names")))]
+
+    @cached_property
+    def relations(self) -> dict[str, Relation]:
+        """What may be asked, by name, as the language asks it."""
+        file = self._find_file("relations.yaml")
+        return RELATIONS | {relation.name: relation for relation in load_relations(file if file.is_file() else None)}
 
 
-def _combine(kind: str) -> list[str]:
-    """Return every first part of a name with every last part; no two pairs spell the same name (a test counts)."""
-    return ["".join(parts) for parts in product(_read_words(f"{kind}_name_starts"), _read_words(f"{kind}_name_ends"))]
-
-
-PLACES, PROFESSIONS = _read_words("places"), _read_words("professions")
-_FIRST_NAMES, _LAST_NAMES = _combine("first"), _combine("last")
-# {name} may contain a middle initial. The birthplace stands early, as in the real data; other places stand before or after
-# it, so that copying any place is no answer. One contains the question mark: the vocabulary is the corpus's characters.
-_TEMPLATES = _read_words("biographies")
+LANGUAGES = {
+    language.folder: language
+    for language in (
+        Language("english"),
+        Language(
+            "german",
+            date="{day}. {month} {year}",
+            months="Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split(),
+        ),
+        Language(
+            "chinese",
+            name="{first}·{last}",
+            full_name="{first}·{initial}·{last}",
+            date="{year}年{month}{day}日",
+            months=[f"{number}月" for number in range(1, 13)],
+            space="",
+        ),
+    )
+}
+PLACES = LANGUAGES["english"].read_words("places")
+# The wordings of `sentences/biography.txt` are for worlds that ask for the birthplace alone. It stands early, as in the real
+# data; other places stand before or after it, so that copying any place is no answer. In all other sentences the answer
+# stands beside another of its kind, as often before as after it. Some contain the question mark: the vocabulary is the
+# corpus's characters. {name} may contain a middle initial; from a document's second sentence on, it is the last name.
+_NUM_BIOGRAPHIES = len(LANGUAGES["english"].read_words("sentences/biography"))
 
 
 class _Draws:
@@ -65,8 +134,27 @@ class _Draws:
         self._digest, draw = divmod(self._digest, limit)
         return draw
 
-    def date(self, year: int) -> str:
-        return f"{1 + self.below(28)} {MONTHS[self.below(12)]} {year}"
+    def shuffle(self, items: Sequence[str]) -> list[str]:
+        left = list(items)
+        return [left.pop(self.below(len(left))) for _ in items]
+
+
+class _Choices:
+    """Different words to draw from, each with a weight: 1, or for number r, from 1, 1 / (r + 5)."""
+
+    def __init__(self, words: Sequence[str], skewed: bool = True):
+        self.words = words
+        weights = (10**9 // (rank + 5) if skewed else 1 for rank in range(1, len(words) + 1))
+        self._bounds = list(accumulate(weights, initial=0))
+
+    def draw(self, draws: _Draws, but: str | None = None) -> str:
+        """Draw a word, another one than `but`."""
+        start = end = self._bounds[-1]
+        if but is not None:
+            number = self.words.index(but)
+            start, end = self._bounds[number : number + 2]
+        draw = draws.below(self._bounds[-1] - (end - start))
+        return self.words[bisect_right(self._bounds, draw if draw < start else draw + end - start) - 1]
 
 
 @dataclass(frozen=True)
@@ -75,10 +163,16 @@ class Person:
 
     name: str
     full_name: str
+    last_name: str
     birth_place: str
+    birth_year: int
     birth_date: str
+    death_place: str
+    death_year: int
     death_date: str
     profession: str
+    university: str
+    employer: str
 
 
 def _with_article(noun: str) -> str:
@@ -90,7 +184,7 @@ class World:
     """A world; person number i is a function of (seed, i) and these settings.
 
     Raises:
-        BadInput: a number is out of range.
+        BadInput: a number is out of range, or there is no such relation or language.
     """
 
     num_people: Annotated[int, Range(MIN_PEOPLE, MAX_PEOPLE)] = option(
@@ -99,81 +193,150 @@ class World:
     num_places: Annotated[int, Range(2, len(PLACES))] = option(
         "How many cities people are born in; city number r, from 1, has weight 1 / (r + 5).", default=100
     )
-    biographies_per_person: Annotated[int, Range(1, len(_TEMPLATES))] = option(
-        "Documents per person, each worded differently.", default=1
+    biographies_per_person: Annotated[int, Range(1, _NUM_BIOGRAPHIES)] = option(
+        "How often each person's facts are told, each time in other words.", default=1
     )
     seed: int = option("Determines everything: another seed, another world.", default=0)
+    relations: list[str] = option(
+        "What is asked. Unless it is the birthplace alone, each answer stands beside another of its kind, and there is"
+        " a document for every two facts.",
+        default_factory=lambda: [BIRTHPLACE.name],
+        choices=list(ATTRIBUTES),
+    )
+    language: str = option(
+        "What the world is told in; all languages tell of the same people.", default="english", choices=list(LANGUAGES)
+    )
 
     def __post_init__(self):
         check_options(self)
 
     @cached_property
-    def _place_bounds(self) -> list[int]:
-        return list(accumulate(10**9 // (rank + 5) for rank in range(1, self.num_places + 1)))
+    def _language(self) -> Language:
+        return LANGUAGES[self.language]
+
+    @cached_property
+    def asked(self) -> dict[str, Relation]:
+        """What is asked, by name, as it is asked in the world's language."""
+        return {name: self._language.relations[name] for name in ATTRIBUTES if name in self.relations}
+
+    @cached_property
+    def _sentences(self) -> dict[str, list[str]]:
+        """The wordings of each part of a biography, in a file of that name."""
+        parts = [ATTRIBUTES[name] for name in self.asked]
+        # A world of birthplaces stays as it was before there were other relations.
+        parts = ["biography"] if parts == ["birth_place"] else parts
+        return {part: self._language.read_words(f"sentences/{part}") for part in parts}
+
+    @cached_property
+    def _names(self) -> tuple[list[str], list[str]]:
+        """First names and last names."""
+        return self._language.combine_names("first"), self._language.combine_names("last")
+
+    @cached_property
+    def _places(self) -> _Choices:
+        return _Choices(self._language.read_words("places")[: self.num_places])
+
+    @cached_property
+    def _professions(self) -> _Choices:
+        return _Choices(self._language.read_words("professions"), skewed=False)
+
+    @cached_property
+    def _universities(self) -> _Choices:
+        return _Choices(self._language.fill_in_names("university"))
+
+    @cached_property
+    def _employers(self) -> _Choices:
+        return _Choices(self._language.fill_in_names("employer"))
 
     @cached_property
     def _name_order(self) -> tuple[int, int]:
         """Multiplier and shift of an affine permutation of all names, so that none repeats and none must be kept."""
-        names, draws = len(_FIRST_NAMES) * len(_LAST_NAMES), _Draws("names", self.seed)
+        names, draws = math.prod(map(len, self._names)), _Draws("names", self.seed)
         multiplier = names // 3 + draws.below(names // 3)
         while math.gcd(multiplier, names) > 1:
             multiplier += 1
         return multiplier, draws.below(names)
 
-    def _birth_place(self, draws: _Draws) -> str:
-        return PLACES[bisect_right(self._place_bounds, draws.below(self._place_bounds[-1]))]
-
-    def _other_place(self, draws: _Draws, place: str) -> str:
-        bounds, number = [0, *self._place_bounds], PLACES.index(place)
-        weight = bounds[number + 1] - bounds[number]
-        draw = draws.below(bounds[-1] - weight)
-        return PLACES[bisect_right(self._place_bounds, draw if draw < bounds[number] else draw + weight)]
+    def _draw_date(self, draws: _Draws, year: int) -> str:
+        day, month = 1 + draws.below(28), self._language.months[draws.below(12)]
+        return self._language.date.format(day=day, month=month, year=year)
 
     def person(self, index: int) -> Person:
         """Person number `index`, counted from 0."""
-        draws = _Draws("person", self.seed, index)
+        draws, more = _Draws("person", self.seed, index), _Draws("more", self.seed, index)
         multiplier, shift = self._name_order
-        number = (multiplier * index + shift) % (len(_FIRST_NAMES) * len(_LAST_NAMES))
-        first, last = _FIRST_NAMES[number // len(_LAST_NAMES)], _LAST_NAMES[number % len(_LAST_NAMES)]
-        name = f"{first} {last}"
-        initial = f" {'ABCDEFGHJKLMPRSTW'[draws.below(17)]}." if draws.below(20) == 0 else ""
+        first_names, last_names = self._names
+        number = (multiplier * index + shift) % (len(first_names) * len(last_names))
+        names = {"first": first_names[number // len(last_names)], "last": last_names[number % len(last_names)]}
+        initial = "ABCDEFGHJKLMPRSTW"[draws.below(17)] if draws.below(20) == 0 else ""
         birth_year = 1600 + draws.below(380)
+        # Each takes its draws in turn; a new fact takes them from `more`, at the end.
         return Person(
-            name=name,
-            full_name=f"{first}{initial} {last}",
-            birth_place=self._birth_place(draws),
-            birth_date=draws.date(birth_year),
-            death_date=draws.date(birth_year + 25 + draws.below(20)),
-            profession=PROFESSIONS[draws.below(len(PROFESSIONS))],
+            name=self._language.name.format(**names),
+            full_name=(self._language.full_name if initial else self._language.name).format(initial=initial, **names),
+            last_name=names["last"],
+            birth_year=birth_year,
+            birth_place=self._places.draw(draws),
+            birth_date=self._draw_date(draws, birth_year),
+            death_year=(death_year := birth_year + 25 + draws.below(20)),
+            death_date=self._draw_date(draws, death_year),
+            profession=self._professions.draw(draws),
+            death_place=self._places.draw(more),
+            university=self._universities.draw(more),
+            employer=self._employers.draw(more),
         )
 
     def biographies(self, index: int) -> list[str]:
-        """Person number `index`'s documents, `Name. text`, each from another template."""
-        person = self.person(index)
-        birth_year = int(person.birth_date.split()[-1])
-        templates, documents = list(_TEMPLATES), []
+        """Person number `index`'s documents, `Name. text`; nothing is worded twice as long as there are wordings."""
+        person, documents = self.person(index), []
+        left: dict[str, list[str]] = {}
         for number in range(self.biographies_per_person):
-            draws = _Draws("biography", self.seed, index, number)
-            profession2 = PROFESSIONS[draws.below(len(PROFESSIONS))]
-            text = templates.pop(draws.below(len(templates))).format(
-                name=person.full_name,
-                last=person.name.split()[-1],
-                place=person.birth_place,
-                other=self._other_place(draws, person.birth_place),
-                born=person.birth_date,
-                died=person.death_date,
-                birth_year=birth_year,
-                year=birth_year + 20 + draws.below(25),
-                profession=person.profession,
-                profession2=profession2,
-                a_profession=_with_article(person.profession),
-                a_profession2=_with_article(profession2),
-            )
-            documents.append(f"{person.name}. {text}")
+            parts = _Draws("order", self.seed, index, number).shuffle(list(self._sentences))
+            for begin in range(0, len(parts), _FACTS_PER_DOCUMENT):
+                sentences: list[str] = []
+                for part in parts[begin : begin + _FACTS_PER_DOCUMENT]:
+                    left[part] = left.get(part) or list(self._sentences[part])
+                    draws = _Draws(part, self.seed, index, number)
+                    sentences.append(
+                        self._tell(person, left[part], draws, person.last_name if sentences else person.full_name)
+                    )
+                documents.append(f"{person.name}. {self._language.space.join(sentences)}")
         return documents
 
-    def write(self, output_dir: Path, overwrite: bool = False) -> int:
-        """Write the four files into `output_dir`; return the number of characters in the corpus.
+    def _tell(self, person: Person, wordings: list[str], draws: _Draws, name: str) -> str:
+        """Return a sentence in one of the wordings, which is taken out; `name` is what it calls the person."""
+        profession2 = self._professions.draw(draws)
+        wording = wordings.pop(draws.below(len(wordings)))
+        # The order of the draws stays: more follow after them.
+        other, year = self._places.draw(draws, but=person.birth_place), person.birth_year + 20 + draws.below(25)
+        other_profession = self._professions.draw(draws, but=person.profession)
+        return wording.format(
+            name=name,
+            last=person.last_name,
+            place=person.birth_place,
+            other=other,
+            born=person.birth_date,
+            died=person.death_date,
+            birth_year=person.birth_year,
+            death_year=person.death_year,
+            year=year,
+            profession=person.profession,
+            profession2=profession2,
+            other_profession=other_profession,
+            # The English wordings alone use these.
+            a_profession=_with_article(person.profession),
+            a_profession2=_with_article(profession2),
+            a_other_profession=_with_article(other_profession),
+            death_place=person.death_place,
+            elsewhere=self._places.draw(draws, but=person.death_place),
+            university=person.university,
+            other_university=self._universities.draw(draws, but=person.university),
+            employer=person.employer,
+            other_employer=self._employers.draw(draws, but=person.employer),
+        )
+
+    def write(self, output_dir: Path, overwrite: bool = False) -> dict[str, int]:
+        """Write the four files into `output_dir`; return the number of lines of each.
 
         The first 2000/2937 of the people are asked about in training, the next 500/2937 in dev, the others in the test.
 
@@ -186,21 +349,26 @@ class World:
             raise BadInput(f"{output_dir / there[0]}: already there; give another --output_dir, or --overwrite.")
         train_end = round(self.num_people * 2000 / 2937)
         dev_end = train_end + round(self.num_people * 500 / 2937)
-        characters = 0
+        lines = dict.fromkeys(FILE_NAMES, 0)
         with ExitStack() as stack:
-            corpus, train, dev, test = (
-                stack.enter_context(write_atomically(output_dir / name)) for name in FILE_NAMES
-            )
+            files = {name: stack.enter_context(write_atomically(output_dir / name)) for name in FILE_NAMES}
+
+            def write_line(name: str, line: str) -> None:
+                files[name].write(line + "\n")
+                lines[name] += 1
+
             for index in tqdm(range(self.num_people), desc="Writing people", unit="person", disable=None):
                 for document in self.biographies(index):
-                    characters += corpus.write(document + "\n")
+                    write_line(CORPUS_FILE, document)
                 person = self.person(index)
-                question = BIRTHPLACE.ask(person.name)
-                if index < dev_end:
-                    (train if index < train_end else dev).write(f"{question}\t{person.birth_place}\n")
-                else:
-                    test.write(question + "\n")
-        return characters
+                for name, relation in self.asked.items():
+                    question = relation.ask(person.name)
+                    if index < dev_end:
+                        answer = getattr(person, ATTRIBUTES[name])
+                        write_line(TRAIN_FILE if index < train_end else DEV_FILE, f"{question}\t{answer}")
+                    else:
+                        write_line(TEST_FILE, question)
+        return lines
 
     def people(self) -> Iterator[Person]:
         """All people in order."""
@@ -223,8 +391,10 @@ class WorldArguments:
 @exit_on_bad_input()
 def main() -> None:
     arguments, world = OptionParser([WorldArguments, World]).parse(sys.argv[1:])
-    characters = world.write(Path(arguments.output_dir), arguments.overwrite)
-    print(f"{world.num_people:,} people, {characters:,} characters of biographies: {arguments.output_dir}")
+    lines = world.write(Path(arguments.output_dir), arguments.overwrite)
+    written = ", ".join(f"{name} has {count:,} lines" for name, count in lines.items())
+    print(f"{world.num_people:,} people in {world.language}, asked for {', '.join(world.asked)}.")
+    print(f"{arguments.output_dir}: {written}.")
 
 
 if __name__ == "__main__":

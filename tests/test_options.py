@@ -8,6 +8,7 @@ from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import BadInput
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import Range, check_options, find_choices, find_range, parse_options
+from data_scripts.synthetic_world import World
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
 from posgpt.training.architecture import ArchitectureArguments, list_config_values
 
@@ -76,6 +77,16 @@ def test_the_docs_table_is_that_of_the_code():
     assert table in (ROOT / "docs" / "objectives.md").read_text(encoding="utf-8"), (
         f"docs/objectives.md needs:\n{table}"
     )
+
+
+def test_the_docs_table_of_the_world_is_that_of_the_code():
+    rows = ["| option | values | default | what it does |", "|---|---|---|---|"]
+    for field in dataclasses.fields(World):
+        default = field.default_factory()[0] if field.default is dataclasses.MISSING else field.default
+        values = "a number" if field.name == "seed" else describe_values(World, field)
+        rows.append(f"| `--{field.name}` | {values} | {default} | {field.metadata['help']} |")
+    table = "\n".join(rows)
+    assert table in (ROOT / "docs" / "world.md").read_text(encoding="utf-8"), f"docs/world.md needs:\n{table}"
 
 
 def test_every_setting_of_a_position_embedding_is_an_option_without_being_named_anywhere_else():

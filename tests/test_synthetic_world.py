@@ -1,12 +1,33 @@
+import hashlib
+import re
 import subprocess
 import sys
 import tracemalloc
 from collections import Counter
+from functools import cache
+from importlib.util import find_spec
 
 import pytest
 
+import train_pretrain
+from conftest import TINY
+from data_scripts.documents import build_corpus_tokenizer, find_salient_spans, load_corpus, split_title
 from data_scripts.errors import BadInput
-from data_scripts.synthetic_world import FILE_NAMES, PLACES, World, main
+from data_scripts.name_windows import NameWindowsConfig
+from data_scripts.questions import count_unknown_characters, load_questions
+from data_scripts.relations import RELATIONS, recognize_relations
+from data_scripts.synthetic_world import (
+    ATTRIBUTES,
+    CORPUS_FILE,
+    FILE_NAMES,
+    LANGUAGES,
+    PLACES,
+    TRAIN_FILE,
+    World,
+    main,
+)
+
+ALL = list(ATTRIBUTES)
 
 
 def contents(folder):
@@ -119,3 +140,194 @@ def test_the_command_ends_with_one_line_and_a_non_zero_status_on_bad_input(tmp_p
     assert result.stderr.strip().splitlines()[-1] == "error: num_people is 7; choose a number from 100 to 1,000,000."
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "world").exists()
+
+
+def test_a_world_of_birthplaces_is_the_one_that_published_figures_are_about(tmp_path):
+    World().write(tmp_path)
+    digest = hashlib.sha256(b"".join(contents(tmp_path).values())).hexdigest()
+    assert digest == "2cd72dc7a0ab67900df5b0ded58241ab7c206ad0e03ab6da403810d2b3284384"
+
+
+@cache
+def find_pattern(language, relation):
+    """A pattern of all that might answer a relation in a language."""
+    language = LANGUAGES[language]
+    words = {
+        "birthplace": language.read_words("places"),
+        "place of death": language.read_words("places"),
+        "profession": language.read_words("professions"),
+        "university": language.fill_in_names("university"),
+        "employer": language.fill_in_names("employer"),
+        "birth year": [],
+    }
+    edge = r"\b" if language.space else ""
+    longest_first = sorted(map(re.escape, words[relation]), key=len, reverse=True)
+    return re.compile(f"{edge}(?:{'|'.join(longest_first)}){edge}" if longest_first else r"(?<!\d)\d{4}")
+
+
+def read_facts(world, index):
+    """For each relation: the answer, and all of its kind in each document that states it, in the order of the text."""
+    person, facts = world.person(index), {}
+    names = re.compile("|".join(map(re.escape, (person.full_name, person.name, person.last_name))))
+    documents = [names.sub("", document) for document in world.biographies(index)]
+    for relation in world.asked:
+        answer, pattern = str(getattr(person, ATTRIBUTES[relation])), find_pattern(world.language, relation)
+        found = [pattern.findall(document) for document in documents]
+        facts[relation] = answer, [each for each in found if answer in each]
+    return facts
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_answer_stands_in_a_document_beside_another_of_its_kind_which_is_as_often_first(language):
+    world = World(num_people=300, relations=ALL, language=language)
+    first = Counter()
+    for index in range(300):
+        for relation, (answer, documents) in read_facts(world, index).items():
+            assert documents and all(len(set(found)) > 1 for found in documents), (index, relation)
+            first[relation] += documents[0][0] == answer
+    assert list(first) == ALL and all(0.4 < count / 300 < 0.6 for count in first.values())
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_first_name_with_a_capital_is_seldom_the_answer(language):
+    world = World(num_people=300, relations=ALL, language=language)
+    answered = Counter()
+    for index in range(300):
+        person = world.person(index)
+        for document in world.biographies(index):
+            _, text = split_title(document)
+            start, end = next(iter(find_salient_spans(person.name, text, dates=False)), (0, 0))
+            answered.update(name for name in ALL if text[start:end] == str(getattr(person, ATTRIBUTES[name])))
+    assert all(count / 300 < 0.6 for count in answered.values())
+
+
+def test_what_is_asked_besides_changes_no_person_and_no_sentence():
+    few, many = World(relations=["birth year"]), World(relations=ALL)
+    assert list(World(num_people=100).people()) == [few.person(index) for index in range(100)]
+    for index in range(100):
+        assert few.person(index) == many.person(index)
+        (document,) = few.biographies(index)
+        sentence = document.split(few.person(index).last_name)[-1]
+        assert any(sentence in other for other in many.biographies(index))
+        assert len(many.biographies(index)) == 3
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_language_says_line_by_line_what_english_says(language):
+    language, english = LANGUAGES[language], LANGUAGES["english"]
+
+    def list_slots(line):
+        return set(re.findall(r"\{(?:a_)?(\w+)\}", line)) - {"name", "last"}
+
+    for part in ("biography", *ATTRIBUTES.values()):
+        ours, theirs = (each.read_words(f"sentences/{part}") for each in (language, english))
+        assert list(map(list_slots, ours)) == list(map(list_slots, theirs)), part
+    for read, name in (
+        ("read_words", "places"),
+        ("read_words", "professions"),
+        ("combine_names", "first"),
+        ("combine_names", "last"),
+        ("fill_in_names", "university"),
+        ("fill_in_names", "employer"),
+    ):
+        ours, theirs = (getattr(each, read)(name) for each in (language, english))
+        assert len(ours) == len(set(ours)) == len(theirs), name
+    assert len(language.months) == 12 and set(language.relations) == set(RELATIONS) == set(ALL)
+    own_words = set(
+        re.findall(r"\w+", " ".join(map(" ".join, map(language.fill_in_names, ("university", "employer")))))
+    )
+    assert own_words.isdisjoint(language.combine_names("first") + language.combine_names("last"))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("relations", [["birthplace"], ALL])
+def test_all_languages_tell_of_the_same_people_places_and_years(language, relations):
+    world, english = (World(num_people=100, relations=relations, language=each) for each in (language, "english"))
+    ours, theirs = (LANGUAGES[each.language].read_words("places") for each in (world, english))
+
+    def read_places_and_years(which, index, places):
+        person = which.person(index)
+        text = " ".join(which.biographies(index)).replace(person.name, "").replace(person.last_name, "")
+        found = find_pattern(which.language, "birthplace").findall(text)
+        return sorted(map(places.index, found)), sorted(re.findall(r"(?<!\d)\d{4}", text))
+
+    for index in range(100):
+        person, other = world.person(index), english.person(index)
+        assert ours.index(person.birth_place) == theirs.index(other.birth_place)
+        assert person.death_year == other.death_year
+        assert read_places_and_years(world, index, ours) == read_places_and_years(english, index, theirs)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_two_people_share_a_name_in_any_language_and_documents_begin_with_it(language):
+    world = World(num_people=10_000, language=language)
+    people = list(world.people())
+    assert len({person.name for person in people}) == 10_000
+    assert any(person.full_name != person.name for person in people)
+    for index in range(500):
+        assert all(split_title(document)[0] == people[index].name for document in world.biographies(index))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("relations", [["birthplace"], ["birth year", "place of death"], ALL])
+@pytest.mark.parametrize("num_people", [100, 1000])
+def test_what_a_worlds_questions_ask_is_recognized(language, relations, num_people, tmp_path):
+    world = World(num_people=num_people, relations=relations, language=language)
+    world.write(tmp_path)
+    questions = [line.split("\t")[0] for line in (tmp_path / TRAIN_FILE).read_text(encoding="utf-8").splitlines()]
+    recognized = {relation.wordings for relation in recognize_relations(questions)}
+    assert recognized == {relation.wordings for relation in world.asked.values()}
+    assert list(world.asked) == [name for name in ALL if name in relations]
+
+
+@pytest.mark.parametrize("relations", [[name] for name in ALL])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_vocabulary_of_a_corpus_is_that_of_its_questions(language, relations, tmp_path):
+    World(num_people=100, relations=relations, language=language).write(tmp_path)
+    corpus, *questions = (contents(tmp_path)[name].decode() for name in FILE_NAMES)
+    assert set("".join(questions)) - {"\t"} <= set(corpus)
+
+
+LEARNED_SPANS = pytest.mark.skipif(not find_spec("sklearn"), reason="needs the report's libraries")
+
+
+@LEARNED_SPANS
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_files_of_a_language_are_read_and_make_windows(language, run, tmp_path):
+    relations = ["birthplace", "birth year"]
+    printed = run(
+        sys.modules["data_scripts.synthetic_world"], "--output_dir", tmp_path / "world", "--num_people", 100,
+        "--language", language, "--relations", *relations,
+    )  # fmt: skip
+    assert f"100 people in {language}, asked for birthplace, birth year." in printed
+    assert "wiki.txt has 100 lines, birth_places_train.tsv has 136 lines" in printed
+    corpus = load_corpus(tmp_path / "world" / CORPUS_FILE)
+    tokenizer = build_corpus_tokenizer(corpus, 128)
+    questions = load_questions(tmp_path / "world" / TRAIN_FILE, answers=True)
+    world = World(num_people=100, language=language, relations=relations)
+    assert len(corpus) == 100 and len(questions) == 136 and len(questions.relations) == 2
+    assert questions.titles[::2] == [person.name for person in world.people()][:68]
+    assert not count_unknown_characters([*questions.texts, *questions.answers], tokenizer)
+    dataset = NameWindowsConfig(span_finder="answers").build(corpus, tokenizer, 0, questions).dataset
+    assert len(dataset.documents) == 100 and len(dataset) > 200
+
+
+@LEARNED_SPANS
+def test_a_model_is_trained_on_a_world_without_capitals_and_spaces(run, tmp_path):
+    World(num_people=100, language="chinese").write(tmp_path)
+    files = ["--train_file", tmp_path / CORPUS_FILE, "--questions_file", tmp_path / TRAIN_FILE]
+    options = ["--span_finder", "answers", "--max_steps", 1, "--output_dir", tmp_path / "model", *TINY]
+    assert re.search("3.. symbols", run(train_pretrain, "windows", *files, *options))
+    assert (tmp_path / "model" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    "setting, match",
+    [
+        ({"relations": ["birthplace", "height"]}, "relations is 'height'; choose birthplace or birth year or"),
+        ({"language": "french"}, "language is 'french'; choose english or german or chinese"),
+    ],
+)
+def test_what_a_world_does_not_have_is_refused(setting, match):
+    with pytest.raises(BadInput, match=match):
+        World(**setting)
