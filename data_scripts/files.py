@@ -1,5 +1,6 @@
 """Read files so that an error says where and what is wrong; write files so that none is ever half-written."""
 
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -75,6 +76,19 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
+def hash_file(path: str | os.PathLike) -> str:
+    """Return the SHA-256 of a file's contents, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync_file(path: str | os.PathLike) -> None:
+    """Wait until a file's contents are on the disk, where a power cut leaves them as they are."""
+    # Windows wants the file to be open for writing.
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())
+
+
 @contextmanager
 def write_atomically(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
     """Open a temporary file beside `path`; rename it to `path` if the `with` block succeeds, else remove it."""
@@ -85,6 +99,7 @@ def write_atomically(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
     try:
         with temporary.open(mode, **text) as file:
             yield file
+        sync_file(temporary)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)

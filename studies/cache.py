@@ -1,6 +1,5 @@
 """Results that a study keeps, each for as long as what it depends on stays the same."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -10,11 +9,6 @@ from typing import Any
 from data_scripts.files import write_atomically
 
 Record = dict[str, Any]
-
-
-def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file's contents, in hexadecimal."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def read_result(path: Path, key: Record) -> Record | None:

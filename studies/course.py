@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new
+from data_scripts.files import check_is_folder_or_new, hash_file
 from data_scripts.hold_out import CALIBRATION_FILE, hold_out
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
@@ -30,7 +30,7 @@ from posgpt.arguments import find_recipe, read_section
 from posgpt.evaluation.accuracy import compute_wilson_interval
 from posgpt.plots import GREY, make_figure, save_picture
 from posgpt.training.checkpoints import WEIGHTS_FILE, load_model
-from studies.cache import Record, hash_file, keep_result
+from studies.cache import Record, keep_result
 from studies.grading import grade_answers
 from studies.recall import measure_model, read_objective
 from studies.tables import load_rows, write_table

@@ -18,7 +18,7 @@ import torch
 
 from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new
+from data_scripts.files import check_is_folder_or_new, hash_file
 from data_scripts.hold_out import CALIBRATION_FILE, hold_out
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
@@ -26,7 +26,7 @@ from data_scripts.synthetic_world import CORPUS_FILE, TRAIN_FILE
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from posgpt.training.checkpoints import load_model
-from studies.cache import Record, hash_file, keep_result, read_result
+from studies.cache import Record, keep_result, read_result
 from studies.grading import grade_answers
 from studies.recall import build_recall_prompts, read_objective
 from studies.tables import load_rows, write_table

@@ -17,7 +17,7 @@ import torch
 from transformers import TrainingArguments
 
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new
+from data_scripts.files import check_is_folder_or_new, hash_file
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
@@ -26,7 +26,7 @@ from posgpt.arguments import find_recipe, read_section
 from posgpt.evaluation.accuracy import compute_wilson_interval
 from posgpt.plots import make_figure, save_picture
 from posgpt.training.checkpoints import load_model
-from studies.cache import Record, hash_file, keep_result
+from studies.cache import Record, keep_result
 from studies.grading import grade_answers
 from studies.tables import choose_rows, write_table
 from studies.training_runs import build_command, train

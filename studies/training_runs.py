@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 from data_scripts.errors import BadInput
+from data_scripts.files import hash_file
 from posgpt.arguments import read_section, split_recipe
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint
-from studies.cache import Record, hash_file, keep_result
+from studies.cache import Record, keep_result
 
 # The command that reads each section of a recipe.
 MODULES = {
