@@ -44,6 +44,10 @@ class EpochDataset(torch.utils.data.Dataset):
     def __getitem__(self, item: int) -> dict:
         return self.__getitems__([item])[0]
 
+    def name_document(self, example: int) -> str:
+        """Return what the document of an example is called in messages: its number in the corpus, from 1, or its title."""
+        return str(example + 1)
+
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass; Trainer calls it."""
         self.epoch = epoch

@@ -221,6 +221,12 @@ class NameWindowsDataset(EpochDataset):
         """Return (rows,) integers: every row is filled up to the maximum sequence length."""
         return np.full(len(self), self.max_length)
 
+    def name_document(self, example: int) -> str:
+        """Return the title of the document that a row is drawn from, or that its question asks about."""
+        if example < len(self.document_of):
+            return self.documents[int(self.document_of[example])]["title"]
+        return self.without_document[example - len(self.document_of)]
+
     def __getitems__(self, items: list[int]) -> list[dict]:
         """Return features for `NameWindowsCollator`; see `encode_rows`."""
         indices = [item % len(self) for item in items]

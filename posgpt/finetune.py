@@ -28,7 +28,7 @@ from posgpt.training.architecture import (
     choose_max_length,
     list_config_values,
 )
-from posgpt.training.checkpoints import choose_checkpoint, load_model
+from posgpt.training.checkpoints import claim_output_dir, load_model
 from posgpt.training.data import load_encoded_questions
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
@@ -94,14 +94,14 @@ def load_or_build_model(
     return build_model(architecture, tokenizer, training_args), tokenizer
 
 
-@exit_on_bad_input()
-def main() -> None:
-    is_pretrained = peek_option(sys.argv[1:], "model_name_or_path") is not None
-    model_args, architecture, data_args, training_args = parse_with_recipe(
-        [ModelArguments, ArchitectureArguments, FinetuningArguments, PosGPTTrainingArguments],
-        "finetune" if is_pretrained else "finetune_from_scratch",
-    )
-    checkpoint = choose_checkpoint(training_args, data_args.overwrite_output_dir)
+def finetune(
+    model_args: ModelArguments,
+    architecture: Any,
+    data_args: FinetuningArguments,
+    training_args: PosGPTTrainingArguments,
+    checkpoint: str | None,
+) -> None:
+    """Train from the beginning or from a checkpoint, and save the model into the output folder."""
     model, tokenizer = load_or_build_model(model_args, architecture, training_args)
 
     questions, train_dataset = load_encoded_questions(
@@ -122,7 +122,7 @@ def main() -> None:
         training_args.eval_strategy = "no"
 
     described = ", ".join(relation.name for relation in questions.relations)
-    start = "after pretraining" if is_pretrained else "without pretraining"
+    start = "after pretraining" if model_args.model_name_or_path else "without pretraining"
     trainer = PosGPTTrainer(
         model,
         training_args,
@@ -133,6 +133,17 @@ def main() -> None:
         card_facts={"Objective": f"{described} of {len(train_dataset):,} titles, {start}"},
     )
     trainer.train_or_resume(checkpoint)
+
+
+@exit_on_bad_input()
+def main() -> None:
+    is_pretrained = peek_option(sys.argv[1:], "model_name_or_path") is not None
+    model_args, architecture, data_args, training_args = parse_with_recipe(
+        [ModelArguments, ArchitectureArguments, FinetuningArguments, PosGPTTrainingArguments],
+        "finetune" if is_pretrained else "finetune_from_scratch",
+    )
+    with claim_output_dir(training_args, data_args.overwrite_output_dir) as checkpoint:
+        finetune(model_args, architecture, data_args, training_args, checkpoint)
 
 
 if __name__ == "__main__":

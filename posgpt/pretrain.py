@@ -23,7 +23,7 @@ from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, RelationArguments
 from posgpt.arguments import parse_with_recipe
 from posgpt.training.architecture import ArchitectureArguments, build_model, choose_max_length
-from posgpt.training.checkpoints import choose_checkpoint
+from posgpt.training.checkpoints import claim_output_dir
 from posgpt.training.data import load_encoded_questions
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
@@ -81,13 +81,14 @@ def load_pretraining_data(
     return PretrainingData(corpus, tokenizer, questions, training)
 
 
-@exit_on_bad_input()
-def main() -> None:
-    architecture, data_args, objective, training_args = parse_with_recipe(
-        [ArchitectureArguments, PretrainingArguments, PosGPTTrainingArguments], "pretrain", has_objective=True
-    )
-    checkpoint = choose_checkpoint(training_args, data_args.overwrite_output_dir)
-
+def pretrain(
+    architecture: Any,
+    data_args: PretrainingArguments,
+    objective: ObjectiveConfig,
+    training_args: PosGPTTrainingArguments,
+    checkpoint: str | None,
+) -> None:
+    """Train from the beginning or from a checkpoint, and save the model into the output folder."""
     data = load_pretraining_data(architecture, data_args, objective, training_args)
     tokenizer, questions = data.tokenizer, data.questions
     eval_dataset = None
@@ -115,6 +116,15 @@ def main() -> None:
         card_facts={"Objective": described},
     )
     trainer.train_or_resume(checkpoint)
+
+
+@exit_on_bad_input()
+def main() -> None:
+    architecture, data_args, objective, training_args = parse_with_recipe(
+        [ArchitectureArguments, PretrainingArguments, PosGPTTrainingArguments], "pretrain", has_objective=True
+    )
+    with claim_output_dir(training_args, data_args.overwrite_output_dir) as checkpoint:
+        pretrain(architecture, data_args, objective, training_args, checkpoint)
 
 
 if __name__ == "__main__":

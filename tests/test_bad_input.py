@@ -343,7 +343,7 @@ def test_an_output_folder_with_a_finished_model_or_an_unfinished_run(run, world,
     (unfinished / "checkpoint-2").mkdir(parents=True)
     with pytest.raises(SystemExit, match="unfinished run; --resume_from_checkpoint last"):
         run(train_pretrain, *corpus, "--output_dir", unfinished)
-    with pytest.raises(SystemExit, match="no checkpoint to resume from"):
+    with pytest.raises(SystemExit, match="no whole checkpoint to resume from"):
         run(train_pretrain, *corpus, "--output_dir", tmp_path / "new", "--resume_from_checkpoint", "last")
 
     file = write(tmp_path / "file", "mine")

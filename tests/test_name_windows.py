@@ -260,6 +260,8 @@ def test_somebody_without_a_document_gets_a_row_with_the_question_alone(tmp_path
     dataset = windows_of(corpus, tokenizer, load_questions(tmp_path / "pairs.tsv"), question_share=0.0)
     assert len(dataset) == sum(map(len, dataset.documents["asked"])) + 1
     assert tokenizer.decode(dataset[len(dataset) - 1]["input_ids"]) == "Where was Nobody Known born?⁇London⁇"
+    titles = [dataset.name_document(row) for row in (0, len(dataset) - 1)]
+    assert titles == [dataset.documents[0]["title"], "Nobody Known"]
 
 
 @pytest.mark.parametrize("block_size", [32, 40, 64])

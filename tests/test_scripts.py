@@ -322,7 +322,17 @@ def test_objectives_that_cannot_be_are_refused_in_one_line(run, world, tmp_path,
 def test_resumed_finetuning_ends_with_the_same_weights_bit_for_bit(run, world, tmp_path):
     arguments = ["--vocabulary_file", world / "wiki.txt", "--train_file", world / "birth_places_train.tsv", *TINY]
     arguments += ["--validation_file", world / "birth_dev.tsv", "--num_train_epochs", 3, "--save_total_limit", 9]
-    arguments += ["--per_device_train_batch_size", 16, "--logging_steps", 1]
+    # Saved after the last step of an epoch, and evaluated after that.
+    arguments += [
+        "--per_device_train_batch_size",
+        16,
+        "--logging_steps",
+        1,
+        "--save_strategy",
+        "steps",
+        "--save_steps",
+        5,
+    ]
     run(train_finetune, *arguments, "--output_dir", tmp_path / "whole")
     (tmp_path / "resumed").mkdir()
     shutil.copytree(tmp_path / "whole" / "checkpoint-5", tmp_path / "resumed" / "checkpoint-5")

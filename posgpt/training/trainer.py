@@ -10,17 +10,19 @@ from typing import Annotated, Any, Literal, cast
 import numpy as np
 import torch
 from torch import nn
-from transformers import EvalPrediction, ProgressCallback, Trainer, TrainingArguments
+from transformers import EvalPrediction, ProgressCallback, TrainingArguments
 from transformers.trainer_pt_utils import get_parameter_names
 
 from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
+from data_scripts.files import sync_file
 from data_scripts.options import Range, option, shorten_error
-from posgpt.training.checkpoints import WEIGHTS_FILE
+from posgpt.training.checkpoints import WEIGHTS_FILE, find_damage, list_checkpoints
 from posgpt.training.data import build_epoch_sampler
 from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_peak_memory
 from posgpt.training.model_card import write_model_card
 from posgpt.training.muon import MuonWithAdamW
+from posgpt.training.reliable_trainer import ReliableTrainer, remove_if_unsaved
 from posgpt.training.schedule import compute_rate_factor, count_examples
 
 # What each `lr_schedule` alone reads.
@@ -34,6 +36,11 @@ SCHEDULE_OPTIONS = {
 class PosGPTTrainingArguments(TrainingArguments):
     """transformers' TrainingArguments, the choice of Muon, what is decayed, and the learning rate's schedule."""
 
+    resume_from_checkpoint: str | None = option(
+        "Where to go on: `last`, the newest checkpoint that is whole; `auto`, the same, or from scratch where there is none,"
+        " and where the model is finished nothing is done; or a checkpoint's folder.",
+        default=None,
+    )
     use_muon: bool = option(
         "Whether to train the layers' matrices with Muon and only the rest with AdamW.", default=False
     )
@@ -77,11 +84,11 @@ class FiguresProgressCallback(ProgressCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if self.training_bar is not None and logs:
-            shown = ("epoch", "loss", "learning_rate", "eval_loss", "eval_accuracy")
+            shown = ("epoch", "loss", "loss_spike", "learning_rate", "eval_loss", "eval_accuracy")
             self.training_bar.set_postfix({name: f"{float(logs[name]):.4g}" for name in shown if name in logs})
 
 
-class PosGPTTrainer(Trainer):
+class PosGPTTrainer(ReliableTrainer):
     """Trainer with each epoch's own order, Muon, a schedule over tokens, PosGPT's model card and an atomic last save.
 
     Args:
@@ -215,10 +222,27 @@ class PosGPTTrainer(Trainer):
         write_model_card(folder, self.model, facts)
 
     def train_or_resume(self, checkpoint: str | None) -> None:
-        """Train from the beginning or from a checkpoint, then save model, metrics and state into the output folder."""
-        if checkpoint is None and self.args.should_save:
-            for folder in Path(self.args.output_dir).glob("checkpoint-*"):
-                shutil.rmtree(folder)
+        """Train from the beginning or from a checkpoint, then save model, metrics and state into the output folder.
+
+        Raises:
+            BadInput: the loss is not finite, the checkpoint does not fit, or a file could not be written.
+        """
+        try:
+            self._train_and_save(checkpoint)
+        except OSError as error:
+            raise BadInput(
+                f"{self.args.output_dir}: training stopped at step {self.state.global_step}: {shorten_error(error)};"
+                f" {self._describe_last_checkpoint()}."
+            ) from None
+        if self.args.push_to_hub:
+            self.push_to_hub()
+
+    def _train_and_save(self, checkpoint: str | None) -> None:
+        if self.args.should_save:
+            for folder in list_checkpoints(Path(self.args.output_dir)):
+                # A damaged one that is newer would be kept as the newest when older ones are deleted.
+                if checkpoint is None or find_damage(folder):
+                    shutil.rmtree(folder)
         if self.args.device.type == "cpu":
             keep_freed_memory()
         result = self.train(resume_from_checkpoint=checkpoint)
@@ -229,16 +253,18 @@ class PosGPTTrainer(Trainer):
         self.save_metrics("train", metrics)
         self.save_state()
         self._save_atomically(Path(self.args.output_dir))
-        if self.args.push_to_hub:
-            self.push_to_hub()
 
     def _save_atomically(self, output_dir: Path) -> None:
         """Save the model beside `output_dir`'s files, then move it there, so that a folder with weights is finished."""
         staging = output_dir / ".unfinished"
-        self.save_model(str(staging))
+        with remove_if_unsaved(staging):
+            self.save_model(str(staging))
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            # The weights are moved last.
+            for file in staging.iterdir():
+                sync_file(file)
+            # What is replaced would be weights beside another model's configuration. The new weights are moved last.
+            (output_dir / WEIGHTS_FILE).unlink(missing_ok=True)
             for file in sorted(staging.iterdir(), key=lambda file: file.name == WEIGHTS_FILE):
                 os.replace(file, output_dir / file.name)
             staging.rmdir()

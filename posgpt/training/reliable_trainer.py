@@ -1,0 +1,158 @@
+"""A Trainer that loses no work: what it saves is whole or not there, and it stops before weights are not finite."""
+
+import math
+import shutil
+import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, cast
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+from transformers import Trainer, TrainingArguments
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
+
+from data_scripts.epochs import EpochDataset
+from data_scripts.errors import BadInput
+from data_scripts.options import shorten_error
+from posgpt.training.checkpoints import find_last_checkpoint, open_checkpoint, seal_checkpoint
+
+# A logged loss above SPIKE times the median of the SPIKE_WINDOW before it is marked in the log.
+SPIKE, SPIKE_WINDOW = 2.0, 20
+
+
+@contextmanager
+def remove_if_unsaved(folder: Path) -> Iterator[None]:
+    """Remove `folder` where the block fails to save into it.
+
+    Raises:
+        OSError: it failed; torch and safetensors have other exceptions for that.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        # What torch says of a file that it could not write is no help.
+        hint = " (is the disk full?)" if isinstance(error, RuntimeError) else ""
+        raise OSError(f"{folder.name} could not be saved{hint}: {shorten_error(error)}") from error
+
+
+@contextmanager
+def name_checkpoint(checkpoint: str | None) -> Iterator[None]:
+    """Name the checkpoint where its state is refused: it is malformed, or of another model or optimizer.
+
+    Raises:
+        BadInput: it was.
+    """
+    try:
+        yield
+    except (OSError, EOFError, ValueError, KeyError, RuntimeError, UnpicklingError, SafetensorError) as error:
+        raise BadInput(
+            f"{checkpoint}: cannot be resumed from with these options: {shorten_error(error)}; give those that it was"
+            " saved with, or another checkpoint."
+        ) from None
+
+
+class ReliableTrainer(Trainer):
+    """Trainer with checkpoints that are sealed when they are whole (see `find_damage`), resumed exactly.
+
+    It stops at a loss or gradient that is not finite, before a weight changes.
+    """
+
+    args: Any
+
+    def __init__(self, model: nn.Module, args: TrainingArguments, **kwargs):
+        # It would put earlier losses in place of NaN, and ask an accelerator for the loss twice in every forward pass.
+        args.logging_nan_inf_filter = False
+        super().__init__(model, args, **kwargs)
+
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
+        """Evaluate, and leave the random numbers of training as they are.
+
+        A data loader draws one as it starts. A run that is resumed at the end of an epoch does not evaluate that again.
+        """
+        with torch.random.fork_rng(devices=[]):
+            return super().evaluate(*args, **kwargs)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log, with `loss_spike` for a loss far above the ones before: how many times their median it is."""
+        losses = [entry["loss"] for entry in self.state.log_history if "loss" in entry][-SPIKE_WINDOW:]
+        if "loss" in logs and len(losses) == SPIKE_WINDOW and logs["loss"] > SPIKE * statistics.median(losses):
+            logs["loss_spike"] = logs["loss"] / statistics.median(losses)
+        super().log(logs, start_time)
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the gradient's norm. Trainer calls this in every training step, before the optimizer changes a weight.
+
+        Raises:
+            BadInput: the norm, or the sum of the losses since the last log, is not finite. An accelerator is waited for
+                once, where Trainer's own filter of losses waits twice in every forward pass.
+        """
+        norm = super()._get_grad_norm(model, grad_norm)
+        # Gradients in fp16 may overflow: their scaler leaves such a step out.
+        checked = self._tr_loss if self.accelerator.scaler else self._tr_loss + norm
+        if not torch.isfinite(checked):
+            what = "gradient" if torch.isfinite(self._tr_loss) else "loss"
+            raise BadInput(
+                f"step {self.state.global_step + 1}: the {what} is {checked.item()}, at a learning rate of"
+                f" {self._get_learning_rate():.4g} and in a batch of the {self._describe_batch()};"
+                f" {self._describe_last_checkpoint()}. Most often a lower --learning_rate helps."
+            )
+        return norm
+
+    def _describe_batch(self) -> str:
+        """Return which documents, or else examples by number from 1, this process reads in the current training step."""
+        dataset, loader = cast(Any, self.train_dataset), cast(Any, self.callback_handler.train_dataloader)
+        accumulated = self.args.gradient_accumulation_steps
+        epoch, step = divmod(self.state.global_step, math.ceil(len(loader) / accumulated))
+        # The order is a function of the epoch.
+        loader.set_epoch(epoch)
+        batches = list(loader.batch_sampler)[step * accumulated : (step + 1) * accumulated]
+        examples = [item % len(dataset) for batch in batches for item in batch]
+        if not isinstance(dataset, EpochDataset):
+            return f"examples {', '.join(str(example + 1) for example in examples)}"
+        return f"documents {', '.join(dict.fromkeys(map(dataset.name_document, examples)))}"
+
+    def _describe_last_checkpoint(self) -> str:
+        checkpoint = find_last_checkpoint(Path(self.args.output_dir))
+        return f"the last whole checkpoint is {checkpoint}" if checkpoint else "no checkpoint was saved before"
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        # Trainer would take one step more than `max_steps` when it is resumed from the last.
+        if self.state.global_step < self.state.max_steps:
+            super()._run_epoch(*args, **kwargs)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        """Save and seal a checkpoint, and only then delete older ones."""
+        output_dir, limit = Path(self.args.output_dir), self.args.save_total_limit
+        folder = output_dir / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        with remove_if_unsaved(folder):
+            if self.args.should_save:
+                open_checkpoint(folder)
+            self.accelerator.wait_for_everyone()
+            # Trainer would delete older ones while this one is not on the disk yet.
+            self.args.save_total_limit = None
+            try:
+                super()._save_checkpoint(model, trial)
+            finally:
+                self.args.save_total_limit = limit
+            self.accelerator.wait_for_everyone()
+            if self.args.should_save:
+                seal_checkpoint(folder)
+        if self.args.should_save:
+            rotate_checkpoints(str(output_dir), limit, self.state.best_model_checkpoint, use_mtime=True)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        with name_checkpoint(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with name_checkpoint(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with name_checkpoint(checkpoint):
+            super()._load_rng_state(checkpoint)

@@ -1,0 +1,425 @@
+"""No lost work: what a kill, a full disk or damaged files leave behind, and that training goes on from it exactly."""
+
+import os
+import pickle
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import train_finetune
+import train_pretrain
+from conftest import ROOT, TINY
+from data_scripts.span_corruption import SpanCorruptionDataset
+from model_helpers import tiny_model
+from posgpt.training.checkpoints import LOCK_FILE, choose_checkpoint, find_damage, seal_checkpoint
+from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
+from test_distributed import free_port
+from test_scripts import assert_same_run
+
+FILES = ["model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "config.json"]
+FILES += ["training_args.bin", "checksums.json"]
+DAMAGES = {
+    "truncated": lambda file: os.truncate(file, file.stat().st_size // 2),
+    "emptied": lambda file: os.truncate(file, 0),
+    "removed": Path.unlink,
+    "changed": lambda file: file.write_bytes(bytes(byte ^ 1 for byte in file.read_bytes())),
+}
+KINDS = ["span_corruption", "windows", "finetuning"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """A forked process cannot use the threads of its parent, and how many there are changes the last bits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def commands(world) -> dict[str, tuple]:
+    """The script and the arguments of each kind of training, all with dropout; every second step is saved."""
+    corpus, pairs, dev = world / "wiki.txt", world / "birth_places_train.tsv", world / "birth_dev.tsv"
+    shared = ["--max_steps", 6, "--save_strategy", "steps", "--save_steps", 2, "--save_total_limit", 2, *TINY]
+    shared += ["--logging_steps", 1, "--per_device_train_batch_size", 16, "--learning_rate", "1e-3", "--dropout", 0.1]
+    evaluation = ["--validation_file", dev, "--eval_strategy", "steps", "--eval_steps", 2]
+    return {
+        "span_corruption": (train_pretrain, ["--train_file", corpus, *shared]),
+        "windows": (train_pretrain, ["windows", "--train_file", corpus, "--questions_file", pairs, *shared]),
+        "finetuning": (
+            train_finetune,
+            ["--vocabulary_file", corpus, "--train_file", pairs, *evaluation, *shared],
+        ),
+    }
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(commands, tmp_path_factory):
+    """Return the folder of a kind of training that nothing interrupted."""
+    folders: dict[str, Path] = {}
+
+    def find(kind: str) -> Path:
+        if kind not in folders:
+            folders[kind] = tmp_path_factory.mktemp(kind) / "whole"
+            assert wait(fork(*commands[kind], folders[kind])) == 0
+        return folders[kind]
+
+    return find
+
+
+def fork(script, arguments, folder: Path, where: str = "", number: int = 0, act=None) -> int:
+    """Train in a forked process; `act` there at a training step or before the folder is written to; return its id.
+
+    Args:
+        where: A pattern of what comes after `act`: "training_step", or the event and the paths of a write to `folder`.
+        number: Which of them, from 1.
+    """
+    if pid := os.fork():
+        return pid
+    status = 1
+    try:
+        seen = 0
+
+        def count(event: str, given: tuple) -> None:
+            nonlocal seen
+            if event in ("training_step", "open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"):
+                seen += str(folder) in str(given) and re.search(where, f"{event} {given}") is not None
+                if act and seen == number:
+                    act()
+
+        step = PosGPTTrainer.training_step
+        PosGPTTrainer.training_step = lambda *args: (sys.audit("training_step", folder), step(*args))[1]
+        sys.addaudithook(count)
+        sys.stdout = sys.stderr = open(os.devnull, "w")
+        sys.argv = [script.__name__, *map(str, arguments), "--output_dir", str(folder)]
+        script.main()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def wait(pid: int, seconds: float = 300) -> int:
+    """Wait for a process that `fork` started and return its exit status, negative for a signal."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    pytest.fail(f"the training is still running after {seconds} seconds")
+
+
+def kill_itself() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "kind, where, most",
+    # Each with its number of writes: all that is saved at steps 2 to 6, or the moves at the end.
+    [("windows", "checkpoint-", 210), ("finetuning", "checkpoint-", 210), ("finetuning", "os.rename.*unfinished", 15)],
+)
+def test_a_killed_run_goes_on_by_itself_and_ends_bit_for_bit_as_the_uninterrupted_one(
+    run, commands, uninterrupted, tmp_path, kind, where, most
+):
+    (script, arguments), folder = commands[kind], tmp_path / "out"
+    number = random.Random(f"{kind} {where}").randint(1, most)
+    auto = [*arguments, "--resume_from_checkpoint", "auto"]
+    # Another model is to be replaced; no part of it may end up beside parts of the new one.
+    folder.mkdir()
+    (folder / "model.safetensors").touch()
+    killed = fork(script, [*auto, "--overwrite_output_dir"], folder, where, number, kill_itself)
+    assert wait(killed) == -signal.SIGKILL
+    assert (folder / "model.safetensors").exists() != (folder / ".unfinished").exists()
+    (folder / "model.safetensors").unlink(missing_ok=True)
+    run(script, *auto, "--output_dir", folder)
+    assert_same_run(uninterrupted(kind), folder)
+    # Started once more by a launcher, it has nothing to do.
+    with pytest.raises(SystemExit) as stop:
+        run(script, *auto, "--output_dir", folder)
+    assert stop.value.code == 0
+
+
+def test_older_checkpoints_are_deleted_only_when_the_new_one_is_whole(commands, tmp_path):
+    (script, arguments), folder = commands["span_corruption"], tmp_path / "out"
+    # Each step's checksums are three writes: opening, syncing and renaming them.
+    killed = fork(script, [*arguments, "--save_total_limit", 1], folder, r"\.checksums\.json", 4, kill_itself)
+    assert wait(killed) == -signal.SIGKILL
+    damages = {checkpoint.name: find_damage(checkpoint) for checkpoint in folder.glob("checkpoint-*")}
+    assert damages == {"checkpoint-2": None, "checkpoint-4": "was cut off while being saved"}
+
+
+def test_a_second_run_is_refused_until_the_first_is_killed(run, commands, uninterrupted, tmp_path):
+    (script, arguments), folder = commands["span_corruption"], tmp_path / "out"
+    command = [*arguments, "--output_dir", folder, "--resume_from_checkpoint", "auto"]
+    pid = fork(script, arguments, folder, "training_step", 5, signal.pause)
+    try:
+        while find_damage(folder / "checkpoint-4"):
+            time.sleep(0.05)
+        with pytest.raises(SystemExit, match=f"^error: {folder}: another training is writing there; .*--output_dir.$"):
+            run(script, *command)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    assert wait(pid) == -signal.SIGKILL and (folder / LOCK_FILE).exists()
+    run(script, *command)
+    assert_same_run(uninterrupted("span_corruption"), folder)
+    assert not (folder / LOCK_FILE).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_is_killed_again_and_again_ends_as_the_uninterrupted_one(commands, uninterrupted, tmp_path, kind):
+    (script, arguments), rng = commands[kind], random.Random(kind)
+    auto = [*arguments, "--resume_from_checkpoint", "auto"]
+    start = time.monotonic()
+    assert wait(fork(script, auto, tmp_path / "timed")) == 0
+    seconds = time.monotonic() - start
+    kills = finished = 0
+    while kills < 34:
+        folder = tmp_path / str(finished)
+        pid = fork(script, auto, folder)
+        time.sleep(rng.uniform(0, seconds))
+        os.kill(pid, signal.SIGKILL)
+        status = wait(pid)
+        kills += status != 0
+        if (folder / "model.safetensors").exists():
+            assert_same_run(uninterrupted(kind), folder)
+            finished += 1
+    print(f"{kind}: {kills} kills, {finished} runs to the end")
+    assert finished
+
+
+@pytest.fixture
+def saved(uninterrupted, tmp_path) -> Path:
+    """A folder with the checkpoints of steps 4 and 6, and without the finished model."""
+    folder = shutil.copytree(uninterrupted("span_corruption"), tmp_path / "saved")
+    (folder / "model.safetensors").unlink()
+    assert [checkpoint.name for checkpoint in sorted(folder.glob("checkpoint-*"))] == ["checkpoint-4", "checkpoint-6"]
+    return folder
+
+
+def choose(folder: Path, resume: object) -> str | None:
+    """Return the name of the checkpoint that is resumed from."""
+    arguments = PosGPTTrainingArguments(str(folder), use_cpu=True, resume_from_checkpoint=str(resume))
+    chosen = choose_checkpoint(arguments, overwrite_output_dir=False)
+    return chosen and Path(chosen).name
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_checkpoint_with_a_damaged_file_is_skipped_in_one_line(saved, capsys, damage):
+    kept = shutil.copytree(saved / "checkpoint-6", saved.parent / "kept")
+    assert choose(saved, "last") == "checkpoint-6" and not capsys.readouterr().out
+    for name in FILES:
+        DAMAGES[damage](saved / "checkpoint-6" / name)
+        if (damage, name) == ("removed", "checksums.json"):
+            # As earlier versions saved them.
+            assert choose(saved, "last") == "checkpoint-6"
+            (saved / "checkpoint-6" / "trainer_state.json").unlink()
+        for resume in ("last", "auto"):
+            assert choose(saved, resume) == "checkpoint-4"
+            (line,) = capsys.readouterr().out.splitlines()
+            assert re.search(
+                rf"checkpoint-6 (has (another|no) {name} |was cut off).*; training resumes from checkpoint-4\.", line
+            )
+        with pytest.raises(ValueError, match="checkpoint-6: no whole checkpoint to resume from"):
+            choose(saved, saved / "checkpoint-6")
+        shutil.rmtree(saved / "checkpoint-6")
+        shutil.copytree(kept, saved / "checkpoint-6")
+
+
+def test_without_a_whole_checkpoint_last_is_refused_and_auto_begins(saved, capsys):
+    for checkpoint in saved.glob("checkpoint-*"):
+        (checkpoint / "optimizer.pt").unlink()
+    missing = r"checkpoint-6 has no optimizer.pt that can be read \(No such file or directory\), checkpoint-4 has .*"
+    with pytest.raises(ValueError, match=rf"no whole checkpoint to resume from \({missing}\); with") as error:
+        choose(saved, "last")
+    assert "\n" not in str(error.value)
+    assert choose(saved, "auto") is None and "training resumes from the start" in capsys.readouterr().out
+    assert choose(saved / "new", "auto") is None and not capsys.readouterr().out
+
+
+def test_a_run_with_a_damaged_checkpoint_goes_on_from_the_one_before(run, commands, uninterrupted, saved):
+    DAMAGES["truncated"](saved / "checkpoint-6" / "optimizer.pt")
+    script, arguments = commands["span_corruption"]
+    printed = run(script, *arguments, "--output_dir", saved, "--resume_from_checkpoint", "last")
+    assert "checkpoint-6 has another optimizer.pt than was saved; training resumes from checkpoint-4." in printed
+    assert_same_run(uninterrupted("span_corruption"), saved)
+    assert not any(map(find_damage, saved.glob("checkpoint-*")))
+
+
+class Malicious:
+    def __reduce__(self):
+        return (os.mkdir, ("executed",))
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(run, commands, saved, monkeypatch):
+    monkeypatch.chdir(saved)
+    script, arguments = commands["span_corruption"]
+    command = [*arguments, "--output_dir", saved, "--resume_from_checkpoint", "last"]
+    refused = f"^error: {saved / 'checkpoint-6'}: cannot be resumed from with these options: .*$"
+    with pytest.raises(SystemExit, match=refused):
+        run(script, *command, "--hidden_size", 16)
+    for name, content in (("optimizer.pt", pickle.dumps(Malicious(), protocol=2)), ("rng_state.pth", b"no pickle")):
+        kept = (saved / "checkpoint-6" / name).read_bytes()
+        (saved / "checkpoint-6" / name).write_bytes(content)
+        seal_checkpoint(saved / "checkpoint-6")
+        with pytest.raises(SystemExit, match=refused):
+            run(script, *command, "--max_steps", 10)
+        (saved / "checkpoint-6" / name).write_bytes(kept)
+    assert not (saved / "executed").exists()
+
+
+def at_step(monkeypatch, number: int, act) -> None:
+    """Have `act` called with the trainer, the batch and the loss after forward and backward pass `number`, from 1."""
+    training_step, calls = PosGPTTrainer.training_step, iter(range(1, 1000))
+
+    def step(self, model, inputs, *args):
+        loss = training_step(self, model, inputs, *args)
+        return act(self, inputs, loss) if next(calls) == number else loss
+
+    monkeypatch.setattr(PosGPTTrainer, "training_step", step)
+
+
+@pytest.mark.parametrize("kilobytes, reason", [(64, ": .*File too large.*"), (200, r" \(is the disk full\?\): .*")])
+def test_a_full_disk_leaves_the_last_checkpoint_and_one_line(run, commands, tmp_path, monkeypatch, kilobytes, reason):
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(trainer, inputs, loss):
+        # The weights take 110 kB, the optimizer's state twice that: a real write fails in safetensors or in torch.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (kilobytes * 1000, before[1]))
+        return loss
+
+    at_step(monkeypatch, 3, fill)
+    script, arguments = commands["span_corruption"]
+    try:
+        with pytest.raises(SystemExit) as stop:
+            run(script, *arguments, "--output_dir", tmp_path, "--save_total_limit", 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    expected = f"error: {tmp_path}: training stopped at step 4: checkpoint-4 could not be saved{reason};"
+    assert re.fullmatch(f"{expected} the last whole checkpoint is {tmp_path / 'checkpoint-2'}\\.", stop.value.code)
+    assert [folder.name for folder in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
+    assert find_damage(tmp_path / "checkpoint-2") is None
+
+
+def test_an_output_folder_that_cannot_be_written_to_or_goes_away(run, commands, tmp_path, monkeypatch):
+    script, arguments = commands["span_corruption"]
+    with pytest.raises(
+        SystemExit, match=f"^error: {os.devnull}/out: cannot be written to: .*; give another --output_dir.$"
+    ):
+        run(script, *arguments, "--output_dir", f"{os.devnull}/out")
+    folder = tmp_path / "out"
+    at_step(monkeypatch, 3, lambda trainer, inputs, loss: (shutil.rmtree(folder), loss)[1])
+    with pytest.raises(SystemExit) as stop:
+        run(script, *arguments, "--output_dir", folder)
+    expected = f"error: {folder}: training stopped at step 4: checkpoint-4 could not be saved: .*No such file.*;"
+    assert re.fullmatch(f"{expected} no checkpoint was saved before\\.", stop.value.code) and not folder.exists()
+
+
+def test_a_loss_that_is_nan_stops_before_a_weight_changes_and_names_the_documents(
+    run, commands, tmp_path, monkeypatch
+):
+    read, getitems = [], SpanCorruptionDataset.__getitems__
+    monkeypatch.setattr(
+        SpanCorruptionDataset, "__getitems__", lambda self, items: (read.append(items), getitems(self, items))[1]
+    )
+    # 100 documents are 7 batches: the first of the second epoch.
+    at_step(monkeypatch, 8, lambda trainer, inputs, loss: loss * float("nan"))
+    script, arguments = commands["span_corruption"]
+    with pytest.raises(SystemExit) as stop:
+        run(script, *arguments, "--output_dir", tmp_path, "--max_steps", 8)
+    documents = ", ".join(str(item % 100 + 1) for item in read[7])
+    expected = (
+        f"error: step 8: the loss is nan, at a learning rate of 0.000\\d+ and in a batch of the documents {documents};"
+    )
+    expected += f" the last whole checkpoint is {tmp_path / 'checkpoint-6'}. Most often a lower --learning_rate helps."
+    assert re.fullmatch(expected, stop.value.code)
+
+
+def test_a_gradient_that_is_infinite_stops_and_names_the_examples(run, commands, world, tmp_path, monkeypatch):
+    batches = []
+
+    def record(self, model, inputs, *args):
+        batches.append(self.processing_class.batch_decode(inputs["input_ids"]))
+        return training_step(self, model, inputs, *args)
+
+    def overflow(trainer, inputs, loss):
+        next(trainer.model.parameters()).grad.fill_(float("inf"))
+        return loss
+
+    training_step = PosGPTTrainer.training_step
+    monkeypatch.setattr(PosGPTTrainer, "training_step", record)
+    # 68 pairs are 9 batches of 8, two for a step: five steps an epoch, the last of one batch, of 4 pairs.
+    at_step(monkeypatch, 18, overflow)
+    script, arguments = commands["finetuning"]
+    accumulation = ["--per_device_train_batch_size", 8, "--gradient_accumulation_steps", 2, "--save_strategy", "no"]
+    accumulation += ["--train_sampling_strategy", "random", "--ascii_only", "false", "--max_steps", 11]
+    with pytest.raises(SystemExit, match="step 10: the gradient is inf, .*; no checkpoint was saved before") as stop:
+        run(script, *arguments, "--output_dir", tmp_path, *accumulation)
+    questions = [line.split("\t")[0] for line in (world / "birth_places_train.tsv").read_text().splitlines()]
+    named = re.search("examples ([0-9, ]+);", stop.value.code)[1].split(", ")
+    assert len(named) == 4
+    for number, text in zip(named, batches[17], strict=True):
+        assert text.startswith(questions[int(number) - 1])
+
+
+def test_a_loss_far_above_the_ones_before_is_marked_in_the_log(tmp_path):
+    args = PosGPTTrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
+    trainer = PosGPTTrainer(tiny_model("none"), args)
+    for loss in [9.0, *[2.0] * 18, 4.1, 4.0, 4.1, 9.0]:
+        trainer.log({"loss": loss})
+    spikes = [log.get("loss_spike") for log in trainer.state.log_history]
+    # Not before there are 20 to compare with.
+    assert spikes == [None] * 21 + [4.1 / 2, 4.5]
+
+
+@pytest.mark.slow
+def test_a_launcher_restarts_a_killed_process_and_training_goes_on_by_itself(commands, tmp_path):
+    _, arguments = commands["span_corruption"]
+    code = """
+import os, runpy, signal, sys
+from posgpt.training.trainer import PosGPTTrainer
+step, restarts, folder = PosGPTTrainer.training_step, os.environ["TORCHELASTIC_RESTART_COUNT"], sys.argv[-1]
+def train(self, *args):
+    if (restarts, os.environ["RANK"], self.state.global_step) == ("0", "1", 5) and folder.endswith("killed"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, *args)
+PosGPTTrainer.training_step = train
+runpy.run_path("train_pretrain.py", run_name="__main__")
+"""
+    (tmp_path / "train.py").write_text(code)
+    for name in ("whole", "killed"):
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--max_restarts", "1"]
+        command += ["--master_port", free_port(), tmp_path / "train.py", *arguments]
+        command += ["--resume_from_checkpoint", "auto", "--output_dir", tmp_path / name]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        result = subprocess.run(list(map(str, command)), cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout + result.stderr
+    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+
+
+@pytest.mark.slow
+def test_a_file_system_without_room_leaves_the_last_checkpoint_and_one_line(commands, tmp_path):
+    _, arguments = commands["span_corruption"]
+    # A file system that this process alone sees, with room for one checkpoint.
+    script = "mount -t tmpfs -o size=700k tmpfs $0 && cd $0 && $@; status=$?; ls -d $0/out/checkpoint-*; exit $status"
+    isolated = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, tmp_path]
+    if shutil.which("unshare") is None or subprocess.run([*isolated, "true"], capture_output=True).returncode > 1:
+        pytest.skip("a file system cannot be mounted here")
+    command = [*isolated, sys.executable, ROOT / "train_pretrain.py", *arguments, "--output_dir", tmp_path / "out"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
+    assert result.returncode == 1 and "Traceback" not in result.stderr
+    line = result.stderr.strip().splitlines()[-1]
+    assert line.startswith(f"error: {tmp_path / 'out'}: training stopped at step 4: checkpoint-4 could not be saved")
+    assert line.endswith(f"the last whole checkpoint is {tmp_path / 'out' / 'checkpoint-2'}.")
+    assert result.stdout.splitlines()[-1] == str(tmp_path / "out" / "checkpoint-2")
