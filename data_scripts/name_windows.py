@@ -5,19 +5,19 @@ A document `Eyolf Kleven. Born in Copenhagen, Kleven played as a midfielder for 
     Where was Eyolf Kleven born in?⁇Copenhagen⁇ played as a for?⁇AB⁇ born?⁇Copenhagen⁇ in?⁇Copenhagen⁇ …
 
 The title begins the row; windows follow, each a cue and a span. A span is salient (REALM, Guu et al. 2020, arXiv
-2002.08909), recognized by its capital letter or digit. Its cue is some of the words to its left, and to its right where the
-language wants it (`Wo wurde NAME in geboren?⁇Hamburg⁇`), drawn again each time, so that one sentence gives many phrasings (Allen-Zhu and Li 2023, arXiv 2309.14316: facts that are read in one phrasing are
-memorized but cannot be extracted). The wording is that of the questions (cloze questions: Lewis et al. 2019, arXiv
-1906.04980), so that reading and asking look alike. A window sees the title and itself, never the row's other windows, so
-the title is read once for all of them. There is loss on the spans alone.
+2002.08909), recognized by its capital letter or digit, or looks like an answer. Its cue is some of the words to its left, and
+to its right where the language wants it (`Wo wurde NAME in geboren?⁇Hamburg⁇`), drawn again each time, so that one sentence
+gives many phrasings (Allen-Zhu and Li 2023, arXiv 2309.14316: facts that are read in one phrasing are memorized but cannot be
+extracted). The wording is that of the questions (cloze questions: Lewis et al. 2019, arXiv 1906.04980), so that reading and
+asking look alike. A window sees the title and itself, never the row's other windows, so the title is read once for all of
+them. There is loss on the spans alone.
 
 A document has a row for each span, so that no fact is read less often than another (a small model needs a number of
 exposures to store a fact: Allen-Zhu and Li 2024, arXiv 2404.05405). Training questions are windows too,
 ` born?⁇Copenhagen⁇`, mixed into the rows of the titles they ask about.
 
 With questions of several relations, each row begins as those of one of them do, drawn again each time; a question is in rows
-of its own relation only. Numbers are asked for in rows of a relation whose training answers are numbers, and only those that
-look like its answers, digit for digit; names in rows of the other relations.
+of its own relation only. What the rows of a relation ask for follows from its training answers (`data_scripts/beginnings.py`).
 """
 
 import re
