@@ -17,7 +17,7 @@ from datasets import Dataset
 from data_scripts.documents import find_text_start
 from data_scripts.errors import BadInput, check_installed
 from data_scripts.questions import Questions
-from data_scripts.words import WORD
+from data_scripts.words import WORD, WORD_END, WORD_START
 
 # Words in a span, at most; a character of a script without spaces is a word.
 _MOST_WORDS, _MOST_CHARACTERS = 4, 16
@@ -74,12 +74,18 @@ class SpanFinder:
     def _list_runs(self, title: str, text: str) -> Iterator[tuple[list[re.Match], int, int]]:
         """Yield the words after the title, and the first and the last of each run that has none of the title's words."""
         words = [word for word in WORD.finditer(text, find_text_start(title)) if not word[0].isspace()]
-        known = set(WORD.findall(title))
+        # Whole names: in a script without spaces, a word is a character, which a place may share with the title.
+        names = "|".join(map(re.escape, sorted(re.findall(r"\w+", title), key=len, reverse=True)))
+        known = {
+            place for name in re.finditer(f"{WORD_START}(?:{names}){WORD_END}", text) for place in range(*name.span())
+        }
         for first, begin in enumerate(words):
             for last in range(first, len(words)):
                 word = words[last][0]
                 length = last - first + 1
-                if not word[0].isalnum() or word in known or length > _MOST_WORDS * (4 if len(word) == 1 else 1):
+                if not word[0].isalnum() or words[last].start() in known:
+                    break
+                if length > _MOST_WORDS * (4 if len(word) == 1 else 1):
                     break
                 if words[last].end() - begin.start() > _MOST_CHARACTERS * _MOST_WORDS:
                     break

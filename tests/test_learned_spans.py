@@ -49,6 +49,19 @@ def test_answers_of_people_never_asked_about_are_among_the_few_spans_of_their_do
     assert found >= 0.95 * stated and stated > 30
 
 
+def test_an_answer_may_share_characters_with_its_title_in_a_script_without_spaces(tmp_path):
+    world = World(num_people=300, language="chinese")
+    world.write(tmp_path)
+    corpus = add_titles_and_spans(load_corpus(tmp_path / "wiki.txt"), dates=False)
+    finder = SpanFinder(corpus, load_questions(tmp_path / "birth_places_train.tsv", answers=True))
+    shared = 0
+    for person, title, text in zip(world.people(), corpus["title"], corpus["text"], strict=True):
+        found = [text[start:end] for start, end in finder.find(title, text, 4)]
+        assert person.birth_place in found and not set(found) & {person.last_name, person.full_name}
+        shared += not set(person.name).isdisjoint(person.birth_place)
+    assert shared > 30
+
+
 def test_windows_ask_for_what_looks_like_an_answer(lower):
     corpus, questions = load_corpus(lower / "wiki.txt"), load_questions(lower / "birth_places_train.tsv", answers=True)
     tokenizer = build_tokenizer([*corpus["text"], *questions.texts], 128)
