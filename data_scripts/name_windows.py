@@ -99,7 +99,7 @@ def simplify_words(words: list[str], known: set[str]) -> list[str]:
     Words in `known` and punctuation around words are left out; any date or number becomes `0`, or `-0` after a dash; the
     first word loses the capital that it has as the first word of a sentence.
     """
-    bare = [word.strip('(),.;:"，、；：（）「」“”《》') for word in words]
+    bare = [word.strip('(),.;:"，。、；：（）「」“”《》') for word in words]
     if bare and bare[0] not in known and bare[0][1:].islower():
         bare[0] = bare[0].lower()
     plain: list[str] = []

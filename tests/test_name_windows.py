@@ -116,6 +116,7 @@ def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(
         ("John F. Doe (1905--1990) was a Polish dancer, born in", "F 0 was a Polish dancer born in"),
         ("BFA in", "BFA in"),
         ("(13 July 1879 in Cambridge -- 9 November 1957, in", "0 in Cambridge -0 in"),
+        ("作 家 。 （ 1949 年 在", "作 家 0 年 在"),
         ("", ""),
     ],
 )
