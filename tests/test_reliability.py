@@ -21,7 +21,6 @@ from data_scripts.span_corruption import SpanCorruptionDataset
 from model_helpers import tiny_model
 from posgpt.training.checkpoints import LOCK_FILE, choose_checkpoint, find_damage, seal_checkpoint
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
-from test_distributed import free_port
 from test_scripts import assert_same_run
 
 FILES = ["model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "config.json"]
@@ -398,10 +397,12 @@ runpy.run_path("train_pretrain.py", run_name="__main__")
 """
     (tmp_path / "train.py").write_text(code)
     for name in ("whole", "killed"):
-        command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--max_restarts", "1"]
-        command += ["--master_port", free_port(), tmp_path / "train.py", *arguments]
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", 2]
+        command += ["--max_restarts", 1, tmp_path / "train.py", *arguments]
         command += ["--resume_from_checkpoint", "auto", "--output_dir", tmp_path / name]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        # As docs/reliability.md says: restarted processes would look for the addresses of the killed ones.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        environment |= {"PYTHONPATH": str(ROOT)}
         result = subprocess.run(list(map(str, command)), cwd=ROOT, env=environment, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
