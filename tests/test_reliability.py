@@ -185,7 +185,8 @@ def test_a_run_that_is_killed_again_and_again_ends_as_the_uninterrupted_one(comm
     while kills < 34:
         folder = tmp_path / str(finished)
         pid = fork(script, auto, folder)
-        time.sleep(rng.uniform(0, seconds))
+        # The first third is for reading the files.
+        time.sleep(rng.uniform(seconds / 3, seconds * 1.2))
         os.kill(pid, signal.SIGKILL)
         status = wait(pid)
         kills += status != 0
