@@ -4,7 +4,7 @@ A relation's training answers decide what its rows ask for: numbers if they are 
 if the answers are among the first of these, and otherwise what looks like its answers (`data_scripts/learned_spans.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -102,9 +102,9 @@ def list_beginnings(questions: Questions | None, asks_all: bool, most: int) -> l
     return beginnings
 
 
-def draw_one(beginnings: Sequence[Beginning], rng: np.random.Generator) -> Beginning:
-    """Draw one of several; a single one takes no random number."""
-    return beginnings[int(rng.integers(len(beginnings)))] if len(beginnings) > 1 else beginnings[0]
+def draw_one(numbers: Sequence[int], rng: np.random.Generator) -> int:
+    """Draw one of several numbers; a single one takes no random number."""
+    return numbers[int(rng.integers(len(numbers)))] if len(numbers) > 1 else numbers[0]
 
 
 def find_spans(
@@ -143,31 +143,39 @@ def learn_spans(beginning: Beginning, documents: Dataset, questions: Questions, 
     Args:
         forced: Whether it does so even if they do.
     """
-    found, stated = count_found(beginning, documents, questions)
-    if not forced and (found >= _MOSTLY * stated or stated < _HARDLY * len(questions)):
+    stated = list(list_stated_answers(documents, questions))
+    total = sum(len(answers) for *_, answers in stated)
+    found = sum(
+        len(answers.intersection(text[start:end] for start, end in beginning.choose_spans(title, text, spans)))
+        for title, text, spans, answers in stated
+    )
+    if not forced and (found >= _MOSTLY * total or total < _HARDLY * len(questions)):
         return beginning
     most, fewest = beginning.most, len(questions) // 5
-    if fewest >= _FEWEST_HELD_OUT:
-        # Spans that never contain the answer are read in vain.
-        order = np.random.default_rng(0).permutation(len(questions)).tolist()
-        held_out, rest = (
-            replace(questions, rows=questions.rows.select(rows)) for rows in (order[:fewest], order[fewest:])
-        )
-        learned = replace(beginning, finder=SpanFinder(documents, rest))
-        counts = [count_found(replace(learned, most=number), documents, held_out)[0] for number in range(1, most + 1)]
-        most = next(number for number, count in enumerate(counts, 1) if count >= counts[-1] - _NEGLIGIBLE * fewest)
-    return replace(beginning, finder=SpanFinder(documents, questions), most=most)
+    if fewest < _FEWEST_HELD_OUT:
+        return replace(beginning, finder=SpanFinder(documents, questions))
+    # Spans that never contain the answer are read in vain.
+    order = np.random.default_rng(0).permutation(len(questions)).tolist()
+    held_out, rest = (
+        replace(questions, rows=questions.rows.select(rows)) for rows in (order[:fewest], order[fewest:])
+    )
+    finder = SpanFinder(documents, rest)
+    ranked = [
+        (answers, [text[start:end] for start, end in finder.rank(title, text, most)])
+        for title, text, _, answers in list_stated_answers(documents, held_out)
+    ]
+    counts = [
+        sum(len(answers.intersection(spans[:number])) for answers, spans in ranked) for number in range(1, most + 1)
+    ]
+    most = next(number for number, count in enumerate(counts, 1) if count >= counts[-1] - _NEGLIGIBLE * fewest)
+    finder.fit(documents, questions)
+    return replace(beginning, finder=finder, most=most)
 
 
-def count_found(beginning: Beginning, documents: Dataset, questions: Questions) -> tuple[int, int]:
-    """Count the answers that are among the spans which a beginning chooses, and those that stand in the documents."""
-    answers: dict[str, set[str]] = {}
-    for title, answer in zip(questions.titles, questions.answers or (), strict=True):
-        answers.setdefault(title, set()).add(answer)
-    stated = found = 0
-    asked = documents.filter(lambda title: title in answers, input_columns="title")
+def list_stated_answers(documents: Dataset, questions: Questions) -> Iterator[tuple[str, str, list[Span], set[str]]]:
+    """Yield each document that questions ask about: title, text, salient spans, and the answers that stand in it."""
+    answers_of = questions.answers_of
+    asked = documents.filter(lambda title: title in answers_of, input_columns="title")
     for title, text, spans in zip(asked["title"], asked["text"], asked["spans"], strict=True):
-        chosen = {text[start:end] for start, end in beginning.choose_spans(title, text, spans)}
-        there = {answer for answer in answers[title] if answer in text[find_text_start(title) :]}
-        stated, found = stated + len(there), found + len(there & chosen)
-    return found, stated
+        body = text[find_text_start(title) :]
+        yield title, text, spans, {answer for answer in answers_of[title] if answer in body}

@@ -45,30 +45,33 @@ class SpanFinder:
     def __init__(self, documents: Dataset, questions: Questions):
         check_installed("report", "sklearn")
         from sklearn.feature_extraction import FeatureHasher
-        from sklearn.linear_model import LogisticRegression
 
-        answers: dict[str, set[str]] = {}
-        for title, answer in zip(questions.titles, questions.answers or (), strict=True):
-            answers.setdefault(title, set()).add(answer)
+        self.hasher = FeatureHasher(2**18, input_type="string", alternate_sign=False)
         self.documents_with: Counter[str] = Counter()
-        learned: list[tuple[str, str]] = []
         for title, text in zip(documents["title"], documents["text"], strict=True):
             self.documents_with.update(
                 {text[words[first].start() : words[last].end()] for words, first, last in self._list_runs(title, text)}
             )
-            if title in answers:
-                learned.append((title, text))
+        self.fit(documents, questions)
+
+    def fit(self, documents: Dataset, questions: Questions) -> None:
+        """Learn from these questions instead of any earlier ones; `documents` are the same.
+
+        Raises:
+            BadInput: no answer stands in a document.
+        """
+        from sklearn.linear_model import LogisticRegression
+
         candidates, is_answer = [], []
-        for title, text in learned:
-            for candidate in self.list_candidates(title, text):
+        for title, text in zip(documents["title"], documents["text"], strict=True):
+            for candidate in self.list_candidates(title, text) if title in questions.answers_of else ():
                 candidates.append(candidate.features)
-                is_answer.append(text[candidate.start : candidate.end] in answers[title])
+                is_answer.append(text[candidate.start : candidate.end] in questions.answers_of[title])
         if not any(is_answer):
             raise BadInput(
                 f"{questions.path}: no answer stands in a document of its title, so nothing shows what an answer looks"
                 " like; choose --span_finder capitals."
             )
-        self.hasher = FeatureHasher(2**18, input_type="string", alternate_sign=False)
         self.classifier = LogisticRegression(max_iter=300).fit(self.hasher.transform(candidates), is_answer)
 
     def _list_runs(self, title: str, text: str) -> Iterator[tuple[list[re.Match], int, int]]:
@@ -120,6 +123,10 @@ class SpanFinder:
 
     def find(self, title: str, text: str, most: int) -> list[tuple[int, int]]:
         """Return start and end of the runs that look most like answers, in the order of the text; none overlap."""
+        return sorted(self.rank(title, text, most))
+
+    def rank(self, title: str, text: str, most: int) -> list[tuple[int, int]]:
+        """Return what `find` does, the most like an answer first; with fewer, these are the first of them."""
         candidates = self.list_candidates(title, text)
         if not candidates:
             return []
@@ -131,4 +138,4 @@ class SpanFinder:
                 chosen.append(candidate)
             if len(chosen) == most:
                 break
-        return sorted((candidate.start, candidate.end) for candidate in chosen)
+        return [(candidate.start, candidate.end) for candidate in chosen]

@@ -199,16 +199,16 @@ class NameWindowsDataset(EpochDataset):
         # (rows with a document,): its number. A row for each span, so that all are asked for equally often.
         num_spans = [len(asked) for batch in self.documents.iter(1000) for asked in batch["asked"]]
         self.document_of = np.repeat(np.arange(len(self.documents)), num_spans)
-        # By title, the windows of each beginning's questions.
-        self.questions: dict[str, dict[Beginning, list[Window]]] = {}
+        # By title, and by the number of the beginning, the windows of the questions.
+        self.questions: dict[str, dict[int, list[Window]]] = {}
         if questions:
-            of_relation = {beginning.relation: beginning for beginning in beginnings}
+            number_of = {beginning.relation: number for number, beginning in enumerate(beginnings)}
             for title, relation, answer in zip(
                 questions.titles, questions.asked, questions.answers or (), strict=True
             ):
-                beginning = of_relation[relation]
-                window = (beginning.after_title + MASK_TOKEN, answer + MASK_TOKEN)
-                self.questions.setdefault(title, {}).setdefault(beginning, []).append(window)
+                number = number_of[relation]
+                window = (beginnings[number].after_title + MASK_TOKEN, answer + MASK_TOKEN)
+                self.questions.setdefault(title, {}).setdefault(number, []).append(window)
         titles = set(self.documents["title"]) if self.questions else set()
         self.without_document = [title for title in self.questions if title not in titles]
         if not len(self):
@@ -241,35 +241,36 @@ class NameWindowsDataset(EpochDataset):
                 rows.append(self._draw_row(document, own, rng))
             else:
                 name = self.without_document[index - len(self.document_of)]
-                beginning = draw_one(list(self.questions[name]), rng)
-                questions = self._draw_question(name, beginning, rng, always=True)
-                rows.append((beginning.before_title + name, questions))
+                number = draw_one(list(self.questions[name]), rng)
+                questions = self._draw_question(name, number, rng, always=True)
+                rows.append((self.beginnings[number].before_title + name, questions))
         return encode_rows(rows, self.tokenizer)
 
-    def _draw_question(self, name: str, beginning: Beginning, rng: np.random.Generator, always: bool) -> list[Window]:
-        questions = self.questions.get(name, {}).get(beginning)
+    def _draw_question(self, name: str, number: int, rng: np.random.Generator, always: bool) -> list[Window]:
+        questions = self.questions.get(name, {}).get(number)
         if not questions or not (rng.random() < self.config.question_share or always):
             return []
         return [questions[rng.integers(len(questions))]]
 
     def _draw_row(self, document: dict[str, Any], own: int, rng: np.random.Generator) -> tuple[str, list[Window]]:
         title, spans, asked_by = document["title"], document["asked"], document["asked_by"]
-        beginning = draw_one([self.beginnings[number] for number in asked_by[own]], rng)
+        number = draw_one(asked_by[own], rng)
+        beginning = self.beginnings[number]
         start = beginning.before_title + title
-        windows = self._draw_question(title, beginning, rng, always=False)
+        windows = self._draw_question(title, number, rng, always=False)
         if self.config.window_wording == "document":
             if windows:
                 return start, windows
             start = f"{title}."
         room = self.max_length - len(start) - sum(len(cue) + len(span) for cue, span in windows)
-        numbers = [number for number in range(len(spans)) if self.beginnings.index(beginning) in asked_by[number]]
-        misfits, order = 0, [*(number for number in rng.permutation(numbers) if number != own), own]
+        asked = [span for span, numbers in enumerate(asked_by) if number in numbers]
+        misfits, order = 0, [*(span for span in rng.permutation(asked) if span != own), own]
         while misfits < _MISFITS:
             # The row's own span, then the others, then each once more.
-            order = order or rng.permutation(numbers).tolist()
-            number = order.pop()
-            before, after = document["before"][number].split(), document["after"][number].split()
-            window = (self._draw_cue(before, after, beginning, rng), spans[number] + MASK_TOKEN)
+            order = order or rng.permutation(asked).tolist()
+            span = order.pop()
+            before, after = document["before"][span].split(), document["after"][span].split()
+            window = (self._draw_cue(before, after, beginning, rng), spans[span] + MASK_TOKEN)
             if (length := len(window[0]) + len(window[1])) > room:
                 misfits += 1
                 continue

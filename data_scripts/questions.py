@@ -73,13 +73,25 @@ class Questions:
     @property
     def contradictions(self) -> dict[str, set[str]]:
         """The answers to each question that is there with different ones."""
-        answers: dict[str, set[str]] = {}
-        for text, answer in zip(self.texts, self.answers or (), strict=False):
-            answers.setdefault(text, set()).add(answer)
-        return {text: given for text, given in answers.items() if len(given) > 1}
+        return {text: given for text, given in self._collect_answers(self.texts).items() if len(given) > 1}
+
+    @cached_property
+    def answers_of(self) -> dict[str, set[str]]:
+        """The answers to the questions about each title."""
+        return self._collect_answers(self.titles)
+
+    def _collect_answers(self, keys: Sequence[str]) -> dict[str, set[str]]:
+        """Return the answers by the key of their question, one for each; none if the file has no answers."""
+        collected: dict[str, set[str]] = {}
+        # Without answers, there is nothing to pair the keys with.
+        for key, answer in zip(keys, self.answers or (), strict=False):
+            collected.setdefault(key, set()).add(answer)
+        return collected
 
     def select(self, relation: Relation) -> "Questions":
         """Return the questions that ask for one relation."""
+        if self.relations == (relation,):
+            return self
         return replace(self, relations=(relation,), rows=self.rows.select(self.rows_of.get(relation, [])))
 
     @cached_property
