@@ -31,6 +31,7 @@ from data_scripts.files import check_is_folder_or_new
 from data_scripts.name_windows import NameWindowsConfig, take_words_before
 from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
+from data_scripts.relations import Relation
 from data_scripts.span_corruption import compute_longest_cut
 from data_scripts.synthetic_world import CORPUS_FILE, TRAIN_FILE
 from data_scripts.words import join_words
@@ -106,18 +107,21 @@ def find_mentions(
     return mentions
 
 
-def build_prompt(mention: Mention, objective: ObjectiveConfig, before_title: str, max_length: int) -> str:
+def build_prompt(mention: Mention, objective: ObjectiveConfig, relation: Relation, max_length: int) -> str:
     """Return what asks for a place in the words that it was read in, without the `⁇` at the end.
 
     Args:
-        before_title: What a question has before its title.
+        relation: What the questions ask for.
     """
     title, text, start, end = mention
     if not isinstance(objective, NameWindowsConfig):
         return f"{text[:start]}{MASK_TOKEN}{text[end : compute_longest_cut(max_length)]}"
     most = min(CUE_WORDS, objective.max_cue_words)
     cue = join_words(take_words_before(title, text, start, objective.plain_cues, most))
-    return f"{before_title}{title}{cue}?" if objective.window_wording == "question" else f"{title}.{cue}"
+    if objective.window_wording != "question":
+        return f"{title}.{cue}"
+    before_title, _ = relation.split_wording()
+    return f"{before_title}{title}{cue}{relation.mark}"
 
 
 def build_recall_prompts(
@@ -129,8 +133,7 @@ def build_recall_prompts(
     the masked answer. The arguments are those of `find_mentions`.
     """
     mentions = find_mentions(corpus_file, questions, objective, max_length)
-    before_title, _ = questions.relations[0].split_wording()
-    prompts = [build_prompt(mention, objective, before_title, max_length) for mention in mentions]
+    prompts = [build_prompt(mention, objective, questions.relations[0], max_length) for mention in mentions]
     return prompts, [mention.place for mention in mentions]
 
 

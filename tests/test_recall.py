@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from data_scripts.questions import load_questions
-from data_scripts.relations import BIRTHPLACE
+from data_scripts.relations import BIRTHPLACE, Relation
 from data_scripts.span_corruption import compute_longest_cut
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 from posgpt.training.checkpoints import load_model
@@ -87,6 +87,12 @@ def test_mentions_are_names_and_with_span_corruption_those_that_are_read(tmp_pat
     assert places == ["Rome"] * len(expected)
     # The prompt, its `⁇` and the place fit the maximum sequence length.
     assert all(len(prompt) + 1 + len(place) <= 128 for prompt, place in zip(prompts, places, strict=True))
+
+
+def test_cues_end_as_the_questions_do():
+    relation = Relation("出生地", ("{title}出生于哪里？",))
+    mention = recall.Mention("陈伟", "陈伟. 生于 伦敦", 7, 9)
+    assert recall.build_prompt(mention, recall.read_objective("windows"), relation, 128) == "陈伟生于？"
 
 
 def test_every_model_has_a_row(run, world, tiny_pretrained, tmp_path):

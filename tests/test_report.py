@@ -119,10 +119,10 @@ def test_evidence_names_the_line_and_tells_retrieved_from_made_up(tmp_path):
     assert found["J. R. Ek"] == [Document(3, "J. R. Ek. Ek was born in New York City .")]
     assert has_mention("born in New York City .", "New York") and not has_mention("Yorkshire", "York")
     assert has_mention("王小明，1931年出生于伦敦。", "伦敦") and not has_mention("1931年", "31")
-    assert choose_group(found["Bo Ek"], "Oslo", True) == "known and right"
-    assert choose_group(found["Bo Ek"], "Oslo", False) == "known and wrong"
-    assert choose_group(found["Bo Ek"], "Rome", False) == "unseen answer"
-    assert choose_group([], "Oslo", True) == "unseen name"
+    assert choose_group([True, False], True) == "known and right"
+    assert choose_group([True, False], False) == "known and wrong"
+    assert choose_group([False, False], False) == "unseen answer"
+    assert choose_group([], True) == "unseen name"
 
 
 def test_documents_disagree_if_one_has_the_answer_and_another_only_other_ones(tmp_path):
@@ -130,9 +130,10 @@ def test_documents_disagree_if_one_has_the_answer_and_another_only_other_ones(tm
     oslo, rome, sang, both = (
         Document(1, f"Bo Ek. {text} .") for text in ("Born in Oslo", "Born in Rome", "He sang", "From Rome to Oslo")
     )
-    assert find_disagreement([oslo, rome], "Oslo", places) and find_disagreement([rome, oslo], "Rome", places)
-    assert not find_disagreement([oslo, sang], "Oslo", places), "his own name is no other answer"
-    assert not find_disagreement([oslo, both], "Oslo", places) and not find_disagreement([rome, sang], "Oslo", places)
+    assert find_disagreement([oslo, rome], [True, False], places)
+    assert not find_disagreement([oslo, sang], [True, False], places), "his own name is no other answer"
+    assert not find_disagreement([oslo, both], [True, True], places)
+    assert not find_disagreement([rome, sang], [False, False], places)
 
 
 @pytest.mark.parametrize(

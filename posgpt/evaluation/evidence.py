@@ -3,7 +3,7 @@
 import os
 import re
 import unicodedata
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -55,9 +55,12 @@ def has_mention(document: str, place: str) -> bool:
     return compile_mentions([place]).search(document) is not None
 
 
-def find_disagreement(documents: list[Document], place: str, places: re.Pattern) -> bool:
-    """Whether one document mentions the place, and the text of another one only others of `places`."""
-    mentions = [has_mention(document.text, place) for document in documents]
+def find_disagreement(documents: Sequence[Document], mentions: Sequence[bool], places: re.Pattern) -> bool:
+    """Whether one document mentions the right place, and the text of another one only others of `places`.
+
+    Args:
+        mentions: Which of the documents mention the right place.
+    """
     return any(mentions) and any(
         places.search(split_title(document.text)[1]) is not None
         for document, has_place in zip(documents, mentions, strict=True)
@@ -65,11 +68,16 @@ def find_disagreement(documents: list[Document], place: str, places: re.Pattern)
     )
 
 
-def choose_group(documents: list[Document], place: str, right: bool) -> str:
-    """Return one of `GROUPS`: a name is unseen if it has no document, a place if none of these documents mentions it."""
-    if not documents:
+def choose_group(mentions: Sequence[bool], right: bool) -> str:
+    """Return one of `GROUPS`: a name is unseen if it has no document, a place if none of these documents mentions it.
+
+    Args:
+        mentions: Which of the name's documents mention the right place.
+        right: Whether the answer is right.
+    """
+    if not mentions:
         return "unseen name"
-    if not any(has_mention(document.text, place) for document in documents):
+    if not any(mentions):
         return "unseen answer"
     return "known and right" if right else "known and wrong"
 

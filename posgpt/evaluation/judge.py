@@ -139,6 +139,7 @@ def judge_group(
     rows = zip(questions.titles, questions.texts, asked.answers, places, rights, strict=True)
     for row, (name, question, answer, place, right) in enumerate(rows):
         own = None if documents is None else documents.get(name, [])
+        mentions = None if own is None or place is None else [has_mention(document.text, place) for document in own]
         prediction = Prediction(
             name=name,
             question=question,
@@ -153,8 +154,8 @@ def judge_group(
             right_leniently=None if place is None else normalize_place(answer) == normalize_place(place),
             documents=own,
             answer_in_document=None if own is None else any(has_mention(document.text, answer) for document in own),
-            documents_disagree=None if own is None or place is None else find_disagreement(own, place, known),
-            group=None if own is None or place is None else choose_group(own, place, bool(right)),
+            documents_disagree=None if mentions is None else find_disagreement(own or [], mentions, known),
+            group=None if mentions is None else choose_group(mentions, bool(right)),
         )
         predictions.append(prediction)
     return predictions
