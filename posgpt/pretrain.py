@@ -22,7 +22,7 @@ from data_scripts.options import option
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, RelationArguments
 from posgpt.arguments import parse_with_recipe
-from posgpt.training.architecture import ArchitectureArguments, build_model, choose_max_length
+from posgpt.training.architecture import ArchitectureArguments, build_model, choose_max_length, describe_size
 from posgpt.training.checkpoints import claim_output_dir
 from posgpt.training.data import load_encoded_questions
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
@@ -103,7 +103,7 @@ def pretrain(
     model.config.relations = (questions or BIRTHPLACE).to_config()
 
     if training_args.should_log:
-        print(f"{data.training.description} {len(tokenizer)} symbols; {model.num_parameters():,} parameters.")
+        print(f"{data.training.description} {describe_size(model)}.")
     described = f"{objective.name.replace('_', ' ')} of {len(data.corpus):,} documents"
     described += f", {len(questions):,} questions mixed in" if questions else "; not finetuned"
     trainer = PosGPTTrainer(

@@ -21,6 +21,7 @@ from modeling_posgpt import (
     PosGPTModel,
     build_tokenizer,
 )
+from posgpt.training.architecture import describe_size
 
 # Where only transformers and torch are: the package cannot be imported, whatever is installed here.
 ELSEWHERE = """
@@ -170,7 +171,16 @@ def test_what_is_pushed_to_the_hub_is_a_model_that_loads(run, world, tmp_path, m
     assert len(AutoTokenizer.from_pretrained(pushed)) == local.config.vocab_size
     card = (pushed / "README.md").read_text()
     assert "fine-tuned version" not in card and "library_name: transformers" in card
+    assert f"{describe_size(local)}\n" in card
     assert not list(pushed.glob("checkpoint-*"))
+
+
+def test_the_size_says_what_the_symbols_cost():
+    config = PosGPTConfig(vocab_size=6000, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+    model = PosGPTForCausalLM(config)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    share = f"{2 * 6000 * 32 / parameters:.0%}"
+    assert describe_size(model).startswith(f"6,000 symbols; {parameters:,} parameters, {share} of them")
 
 
 def test_a_configuration_from_before_the_choice_is_learned(tmp_path):

@@ -114,3 +114,13 @@ def build_model(
         return PosGPTForCausalLM._from_config(config, attn_implementation=attention)
     except (StrictDataclassError, ValueError, KeyError, ImportError) as error:
         raise BadInput(f"the model cannot be built: {shorten_error(error.__cause__ or error)}") from None
+
+
+def describe_size(model: PosGPTForCausalLM) -> str:
+    """Return how many symbols and parameters a model has, and what the tables of symbols take of the latter."""
+    tables = {layer.weight for layer in (model.get_input_embeddings(), model.get_output_embeddings())}
+    in_tables, total = sum(table.numel() for table in tables), model.num_parameters()
+    return (
+        f"{model.config.vocab_size:,} symbols; {total:,} parameters, {in_tables / total:.0%} of them in the embedding and output"
+        " layers, which grow with the symbols"
+    )

@@ -9,6 +9,7 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from data_scripts.relations import read_relations
 from modeling_posgpt import PosGPTForCausalLM
+from posgpt.training.architecture import describe_size
 
 
 def write_model_card(folder: Path, model: PosGPTForCausalLM, facts: Mapping[str, str]) -> None:
@@ -16,7 +17,7 @@ def write_model_card(folder: Path, model: PosGPTForCausalLM, facts: Mapping[str,
     template = jinja2.Template((files("posgpt") / "training" / "model_card.md.jinja").read_text(encoding="utf-8"))
     text = template.render(
         config=model.config,
-        parameters=model.num_parameters(),
+        size=describe_size(model),
         facts=facts,
         question=read_relations(model.config.relations)[0].ask("Ada Example"),
     )
