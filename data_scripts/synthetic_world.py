@@ -12,12 +12,12 @@ universities and employers.
 import math
 import sys
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from itertools import accumulate, product
+from itertools import accumulate, islice, product
 from pathlib import Path
 from typing import Annotated
 
@@ -375,9 +375,23 @@ class World:
         return map(self.person, range(self.num_people))
 
 
-def fictional_names() -> Iterator[str]:
-    """Names of people who do not exist, each once, always in the same order."""
-    return (person.name for person in World(MAX_PEOPLE, seed=_STRANGERS).people())
+def fictional_names(titles: Iterable[str] = ()) -> Iterator[str]:
+    """Names of people who do not exist, each once, always in the same order.
+
+    They are of the language whose names are spelled most like `titles`, so that no strange letter tells a model that it
+    cannot know them.
+    """
+    letters = set().union(*titles)
+
+    def list_names(language: str) -> Iterator[str]:
+        return (person.name for person in World(MAX_PEOPLE, seed=_STRANGERS, language=language).people())
+
+    def compute_known_share(language: str) -> float:
+        spelled = "".join(islice(list_names(language), 100))
+        return sum(map(letters.__contains__, spelled)) / len(spelled)
+
+    # English, the first, if no other is nearer.
+    return list_names(max(LANGUAGES, key=compute_known_share))
 
 
 @dataclass

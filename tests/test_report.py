@@ -4,6 +4,7 @@ from collections import Counter
 from copy import deepcopy
 from dataclasses import FrozenInstanceError
 from html.parser import HTMLParser
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -160,6 +161,13 @@ def test_fictional_names_are_not_the_people_of_a_world():
     strangers = {name for name, _ in zip(fictional_names(), range(500), strict=False)}
     assert len(strangers) == 500
     assert len(strangers & {person.name for person in World(3000).people()}) < 25
+
+
+def test_fictional_names_are_spelled_as_the_titles_are():
+    english = next(fictional_names())
+    assert next(fictional_names(["J. R. Ek", "Bo Ek"])) == english
+    chinese = next(fictional_names(person.name for person in islice(World(language="chinese").people(), 20)))
+    assert chinese == next(World(1_000_000, seed=20_000_003, language="chinese").people()).name != english
 
 
 class TextOf(HTMLParser):

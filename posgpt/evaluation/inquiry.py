@@ -75,7 +75,7 @@ def load_inquiry(test: Questions, arguments: EvaluationArguments, known: Sequenc
     if arguments.corpus_file:
         # Twice as many as are asked about: some may have a document, as a namesake of a real person.
         documents = find_documents(
-            arguments.corpus_file, names | set(islice(fictional_names(), 2 * people)), arguments.columns
+            arguments.corpus_file, names | set(islice(fictional_names(test.titles), 2 * people)), arguments.columns
         )
         if documents.keys().isdisjoint(test.titles):
             raise BadInput(
@@ -84,7 +84,7 @@ def load_inquiry(test: Questions, arguments: EvaluationArguments, known: Sequenc
             )
     if people:
         taken = names | set(documents or ())
-        strangers = islice((name for name in fictional_names() if name not in taken), people)
+        strangers = islice((name for name in fictional_names(test.titles) if name not in taken), people)
         asked = [relation.ask(name) for relation, name in zip(cycle(test.relations), strangers)]
         groups[FICTIONAL] = Questions((FICTIONAL,), test.relations, Dataset.from_dict({"question": asked}))
     return Inquiry(groups, training, documents)
