@@ -19,6 +19,7 @@ COMMANDS = {
     "convert": ("posgpt.convert", "convert a checkpoint of the course's code to a PosGPT, or back"),
     "demo": ("posgpt.demo.app", "ask a model in the browser"),
     "world": ("data_scripts.synthetic_world", "write a fictional world: a corpus and questions"),
+    "build-wikipedia": ("data_scripts.wikipedia", "build a task like the course's from Wikipedia"),
     "hold-out": ("data_scripts.hold_out", "hold people out of a task's data"),
 }
 

@@ -25,7 +25,7 @@ from data_scripts.synthetic_world import World
 atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 
 ROOT = Path(__file__).parent.parent
-REAL_DATA = ROOT.parent / "shared" / "data" / "birthplaces"
+REAL_DATA = Path(os.environ.get("POSGPT_DATA", ROOT.parent / "shared" / "data" / "birthplaces"))
 
 # A model that trains in a second.
 TINY = ["--hidden_size", "32", "--num_hidden_layers", "2", "--num_attention_heads", "2", "--block_size", "128"]
@@ -60,7 +60,7 @@ def world(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     if not REAL_DATA.is_dir():
-        pytest.skip(f"the real data is not there: {REAL_DATA}")
+        pytest.skip(f"the course's data is not in {REAL_DATA}; POSGPT_DATA=folder names a copy")
     return REAL_DATA
 
 

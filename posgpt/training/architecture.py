@@ -118,8 +118,8 @@ def build_model(
 
 def describe_size(model: PosGPTForCausalLM) -> str:
     """Return how many symbols and parameters a model has, and what the tables of symbols take of the latter."""
-    tables = {layer.weight for layer in (model.get_input_embeddings(), model.get_output_embeddings())}
-    in_tables, total = sum(table.numel() for table in tables), model.num_parameters()
+    layers: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]
+    in_tables, total = sum(table.numel() for table in {layer.weight for layer in layers}), model.num_parameters()
     return (
         f"{model.config.vocab_size:,} symbols; {total:,} parameters, {in_tables / total:.0%} of them in the embedding and output"
         " layers, which grow with the symbols"

@@ -1,0 +1,269 @@
+"""Build a task like the course's from Wikipedia: one sentence about each person, and questions about their births.
+
+    posgpt build-wikipedia --output_dir people --num_people 2937
+
+reads `wikimedia/wikipedia` from the hub, article by article, until there are enough people, or with `--articles` a local table
+with its columns `title` and `text`. It writes `wiki.txt`, `birth_places_train.tsv`, `birth_dev.tsv`, `birth_test_inputs.tsv`
+and a datasheet, `README.md`. English only.
+
+An article counts as a biography if its first sentence has years in parentheses or says *born*. The person's document is the
+first sentence that says where the person was born; rules for words and punctuation find place and year in it, no model.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from datasets import IterableDataset, load_dataset
+from datasets.exceptions import DatasetsError
+from huggingface_hub.errors import HfHubHTTPError
+from tqdm import tqdm
+
+from data_scripts.documents import TABLES, find_salient_spans
+from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.files import check_is_file, check_is_folder_or_new, write_atomically
+from data_scripts.options import Range, option, parse_options, shorten_error
+from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, Relation
+from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TEST_FILE, TRAIN_FILE
+from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
+
+DATASHEET = "README.md"
+_LEAD = 20_000  # characters of an article that are read: the birth is told early
+_YEAR = re.compile(r"\b(?:1\d{3}|20[0-2]\d)\b")
+# What may begin the part of a sentence that tells of the birth: `born`, `b.`, a star, or the parenthesis of a life's dates.
+_BIRTH = re.compile(r"(?<!-)\b[Bb]orn\b|\bb\. |\*|\((?=[^()]*\b(?:1\d{3}|20[0-2]\d)\b)")
+# What ends it: the death, or the end of a parenthesis or clause.
+_END = re.compile(r"[;)–—†]|--| - |\bdied\b|\bd\. ")
+_PLACE_NOUNS = "village|town|city|suburb|parish|district|region|province|borough|county|community|island"
+# What stands right before the place of a birth: a preposition, the date, or the beginning of the parenthesis.
+_BEFORE_PLACE = re.compile(
+    rf"(?:\b(?:in|at|near)|\b(?:{_PLACE_NOUNS}) of|[\d,])(?: the)? (?P<saint>(?:St|Ft|Mt)\. )?$|\((?:St\. )?$"
+)
+_LIFE = re.compile(r"\([^()]*\b(?:1\d{3}|20[0-2]\d)\b|\bborn\b", re.I)
+_DISAMBIGUATION = re.compile(r" \([^()]*\)$")
+# A sentence ends at a full stop after which a capital follows, but not at that of an initial or an abbreviation.
+_SENTENCE_END = re.compile(
+    r"(?<!\b[^\W\d_])(?<!\b(?:St|Dr|Mr|Jr|Sr|Ft|Mt|Lt|ca))(?<!\b(?:Mrs|Rev|Col|Gen|née))[.!?]\s+(?=[\"“(]?[^\W\d_a-z])"
+)
+# What answers each relation: the field of `Birth`.
+ANSWERS = {BIRTHPLACE.name: "place", BIRTH_YEAR.name: "year"}
+_FEWEST = 10
+_DROPPED = ("no biography", "no sentence with a birthplace", "too long", "a namesake came first")
+
+
+class Birth(NamedTuple):
+    """Where, and as far as it is said when, someone was born."""
+
+    place: str
+    year: str | None
+
+
+def find_birth(title: str, sentence: str) -> Birth | None:
+    """Find place and year of a birth in a sentence about the person `title`; None: it does not say where.
+
+    The place is the first name, as `find_salient_spans` finds names, that follows `born` or begins or follows the dates of the
+    life, and stands after a preposition, a date or a parenthesis; of `born in Derby, England` that is `Derby`.
+    """
+    names = find_salient_spans(title, sentence, dates=False)
+    place = year = None
+    for birth in _BIRTH.finditer(sentence):
+        end = _END.search(sentence, birth.end())
+        stop = end.start() if end else len(sentence)
+        year = year or _YEAR.search(sentence, birth.start(), stop)
+        for start, name_end in names:
+            before = _BEFORE_PLACE.search(sentence, 0, start)
+            if not place and birth.end() <= start < stop and before and before.start() >= birth.start():
+                place = sentence[start - len(before["saint"] or "") : name_end]
+    return Birth(place, year[0] if year else None) if place else None
+
+
+def split_sentences(text: str) -> list[str]:
+    """Split a text into its sentences, those of different paragraphs as well."""
+    return [
+        sentence
+        for paragraph in text.split("\n")
+        for part in [_SENTENCE_END.sub(lambda end: f"{end[0].rstrip()}\n", paragraph)]
+        for sentence in part.split("\n")
+        if sentence.strip()
+    ]
+
+
+def is_biography(lead: str) -> bool:
+    """Whether an article's first sentence, `lead`, is that of a biography."""
+    return _LIFE.search(lead) is not None and re.search(r"\b(?:is|was|were)\b", lead) is not None
+
+
+def is_about(title: str, sentence: str) -> bool:
+    """Whether a sentence begins with the person: a word of the name, `He`, `She` or `Born`."""
+    first = re.match(r"\W*(\w+)(?:\W+(\w+))?", sentence)
+    return first is not None and not {"He", "She", "Born", *re.findall(r"\w+", title)}.isdisjoint(first.groups())
+
+
+class Person(NamedTuple):
+    """A person of the corpus."""
+
+    name: str
+    sentence: str
+    birth: Birth
+
+
+def read_person(title: str, text: str, max_characters: int) -> Person | str:
+    """Return the person that an article is about, or which of the reasons in `_DROPPED` keeps it out."""
+    name, sentences = _DISAMBIGUATION.sub("", title), split_sentences(text[:_LEAD])
+    if not name or not sentences or not is_biography(sentences[0]):
+        return "no biography"
+    for sentence in (" ".join(sentence.split()) for sentence in sentences):
+        birth = find_birth(name, sentence) if is_about(name, sentence) else None
+        if birth:
+            fits = len(f"{name}. {sentence}") <= max_characters and not {MASK_TOKEN, PAD_TOKEN} & set(sentence)
+            return Person(name, sentence, birth) if fits else "too long"
+    return "no sentence with a birthplace"
+
+
+@dataclass
+class WikipediaArguments:
+    """Which articles to read, and what to write."""
+
+    output_dir: str = option(f"Folder for {CORPUS_FILE}, the three TSVs and the datasheet, {DATASHEET}.")
+    articles: str = option(
+        "A dataset on the hub, or a table (JSON Lines, CSV, Parquet), with the columns `title` and `text`.",
+        default="wikimedia/wikipedia",
+    )
+    dataset_config_name: str = option("The configuration of a dataset on the hub.", default="20231101.en")
+    num_people: Annotated[int, Range(_FEWEST)] = option(
+        "How many people to find; if there are fewer, all of them.", default=2937
+    )
+    max_characters: Annotated[int, Range(1)] = option(
+        "The longest document, title included; people whose sentence is longer are left out.", default=400
+    )
+    relations: list[str] = option(
+        "What is asked; a birth year is asked for if the sentence has it.",
+        default_factory=lambda: [BIRTHPLACE.name],
+        choices=list(ANSWERS),
+    )
+    seed: Annotated[int, Range(0)] = option("Determines who is asked about in training, dev and test.", default=0)
+    overwrite: bool = option("Replace files that are already there.", default=False)
+
+
+def stream_articles(source: str, config_name: str) -> IterableDataset:
+    """Return the articles of a table or of a dataset on the hub, read as they are used.
+
+    Raises:
+        BadInput: there is no such table or dataset, or it has no columns `title` and `text`.
+    """
+    kind = TABLES.get(Path(source).suffix)
+    try:
+        if kind:
+            files = str(check_is_file(source, "table of articles"))
+            articles = load_dataset(kind, data_files=files, split="train", streaming=True)
+        else:
+            articles = load_dataset(source, config_name, split="train", streaming=True)
+        columns = set(next(iter(articles), {}))
+    except (DatasetsError, HfHubHTTPError, OSError, ValueError) as error:
+        raise BadInput(f"{source}: no table of articles: {shorten_error(error.__cause__ or error)}") from None
+    if not {"title", "text"} <= columns:
+        raise BadInput(f"{source}: has the columns {', '.join(sorted(columns))}; articles need `title` and `text`.")
+    return articles
+
+
+def find_people(
+    articles: IterableDataset, num_people: int, max_characters: int, dropped: Counter[str]
+) -> Iterator[Person]:
+    """Yield people of different names, at most `num_people`; count articles that are left out by their reason."""
+    names: set[str] = set()
+    with tqdm(total=num_people, desc="Finding people", unit="person", disable=None) as progress:
+        for number, article in enumerate(articles, start=1):
+            progress.set_postfix(articles=number, refresh=False)
+            person = read_person(article["title"] or "", article["text"] or "", max_characters)
+            if isinstance(person, Person) and person.name in names:
+                person = "a namesake came first"
+            if isinstance(person, str):
+                dropped[person] += 1
+                continue
+            names.add(person.name)
+            progress.update()
+            yield person
+            if len(names) == num_people:
+                return
+
+
+def write_task(folder: Path, people: list[Person], relations: Sequence[Relation], seed: int) -> dict[str, int]:
+    """Write the corpus and the three TSVs; return the number of lines of each.
+
+    As in the course's data, 2000/2937 of the people are asked about in training, 500/2937 in dev, and the others in the test;
+    nobody is in two of them. What a person's sentence does not say is not asked.
+    """
+    order = np.random.default_rng(seed).permutation(len(people)).tolist()
+    train_end, dev_end = round(len(people) * 2000 / 2937), round(len(people) * 2500 / 2937)
+    file_of = {
+        person: TRAIN_FILE if rank < train_end else DEV_FILE if rank < dev_end else TEST_FILE
+        for rank, person in enumerate(order)
+    }
+    lines = dict.fromkeys((CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE), 0)
+    with ExitStack() as stack:
+        files = {name: stack.enter_context(write_atomically(folder / name)) for name in lines}
+
+        def write_line(name: str, line: str) -> None:
+            files[name].write(line + "\n")
+            lines[name] += 1
+
+        for number, person in enumerate(people):
+            write_line(CORPUS_FILE, f"{person.name}. {person.sentence}")
+            for relation in relations:
+                answer = getattr(person.birth, ANSWERS[relation.name])
+                line = relation.ask(person.name) + ("" if file_of[number] == TEST_FILE else f"\t{answer}")
+                if answer:
+                    write_line(file_of[number], line)
+    return lines
+
+
+def write_datasheet(
+    arguments: WikipediaArguments, lines: dict[str, int], people: list[Person], dropped: Counter[str]
+) -> None:
+    """Write where everything is from, how it was found, and what was left out and why."""
+    local = Path(arguments.articles).suffix in TABLES
+    template = Template((Path(__file__).parent / "wikipedia_datasheet.md").read_text(encoding="utf-8"))
+    text = template.substitute(
+        source=f"{arguments.articles}{'' if local else f', {arguments.dataset_config_name}'}",
+        articles=f"{len(people) + dropped.total():,}",
+        reasons="\n".join(f"| {reason} | {count:,} |" for reason, count in dropped.items()),
+        people=f"{len(people):,}",
+        places=f"{len({person.birth.place for person in people}):,}",
+        years=f"{sum(person.birth.year is not None for person in people):,}",
+        files="\n".join(f"| `{name}` | {count:,} |" for name, count in lines.items()),
+        max_characters=arguments.max_characters,
+        relations=", ".join(arguments.relations),
+        seed=arguments.seed,
+    )
+    with write_atomically(Path(arguments.output_dir) / DATASHEET) as file:
+        file.write(text)
+
+
+@exit_on_bad_input()
+def main() -> None:
+    arguments = parse_options(WikipediaArguments)
+    folder = check_is_folder_or_new(arguments.output_dir)
+    there = [name for name in (CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE, DATASHEET) if (folder / name).exists()]
+    if there and not arguments.overwrite:
+        raise BadInput(f"{folder / there[0]}: already there; give another --output_dir, or --overwrite.")
+    dropped = Counter(dict.fromkeys(_DROPPED, 0))
+    articles = stream_articles(arguments.articles, arguments.dataset_config_name)
+    people = list(find_people(articles, arguments.num_people, arguments.max_characters, dropped))
+    if len(people) < _FEWEST:
+        found = ", ".join(f"{reason}: {count:,}" for reason, count in dropped.items())
+        raise BadInput(f"{arguments.articles}: has {len(people)} people, too few to split; left out: {found}.")
+    relations = [relation for relation in (BIRTHPLACE, BIRTH_YEAR) if relation.name in arguments.relations]
+    lines = write_task(folder, people, relations, arguments.seed)
+    write_datasheet(arguments, lines, people, dropped)
+    print(f"{folder}: {', '.join(f'{name} has {count:,} lines' for name, count in lines.items())}.")
+    print(f"Left out: {', '.join(f'{reason}: {count:,}' for reason, count in dropped.items())}; see {DATASHEET}.")
+
+
+if __name__ == "__main__":
+    main()
