@@ -20,6 +20,7 @@ COMMANDS = {
     "demo": ("posgpt.demo.app", "ask a model in the browser"),
     "world": ("data_scripts.synthetic_world", "write a fictional world: a corpus and questions"),
     "build-wikipedia": ("data_scripts.wikipedia", "build a task like the course's from Wikipedia"),
+    "normalize": ("data_scripts.normalize", "write text files in Unicode's normal form C"),
     "hold-out": ("data_scripts.hold_out", "hold people out of a task's data"),
 }
 
