@@ -21,7 +21,7 @@ Span = tuple[int, int]
 FinderChoice = Literal["auto", "capitals", "answers"]
 # Capitals find a relation's answers if at least this share of those in the documents are among the first spans; if fewer of
 # all answers than the other share are in the documents, there is nothing to find.
-_MOSTLY, _HARDLY = 0.8, 0.1
+_MOSTLY, _HARDLY = 0.93, 0.1
 # Spans that would find no more than this share of the answers are not worth reading; with fewer questions to count on, all are.
 _NEGLIGIBLE, _FEWEST_HELD_OUT = 0.02, 10
 

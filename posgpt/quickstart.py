@@ -6,6 +6,7 @@ Runs the same commands a person would, prints them, and ends with a table and a 
 """
 
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -15,13 +16,14 @@ from pathlib import Path
 from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new, write_atomically
 from data_scripts.options import option, parse_options
-from data_scripts.relations import BIRTHPLACE
+from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from posgpt.tables import format_table
 
 RECIPE = "quickstart"
+ASKED = (BIRTHPLACE, BIRTH_YEAR)
 
 
 @dataclass
@@ -41,15 +43,16 @@ class QuickstartArguments:
 
 
 def run_module(title: str, module: str, *positional: str, **options: object) -> None:
-    """Print and run `python -m MODULE`; an option of True is a flag.
+    """Print and run `python -m MODULE`; an option of True is a flag, one with a list has several values.
 
     Raises:
         BadInput: the command failed; it has said why.
     """
     command = ["-m", module, *positional]
     for name, value in options.items():
-        command += [f"--{name}"] if value is True else [f"--{name}", str(value)]
-    print(f"\n== {title}\n$ python {' '.join(command)}", flush=True)
+        values = value if isinstance(value, list) else [] if value is True else [value]
+        command += [f"--{name}", *map(str, values)]
+    print(f"\n== {title}\n$ python {shlex.join(command)}", flush=True)
     if subprocess.run([sys.executable, *command]).returncode:
         raise BadInput(f"{title!r} failed; see its message above.")
 
@@ -59,7 +62,14 @@ def train_models(arguments: QuickstartArguments, folder: Path) -> dict[str, Path
     world, pretrained, scratch = folder / "world", folder / "pretrain", folder / "scratch"
     corpus_file, train_file, dev_file = world / CORPUS_FILE, world / TRAIN_FILE, world / DEV_FILE
     sizes = {name: getattr(arguments, name) for name in ("num_people", "num_places", "biographies_per_person")}
-    run_module("A fictional world", "data_scripts.synthetic_world", output_dir=world, overwrite=True, **sizes)
+    run_module(
+        "A fictional world",
+        "data_scripts.synthetic_world",
+        output_dir=world,
+        overwrite=True,
+        relations=[relation.name for relation in ASKED],
+        **sizes,
+    )
     positions = arguments.position_embedding_type
     run_module(
         "Pretraining: read the biographies, and the questions about some of the people",
@@ -85,8 +95,13 @@ def train_models(arguments: QuickstartArguments, folder: Path) -> dict[str, Path
     return {"PosGPT, pretrained": pretrained, "PosGPT, not pretrained": scratch}
 
 
-def evaluate_models(models: dict[str, Path], folder: Path) -> tuple[dict[str, float], int]:
-    """Ask each model about other people; return the accuracies of models and baselines, and how many people that were."""
+def evaluate_models(models: dict[str, Path], folder: Path) -> tuple[dict[str, dict[str, float]], int]:
+    """Ask each model about other people.
+
+    Returns:
+        The accuracies of models and baselines by relation, and how many people were asked about. A baseline that a relation
+        does not have is left out.
+    """
     world, accuracies, metrics = folder / "world", {}, {}
     for name, model in models.items():
         output_dir = folder / f"eval_{model.name}"
@@ -98,21 +113,35 @@ def evaluate_models(models: dict[str, Path], folder: Path) -> tuple[dict[str, fl
             train_file=world / TRAIN_FILE,
             output_dir=output_dir,
         )
-        metrics = json.loads((output_dir / "metrics.json").read_text(encoding="utf-8"))
-        accuracies[name] = metrics["accuracy"]
-    accuracies["the most frequent place"] = metrics["majority_accuracy"]
-    accuracies[f'"{BIRTHPLACE.baseline}" for everyone'] = metrics["london_accuracy"]
-    return accuracies, metrics["total"]
+        metrics = json.loads((output_dir / "metrics.json").read_text(encoding="utf-8"))["relations"]
+        accuracies[name] = {relation: each["accuracy"] for relation, each in metrics.items()}
+    accuracies["the most frequent answer"] = {
+        relation: each["majority_accuracy"] for relation, each in metrics.items()
+    }
+    accuracies[f'"{BIRTHPLACE.baseline}" for everyone'] = {
+        BIRTHPLACE.name: metrics[BIRTHPLACE.name]["baseline_accuracy"]
+    }
+    return accuracies, metrics[BIRTHPLACE.name]["total"]
 
 
-def draw_results(path: Path, accuracies: dict[str, float], log_history: list[dict], num_questions: int) -> None:
-    """Save a PNG: the accuracy of each row of the table, and the loss of pretraining over its epochs."""
+def draw_results(
+    path: Path, accuracies: dict[str, dict[str, float]], log_history: list[dict], num_questions: int
+) -> None:
+    """Save a PNG: the accuracies of each row of the table, and the loss of pretraining over its epochs."""
     figure, (bars, curve) = make_figure(11, 3.6, columns=2)
-    names = list(accuracies)[::-1]
-    colors = [BLUE if "PosGPT" in name else GREY for name in names]
-    drawn = bars.barh(names, [100 * accuracies[name] for name in names], color=colors)
-    bars.bar_label(drawn, fmt="%.1f %%", padding=3)
-    bars.set(xlim=(0, 110), xlabel=f"accuracy on {num_questions} people it was never asked about (%)")
+    height = 0.8 / len(ASKED)
+    for number, (relation, color) in enumerate(zip(ASKED, (BLUE, GREY), strict=True)):
+        rows = [row for row, of_relation in enumerate(accuracies.values()) if relation.name in of_relation]
+        shares = [
+            100 * of_relation[relation.name] for of_relation in accuracies.values() if relation.name in of_relation
+        ]
+        places = [row + (number - (len(ASKED) - 1) / 2) * height for row in rows]
+        drawn = bars.barh(places, shares, height, color=color, label=relation.form)
+        bars.bar_label(drawn, fmt="%.1f %%", padding=3)
+    bars.set_yticks(range(len(accuracies)), list(accuracies))
+    bars.invert_yaxis()
+    bars.legend(loc="lower right")
+    bars.set(xlim=(0, 115), xlabel=f"accuracy on {num_questions} people it was never asked about (%)")
     losses = [(entry["epoch"], entry["loss"]) for entry in log_history if "loss" in entry]
     curve.plot(*zip(*losses, strict=True), color=BLUE)
     curve.set(xlabel="pretraining epoch", ylabel="loss (nats per character)", ylim=(0, None))
@@ -131,8 +160,11 @@ def main() -> None:
 
     state = json.loads((folder / "pretrain" / "trainer_state.json").read_text(encoding="utf-8"))
     draw_results(folder / "chart.png", accuracies, state["log_history"], total)
-    rows = [(name, f"{accuracy:.1%}") for name, accuracy in accuracies.items()]
-    table = format_table(("answers by", f"accuracy on {total} held-out people"), rows)
+    rows = [
+        (name, *(f"{each[relation.name]:.1%}" if relation.name in each else "" for relation in ASKED))
+        for name, each in accuracies.items()
+    ]
+    table = format_table((f"{total} held-out people, answers by", *(relation.form for relation in ASKED)), rows)
     with write_atomically(folder / "results.md") as file:
         file.write(table + "\n")
     minutes = (time.perf_counter() - start) / 60

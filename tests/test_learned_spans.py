@@ -79,6 +79,22 @@ def test_windows_ask_for_what_looks_like_an_answer(lower):
         NameWindowsConfig(span_finder="answers").build(corpus, tokenizer, 0)
 
 
+def test_where_all_nouns_have_capitals_fewer_spans_have_more_of_the_answers(tmp_path):
+    World(num_people=300, language="german").write(tmp_path)
+    corpus = load_corpus(tmp_path / "wiki.txt")
+    questions = load_questions(tmp_path / "birth_places_train.tsv", answers=True)
+    tokenizer = build_tokenizer([*corpus["text"], *questions.texts], 128)
+    dev = load_questions(tmp_path / "birth_dev.tsv", answers=True)
+    found, rows = {}, {}
+    for finder in ("auto", "capitals"):
+        config = NameWindowsConfig(ask_dates=False, span_finder=finder)
+        dataset = config.build(corpus, tokenizer, 0, questions).dataset
+        asked = dict(zip(dataset.documents["title"], dataset.documents["asked"], strict=True))
+        found[finder] = sum(answer in asked[title] for title, answer in zip(dev.titles, dev.answers, strict=True))
+        rows[finder] = len(dataset)
+    assert found["auto"] > found["capitals"] and rows["auto"] < rows["capitals"] / 2
+
+
 def test_answers_that_stand_in_no_document_teach_nothing(lower, tmp_path):
     corpus = add_titles_and_spans(load_corpus(lower / "wiki.txt"), dates=False)
     (tmp_path / "pairs.tsv").write_text("Where was nobody known born?\tnowhere\n")

@@ -1,4 +1,5 @@
 import re
+import shlex
 import sys
 from importlib import import_module
 from subprocess import CompletedProcess
@@ -22,7 +23,7 @@ def test_the_quickstart_runs_its_printed_commands_and_ends_with_table_and_chart(
 
     def run_in_process(command: list[str]) -> CompletedProcess:
         assert command[:2] == [sys.executable, "-m"]
-        commands.append(" ".join(command[1:]))
+        commands.append(shlex.join(command[1:]))
         monkeypatch.setattr("sys.argv", command[2:])
         import_module(command[2]).main()
         return CompletedProcess(command, 0)
@@ -37,8 +38,9 @@ def test_the_quickstart_runs_its_printed_commands_and_ends_with_table_and_chart(
     assert table in printed and f"Chart: {folder / 'chart.png'}" in printed
     rows = read_rows(table)
     assert {"PosGPT, pretrained", "PosGPT, not pretrained", '"London" for everyone'} <= set(rows)
-    assert re.fullmatch(r"accuracy on \d+ held-out people", rows.pop("answers by")[0])
-    assert all(re.fullmatch(r"[\d.]+%", cell) for (cell,) in rows.values())
+    assert rows.pop("17 held-out people, answers by") == ["Where was NAME born?", "When was NAME born?"]
+    assert rows.pop('"London" for everyone')[1] == "", "no answer to the second question"
+    assert all(re.fullmatch(r"[\d.]+%", cell) for cells in rows.values() for cell in cells)
     assert (folder / "chart.png").read_bytes().startswith(b"\x89PNG")
 
 
