@@ -2,22 +2,43 @@
 
 import os
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from glob import glob, has_magic
+from itertools import islice
 from pathlib import Path
 
-from datasets import Dataset, load_dataset
+import numpy as np
+from datasets import (
+    Dataset,
+    Features,
+    List,
+    Value,
+    concatenate_datasets,
+    config,
+    interleave_datasets,
+    load_dataset,
+)
+from datasets.arrow_writer import ArrowWriter
 from datasets.exceptions import DatasetsError
+from datasets.fingerprint import Hasher
+from httpx import HTTPError
+from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
+from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from data_scripts.errors import BadInput
-from data_scripts.files import check_is_file, read_lines
+from data_scripts.files import COMPRESSED, check_is_file, hash_file, read_lines, write_atomically
 from data_scripts.options import option, shorten_error
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
 
 # What `datasets` reads each kind of table with.
 TABLES = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
+FEATURES = Features({"title": Value("string"), "text": Value("string")})
+# Documents that are written, or whose characters are collected, at a time.
+BATCH = 10_000
 _LONGEST_TITLE = 200
 # Initials ("John F. ") belong to the title, which ends at the first other full stop.
 _ENDS_IN_INITIAL = re.compile(r"(?:^|\. )[^.]*\b[^\W\d_]$")
@@ -52,28 +73,55 @@ class ColumnArguments:
 
 
 def read_documents(path: str | os.PathLike, columns: Columns = TITLE_AND_TEXT) -> Iterator[tuple[int, str]]:
-    """Yield each document's line number (a table's: row number), from 1, and the document, including blank ones.
+    """Yield each document's number (a text file's line, a table's row; counted on over several files), from 1, and the
+    document, including blank ones.
 
     Raises:
         BadInput: see `load_corpus`.
     """
-    return read_lines(path, "corpus") if find_builder(path) is None else number_rows(load_table(path, columns))
+    return enumerate((text for *_, text in read_rows(path, columns)), start=1)
 
 
-def number_rows(table: Dataset) -> Iterator[tuple[int, str]]:
-    """Yield the number, from 1, and the text of each row."""
-    return enumerate((text for batch in table.iter(1000) for text in batch["text"]), start=1)
+def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, str | None, str]]:
+    """Yield where each document stands (file and line or row), its title if a table says it, and the document.
+
+    Documents are streamed: files are read once from beginning to end, and data sets of the hub are not kept.
+
+    Raises:
+        BadInput: see `load_corpus`.
+    """
+    for file in find_files(path):
+        if find_builder(file) is None:
+            yield from ((f"{file}, line {number}", None, line) for number, line in read_lines(file, "corpus"))
+        else:
+            for number, (title, text) in enumerate(read_table(file, columns), start=1):
+                yield f"{file}, row {number}", title, f"{title}. {text}" if title else text
+
+
+def find_files(path: str | os.PathLike) -> list[str]:
+    """Return the files that a corpus's name stands for, in the order of their names; a data set of the hub is one.
+
+    Raises:
+        BadInput: no file has a name of this pattern.
+    """
+    name = os.fspath(path)
+    if not has_magic(name) or os.path.exists(name):
+        return [name]
+    files = sorted(filter(os.path.isfile, glob(name, recursive=True)))
+    if not files:
+        raise BadInput(f"{name}: no file has a name of this pattern; give the path of the corpus.")
+    return files
 
 
 def find_builder(path: str | os.PathLike) -> str | None:
     """Return what `datasets` reads a table with, by its name: the file's kind, or the hub; None: it is a text file."""
-    kind = TABLES.get(Path(path).suffix)
+    *_, suffix = [".", *(suffix for suffix in Path(path).suffixes if suffix not in COMPRESSED)]
     is_on_hub = re.fullmatch(r"[\w-]+/[\w.-]+", str(path)) and not Path(path).parent.exists()
-    return kind or ("hub" if is_on_hub and Path(path).suffix != ".txt" else None)
+    return TABLES.get(suffix) or ("hub" if is_on_hub and suffix != ".txt" else None)
 
 
-def load_table(path: str | os.PathLike, columns: Columns) -> Dataset:
-    """Load a table's documents: the columns `title` and `text`, the latter as `Title. text`.
+def read_table(path: str, columns: Columns) -> Iterator[tuple[str, str]]:
+    """Yield the title and the text of each row of a table.
 
     Raises:
         BadInput: there is no such file or dataset, it cannot be read, or it does not have the columns.
@@ -81,69 +129,168 @@ def load_table(path: str | os.PathLike, columns: Columns) -> Dataset:
     builder = find_builder(path)
     try:
         if builder == "hub":
-            table = load_dataset(str(path), split="train")
+            table = load_dataset(path, split="train", streaming=True)
         else:
-            table = load_dataset(builder, data_files=str(check_is_file(path, "corpus")), split="train")
-    except (DatasetsError, HfHubHTTPError, OSError, ValueError) as error:
-        raise BadInput(f"{path}: no table of documents: {shorten_error(error.__cause__ or error)}") from None
-    for option_name, column in (("title_column", columns.title), ("text_column", columns.text)):
-        if column not in table.column_names:
-            raise BadInput(
-                f"{path}: has no column {column!r}, but {', '.join(table.column_names)}; name one with --{option_name}."
+            table = load_dataset(
+                builder, data_files=str(check_is_file(path, "corpus").resolve()), split="train", streaming=True
             )
+        for batch in table.iter(1000):
+            for option_name, column in (("title_column", columns.title), ("text_column", columns.text)):
+                if column not in batch:
+                    raise BadInput(
+                        f"{path}: has no column {column!r}, but {', '.join(batch)}; name one with --{option_name}."
+                    )
+            for title, text in zip(batch[columns.title], batch[columns.text], strict=True):
+                yield str(title or "").strip(), str(text or "")
+    except BadInput:
+        raise
+    except (DatasetsError, HfHubHTTPError, OSError, ValueError, ImportError) as error:
+        raise BadInput(f"{path}: no table of documents: {shorten_error(error.__cause__ or error)}") from None
 
-    def join(title: str | None, text: str | None) -> dict[str, str]:
-        title, text = str(title or "").strip(), str(text or "")
-        return {"title": title, "text": f"{title}. {text}" if title else text}
 
-    return table.map(
-        join, input_columns=[columns.title, columns.text], remove_columns=table.column_names, desc="Reading documents"
-    )
+def load_corpus(
+    paths: str | os.PathLike | Sequence[str | os.PathLike],
+    columns: Columns = TITLE_AND_TEXT,
+    weights: Sequence[float] | None = None,
+) -> Dataset:
+    """Return a dataset with the columns `text` and `title` (None in a text file): one row per document, without blank ones.
 
-
-def load_corpus(path: str | os.PathLike, columns: Columns = TITLE_AND_TEXT) -> Dataset:
-    """Return a dataset with the column `text`, for tables also `title`: one row per document, without blank ones.
-
-    Rows stay on disk (Arrow).
+    Rows stay on disk (Arrow), in the cache of `datasets`, under a name that follows from what the files hold: a corpus is
+    read and checked once, wherever it lies.
 
     Args:
-        path: A text file with one document per line; a table (`TABLES`); or the name of a dataset on the hub, whose split
-            `train` is read.
+        paths: One corpus or several: a text file with one document per line; a table (`TABLES`); a pattern such as
+            `part-*.txt` of the names of either; or the name of a dataset on the hub, whose split `train` is read. Files
+            may be compressed (`COMPRESSED`).
         columns: Of a table.
+        weights: For each corpus how often its documents are read, in proportion to the other weights: documents are
+            drawn from the corpora until each has been read, and the smaller ones are read again as often as it takes. By
+            default, all are read once, one after the other.
 
     Raises:
-        BadInput: the file is missing, a directory, empty, not UTF-8, all blank, or contains one of the two symbols that
-            the model reserves; a table cannot be read or does not have the columns.
+        BadInput: a file is missing, a directory, empty, not UTF-8, all blank, or contains one of the two symbols that
+            the model reserves; a table cannot be read or does not have the columns; or there is not a weight above 0 for
+            each corpus.
     """
-    table = load_table(path, columns) if find_builder(path) else None
-    documents = 0
-    for number, document in read_lines(path, "corpus") if table is None else number_rows(table):
-        for symbol, use in ((MASK_TOKEN, "marks the masked span"), (PAD_TOKEN, "is padding")):
-            if symbol in document:
-                where = f"{path}, {'line' if table is None else 'row'} {number}"
-                raise BadInput(f"{where}: holds {symbol!r}, which {use}; replace or remove it.")
-        documents += bool(document.strip())
-    if not documents:
+    paths = [paths] if isinstance(paths, str | os.PathLike) else paths
+    if weights is not None and (len(weights) != len(paths) or min(weights) <= 0):
+        raise BadInput(f"corpus_weights has {len(weights)} numbers for {len(paths)} corpora; give each one above 0.")
+    corpora = [index_corpus(path, columns) for path in paths]
+    if weights is None:
+        return concatenate_datasets(corpora) if len(corpora) > 1 else corpora[0]
+    shares = [weight / sum(weights) for weight in weights]
+    return interleave_datasets(corpora, shares, seed=0, stopping_strategy="all_exhausted")
+
+
+def index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
+    """Return one corpus out of the cache, where it is written first if need be; see `load_corpus`."""
+    contents = [identify_content(file) for file in find_files(path)]
+    fingerprint = Hasher.hash([contents, columns])
+    file = find_cache() / f"{fingerprint}.arrow"
+    if not file.exists():
+        with write_atomically(file, "wb") as stream:
+            write_index(path, columns, ArrowWriter(features=FEATURES, stream=stream, fingerprint=fingerprint))
+    return Dataset.from_file(str(file))
+
+
+def identify_content(file: str) -> tuple[str | None, str]:
+    """Return what a file is read with and the SHA-256 of what it holds; for a dataset of the hub its commit."""
+    builder = find_builder(file)
+    if builder != "hub":
+        return builder, hash_file(check_is_file(file, "corpus"))
+    read_last = find_cache() / f"{file.replace('/', '--')}.commit"
+    try:
+        commit = str(HfApi().dataset_info(file).sha)
+    except (HTTPError, OSError, ValueError) as error:
+        # Without a network, what was read before is read again.
+        if isinstance(error, HfHubHTTPError) or not read_last.exists():
+            raise BadInput(f"{file}: no table of documents: {shorten_error(error)}") from None
+        return builder, read_last.read_text(encoding="utf-8")
+    with write_atomically(read_last) as stream:
+        stream.write(commit)
+    return builder, commit
+
+
+def find_cache() -> Path:
+    """Return the folder of the corpora that were read before."""
+    return Path(config.HF_DATASETS_CACHE) / "posgpt"
+
+
+def write_index(path: str | os.PathLike, columns: Columns, writer: ArrowWriter) -> None:
+    """Check each document of a corpus and write those that are not blank."""
+
+    def check() -> Iterator[tuple[str | None, str]]:
+        for where, title, text in tqdm(
+            read_rows(path, columns), desc="Reading documents", unit="document", disable=None
+        ):
+            for symbol, use in ((MASK_TOKEN, "marks the masked span"), (PAD_TOKEN, "is padding")):
+                if symbol in text:
+                    raise BadInput(f"{where}: holds {symbol!r}, which {use}; replace or remove it.")
+            if text.strip():
+                yield title, text
+
+    documents = check()
+    while batch := list(islice(documents, BATCH)):
+        titles, texts = zip(*batch, strict=True)
+        writer.write_batch({"title": list(titles), "text": list(texts)})
+    if not writer.finalize()[0]:
         raise BadInput(f"{path}: every line is blank; give a corpus with one document per line.")
-    corpus = table
-    if corpus is None:
-        corpus = load_dataset("text", data_files=str(path), split="train", encoding="utf-8-sig")
-    return corpus.filter(lambda batch: [bool(text.strip()) for text in batch["text"]], batched=True)
 
 
 def build_corpus_tokenizer(corpus: Dataset, max_length: int) -> PreTrainedTokenizerFast:
     """Build the tokenizer of a corpus's characters; `max_length` is the maximum sequence length."""
-    return build_tokenizer((text for batch in corpus.iter(1000) for text in batch["text"]), max_length)
+
+    def collect(texts: list[str]) -> dict[str, list[str]]:
+        return {"characters": ["".join(sorted(set().union(*texts)))]}
+
+    characters = corpus.map(
+        collect,
+        batched=True,
+        batch_size=BATCH,
+        input_columns="text",
+        remove_columns=corpus.column_names,
+        desc="Collecting characters",
+    )
+    return build_tokenizer(characters["characters"], max_length)
 
 
 def tokenize_corpus(corpus: Dataset, tokenizer: PreTrainedTokenizerBase) -> Dataset:
-    """Replace the column `text` by `input_ids`, the ids of the whole document, and `length`, their number."""
+    """Replace the column `text` by `input_ids`, the ids of the whole document, and `length`, their number.
 
-    def encode(batch: dict) -> dict:
-        input_ids = tokenizer(batch["text"], add_special_tokens=False, verbose=False)["input_ids"]
-        return {"input_ids": input_ids, "length": [len(ids) for ids in input_ids]}
+    Args:
+        corpus: From `load_corpus`.
+        tokenizer: From `build_tokenizer`: each character is a symbol. Looking them up in a table takes a hundredth of its
+            time.
+    """
+    # The smallest integers that hold every id: a byte for each character of most corpora.
+    ids = np.full(sys.maxunicode + 1, tokenizer.unk_token_id, np.min_scalar_type(len(tokenizer) - 1))
+    for symbol, number in tokenizer.get_vocab().items():
+        ids[ord(symbol)] = number
 
-    return corpus.map(encode, batched=True, remove_columns="text", desc="Tokenizing")
+    def encode(texts: list[str]) -> dict[str, list]:
+        lengths = list(map(len, texts))
+        # A text file holds no halves of characters, a table may.
+        points = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
+        return {"input_ids": np.split(ids[points], np.cumsum(lengths)[:-1]), "length": lengths}
+
+    kept = {name: feature for name, feature in corpus.features.items() if name != "text"}
+    return corpus.map(
+        encode,
+        batched=True,
+        input_columns="text",
+        remove_columns="text",
+        features=Features(kept | {"input_ids": List(Value(str(ids.dtype))), "length": Value("int32")}),
+        desc="Tokenizing",
+    )
+
+
+def list_titles_without_document(titles: Iterable[str], documents: Dataset) -> list[str]:
+    """Return those of `titles` that no row of `documents` has in its column `title`."""
+    left = dict.fromkeys(titles)
+    for batch in documents.select_columns("title").iter(BATCH):
+        for title in batch["title"]:
+            left.pop(title, None)
+    return list(left)
 
 
 def list_titles(document: str) -> Iterator[str]:
@@ -203,17 +350,18 @@ def find_salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, in
 def add_titles_and_spans(corpus: Dataset, dates: bool) -> Dataset:
     """Add the columns `title` and `spans`, the salient spans' starts and ends in `text`, to a corpus."""
 
-    def split(document: str, title: str | None = None) -> dict:
-        if title is None:
-            title, _ = split_title(document)
+    def split(batch: dict) -> dict:
+        texts, spans = batch["text"], []
         # A table's title is known and may hold full stops.
-        begin = find_text_start(title)
-        return {
-            "title": title,
-            "spans": [
-                (begin + start, begin + end) for start, end in find_salient_spans(title, document[begin:], dates)
-            ],
-        }
+        titles = [
+            split_title(text)[0] if title is None else title
+            for text, title in zip(texts, batch.get("title", [None] * len(texts)), strict=True)
+        ]
+        for text, title in zip(texts, titles, strict=True):
+            begin = find_text_start(title)
+            found = find_salient_spans(title, text[begin:], dates)
+            spans.append([(begin + start, begin + end) for start, end in found])
+        return {"title": titles, "spans": spans}
 
-    known = [column for column in ("text", "title") if column in corpus.column_names]
-    return corpus.map(split, input_columns=known, desc="Looking for names")
+    added = {"title": Value("string"), "spans": List(List(Value("int32")))}
+    return corpus.map(split, batched=True, features=Features({**corpus.features, **added}), desc="Looking for names")

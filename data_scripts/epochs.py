@@ -71,20 +71,44 @@ class EpochSampler(Sampler):
 
     STRATEGIES = ("random", "sequential", "group_by_length")
     GROUP = 50
+    CHUNK = 10_000
 
     def __init__(self, dataset: EpochDataset, batch_size: int, strategy: str, batches_per_step: int = 1):
         self.dataset = dataset
         self.batch_size = batch_size
         self.strategy = strategy
         self.batches_per_step = batches_per_step
+        self._start = self._position = 0
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __iter__(self) -> Iterator[int]:
         epoch, size = self.dataset.epoch, len(self.dataset)
+        start, self._start = self._start, 0
+        order = self._order(epoch, size)
+        # A list of all items would take ten times the array's memory.
+        for begin in range(start, size, self.CHUNK):
+            items = order[begin : begin + self.CHUNK].astype(np.int64) + epoch * size
+            for self._position, item in enumerate(items.tolist(), start=begin + 1):
+                yield item
+
+    def state_dict(self) -> dict[str, int]:
+        """Return how many items of which epoch the last iteration has given."""
+        return {"epoch": self.dataset.epoch, "position": self._position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Have the next iteration give the items after those of a `state_dict`."""
+        self.dataset.set_epoch(state["epoch"])
+        self._start = self._position = state["position"]
+
+    def _order(self, epoch: int, size: int) -> np.ndarray:
+        """(documents,) integers: the documents in the epoch's order."""
         rng = np.random.default_rng([self.dataset.seed, epoch, 1])
-        order = np.arange(size) if self.strategy == "sequential" else rng.permutation(size)
+        # Four bytes for a document, where a permutation has eight.
+        order = np.arange(size, dtype=np.min_scalar_type(size))
+        if self.strategy != "sequential":
+            rng.shuffle(order)
         if self.strategy == "group_by_length":
             order = self._sort_groups(order, self.batch_size * self.GROUP)
             batches = [order[start : start + self.batch_size] for start in range(0, size, self.batch_size)]
@@ -93,7 +117,7 @@ class EpochSampler(Sampler):
             order = np.concatenate([*(batches[number] for number in shuffled), batches[-1]])
         elif self.batches_per_step > 1:
             order = self._sort_groups(order, self.batch_size * self.batches_per_step)
-        return iter((epoch * size + order).tolist())
+        return order
 
     def _sort_groups(self, order: np.ndarray, group: int) -> np.ndarray:
         """Sort each run of `group` documents by length."""

@@ -5,10 +5,16 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
+import pyarrow
+
 from data_scripts.errors import BadInput
+
+# How a file is compressed, by the end of its name.
+COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 
 
 def check_is_file(path: str | os.PathLike, what: str) -> Path:
@@ -52,15 +58,29 @@ def check_is_new(path: str | os.PathLike) -> Path:
     return check_is_folder_or_new(path)
 
 
+def read_whole(file: BufferedReader, path: Path) -> Iterator[bytes]:
+    """Yield a file's lines.
+
+    Raises:
+        BadInput: it is compressed, and not as it was written.
+    """
+    try:
+        yield from file
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read to its end: {error}; compress or copy it again.") from None
+
+
 def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
-    """Yield (line number from 1, line without its end) of a UTF-8 file. A byte-order mark is dropped.
+    """Yield (line number from 1, line without its end) of a UTF-8 file, which may be compressed (`COMPRESSED`).
+
+    A byte-order mark is dropped.
 
     Raises:
         BadInput: see `check_is_file`; or a line is not UTF-8 or holds a carriage return (the line is named).
     """
     path = check_is_file(path, what)
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, start=1):
+    with BufferedReader(pyarrow.input_stream(path, compression=COMPRESSED.get(path.suffix))) as file:
+        for number, raw in enumerate(read_whole(file, path), start=1):
             try:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:

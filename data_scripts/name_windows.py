@@ -26,13 +26,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import pyarrow.compute as pc
 import torch
-from datasets import Dataset
+from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.beginnings import Beginning, FinderChoice, Span, draw_one, find_spans, list_beginnings
 from data_scripts.collators import RightPaddingCollator, pad_right
-from data_scripts.documents import MONTH_NAMES, find_text_start
+from data_scripts.documents import MONTH_NAMES, find_text_start, list_titles_without_document
 from data_scripts.epochs import EpochDataset, ObjectiveConfig, TrainingData
 from data_scripts.errors import BadInput
 from data_scripts.options import Range, option
@@ -43,6 +44,15 @@ from modeling_posgpt import MASK_TOKEN
 # A cue and a span.
 Window = tuple[str, str]
 
+_FEATURES = Features(
+    {
+        "title": Value("string"),
+        "asked": List(Value("string")),
+        "asked_by": List(List(Value("uint8"))),
+        "before": List(Value("string")),
+        "after": List(Value("string")),
+    }
+)
 # How many windows that do not fit are drawn before a row counts as full.
 _MISFITS = 4
 
@@ -85,7 +95,7 @@ class NameWindowsConfig(ObjectiveConfig):
         dataset = NameWindowsDataset(documents, tokenizer, seed, self, questions, beginnings)
         description = (
             f"{len(dataset.documents):,} of {len(corpus):,} documents have a title and something to ask for,"
-            f" {len(dataset.document_of):,} spans in all ({'; '.join(each.description for each in beginnings)})."
+            f" {dataset.rows_with_document:,} spans in all ({'; '.join(each.description for each in beginnings)})."
             f" Questions about {len(dataset.questions):,} titles are mixed in,"
             f" {len(dataset.without_document):,} of them without such a document."
         )
@@ -128,6 +138,8 @@ def take_words_before(title: str, text: str, start: int, plain: bool, most: int)
 
 def take_words_after(title: str, text: str, end: int, plain: bool, most: int) -> list[str]:
     """Return the words that the cue of a span ending at `end` closes with: at most `most` of the same sentence."""
+    if not most:
+        return []
     words = split_words(re.split(r"\.\s|。", text[end:])[0])
     return (simplify_words(words, set(split_words(title))) if plain else words)[:most]
 
@@ -166,15 +178,16 @@ class NameWindowsDataset(EpochDataset):
         longest = max(len(beginning.before_title + beginning.relation.mark) for beginning in beginnings)
         room = self.max_length - longest - len(MASK_TOKEN + MASK_TOKEN)
 
-        def prepare(title: str, text: str, spans: list[list[int]]) -> dict:
-            def fits(span: Sequence[int]) -> bool:
-                return bool(title) and len(title) + span[1] - span[0] <= room
+        def fits(title: str, span: Sequence[int]) -> bool:
+            return bool(title) and len(title) + span[1] - span[0] <= room
 
-            salient = [(start, end) for start, end in spans if fits((start, end))]
+        def prepare(title: str, text: str, spans: list[list[int]]) -> dict | None:
+            salient = [(start, end) for start, end in spans if fits(title, (start, end))]
             asked_by: dict[Span, list[int]] = {}
             for number, beginning in enumerate(beginnings):
-                for span in filter(fits, beginning.choose_spans(title, text, salient)):
-                    asked_by.setdefault(span, []).append(number)
+                for span in beginning.choose_spans(title, text, salient):
+                    if fits(title, span):
+                        asked_by.setdefault(span, []).append(number)
             chosen = sorted(asked_by)
             before = [
                 take_words_before(title, text, start, config.plain_cues, config.max_cue_words) for start, _ in chosen
@@ -182,75 +195,87 @@ class NameWindowsDataset(EpochDataset):
             after = [
                 take_words_after(title, text, end, config.plain_cues, config.max_words_after) for _, end in chosen
             ]
-            return {
+            return chosen and {
+                "title": title,
                 "asked": [text[start:end] for start, end in chosen],
                 "asked_by": [asked_by[span] for span in chosen],
                 "before": [" ".join(words) for words in before],
                 "after": [" ".join(words) for words in after],
             }
 
+        def prepare_all(titles: list[str], texts: list[str], spans: list[list[list[int]]]) -> dict[str, list]:
+            rows = list(filter(None, map(prepare, titles, texts, spans)))
+            return {column: [row[column] for row in rows] for column in _FEATURES}
+
         documents = documents.select_columns(["title", "text", "spans"])
-        documents = documents.map(
-            prepare, input_columns=documents.column_names, remove_columns="spans", desc="Measuring names"
+        #: Columns `title`, `asked` (the spans), `asked_by` (the numbers of the beginnings that each is asked for with),
+        #: `before` and `after` (the words that each one's cue is drawn from).
+        self.documents = documents.map(
+            prepare_all,
+            batched=True,
+            input_columns=documents.column_names,
+            remove_columns=documents.column_names,
+            features=_FEATURES,
+            desc="Measuring names",
         )
-        #: Columns `title`, `text`, `asked` (the spans), `asked_by` (the numbers of the beginnings that each is asked for
-        #: with), `before` and `after` (the words that each one's cue is drawn from).
-        self.documents = documents.filter(bool, input_columns="asked")
-        # (rows with a document,): its number. A row for each span, so that all are asked for equally often.
-        num_spans = [len(asked) for batch in self.documents.iter(1000) for asked in batch["asked"]]
-        self.document_of = np.repeat(np.arange(len(self.documents)), num_spans)
-        # By title, and by the number of the beginning, the windows of the questions.
-        self.questions: dict[str, dict[int, list[Window]]] = {}
+        # (documents + 1,): where the rows of each begin. A row for each span, so that all are asked for equally often.
+        self.starts = np.zeros(len(self.documents) + 1, np.int64)
+        np.cumsum(pc.list_value_length(self.documents.data.column("asked")), out=self.starts[1:])
+        self.rows_with_document = int(self.starts[-1])
+        # By title, the rows of its questions.
+        self.questions: dict[str, list[int]] = {}
         if questions:
             number_of = {beginning.relation: number for number, beginning in enumerate(beginnings)}
-            for title, relation, answer in zip(
-                questions.titles, questions.asked, questions.answers or (), strict=True
-            ):
-                number = number_of[relation]
-                window = (beginnings[number].after_title + MASK_TOKEN, answer + MASK_TOKEN)
-                self.questions.setdefault(title, {}).setdefault(number, []).append(window)
-        titles = set(self.documents["title"]) if self.questions else set()
-        self.without_document = [title for title in self.questions if title not in titles]
+            self.asks = [number_of[relation] for relation in questions.asked]
+            self.answers = questions.answers or []
+            for row, title in enumerate(questions.titles):
+                self.questions.setdefault(title, []).append(row)
+        self.without_document = list_titles_without_document(self.questions, self.documents) if questions else []
         if not len(self):
             raise BadInput("the corpus has no document `Title. text` with a name or number in its text to ask for.")
 
     def __len__(self) -> int:
-        return len(self.document_of) + len(self.without_document)
+        return self.rows_with_document + len(self.without_document)
 
     def lengths(self, epoch: int) -> np.ndarray:
         """Return (rows,) integers: every row is filled up to the maximum sequence length."""
-        return np.full(len(self), self.max_length)
+        return np.broadcast_to(self.max_length, len(self))
 
     def name_document(self, example: int) -> str:
         """Return the title of the document that a row is drawn from, or that its question asks about."""
-        if example < len(self.document_of):
-            return self.documents[int(self.document_of[example])]["title"]
-        return self.without_document[example - len(self.document_of)]
+        if example < self.rows_with_document:
+            return self.documents[self.find_document(example)]["title"]
+        return self.without_document[example - self.rows_with_document]
+
+    def find_document(self, row: int) -> int:
+        """Return the number of the document that a row is drawn from."""
+        return int(np.searchsorted(self.starts, row, side="right")) - 1
 
     def __getitems__(self, items: list[int]) -> list[dict]:
         """Return features for `NameWindowsCollator`; see `encode_rows`."""
         indices = [item % len(self) for item in items]
-        numbers = [int(self.document_of[index]) for index in indices if index < len(self.document_of)]
-        columns = zip(*self.documents[numbers].values(), strict=True)
+        numbers = [self.find_document(index) for index in indices if index < self.rows_with_document]
+        documents = zip(numbers, zip(*self.documents[numbers].values(), strict=True), strict=True)
         rows = []
         for item, index in zip(items, indices, strict=True):
             rng = np.random.default_rng([self.seed, item // len(self), 0, index])
-            if index < len(self.document_of):
-                document = dict(zip(self.documents.column_names, next(columns), strict=True))
-                own = int(index - np.searchsorted(self.document_of, self.document_of[index]))
-                rows.append(self._draw_row(document, own, rng))
+            if index < self.rows_with_document:
+                number, columns = next(documents)
+                document = dict(zip(self.documents.column_names, columns, strict=True))
+                rows.append(self._draw_row(document, index - int(self.starts[number]), rng))
             else:
-                name = self.without_document[index - len(self.document_of)]
-                number = draw_one(list(self.questions[name]), rng)
+                name = self.without_document[index - self.rows_with_document]
+                number = draw_one(list(dict.fromkeys(self.asks[row] for row in self.questions[name])), rng)
                 questions = self._draw_question(name, number, rng, always=True)
                 rows.append((self.beginnings[number].before_title + name, questions))
         return encode_rows(rows, self.tokenizer)
 
     def _draw_question(self, name: str, number: int, rng: np.random.Generator, always: bool) -> list[Window]:
-        questions = self.questions.get(name, {}).get(number)
-        if not questions or not (rng.random() < self.config.question_share or always):
+        rows = [row for row in self.questions.get(name, ()) if self.asks[row] == number]
+        if not rows or not (rng.random() < self.config.question_share or always):
             return []
-        return [questions[rng.integers(len(questions))]]
+        answer = self.answers[rows[rng.integers(len(rows))]]
+        return [(self.beginnings[number].after_title + MASK_TOKEN, answer + MASK_TOKEN)]
 
     def _draw_row(self, document: dict[str, Any], own: int, rng: np.random.Generator) -> tuple[str, list[Window]]:
         title, spans, asked_by = document["title"], document["asked"], document["asked_by"]

@@ -19,13 +19,15 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator
-from data_scripts.documents import add_titles_and_spans, tokenize_corpus
+from data_scripts.documents import add_titles_and_spans, list_titles_without_document, tokenize_corpus
 from data_scripts.epochs import EpochDataset, ObjectiveConfig, TrainingData
 from data_scripts.errors import BadInput
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions, encode_questions
 
 MIN_TRUNCATED_LENGTH = 4
+# Documents whose cuts are drawn at a time.
+_BLOCK = 100_000
 
 
 def compute_longest_cut(max_length: int) -> int:
@@ -89,7 +91,7 @@ class SpanCorruptionConfig(ObjectiveConfig):
             f" {compute_longest_cut(max_length)} characters of a document."
         )
         if questions:
-            without = len(set(dataset.questions) - set(corpus["title"]))
+            without = len(list_titles_without_document(dataset.questions, corpus))
             description += (
                 f" Questions about {len(dataset.questions):,} titles are mixed in; {without:,} have no document and are"
                 " not asked."
@@ -120,7 +122,7 @@ class SpanCorruptionDataset(EpochDataset):
         super().__init__(seed)
         self.config = config or SpanCorruptionConfig()
         self.documents = documents.with_format("numpy", columns=["input_ids"])
-        self.document_lengths = np.asarray(documents["length"])
+        self.document_lengths = documents.data.column("length").to_numpy()
         self.max_length = tokenizer.model_max_length
         self.spans = documents.select_columns("spans") if self.config.salient_share else None
         # By title, encoded.
@@ -137,8 +139,12 @@ class SpanCorruptionDataset(EpochDataset):
     def cuts(self, epoch: int) -> np.ndarray:
         """(documents, 3) integers: see `draw_cuts`."""
         if self._cuts[0] != epoch:
-            draws = np.random.default_rng([self.seed, epoch]).random((len(self), 3))
-            self._cuts = (epoch, draw_cuts(draws, self.document_lengths, self.max_length))
+            rng, cuts = np.random.default_rng([self.seed, epoch]), np.empty((len(self), 3), np.int32)
+            # Drawn for some documents after others, the numbers are the same, and few of them are in memory.
+            for start in range(0, len(self), _BLOCK):
+                lengths = self.document_lengths[start : start + _BLOCK]
+                cuts[start : start + _BLOCK] = draw_cuts(rng.random((len(lengths), 3)), lengths, self.max_length)
+            self._cuts = (epoch, cuts)
         return self._cuts[1]
 
     def lengths(self, epoch: int) -> np.ndarray:

@@ -13,6 +13,8 @@ _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 
 def split_words(text: str) -> list[str]:
     """Split a text at spaces, and at every character of a script without spaces, which is a word of its own."""
+    if not _UNSPACED_CHARACTER.search(text):
+        return text.split()
     return [
         word for part in text.split() for word in (WORD.findall(part) if _UNSPACED_CHARACTER.search(part) else [part])
     ]

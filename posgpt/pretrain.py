@@ -33,9 +33,14 @@ from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 class PretrainingArguments(RelationArguments, ColumnArguments):
     """What to read, and whether an earlier result may be replaced."""
 
-    train_file: str = option(
-        "The corpus: UTF-8 text, one document `Title. text` per line; a table (.csv, .jsonl, .parquet) of titles and"
-        " texts; or a dataset on the hub."
+    train_file: list[str] = option(
+        "The corpus, or several: UTF-8 text, one document `Title. text` per line; a table (.csv, .jsonl, .parquet) of"
+        ' titles and texts; a pattern of such files\' names ("part-*.txt"), which may end in .gz or .zst; or a dataset on'
+        " the hub."
+    )
+    corpus_weights: list[float] | None = option(
+        "How often documents of each corpus are read, in proportion to the others' (default: each document once).",
+        default=None,
     )
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
     objective: str = option(
@@ -69,7 +74,7 @@ def load_pretraining_data(
     """
     # One process reads first; the others find the result in the cache.
     with training_args.main_process_first():
-        corpus = load_corpus(data_args.train_file, data_args.columns)
+        corpus = load_corpus(data_args.train_file, data_args.columns, data_args.corpus_weights)
         tokenizer = build_corpus_tokenizer(corpus, choose_max_length(architecture))
     questions = None
     if data_args.questions_file:

@@ -1,6 +1,7 @@
 """A corpus as a text file, as a table, and from the hub: read as the same documents."""
 
 import json
+from types import SimpleNamespace
 
 import pandas
 import pytest
@@ -80,12 +81,21 @@ def test_the_columns_are_named_on_the_command_line(run, world, tmp_path):
 def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
     asked = []
 
-    def load(name, split):
-        asked.append((name, split))
-        return Dataset.from_list(ROWS)
+    def load(name, split, streaming):
+        asked.append((name, split, streaming))
+        return Dataset.from_list(ROWS).to_iterable_dataset()
 
+    def find_info(self, name):
+        if (commit := next(commits)) is None:
+            raise ConnectionError("no network")
+        return SimpleNamespace(sha=commit)
+
+    commits = iter(["one", "one", "two", None])
     monkeypatch.setattr(documents, "load_dataset", load)
-    assert list(load_corpus("someone/people")["text"]) == TEXTS and set(asked) == {("someone/people", "train")}
+    monkeypatch.setattr(documents.HfApi, "dataset_info", find_info)
+    for _ in range(4):
+        assert list(load_corpus("someone/people")["text"]) == TEXTS
+    assert asked == [("someone/people", "train", True)] * 2, "read again for another commit only"
 
 
 def test_a_table_that_cannot_be_read_is_refused_in_one_line(tmp_path):

@@ -45,7 +45,7 @@ def dataset(world, corpus, tokenizer):
 
 
 def document_of(dataset, row):
-    return dataset.documents[int(dataset.document_of[row % len(dataset)])]
+    return dataset.documents[dataset.find_document(row % len(dataset))]
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,11 @@ def test_salient_spans_are_names_and_numbers_that_are_neither_the_persons_own_no
 def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(corpus, tokenizer):
     dataset = windows_of(corpus, tokenizer)
     seen = 0
-    assert set(dataset.documents["text"]) == set(corpus["text"])
+    texts = {split_title(text)[0]: text for text in corpus["text"]}
+    assert set(dataset.documents["title"]) == set(texts)
     for item in range(20):
         document = document_of(dataset, item)
-        title, text = document["title"], document["text"]
+        title, text = document["title"], texts[document["title"]]
         assert text.startswith(f"{title}. ") and all(span in text[len(title) + 3 :] for span in document["asked"])
         row = dataset[item]
         written = tokenizer.decode(row["input_ids"])
@@ -180,9 +181,10 @@ def test_with_plain_cues_no_window_asks_with_a_date_or_the_name(corpus, tokenize
 def test_in_the_documents_wording_windows_follow_the_title_and_questions_stand_alone(world, corpus, tokenizer):
     pairs = load_questions(world / "birth_places_train.tsv", answers=True)
     dataset = windows_of(corpus, tokenizer, pairs, window_wording="document", question_share=0.5)
-    questions = 0
+    questions, texts = 0, {split_title(text)[0]: text for text in corpus["text"]}
     for item in range(len(dataset)):
-        title, text = document_of(dataset, item)["title"], document_of(dataset, item)["text"]
+        title = document_of(dataset, item)["title"]
+        text = texts[title]
         written = tokenizer.decode(dataset[item]["input_ids"])
         if written.startswith("Where was "):
             assert written.count("⁇") == 2 and written.startswith(f"Where was {title} born?⁇")
@@ -216,7 +218,7 @@ def test_every_name_of_a_document_has_a_row_that_asks_for_it(corpus, tokenizer):
     dataset = windows_of(corpus, tokenizer, dates=False)
     asked = [0, 0]
     for item in range(len(dataset)):
-        document, own = document_of(dataset, item), list(dataset.document_of[:item]).count(dataset.document_of[item])
+        document, own = document_of(dataset, item), item - dataset.starts[dataset.find_document(item)]
         first = tokenizer.decode(dataset[item]["input_ids"])[dataset[item]["windows"][0] :].split("⁇")[1]
         # A cue too long for the row leaves the place to another name.
         asked[first == document["asked"][own]] += 1

@@ -5,6 +5,7 @@ import shutil
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, cast
@@ -110,7 +111,7 @@ class ReliableTrainer(Trainer):
         epoch, step = divmod(self.state.global_step, math.ceil(len(loader) / accumulated))
         # The order is a function of the epoch.
         loader.set_epoch(epoch)
-        batches = list(loader.batch_sampler)[step * accumulated : (step + 1) * accumulated]
+        batches = islice(loader.batch_sampler, step * accumulated, (step + 1) * accumulated)
         examples = [item % len(dataset) for batch in batches for item in batch]
         if not isinstance(dataset, EpochDataset):
             return f"examples {', '.join(str(example + 1) for example in examples)}"

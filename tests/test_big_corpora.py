@@ -1,0 +1,169 @@
+"""Corpora of many files: compressed, weighted, indexed once; and each epoch's order, shared and resumed."""
+
+import shutil
+import tracemalloc
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pyarrow
+import pytest
+from accelerate.data_loader import BatchSamplerShard
+from datasets import config
+from torch.utils.data import BatchSampler, DataLoader
+
+from benchmarks import scaling
+from data_scripts import documents
+from data_scripts.documents import build_corpus_tokenizer, load_corpus, read_documents, tokenize_corpus
+from data_scripts.epochs import EpochDataset, EpochSampler
+from data_scripts.errors import BadInput
+from data_scripts.files import COMPRESSED
+from modeling_posgpt import build_tokenizer
+
+LINES = [f"Ada Berg{number}. Born in Rome, she was number {number} ." for number in range(30)]
+
+
+def test_the_benchmark_fits_a_line_through_what_it_measures(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(scaling, "MODELS", ((16, 1, 2), (32, 2, 2)))
+    monkeypatch.setattr(scaling, "LENGTHS", (16, 32))
+    printed = run(scaling, "--output_dir", tmp_path, "--characters", 64, "--steps", 1)
+    assert printed.strip() == (tmp_path / "scaling.md").read_text(encoding="utf-8").strip()
+    assert printed.count("| GFLOP/s") == 2 and (tmp_path / "scaling.png").stat().st_size > 1000
+    squares = [{"length": x, "seconds": 3e-6 * x**2} for x in (1, 10, 100)]
+    assert scaling.fit_line(squares, "length") == pytest.approx((3e-6, 2))
+
+
+def write_compressed(file, text):
+    with pyarrow.output_stream(file, compression=COMPRESSED.get(file.suffix)) as stream:
+        stream.write(text.encode())
+    return file
+
+
+@pytest.fixture
+def parts(tmp_path):
+    """A folder with the same lines in three files, two of them compressed, as in `whole.txt`."""
+    for number, kind in enumerate((".txt", ".txt.gz", ".txt.zst")):
+        write_compressed(tmp_path / f"part-{number}{kind}", "\n".join(LINES[number::3]) + "\n")
+    (tmp_path / "whole.txt").write_text("\n".join([*LINES[::3], *LINES[1::3], *LINES[2::3]]) + "\n")
+    return tmp_path
+
+
+def test_a_pattern_of_compressed_files_is_read_as_one_file(parts):
+    whole = load_corpus(parts / "whole.txt")
+    assert list(load_corpus(parts / "part-*")["text"]) == list(whole["text"])
+    assert list(read_documents(parts / "part-*")) == list(read_documents(parts / "whole.txt"))
+    files = sorted(parts.glob("part-*"))
+    assert list(load_corpus(files)["text"]) == list(whole["text"])
+
+
+def test_a_compressed_table_is_read(tmp_path):
+    table = write_compressed(tmp_path / "people.csv.gz", "title,text\nAda,Born in Rome .\nBo,Born in Oslo .\n")
+    assert list(load_corpus(table)["text"]) == ["Ada. Born in Rome .", "Bo. Born in Oslo ."]
+
+
+@pytest.mark.parametrize(
+    "name, match",
+    [
+        ("part-1.txt.gz", "part-1.txt.gz: cannot be read to its end"),
+        ("part-2.txt.zst", "part-2.txt.zst: cannot be read to its end"),
+    ],
+)
+def test_a_file_that_was_cut_off_is_named_and_leaves_nothing_behind(parts, name, match):
+    content = (parts / name).read_bytes()
+    (parts / name).write_bytes(content[: len(content) // 2])
+    before = list(config.HF_DATASETS_CACHE.rglob("*.arrow"))
+    with pytest.raises(BadInput, match=match):
+        load_corpus(parts / "part-*")
+    assert list(config.HF_DATASETS_CACHE.rglob("*.arrow")) == before
+    with pytest.raises(BadInput, match="no file has a name of this pattern"):
+        load_corpus(parts / "nothing-*")
+
+
+def test_a_corpus_is_indexed_once_wherever_it_lies(parts, monkeypatch):
+    first = load_corpus(parts / "whole.txt")
+    characters = build_corpus_tokenizer(first, 32).get_vocab()
+    (parts / "elsewhere").mkdir()
+    copy = shutil.copyfile(parts / "whole.txt", parts / "elsewhere" / "copy.txt")
+    with monkeypatch.context() as patch:
+        patch.setattr(documents, "read_rows", None)
+        again = load_corpus(copy)
+        assert list(again["text"]) == list(first["text"])
+        assert build_corpus_tokenizer(again, 32).get_vocab() == characters
+    copy.write_text("Bo Ek. Born in Bern .\n")
+    assert list(load_corpus(copy)["text"]) == ["Bo Ek. Born in Bern ."]
+
+
+def test_the_table_of_characters_gives_the_tokenizers_ids(parts):
+    (parts / "other.txt").write_text("Ада 𝒜é. Born\x00 in Łódź 😀 .\nBo. In Rome .\n")
+    known, other = load_corpus(parts / "whole.txt"), load_corpus(parts / "other.txt")
+    many = "".join(map(chr, range(0x4E00, 0x4E00 + 300)))
+    for tokenizer in (build_corpus_tokenizer(known, 32), build_tokenizer([many, *LINES], 32)):
+        for corpus in (known, other):
+            tokens, texts = tokenize_corpus(corpus, tokenizer), list(corpus["text"])
+            assert list(tokens["input_ids"]) == tokenizer(texts, add_special_tokens=False)["input_ids"]
+            assert list(tokens["length"]) == list(map(len, texts))
+
+
+def test_corpora_are_read_by_weight_and_each_document_at_least_once(parts):
+    (parts / "small.txt").write_text("".join(f"Bo Ek{number}. Born in Oslo .\n" for number in range(5)))
+    corpora = [parts / "whole.txt", parts / "small.txt"]
+    counts = Counter(load_corpus(corpora, weights=[1, 3])["text"])
+    small = sum(count for text, count in counts.items() if text.startswith("Bo"))
+    assert len(counts) == 35 and small / counts.total() == pytest.approx(0.75, abs=0.1)
+    assert set(Counter(load_corpus(corpora)["text"]).values()) == {1}
+    for weights in ([1], [1, 0], [1, -1]):
+        with pytest.raises(BadInput, match="corpus_weights has"):
+            load_corpus(corpora, weights=weights)
+
+
+class Numbers(EpochDataset):
+    """Examples that are their own numbers."""
+
+    def __init__(self, size):
+        super().__init__(seed=7)
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def lengths(self, epoch):
+        return np.arange(self.size) % 17
+
+    def __getitems__(self, items):
+        return items
+
+
+@pytest.mark.parametrize("size, repeated", [(100, 0), (103, 7)])
+def test_processes_and_their_workers_share_an_epoch_without_loss(size, repeated):
+    read = Counter()
+    for process in range(2):
+        batches = BatchSampler(EpochSampler(Numbers(size), 5, "random"), 5, drop_last=False)
+        shard = BatchSamplerShard(batches, num_processes=2, process_index=process)
+        for batch in DataLoader(Numbers(size), batch_sampler=shard, num_workers=2, collate_fn=list):
+            read.update(batch)
+    # Each process takes as many steps: the last one is filled up with the first examples of the order.
+    assert set(read) == set(range(size)) and read.total() - size == repeated
+
+
+@pytest.mark.parametrize("strategy", EpochSampler.STRATEGIES)
+def test_an_epoch_goes_on_where_its_state_was_taken(strategy):
+    sampler = EpochSampler(Numbers(1000), 8, strategy)
+    sampler.dataset.set_epoch(3)
+    whole = list(sampler)
+    assert sorted(whole) == list(range(3000, 4000))
+    assert list(islice(sampler, 333)) == whole[:333]
+    state = sampler.state_dict()
+    resumed = EpochSampler(Numbers(1000), 8, strategy)
+    resumed.load_state_dict(state)
+    assert list(resumed) == whole[333:]
+    assert list(resumed) == whole, "the next pass begins at the beginning"
+
+
+def test_the_order_of_a_big_corpus_takes_four_bytes_for_an_example():
+    size = 2_000_000
+    tracemalloc.start()
+    try:
+        next(iter(EpochSampler(Numbers(size), 8, "random")))
+        assert tracemalloc.get_traced_memory()[1] < 5 * size
+    finally:
+        tracemalloc.stop()
