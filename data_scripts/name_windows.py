@@ -188,6 +188,8 @@ class NameWindowsDataset(EpochDataset):
                 for span in beginning.choose_spans(title, text, salient):
                     if fits(title, span):
                         asked_by.setdefault(span, []).append(number)
+            if not asked_by:
+                return None
             chosen = sorted(asked_by)
             before = [
                 take_words_before(title, text, start, config.plain_cues, config.max_cue_words) for start, _ in chosen
@@ -195,7 +197,7 @@ class NameWindowsDataset(EpochDataset):
             after = [
                 take_words_after(title, text, end, config.plain_cues, config.max_words_after) for _, end in chosen
             ]
-            return chosen and {
+            return {
                 "title": title,
                 "asked": [text[start:end] for start, end in chosen],
                 "asked_by": [asked_by[span] for span in chosen],
