@@ -11,12 +11,13 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new, read_lines, write_atomically
 from data_scripts.options import option, parse_options
 
-FORM = "NFC"
+FORM: Literal["NFC"] = "NFC"
 
 
 @dataclass

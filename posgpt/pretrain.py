@@ -110,7 +110,7 @@ def pretrain(
 
     if training_args.should_log:
         print(f"{data.training.description} {describe_size(model)}.")
-        if note := describe_composable(tokenizer.get_vocab(), data_args.train_file):
+        if note := describe_composable(tokenizer.get_vocab(), ", ".join(data_args.train_file)):
             print(note)
     described = f"{objective.name.replace('_', ' ')} of {len(data.corpus):,} documents"
     described += f", {len(questions):,} questions mixed in" if questions else "; not finetuned"
