@@ -6,13 +6,14 @@ SEED ?= 42
 PROCESSES ?= 2
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help quickstart demo reproduce test lint clean
+.PHONY: help quickstart demo reproduce assignment test lint clean
 
 help:
 	@echo "make quickstart   install, then train and evaluate on a small fictional world (minutes)"
 	@echo "make demo         ask the quickstart's model in the browser (MODEL=folder CORPUS=wiki.txt: another model)"
 	@echo "make reproduce DATA=folder   train the windows recipe on the task's data and evaluate it (half an hour to an hour;"
 	@echo "                  POSITIONS=learned, SEED=1; after an interruption: ARGS='--resume_from_checkpoint last')"
+	@echo "make assignment SEED=2027   for teachers: write an assignment on a world of its own (handout, starter, data, hidden tests)"
 	@echo "make test         install, then run the tests (PROCESSES=2: how many side by side)"
 	@echo "make lint         install, then check style and types"
 	@echo "make clean        remove the virtual environment and the quickstart's results"
@@ -37,6 +38,9 @@ reproduce: $(INSTALLED)
 	$(BIN)/python evaluate_birthplace.py --model_name_or_path runs/reproduce_$(POSITIONS)_$(SEED) \
 		--test_file "$(DATA)/birth_dev.tsv" --train_file "$(DATA)/birth_places_train.tsv" \
 		--output_dir runs/reproduce_$(POSITIONS)_$(SEED)/eval
+
+assignment: $(INSTALLED)
+	$(BIN)/posgpt assignment --seed $(SEED) --output_dir runs/assignment_$(SEED)
 
 test: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile

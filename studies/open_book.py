@@ -6,7 +6,6 @@ A model answers from memory, so these rules do not compete with it: they count h
 ceilings count for how many people the line has the answer at all. docs/open_book.md defines each row.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from data_scripts.questions import Questions, load_questions
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from posgpt.arguments import find_recipe, read_section
 from posgpt.evaluation.accuracy import describe_constant, describe_majority
-from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, has_mention
+from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, find_first_mention, has_mention
 from studies.tables import write_table
 
 
@@ -79,12 +78,6 @@ def find_first(names: Sequence[str], known: Collection[str]) -> str | None:
     return next((name for name in names if name in known), None)
 
 
-def find_first_mention(person: Person, places: re.Pattern) -> str | None:
-    """Return the first match of `places` in the text after a document's title, of the first document that has one."""
-    matches = (places.search(split_title(document)[1]) for document in person.documents)
-    return next((match[0] for match in matches if match), None)
-
-
 def build_rules(usual: str, training_answers: Sequence[str]) -> dict[str, Rule]:
     """Return what each rule answers about a person, by its name; `usual` is the relation's baseline."""
     counts = Counter(training_answers)
@@ -94,7 +87,7 @@ def build_rules(usual: str, training_answers: Sequence[str]) -> dict[str, Rule]:
         describe_constant(usual): lambda person: usual,
         describe_majority(majority): lambda person: majority,
         "the first name of the line": lambda person: next(iter(person.list_names()), None),
-        "the first training place of the line": lambda person: find_first_mention(person, places),
+        "the first training place of the line": lambda person: find_first_mention(person.documents, places),
         "the first name of the line that is a training place": lambda person: find_first(person.list_names(), counts),
     }
 

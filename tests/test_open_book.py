@@ -64,11 +64,13 @@ def test_every_rule_and_ceiling_counts_whom_it_should(run, folder):
 def test_the_longest_of_the_places_that_begin_at_one_character_is_mentioned_first():
     person = open_book.Person("", ["No Place. None .", "York Ek. Ek left New York City ."], [[], []])
     assert (
-        open_book.find_first_mention(person, open_book.compile_mentions({"New York", "York", "New York City"}))
+        open_book.find_first_mention(
+            person.documents, open_book.compile_mentions({"New York", "York", "New York City"})
+        )
         == "New York City"
     )
-    assert open_book.find_first_mention(person, open_book.compile_mentions({"York", "Cit"})) == "York"
-    assert open_book.find_first_mention(person, open_book.compile_mentions({"Yor"})) is None
+    assert open_book.find_first_mention(person.documents, open_book.compile_mentions({"York", "Cit"})) == "York"
+    assert open_book.find_first_mention(person.documents, open_book.compile_mentions({"Yor"})) is None
 
 
 def test_data_that_is_not_there_is_refused_in_one_line(run, folder):

@@ -50,6 +50,12 @@ def compile_mentions(places: Iterable[str]) -> re.Pattern:
     return re.compile(f"{WORD_START}(?:{choices}){WORD_END}" if choices else r"(?!)")
 
 
+def find_first_mention(documents: Iterable[str], places: re.Pattern) -> str | None:
+    """Return the first match of `places` in the text after a document's title, of the first document that has one."""
+    matches = (places.search(split_title(document)[1]) for document in documents)
+    return next((match[0] for match in matches if match), None)
+
+
 def has_mention(document: str, place: str) -> bool:
     """Whether the document contains the place as whole words; no document contains the empty place."""
     return compile_mentions([place]).search(document) is not None

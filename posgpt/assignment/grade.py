@@ -1,0 +1,155 @@
+"""Grade what students hand in for an assignment that `posgpt assignment` wrote.
+
+    posgpt grade --assignment_dir runs/assignment_2027 --submissions submissions/*
+
+A submission is a folder with `solution.py` and, if the student trained it, `predictions.txt`. The hidden tests run in a process
+of their own; if code ends it or runs too long, that part is lost and the others are tested without it. Each submission's table is
+printed and written to `grades/NAME.md` in the assignment's folder, and all of them to `grades/grades.csv`.
+
+Code that is graded can do whatever you can: a submission that you do not trust belongs into a container.
+"""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tqdm import tqdm
+
+from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
+from data_scripts.files import check_is_file, write_atomically
+from data_scripts.options import Range, option, parse_options
+from data_scripts.questions import load_questions
+from data_scripts.relations import BIRTHPLACE
+from posgpt.assignment.parts import PARTS, Part
+from posgpt.assignment.write import ANSWERS_FILE, PREDICTIONS_FILE, SOLUTION_FILE, TESTS_FOLDER
+from posgpt.evaluation.accuracy import describe_constant
+from posgpt.evaluation.exact_match import match_exactly
+from posgpt.tables import format_table
+
+
+@dataclass
+class GradingArguments:
+    """What to grade, and by what."""
+
+    assignment_dir: str = option("The assignment's folder.")
+    submissions: list[str] = option("Folders, one for each student, named after them.")
+    time_limit: Annotated[float, Range(1)] = option("Seconds for the hidden tests of a submission.", default=120.0)
+
+
+def run_tests(tests: Path, solution: Path, parts: Sequence[Part], time_limit: float) -> dict[str, str]:
+    """Run the hidden tests of some parts, in their order, in one process.
+
+    Returns:
+        Why each part failed, by its name; empty if it passed. What the process did not get to is missing.
+
+    Raises:
+        BadInput: the tests did not start.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        outcomes = Path(folder) / "outcomes.jsonl"
+        # Without the settings of a project that the folder lies in, the environment's plugins, and caches in the folder.
+        settings = ["-c", os.devnull, "--rootdir", tests, "-p", "no:cacheprovider"]
+        chosen = [f"{tests / 'test_parts.py'}::test_part[{part.name}]" for part in parts]
+        try:
+            printed = subprocess.run(
+                [
+                    sys.executable,
+                    "-B",
+                    "-m",
+                    "pytest",
+                    *settings,
+                    *chosen,
+                    "--solution",
+                    solution,
+                    "--outcomes",
+                    outcomes,
+                ],
+                env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+                timeout=time_limit,
+                capture_output=True,
+                text=True,
+            ).stdout
+        except subprocess.TimeoutExpired:
+            printed = f"they took more than {time_limit:g} seconds to load"
+        if not outcomes.is_file():
+            raise BadInput(f"{tests}: the hidden tests do not start: {' '.join(printed.split())[-200:]}")
+        lines = outcomes.read_text(encoding="utf-8").splitlines()
+    return {entry["part"]: entry["message"] for entry in map(json.loads, lines)}
+
+
+def find_failures(tests: Path, solution: Path, time_limit: float) -> dict[str, str]:
+    """Return why each part failed, by its name; empty if it passed. Raises as `run_tests` does."""
+    found: dict[str, str] = {}
+    while left := [part for part in PARTS if part.name not in found]:
+        found |= run_tests(tests, solution, left, time_limit)
+        # The first that is missing ended the process; those after it have another one.
+        ended = next((part.name for part in left if part.name not in found), None)
+        if ended:
+            found[ended] = f"it ended the process, or the tests took more than {time_limit:g} seconds"
+    return found
+
+
+def judge_predictions(predictions_file: Path, answers: Sequence[str]) -> str:
+    """Say how many of the test questions a submission's predictions answer."""
+    if not predictions_file.is_file():
+        return "not handed in"
+    predictions = predictions_file.read_text(encoding="utf-8", errors="replace").splitlines()
+    if len(predictions) != len(answers):
+        return f"{len(predictions)} lines for {len(answers)} questions"
+    return f"{match_exactly(predictions, answers).mean():.1%}"
+
+
+def describe_grade(name: str, failures: dict[str, str], accuracy: str, baseline: str) -> str:
+    """Return a submission's page, in Markdown."""
+    rows = [
+        (part.name, 0 if failures[part.name] else part.points, part.points, failures[part.name][:150])
+        for part in PARTS
+    ]
+    together = ("together", sum(row[1] for row in rows), sum(row[2] for row in rows), "")
+    table = format_table(("part", "points", "of", "what went wrong"), [*rows, together])
+    return f"# {name}\n\n{table}\n\nTest questions answered: {accuracy}; {baseline}.\n"
+
+
+@exit_on_bad_input()
+def main() -> None:
+    arguments = parse_options(GradingArguments)
+    check_installed("test", "pytest")
+    folder = Path(arguments.assignment_dir)
+    tests = folder / "teacher" / TESTS_FOLDER
+    check_is_file(tests / "cases.pt", "hidden tests' cases, which posgpt assignment writes")
+    answers = load_questions(folder / "teacher" / ANSWERS_FILE, answers=True).answers or []
+    submissions = {path.name: path for path in (Path(path).resolve() for path in arguments.submissions)}
+    if len(submissions) < len(arguments.submissions):
+        raise BadInput("two submissions have the same name; name each student's folder after the student.")
+    for path in submissions.values():
+        check_is_file(path / SOLUTION_FILE, "submission's code")
+
+    usual = match_exactly([BIRTHPLACE.baseline] * len(answers), answers).mean()
+    baseline = f"{describe_constant(BIRTHPLACE.baseline)}: {usual:.1%}"
+    grades = []
+    for name, path in tqdm(
+        submissions.items(), desc="Grading", unit="submission", disable=len(submissions) < 2 or None
+    ):
+        failures = find_failures(tests, path / SOLUTION_FILE, arguments.time_limit)
+        accuracy = judge_predictions(path / PREDICTIONS_FILE, answers)
+        page = describe_grade(name, failures, accuracy, baseline)
+        print(page)
+        with write_atomically(folder / "grades" / f"{name}.md") as file:
+            file.write(page)
+        points = [0 if failures[part.name] else part.points for part in PARTS]
+        grades.append((name, *points, sum(points), accuracy))
+    with write_atomically(folder / "grades" / "grades.csv") as file:
+        header = ("submission", *(part.name for part in PARTS), "together", "test questions answered")
+        csv.writer(file, lineterminator="\n").writerows([header, *grades])
+    print(f"Written: {folder / 'grades'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""The hidden tests: the submission's functions have to return what PosGPT's own code returned when `cases.pt` was written.
+
+python -m pytest hidden_tests --solution solution.py
+"""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+CASES = torch.load(Path(__file__).with_name("cases.pt"))
+
+
+@pytest.mark.parametrize("part", CASES)
+def test_part(part: str, solution: ModuleType) -> None:
+    for arguments, expected in CASES[part]["cases"]:
+        result = getattr(solution, CASES[part]["function"])(*arguments)
+        if isinstance(expected, str):
+            assert result == expected
+        else:
+            torch.testing.assert_close(result, expected, atol=1e-4, rtol=1e-4)

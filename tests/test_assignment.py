@@ -1,0 +1,220 @@
+import csv
+import re
+import runpy
+import shlex
+import subprocess
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from conftest import ROOT
+from data_scripts.synthetic_world import FILE_NAMES, World
+from posgpt.assignment import grade, write
+from posgpt.assignment.cases import BUILDERS
+from posgpt.assignment.parts import PARTS
+from study_helpers import read_rows
+
+SOURCE = ROOT / "posgpt" / "assignment"
+SOLUTION = (SOURCE / "solution.py").read_text(encoding="utf-8")
+NAMES = [part.name for part in PARTS]
+POINTS = {part.name: part.points for part in PARTS}
+# What is replaced in the solution, by what, and the parts that this loses.
+SUBMISSIONS = {
+    "solution": ("", "", []),
+    "starter": (SOLUTION, write.cut_starter(SOLUTION), NAMES),
+    "softmax_scale": ("/ math.sqrt(head_dim)", "/ math.sqrt(query.shape[1] * head_dim)", ["attention"]),
+    "sign_of_theta": ("angles = torch.arange(", "angles = -torch.arange(", ["rotary"]),
+    "wrong_mask": ("text.split(MASK)[1]", "text.split(MASK)[-1]", ["answer"]),
+}
+ENDS_THE_PROCESS = ("    length, head_dim = x.shape[-2:]\n", "    __import__('os')._exit(0)\n")
+NEVER_ENDS = ("    longest = max_length * 7 // 8\n", "    while True:\n        pass\n")
+WORLD = World(num_people=100, seed=7)
+
+
+def hand_in(folder, *replacements) -> Path:
+    """Write a submission: the solution, in which something is replaced."""
+    code = SOLUTION
+    for old, new in replacements:
+        if old:
+            assert code.count(old) == 1
+            code = code.replace(old, new)
+    folder.mkdir(parents=True)
+    (folder / "solution.py").write_text(code, encoding="utf-8")
+    return folder
+
+
+def load(file):
+    spec = spec_from_file_location("solution", file)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def assignment(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("assignments") / "assignment"
+    arguments = ["--seed", "7", "--num_people", "100", "--output_dir", str(folder)]
+    with mock.patch("sys.argv", ["posgpt assignment", *arguments]):
+        write.main()
+    return folder
+
+
+def test_students_get_the_questions_of_the_test_and_the_teacher_its_answers(assignment):
+    student, teacher = assignment / "student", assignment / "teacher"
+    files = {str(file.relative_to(student)) for file in student.rglob("*") if file.is_file()}
+    assert files == {"handout.md", "solution.py", *(f"data/{name}" for name in FILE_NAMES)}
+    pairs = [line.split("\t") for line in (teacher / "birth_test.tsv").read_text().splitlines()]
+    assert [question for question, _ in pairs] == (student / "data" / FILE_NAMES[-1]).read_text().splitlines()
+    assert [place for _, place in pairs] == [person.birth_place for person in list(WORLD.people())[-len(pairs) :]]
+    assert (teacher / "solution.py").read_text(encoding="utf-8") == SOLUTION
+
+
+def test_handout_starter_tests_and_grader_have_the_parts_of_one_table(assignment):
+    assert NAMES == list(BUILDERS) and sum(POINTS.values()) == 100
+    assert re.findall(r"# BEGIN (\w+)$", SOLUTION, re.M) == re.findall(r"# END (\w+)$", SOLUTION, re.M) == NAMES
+    starter = (assignment / "student" / "solution.py").read_text(encoding="utf-8")
+    assert re.findall(r"part (\w+) is yours", starter) == NAMES and not re.search("BEGIN|END", starter)
+    table = write.describe_parts()
+    for page in (assignment / "student" / "handout.md", ROOT / "docs" / "teaching.md"):
+        assert table in page.read_text(encoding="utf-8"), table
+
+
+@pytest.mark.parametrize("kind", SUBMISSIONS)
+def test_a_submission_loses_exactly_the_parts_that_are_wrong(assignment, tmp_path, kind):
+    """The hidden tests in this process; the slow test runs them as the command does."""
+    old, new, lost = SUBMISSIONS[kind]
+    solution = load(hand_in(tmp_path / kind, (old, new)) / "solution.py")
+    test_part = runpy.run_path(str(assignment / "teacher" / "hidden_tests" / "test_parts.py"))["test_part"]
+    failed = []
+    for name in NAMES:
+        try:
+            test_part(name, solution)
+        except (AssertionError, NotImplementedError):
+            failed.append(name)
+    assert failed == lost
+
+
+def read_points(page: Path) -> dict[str, int]:
+    rows = read_rows(page.read_text(encoding="utf-8"))
+    return {name: int(rows[name][0]) for name in [*NAMES, "together"]}
+
+
+def expect_points(lost) -> dict[str, int]:
+    points = {name: 0 if name in lost else POINTS[name] for name in NAMES}
+    return points | {"together": sum(points.values())}
+
+
+def test_code_that_ends_the_process_loses_its_part_and_predictions_are_counted(run, assignment, tmp_path):
+    folder = hand_in(tmp_path / "bo", ENDS_THE_PROCESS, SUBMISSIONS["wrong_mask"][:2])
+    answers = [line.split("\t")[1] for line in (assignment / "teacher" / "birth_test.tsv").read_text().splitlines()]
+    (folder / "predictions.txt").write_text("".join(f"{place}\n" for place in ["Nowhere", *answers[1:]]))
+    printed = run(grade, "--assignment_dir", assignment, "--submissions", folder)
+    page = assignment / "grades" / "bo.md"
+    assert page.read_text(encoding="utf-8") in printed
+    assert read_points(page) == expect_points(["rotary", "answer"])
+    share = (len(answers) - 1) / len(answers)
+    assert f"Test questions answered: {share:.1%}; " in printed
+    [row] = csv.DictReader((assignment / "grades" / "grades.csv").read_text().splitlines())
+    assert row["submission"] == "bo" and int(row["together"]) == 100 - POINTS["rotary"] - POINTS["answer"]
+
+
+@pytest.mark.slow
+def test_the_command_grades_all_submissions(run, assignment, tmp_path):
+    lost_by = {kind: lost for kind, (_, _, lost) in SUBMISSIONS.items()}
+    folders = [hand_in(tmp_path / kind, (old, new)) for kind, (old, new, _) in SUBMISSIONS.items()]
+    lost_by |= {"never_ends": ["span_corruption"], "imports_posgpt": NAMES}
+    folders.append(hand_in(tmp_path / "never_ends", NEVER_ENDS))
+    folders.append(hand_in(tmp_path / "imports_posgpt", ("import argparse\n", "import posgpt\n")))
+    run(grade, "--assignment_dir", assignment, "--time_limit", 120, "--submissions", *folders)
+    for kind, lost in lost_by.items():
+        assert read_points(assignment / "grades" / f"{kind}.md") == expect_points(lost)
+
+
+def test_code_that_does_not_end_loses_its_part(monkeypatch, tmp_path):
+    """Without waiting: the first process passes one part, then runs out of time; the next passes all that it is given."""
+    given = []
+
+    def run_tests(tests, solution, parts, time_limit):
+        given.append([part.name for part in parts])
+        return dict.fromkeys(given[-1][:1] if len(given) == 1 else given[-1], "")
+
+    monkeypatch.setattr(grade, "run_tests", run_tests)
+    failures = grade.find_failures(tmp_path, tmp_path, 5)
+    assert given == [NAMES, NAMES[2:]]
+    assert {name for name, message in failures.items() if message} == {NAMES[1]}
+
+
+def test_hidden_tests_that_do_not_start_are_nobodys_fault(monkeypatch, assignment, tmp_path, run):
+    def time_out(command, timeout, **options):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(grade.subprocess, "run", time_out)
+    with pytest.raises(SystemExit, match="hidden tests do not start: they took more than 2 seconds"):
+        run(grade, "--assignment_dir", assignment, "--time_limit", 2, "--submissions", hand_in(tmp_path / "ada"))
+
+
+def test_bad_input_is_refused_in_one_line(run, assignment, tmp_path):
+    ada, other = hand_in(tmp_path / "ada"), hand_in(tmp_path / "other" / "ada")
+    (tmp_path / "empty").mkdir()
+    refused = [
+        (write, ["--seed", 1, "--output_dir", assignment], "already there and is not overwritten"),
+        (write, ["--seed", -1, "--output_dir", tmp_path / "new"], "seed is -1; choose at least 0"),
+        (write, ["--output_dir", tmp_path / "new"], "seed"),
+        (grade, ["--assignment_dir", tmp_path, "--submissions", ada], "no such file; give the path of the hidden"),
+        (grade, ["--assignment_dir", assignment, "--submissions", ada, other], "two submissions have the same name"),
+        (grade, ["--assignment_dir", assignment, "--submissions", tmp_path / "empty"], "empty.solution.py: no such"),
+    ]
+    for module, arguments, message in refused:
+        with pytest.raises(SystemExit, match=message) as stop:
+            run(module, *arguments)
+        assert "\n" not in stop.value.code and stop.value.code.startswith("error: ")
+    assert not (tmp_path / "new").exists()
+
+
+def test_predictions_of_another_length_are_named(tmp_path):
+    file = tmp_path / "predictions.txt"
+    assert grade.judge_predictions(file, ["Rome"]) == "not handed in"
+    file.write_text("Rome\nOslo\n")
+    assert grade.judge_predictions(file, ["Rome"]) == "2 lines for 1 questions"
+
+
+def test_the_solution_learns_and_writes_an_answer_to_each_test_question(assignment, tmp_path, monkeypatch, capsys):
+    solution = load(SOURCE / "solution.py")
+    solution.torch.manual_seed(0)
+    pairs = [("Ada?", "Rome"), ("Bo?", "Oslo")]
+    ids = {symbol: id for id, symbol in enumerate("□⁇" + "".join(sorted(set("Ada?RomeBo?Oslo"))))}
+    model = solution.GPT(len(ids), hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+    rows = [solution.encode_pair(*pair, ids) for pair in pairs]
+    assert solution.train(model, lambda: list(rows), 60, 1e-2, 2, "Test") < 0.1
+    assert solution.predict(model, [question for question, _ in pairs], ids) == ["Rome", "Oslo"]
+
+    sizes = ["--hidden_size", 16, "--num_hidden_layers", 1, "--num_attention_heads", 2]
+    epochs = ["--pretraining_epochs", 1, "--finetuning_epochs", 1]
+    files = ["--data_dir", assignment / "student" / "data", "--predictions_file", tmp_path / "predictions.txt"]
+    monkeypatch.setattr("sys.argv", ["solution.py", *map(str, [*files, *epochs, *sizes])])
+    solution.main()
+    assert "London for everyone:" in capsys.readouterr().out
+    questions = (assignment / "student" / "data" / FILE_NAMES[-1]).read_text().splitlines()
+    assert len((tmp_path / "predictions.txt").read_text(encoding="utf-8").split("\n")) == len(questions) + 1
+
+
+def test_reference_figures_are_those_of_the_results(assignment):
+    page = (assignment / "teacher" / "reference.md").read_text(encoding="utf-8")
+    places = [line.split("\t")[1] for line in (assignment / "teacher" / "birth_test.tsv").read_text().splitlines()]
+    assert f"{places.count('London') / len(places):.1%}" in page
+    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    heading = "name-keyed windows on a fictional world of the same size"
+    measured = re.search(rf"^## 2026-11-21: {heading}$.*?^## ", results, re.MULTILINE | re.DOTALL)[0]
+    others = (ROOT / "docs" / "course.md").read_text(encoding="utf-8").partition("## What others got")[2]
+    for source, figures in ((measured, ("86.2 %", "85.0 %", "6.6 %", "25 minutes")), (others, ("32.0", "1.6"))):
+        assert all(figure in source and figure in page for figure in figures)
+    assert heading in page
+
+
+def test_make_assignment_runs_the_command(tmp_path):
+    (tmp_path / ".installed").touch()  # nothing is to be installed here
+    make = ["make", "--no-print-directory", "-n", f"VENV={tmp_path}", "assignment", "SEED=2027"]
+    planned = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert shlex.split(planned)[1:] == ["assignment", "--seed", "2027", "--output_dir", "runs/assignment_2027"]
