@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -53,33 +54,19 @@ def run_tests(tests: Path, solution: Path, parts: Sequence[Part], time_limit: fl
         BadInput: the tests did not start.
     """
     with tempfile.TemporaryDirectory() as folder:
-        outcomes = Path(folder) / "outcomes.jsonl"
+        outcomes, log = Path(folder) / "outcomes.jsonl", Path(folder) / "log.txt"
         # Without the settings of a project that the folder lies in, the environment's plugins, and caches in the folder.
-        settings = ["-c", os.devnull, "--rootdir", tests, "-p", "no:cacheprovider"]
+        settings = ["-c", os.devnull, "--rootdir", str(tests), "-p", "no:cacheprovider"]
         chosen = [f"{tests / 'test_parts.py'}::test_part[{part.name}]" for part in parts]
-        try:
-            printed = subprocess.run(
-                [
-                    sys.executable,
-                    "-B",
-                    "-m",
-                    "pytest",
-                    *settings,
-                    *chosen,
-                    "--solution",
-                    solution,
-                    "--outcomes",
-                    outcomes,
-                ],
-                env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-                timeout=time_limit,
-                capture_output=True,
-                text=True,
-            ).stdout
-        except subprocess.TimeoutExpired:
-            printed = f"they took more than {time_limit:g} seconds to load"
+        command = [sys.executable, "-B", "-m", "pytest", *settings, *chosen]
+        command += ["--solution", str(solution), "--outcomes", str(outcomes)]
+        # Into a file: a pipe would stay open for as long as any process that the submission started.
+        with log.open("wb") as file, suppress(subprocess.TimeoutExpired):
+            environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+            subprocess.run(command, env=environment, timeout=time_limit, stdout=file, stderr=file)
         if not outcomes.is_file():
-            raise BadInput(f"{tests}: the hidden tests do not start: {' '.join(printed.split())[-200:]}")
+            said = " ".join(log.read_text(encoding="utf-8", errors="replace").split())[-200:]
+            raise BadInput(f"{tests}: the tests did not start in {time_limit:g} seconds, or not at all: {said}")
         lines = outcomes.read_text(encoding="utf-8").splitlines()
     return {entry["part"]: entry["message"] for entry in map(json.loads, lines)}
 

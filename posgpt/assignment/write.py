@@ -108,6 +108,7 @@ def measure_baselines(data_dir: Path, test_file: Path) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write a file, and the folders it is in."""
     with write_atomically(path) as file:
         file.write(text)
 
