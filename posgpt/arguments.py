@@ -137,8 +137,6 @@ def parse_with_recipe(
     uses_fp16 = values.get("fp16", False) if fp16 is None else fp16.lower() != "false"
     bf16 = bf16_is_fast() and not uses_fp16
     parser.set_defaults(bf16=bf16, use_cpu=bf16 and not torch.accelerator.is_available())
-    # Pushing at every save would put unfinished weights where the finished ones belong.
-    parser.set_defaults(hub_strategy="end")
 
     actions = {action.dest: action for action in parser._actions}
     unused = [name for name in values if name in foreign]

@@ -3,7 +3,12 @@ import json
 import os
 import shutil
 import tempfile
+import threading
+
 from pathlib import Path
+from types import SimpleNamespace
+
+import hub
 
 # Before any Hugging Face library is imported: no network, and no trace in the user's caches. Any of the caches' own
 # variables would win over HF_HOME.
@@ -16,6 +21,8 @@ os.environ |= {
 # Compiled code depends on the machine's instruction set, and its cache outlives the machine's settings.
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(os.environ["HF_HOME"], "inductor"))
 os.environ["TQDM_DISABLE"] = "1"
+# The hub is one on this machine, for the tests that start it.
+os.environ |= {"HF_ENDPOINT": hub.ENDPOINT, "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": hub.TOKEN}
 
 import pytest
 import torch
@@ -62,6 +69,25 @@ def real_data() -> Path:
     if not REAL_DATA.is_dir():
         pytest.skip(f"the course's data is not in {REAL_DATA}; POSGPT_DATA=folder names a copy")
     return REAL_DATA
+
+
+@pytest.fixture
+def online(monkeypatch):
+    """Let the clients of the hub connect, and not wait between their attempts."""
+    for module in ("huggingface_hub.constants", "datasets.config"):
+        monkeypatch.setattr(f"{module}.HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    clock = SimpleNamespace(sleep=lambda seconds: None)
+    monkeypatch.setattr("huggingface_hub.utils._http.time", clock)
+
+
+@pytest.fixture
+def local_hub(online):
+    """The hub on this machine, with nothing on it."""
+    with hub.Hub() as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        yield server
+        server.shutdown()
 
 
 @pytest.fixture

@@ -1,13 +1,12 @@
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
+from huggingface_hub import ModelCard, upload_folder
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, pipeline
 
 import modeling_posgpt
@@ -22,6 +21,7 @@ from modeling_posgpt import (
     build_tokenizer,
 )
 from posgpt.training.architecture import describe_size
+from posgpt.training.checkpoints import load_model
 
 # Where only transformers and torch are: the package cannot be imported, whatever is installed here.
 ELSEWHERE = """
@@ -148,31 +148,87 @@ def test_transformers_text_generation_pipeline_works(saved):
     assert answers[0].startswith("Where was Ada born?") and len(answers[0]) == len("Where was Ada born?") + 4
 
 
-def test_what_is_pushed_to_the_hub_is_a_model_that_loads(run, world, tmp_path, monkeypatch):
-    class LocalHub:
-        """The two calls of the hub's client that Trainer makes, on a folder."""
-
-        def create_repo(self, repo_id, **options):
-            (tmp_path / "hub" / repo_id).mkdir(parents=True)
-            return SimpleNamespace(repo_id=repo_id)
-
-        def upload_folder(self, repo_id, folder_path, ignore_patterns, **options):
-            ignored = shutil.ignore_patterns(*ignore_patterns)
-            shutil.copytree(folder_path, tmp_path / "hub" / repo_id, ignore=ignored, dirs_exist_ok=True)
-
-    monkeypatch.setattr("transformers.trainer.hf_api", LocalHub)
-    run(
-        train_pretrain, "--train_file", world / "wiki.txt", "--output_dir", tmp_path / "model", "--max_steps", 2,
-        "--save_steps", 1, "--push_to_hub", "--hub_model_id", "you/posgpt", *TINY,
+def push(run, world, folder, *options):
+    """Train two steps and push."""
+    return run(
+        train_pretrain, "--train_file", world / "wiki.txt", "--output_dir", folder, "--max_steps", 2, "--save_steps", 2,
+        "--push_to_hub", "--hub_model_id", "you/posgpt", *options, *TINY,
     )  # fmt: skip
-    pushed = tmp_path / "hub" / "you" / "posgpt"
-    local, there = (AutoModelForCausalLM.from_pretrained(folder) for folder in (tmp_path / "model", pushed))
-    assert all(torch.equal(a, b) for a, b in zip(local.parameters(), there.parameters(), strict=True))
-    assert len(AutoTokenizer.from_pretrained(pushed)) == local.config.vocab_size
-    card = (pushed / "README.md").read_text()
-    assert "fine-tuned version" not in card and "library_name: transformers" in card
-    assert f"{describe_size(local)}\n" in card
-    assert not list(pushed.glob("checkpoint-*"))
+
+
+def test_what_is_pushed_to_the_hub_is_a_private_model_that_loads(run, world, tmp_path, local_hub):
+    push(run, world, tmp_path / "model", "--hub_license", "cc-by-sa-4.0")
+    repository = local_hub.repositories["models/you/posgpt"]
+    assert repository.is_private
+    # Created empty, then one upload.
+    assert len(repository.commits) == 2
+    files = repository.read()
+    there = {file.name for file in (tmp_path / "model").iterdir() if not file.name.startswith("checkpoint-")}
+    assert there == {path.split("/")[0] for path in files}
+    assert list(local_hub.lfs.values()) == [
+        content for path, content in files.items() if path in ("model.safetensors", "training_args.bin")
+    ]
+    card = ModelCard(files["README.md"].decode())
+    assert (card.data.license, card.data.library_name) == ("cc-by-sa-4.0", "transformers")
+    assert "fine-tuned version" not in card.text
+    model = AutoModelForCausalLM.from_pretrained("you/posgpt")
+    local = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    assert all(torch.equal(a, b) for a, b in zip(local.parameters(), model.parameters(), strict=True))
+    assert f"{describe_size(local)}\n" in card.text
+    assert len(AutoTokenizer.from_pretrained("you/posgpt")) == model.config.vocab_size
+
+
+def test_a_branch_is_created_and_pushed_to(run, world, tmp_path, local_hub):
+    push(run, world, tmp_path / "model", "--hub_revision", "v1", "--no_hub_private_repo")
+    repository = local_hub.repositories["models/you/posgpt"]
+    assert not repository.is_private
+    assert not repository.read() and "model.safetensors" in repository.read("v1")
+
+
+def test_a_hub_that_is_down_is_named_before_training(run, world, tmp_path, online):
+    with pytest.raises(SystemExit, match=r"you/posgpt: cannot be written to on the hub: .*refused; log in with"):
+        push(run, world, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    "pattern, status",
+    [("repos/create", 401), ("repos/create", 403), ("auth-check/write", 403), ("repos/create", None)],
+)
+def test_a_hub_that_refuses_is_named_before_training(run, world, tmp_path, local_hub, pattern, status):
+    local_hub.refusals[pattern] = status
+    with pytest.raises(SystemExit, match=rf"^error: you/posgpt: cannot be written to on the hub: .*{status or ''}.*"):
+        push(run, world, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("pattern, status", [("PUT /lfs", None), ("POST .*/commit/", 403), ("POST .*/batch", 500)])
+def test_a_hub_that_breaks_off_leaves_a_whole_model_and_one_line(run, world, tmp_path, local_hub, pattern, status):
+    local_hub.refusals[pattern] = status
+    folder = tmp_path / "model"
+    with pytest.raises(SystemExit) as stopped:
+        push(run, world, folder)
+    message = str(stopped.value.code)
+    assert message.startswith(f"error: {folder}: the model is saved, but could not be uploaded to you/posgpt: ")
+    assert message.endswith(f"upload it with: hf upload you/posgpt {folder} . --exclude 'checkpoint-*'")
+    assert "\n" not in message and str(status or "disconnected") in message
+    assert not local_hub.repositories["models/you/posgpt"].read()
+    assert not list(folder.glob("*.lock")) and not (folder / ".unfinished").exists()
+    loaded, tokenizer = load_model(str(folder))
+    assert len(tokenizer) == loaded.config.vocab_size
+    # The line's command.
+    local_hub.refusals.clear()
+    upload_folder(repo_id="you/posgpt", folder_path=folder, ignore_patterns="checkpoint-*")
+    assert (
+        local_hub.repositories["models/you/posgpt"].read()["model.safetensors"]
+        == (folder / "model.safetensors").read_bytes()
+    )
+
+
+def test_a_token_on_the_command_line_is_refused_since_it_would_be_saved_with_the_model(run, world, tmp_path):
+    with pytest.raises(SystemExit, match="hub_token would be saved with the model") as stopped:
+        push(run, world, tmp_path / "model", "--hub_token", "hf_secret")
+    assert "hf_secret" not in str(stopped.value.code)
 
 
 def test_the_size_says_what_the_symbols_cost():

@@ -12,8 +12,15 @@ from modeling_posgpt import PosGPTForCausalLM
 from posgpt.training.architecture import describe_size
 
 
-def write_model_card(folder: Path, model: PosGPTForCausalLM, facts: Mapping[str, str]) -> None:
-    """Write the card of a model into its folder; `facts` are lines of it: a name and what to say of it."""
+def write_model_card(
+    folder: Path, model: PosGPTForCausalLM, facts: Mapping[str, str], license: str | None = None
+) -> None:
+    """Write the card of a model into its folder.
+
+    Args:
+        facts: Lines of the card: a name and what to say of it.
+        license: The hub's name for it; None: the card has none.
+    """
     template = jinja2.Template((files("posgpt") / "training" / "model_card.md.jinja").read_text(encoding="utf-8"))
     text = template.render(
         config=model.config,
@@ -21,5 +28,5 @@ def write_model_card(folder: Path, model: PosGPTForCausalLM, facts: Mapping[str,
         facts=facts,
         question=read_relations(model.config.relations)[0].ask("Ada Example"),
     )
-    data = ModelCardData(library_name="transformers", pipeline_tag="text-generation", tags=["posgpt"])
+    data = ModelCardData(license=license, library_name="transformers", pipeline_tag="text-generation", tags=["posgpt"])
     ModelCard(f"---\n{data.to_yaml()}\n---\n{text}\n").save(folder / "README.md")

@@ -1,4 +1,4 @@
-"""The Trainer of the training commands: each epoch's order, Muon, the model card and an atomic last save."""
+"""The Trainer of the training commands: each epoch's order, Muon, the model card, an atomic last save and the hub."""
 
 import os
 import shutil
@@ -20,6 +20,7 @@ from data_scripts.options import Range, option, shorten_error
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_damage, list_checkpoints
 from posgpt.training.data import build_epoch_sampler
 from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_peak_memory
+from posgpt.training.hub import open_repository, upload_model
 from posgpt.training.model_card import write_model_card
 from posgpt.training.muon import MuonWithAdamW
 from posgpt.training.reliable_trainer import ReliableTrainer, remove_if_unsaved
@@ -34,7 +35,7 @@ SCHEDULE_OPTIONS = {
 
 @dataclass
 class PosGPTTrainingArguments(TrainingArguments):
-    """transformers' TrainingArguments, the choice of Muon, what is decayed, and the learning rate's schedule."""
+    """transformers' TrainingArguments, Muon, what is decayed, the learning rate's schedule, and the model's license."""
 
     resume_from_checkpoint: str | None = option(
         "Where to go on: `last`, the newest checkpoint that is whole; `auto`, the same, or from scratch where there is none,"
@@ -61,11 +62,21 @@ class PosGPTTrainingArguments(TrainingArguments):
         " training reads).",
         default=None,
     )
+    # Pushing at every save would put unfinished weights where the finished ones belong.
+    hub_strategy: str = option("When to push: the finished model alone is pushed.", default="end", choices=["end"])
+    hub_private_repo: bool = option("Whether a repository that push_to_hub creates is private.", default=True)
+    hub_license: str | None = option(
+        "The model's license for its card, as the hub calls it: apache-2.0, cc-by-sa-4.0, …", default=None
+    )
 
     def __post_init__(self):
         super().__post_init__()
         if self.lr_schedule == "tokens" and self.dataloader_drop_last:
             raise ValueError("lr_schedule tokens counts every example; leave out dataloader_drop_last")
+        if self.hub_token is not None:
+            raise ValueError(
+                "hub_token would be saved with the model, in training_args.bin; log in with `hf auth login`, or set HF_TOKEN"
+            )
 
 
 def keep_likeliest(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -113,6 +124,8 @@ class PosGPTTrainer(ReliableTrainer):
             kwargs |= {"compute_metrics": compute_answer_accuracy, "preprocess_logits_for_metrics": keep_likeliest}
         try:
             super().__init__(model, args, **kwargs)
+        except BadInput:
+            raise
         except (ValueError, ImportError) as error:
             raise BadInput(f"these arguments are not compatible: {shorten_error(error)}") from None
         self.card_facts = card_facts or {}
@@ -199,14 +212,21 @@ class PosGPTTrainer(ReliableTrainer):
         """Save weights, configuration, code, tokenizer and model card."""
         # Trainer turned the cache off for training; a loaded model should use it.
         self.model.config.use_cache = True
-        super().save_model(output_dir, _internal_call=_internal_call)
+        # Trainer would push from here what is not in its place yet.
+        super().save_model(output_dir, _internal_call=True)
         self.model.config.use_cache = self.args.use_cache
         if self.args.should_save:
             self._write_model_card(Path(output_dir or self.args.output_dir))
 
-    def create_model_card(self, *args, **kwargs) -> None:
-        """Called when pushing to the hub; Trainer's own would call the model a fine-tuned version of something."""
-        self._write_model_card(Path(self.args.output_dir))
+    def init_hf_repo(self, *args: Any, **kwargs: Any) -> None:
+        """Called before training where the model is pushed after it; see `open_repository`."""
+        if self.is_world_process_zero():
+            self.hub_model_id = open_repository(self.args)
+
+    def push_to_hub(self, *args: Any, **kwargs: Any) -> None:
+        """Upload the finished model (see `upload_model`); Trainer's own would first save it again, over the finished files."""
+        if self.is_world_process_zero():
+            upload_model(self.args, str(self.hub_model_id))
 
     def _write_model_card(self, folder: Path) -> None:
         state, args = self.state, self.args
@@ -219,13 +239,13 @@ class PosGPTTrainer(ReliableTrainer):
             facts["Training loss"] = f"{losses[-1]:.4f} nats per character, the last one logged"
         if accuracies := [entry["eval_accuracy"] for entry in state.log_history if "eval_accuracy" in entry]:
             facts["Validation accuracy"] = f"{accuracies[-1]:.1%} (exact match)"
-        write_model_card(folder, self.model, facts)
+        write_model_card(folder, self.model, facts, args.hub_license)
 
     def train_or_resume(self, checkpoint: str | None) -> None:
         """Train from the beginning or from a checkpoint, then save model, metrics and state into the output folder.
 
         Raises:
-            BadInput: the loss is not finite, the checkpoint does not fit, or a file could not be written.
+            BadInput: the loss is not finite, the checkpoint does not fit, a file could not be written, or the hub refuses.
         """
         try:
             self._train_and_save(checkpoint)

@@ -1,0 +1,64 @@
+"""A trained model's way to the hub: the repository is there before training, and the upload takes the finished folder."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from huggingface_hub import auth_check, create_branch, create_repo, upload_folder
+from huggingface_hub.errors import HTTPError
+from transformers import TrainingArguments
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from data_scripts.errors import BadInput
+from data_scripts.options import shorten_error
+
+
+@contextmanager
+def explain_hub_errors(problem: str, fix: str) -> Iterator[None]:
+    """Say in one line what the hub answered, or that it cannot be reached.
+
+    Raises:
+        BadInput: it refused, or broke off.
+    """
+    try:
+        yield
+    except (HTTPError, OSError, RuntimeError, ValueError) as error:
+        # The error of a large file's upload names the file alone; its cause says what happened.
+        reason = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
+        raise BadInput(f"{problem}: {shorten_error(reason)}; {fix}") from None
+
+
+def open_repository(args: TrainingArguments) -> str:
+    """Create the repository `hub_model_id` and its branch `hub_revision`, where they are not there yet; return its name.
+
+    Raises:
+        BadInput: the hub cannot be reached, or does not let the user write there.
+    """
+    name = args.hub_model_id or Path(str(args.output_dir)).absolute().name
+    fix = "log in with `hf auth login`, or leave --push_to_hub out and upload the model after training."
+    with explain_hub_errors(f"{name}: cannot be written to on the hub", fix):
+        name = create_repo(name, private=args.hub_private_repo, exist_ok=True).repo_id
+        # A repository that is there may be one that the user can only read.
+        auth_check(name, write=True)
+        if args.hub_revision:
+            create_branch(name, branch=args.hub_revision, exist_ok=True)
+    return name
+
+
+def upload_model(args: TrainingArguments, name: str) -> None:
+    """Upload the output folder without its checkpoints.
+
+    Raises:
+        BadInput: the hub cannot be reached, or refuses; the folder stays as it is.
+    """
+    folder, checkpoints = str(args.output_dir), f"{PREFIX_CHECKPOINT_DIR}-*"
+    branch = f" --revision {args.hub_revision}" if args.hub_revision else ""
+    fix = f"upload it with: hf upload {name} {folder} . --exclude '{checkpoints}'{branch}"
+    with explain_hub_errors(f"{folder}: the model is saved, but could not be uploaded to {name}", fix):
+        upload_folder(
+            repo_id=name,
+            folder_path=folder,
+            revision=args.hub_revision,
+            ignore_patterns=["_*", checkpoints],
+            commit_message="End of training",
+        )
