@@ -3,13 +3,17 @@
     posgpt world --output_dir world --num_people 2937 --seed 0
     posgpt world --output_dir welt --language german --relations birthplace "birth year" profession
 
-writes `wiki.txt`, `birth_places_train.tsv`, `birth_dev.tsv` and `birth_test_inputs.tsv`: the same bytes for the same
+writes `wiki.txt`, `birth_places_train.tsv`, `birth_dev.tsv`, `birth_test_inputs.tsv` and the card with which `load_dataset`
+reads the folder, `README.md`: the same bytes for the same
 arguments on every machine, at any size, without ever holding more than one person in memory. Places are real cities with
 the real data's skew (London is the commonest), so that the baselines mean the same; the people are made up, and so are
 universities and employers.
 """
 
+import csv
+import dataclasses
 import math
+import shlex
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +25,7 @@ from itertools import accumulate, islice, product
 from pathlib import Path
 from typing import Annotated
 
+from huggingface_hub import DatasetCard, DatasetCardData
 from tqdm import tqdm
 
 from data_scripts.documents import MONTHS
@@ -36,6 +41,7 @@ CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
     "birth_test_inputs.tsv",
 )
 MIN_PEOPLE, MAX_PEOPLE = 100, 1_000_000
+CARD_FILE = "README.md"
 _STRANGERS = 20_000_003  # a seed unlikely to be given to a world
 # What may be asked about a person: the attribute of `Person` that answers it, which `sentences/ATTRIBUTE.txt` tells.
 ATTRIBUTES = {
@@ -46,6 +52,24 @@ ATTRIBUTES = {
     "employer": "employer",
     "place of death": "death_place",
 }
+_CARD = """
+# A fictional world
+
+{world.num_people:,} people who do not exist, in {language}: documents `Name. text`, and questions about the people in
+three splits of different people. The test has no answers. PosGPT writes the same bytes again with:
+
+```
+posgpt world {options} --output_dir world
+```
+
+```python
+from datasets import load_dataset
+
+folder = "."  # this folder, or its name on the hub
+documents = load_dataset(folder, "documents", split="train")
+questions = load_dataset(folder, "questions")
+```
+"""
 # More would make documents much longer than the 128 characters that most recipes read at once.
 _FACTS_PER_DOCUMENT = 2
 
@@ -58,6 +82,7 @@ class Language:
 
     Args:
         folder: Where its lists are, in `data_scripts/world`; a list that it lacks is the English one.
+        code: The hub's name for it (ISO 639-1).
         name: How people are called.
         full_name: How a few are called at times.
         date: How dates are written.
@@ -66,6 +91,7 @@ class Language:
     """
 
     folder: str
+    code: str
     name: str = "{first} {last}"
     full_name: str = "{first} {initial}. {last}"
     date: str = "{day} {month} {year}"
@@ -100,14 +126,16 @@ class Language:
 LANGUAGES = {
     language.folder: language
     for language in (
-        Language("english"),
+        Language("english", "en"),
         Language(
             "german",
+            "de",
             date="{day}. {month} {year}",
             months="Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split(),
         ),
         Language(
             "chinese",
+            "zh",
             name="{first}·{last}",
             full_name="{first}·{initial}·{last}",
             date="{year}年{month}{day}日",
@@ -336,7 +364,7 @@ class World:
         )
 
     def write(self, output_dir: Path, overwrite: bool = False) -> dict[str, int]:
-        """Write the four files into `output_dir`; return the number of lines of each.
+        """Write the four files and their card into `output_dir`; return the number of lines of each of the four.
 
         The first 2000/2937 of the people are asked about in training, the next 500/2937 in dev, the others in the test.
 
@@ -344,7 +372,7 @@ class World:
             BadInput: one of the files is already there and `overwrite` is False, or `output_dir` is a file.
         """
         check_is_folder_or_new(output_dir)
-        there = [name for name in FILE_NAMES if (output_dir / name).exists()]
+        there = [name for name in (*FILE_NAMES, CARD_FILE) if (output_dir / name).exists()]
         if there and not overwrite:
             raise BadInput(f"{output_dir / there[0]}: already there; give another --output_dir, or --overwrite.")
         train_end = round(self.num_people * 2000 / 2937)
@@ -368,7 +396,42 @@ class World:
                         write_line(TRAIN_FILE if index < train_end else DEV_FILE, f"{question}\t{answer}")
                     else:
                         write_line(TEST_FILE, question)
+            stack.enter_context(write_atomically(output_dir / CARD_FILE)).write(str(self._format_card()))
         return lines
+
+    def _format_card(self) -> DatasetCard:
+        """Return the card of the four files as a dataset: `load_dataset` reads them by what it says."""
+        # One builder reads all files: that of the first. A document has no tab.
+        table = {"sep": "\t", "quoting": csv.QUOTE_NONE}
+        columns = {"questions": ["question", "answer"], "documents": ["text"]}
+        splits = {
+            "questions": {"train": TRAIN_FILE, "validation": DEV_FILE, "test": TEST_FILE},
+            "documents": {"train": CORPUS_FILE},
+        }
+        data = DatasetCardData(
+            license="apache-2.0",
+            language=self._language.code,
+            task_categories=["question-answering", "text-generation"],
+            tags=["posgpt", "synthetic"],
+            configs=[
+                {"config_name": name, "default": name == "documents", "names": columns[name], **table}
+                | {"data_files": [{"split": split, "path": path} for split, path in files.items()]}
+                for name, files in splits.items()
+            ],
+            # Without it, answers that are years would be numbers.
+            dataset_info=[
+                {"config_name": name, "features": [{"name": column, "dtype": "string"} for column in columns[name]]}
+                for name in splits
+            ],
+        )
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        options = " ".join(
+            f"--{name} {shlex.join(map(str, value if isinstance(value, list) else [value]))}"
+            for name, value in given.items()
+        )
+        return DatasetCard(
+            f"---\n{data.to_yaml()}\n---\n" + _CARD.format(world=self, language=self.language.title(), options=options)
+        )
 
     def people(self) -> Iterator[Person]:
         """All people in order."""

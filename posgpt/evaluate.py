@@ -16,6 +16,10 @@ also measures how sure the model is of each answer, whether that can be trusted,
 `report.html`, `report.png`, `metrics.json` and `predictions.jsonl` in `runs/report`, or with questions of several relations
 in a folder there for each.
 
+    posgpt evaluate ... --update_model_card
+
+also writes the accuracy into the card in the model's folder, as the hub shows it.
+
     posgpt evaluate --compare runs/report_learned runs/report_rotary
 
 prints the figures of several reports in one table. `evaluate_birthplace.py` is the same command.
@@ -40,6 +44,7 @@ from modeling_posgpt import Answer
 from posgpt.evaluation.accuracy import Accuracies, compute_wilson_interval, measure_accuracies
 from posgpt.evaluation.answerers import Answerer, AskedModel, load_answerer
 from posgpt.evaluation.arguments import EvaluationArguments, check_arguments
+from posgpt.evaluation.card import load_card, update_card
 from posgpt.evaluation.inquiry import TEST, Inquiry, load_inquiry
 from posgpt.tables import format_table
 
@@ -158,15 +163,17 @@ def judge_and_write(
         for relation, rows in test.rows_of.items()
     }
     whole = next(iter(judged.values())) if len(judged) == 1 else judge_together(test, test_answers, judged)
+    of_relation = {name: each.accuracies for name, each in judged.items() if each.accuracies}
     if whole.accuracies is None:
         print(f"{test.path}: no answers to compare with the {len(test)} predictions.")
     elif len(judged) == 1:
         print_accuracies(answerer.name, whole.accuracies)
     else:
-        of_relation = {name: each.accuracies for name, each in judged.items() if each.accuracies}
         print_relations(answerer.name, of_relation, whole.accuracies)
     if arguments.predictions_path:
         write_results(arguments.predictions_path, arguments.folders, whole.texts, whole.metrics)
+    if arguments.update_model_card and of_relation:
+        update_card(Path(str(arguments.model_name_or_path)), test, of_relation, folders)
     for relation, folder in folders.items():
         if len(folders) > 1:
             write_metrics(folder, judged[relation.name].metrics)
@@ -185,6 +192,8 @@ def main() -> None:
         print(format_comparison(load_reports(arguments.compare)))
         return
     check_arguments(arguments)
+    if arguments.update_model_card:
+        load_card(Path(arguments.model_name_or_path))
     # Without the argument, processes on a CPU would not find each other: each would answer everything.
     state = PartialState(cpu=not torch.accelerator.is_available())
     answerer = load_answerer(arguments, state.device)

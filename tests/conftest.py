@@ -4,7 +4,6 @@ import os
 import shutil
 import tempfile
 import threading
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -27,11 +27,11 @@ ENDPOINT = f"http://127.0.0.1:{ADDRESS[1]}"
 
 
 class Refusal(Exception):
-    """What the hub answers instead: a status, and the code that tells clients more."""
+    """What the hub answers instead: a status, a code that tells clients more, and what else the body says."""
 
-    def __init__(self, status: int, message: str, code: str = ""):
+    def __init__(self, status: int, message: str, code: str = "", **body: str):
         super().__init__(message)
-        self.status, self.code = status, code
+        self.status, self.code, self.body = status, code, {"error": message} | body
 
 
 @dataclass
@@ -115,7 +115,7 @@ class Handler(BaseHTTPRequestHandler):
             status = 200
         except Refusal as refusal:
             status, headers = refusal.status, {"X-Error-Message": str(refusal), "X-Error-Code": refusal.code}
-            content = json.dumps({"error": str(refusal)}).encode()
+            content = json.dumps(refusal.body).encode()
         self.send_response(status)
         for name, value in {"Content-Length": str(len(content)), **headers}.items():
             if value:
@@ -144,12 +144,13 @@ class Handler(BaseHTTPRequestHandler):
         self.check_may_write()
         wanted = json.loads(body)
         kind, name = wanted.get("type", "model") + "s", f"{wanted['organization'] or 'you'}/{wanted['name']}"
+        url = f"{ENDPOINT}/{'' if kind == 'models' else kind + '/'}{name}"
         if f"{kind}/{name}" in self.server.repositories:
-            raise Refusal(409, "You already created this repo")
-        repository = Repository(wanted.get("visibility") == "private" or bool(wanted.get("private")))
+            raise Refusal(409, "You already created this repo", url=url)
+        repository = Repository(wanted.get("visibility") == "private")
         repository.commit("main", {})
         self.server.repositories[f"{kind}/{name}"] = repository
-        return {"url": f"{ENDPOINT}/{'' if kind == 'models' else kind + '/'}{name}"}
+        return {"url": url}
 
     def validate_card(self, body: bytes) -> dict:
         return {"errors": [], "warnings": []}

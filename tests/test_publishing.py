@@ -1,17 +1,23 @@
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from huggingface_hub import ModelCard, upload_folder
+from datasets import load_dataset
+from huggingface_hub import DatasetCard, ModelCard, create_repo, upload_folder
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, pipeline
 
+import evaluate_birthplace
 import modeling_posgpt
 import train_pretrain
 from conftest import TINY
+from data_scripts.files import hash_file
+from data_scripts.synthetic_world import World
 from modeling_posgpt import (
     BOTTLENECKS,
     POSITION_EMBEDDINGS,
@@ -22,6 +28,7 @@ from modeling_posgpt import (
 )
 from posgpt.training.architecture import describe_size
 from posgpt.training.checkpoints import load_model
+from posgpt.training.model_card import write_model_card
 
 # Where only transformers and torch are: the package cannot be imported, whatever is installed here.
 ELSEWHERE = """
@@ -61,8 +68,16 @@ def load_and_copy(folder, copy):
         assert getattr(config, name) == getattr(model.config, name), name
     return {"logits": logits, "answers": model.ask(["Ada", "Bo Li"], tokenizer), "relations": config.relations}
 
+def load_from_hub():
+    settings = {"trust_remote_code": True, "revision": "v1"}
+    model = AutoModelForCausalLM.from_pretrained("you/posgpt", dtype="bfloat16", device_map="auto", **settings)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    tokenizer = AutoTokenizer.from_pretrained("you/posgpt", **settings)
+    return model(**tokenizer("Where was Ada born?\u2047", return_tensors="pt").to(model.device)).logits.cpu()
+
 found, *folders = sys.argv[1:]
-torch.save({folder: load_and_copy(folder, folder + "_copy") for folder in folders}, found)
+loaded = {folder: load_and_copy(folder, folder + "_copy") for folder in folders}
+torch.save(loaded | {"from the hub": load_from_hub()}, found)
 """
 
 RELATIONS = {"birthplace": {"wordings": ["Where was {title} born?", "{title} was born in"], "baseline": "Rome"}}
@@ -108,10 +123,16 @@ def test_auto_classes_load_a_folder_once_the_package_is_imported(saved):
 
 
 @torch.no_grad()
-def test_folders_load_and_answer_where_the_package_is_not_installed(tmp_path):
+def test_folders_load_and_answer_where_the_package_is_not_installed(tmp_path, local_hub):
     saved = {str(tmp_path / name): save_model(tmp_path / name, **settings) for name, settings in MODELS.items()}
+    model, tokenizer, _ = saved[str(tmp_path / "rotary")]
+    for pushed in (model, tokenizer):
+        pushed.push_to_hub("you/posgpt", private=True, revision="v1", max_shard_size="50KB")
+    files = local_hub.repositories["models/you/posgpt"].read("v1")
+    assert "model.safetensors" not in files and "model.safetensors.index.json" in files
     environment = {**os.environ, "HF_HOME": str(tmp_path / "home")}
-    environment["HF_MODULES_CACHE"] = str(tmp_path / "home" / "modules")
+    for kind in ("HUB", "MODULES"):
+        environment[f"HF_{kind}_CACHE"] = str(tmp_path / "home" / kind)
     environment.pop("PYTHONPATH", None)
     # One process for all: most of its time goes into importing transformers.
     result = subprocess.run(
@@ -119,6 +140,9 @@ def test_folders_load_and_answer_where_the_package_is_not_installed(tmp_path):
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     found = torch.load(tmp_path / "found.pt")
+    question = tokenizer("Where was Ada born?⁇", return_tensors="pt")
+    local = AutoModelForCausalLM.from_pretrained(tmp_path / "rotary", dtype="bfloat16")
+    torch.testing.assert_close(found["from the hub"], local(**question).logits)
     for folder, (model, tokenizer, _) in saved.items():
         question = tokenizer("Where was Ada born?⁇", return_tensors="pt")
         torch.testing.assert_close(found[folder]["logits"], model(**question).logits)
@@ -202,7 +226,20 @@ def test_a_hub_that_refuses_is_named_before_training(run, world, tmp_path, local
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize("pattern, status", [("PUT /lfs", None), ("POST .*/commit/", 403), ("POST .*/batch", 500)])
+def test_a_model_or_a_corpus_that_the_hub_does_not_give_is_named_in_one_line(run, world, tmp_path, local_hub):
+    local_hub.refusals["you/down"] = 500
+    for name in ("you/down", "you/missing"):
+        with pytest.raises(SystemExit, match=f"^error: {name}: no PosGPT could be loaded from there: ") as refused:
+            run(evaluate_birthplace, "--model_name_or_path", name, "--test_file", world / "birth_dev.tsv",
+                "--output_dir", tmp_path / "eval")  # fmt: skip
+        assert "\n" not in str(refused.value.code)
+        with pytest.raises(SystemExit, match=f"^error: {name}: no table of documents: ") as refused:
+            run(train_pretrain, "--train_file", name, "--output_dir", tmp_path / "model", *TINY)
+        assert "\n" not in str(refused.value.code)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("pattern, status", [("PUT /lfs", None), ("POST .*/commit/", 403)])
 def test_a_hub_that_breaks_off_leaves_a_whole_model_and_one_line(run, world, tmp_path, local_hub, pattern, status):
     local_hub.refusals[pattern] = status
     folder = tmp_path / "model"
@@ -237,6 +274,72 @@ def test_the_size_says_what_the_symbols_cost():
     parameters = sum(parameter.numel() for parameter in model.parameters())
     share = f"{2 * 6000 * 32 / parameters:.0%}"
     assert describe_size(model).startswith(f"6,000 symbols; {parameters:,} parameters, {share} of them")
+
+
+def test_a_world_is_a_data_set_for_load_dataset_here_and_on_the_hub(tmp_path, local_hub):
+    world = World(num_people=100, relations=["birth year"], language="german")
+    folder = tmp_path / "welt"
+    world.write(folder)
+    create_repo("you/welt", repo_type="dataset", private=True)
+    upload_folder(repo_id="you/welt", folder_path=folder, repo_type="dataset")
+    assert local_hub.repositories["datasets/you/welt"].is_private
+    card = DatasetCard.load(folder / "README.md")
+    assert (card.data.license, card.data.language) == ("apache-2.0", "de") and "--language german" in card.text
+    for name in (str(folder), "you/welt"):
+        assert load_dataset(name)["train"]["text"] == (folder / "wiki.txt").read_text().splitlines()
+        questions = load_dataset(name, "questions")
+        for split, file in (("train", "birth_places_train.tsv"), ("validation", "birth_dev.tsv")):
+            rows = [f"{row['question']}\t{row['answer']}" for row in questions[split]]
+            assert rows == (folder / file).read_text().splitlines()
+        assert questions["test"]["question"] == (folder / "birth_test_inputs.tsv").read_text().splitlines()
+        assert set(questions["test"]["answer"]) == {None}
+
+
+def test_an_evaluation_is_written_into_the_models_card(run, world, tmp_path):
+    pytest.importorskip("sklearn", reason="needs the report's libraries")
+    model, _, folder = save_model(tmp_path / "model")
+    evaluated = [
+        "--model_name_or_path",
+        folder,
+        "--train_file",
+        world / "birth_places_train.tsv",
+        "--max_new_tokens",
+        4,
+    ]
+    with pytest.raises(SystemExit, match=r"README.md: no model card that can be read: .*--update_model_card needs"):
+        run(evaluate_birthplace, *evaluated, "--test_file", world / "birth_dev.tsv", "--output_dir", tmp_path / "none",
+            "--update_model_card")  # fmt: skip
+    assert not (tmp_path / "none").exists()
+
+    write_model_card(folder, model, {}, "apache-2.0")
+    card = ModelCard.load(folder / "README.md")
+    card.text += "\n## My own words\n\nThese stay.\n"
+    card.save(folder / "README.md")
+    World(num_people=100, relations=["birthplace", "birth year"]).write(tmp_path / "facts")
+    shutil.copy(tmp_path / "facts" / "birth_dev.tsv", tmp_path / "facts.tsv")
+    for file, options in (
+        (world / "birth_dev.tsv", ["--output_dir", tmp_path / "eval"]),
+        (tmp_path / "facts.tsv", ["--output_dir", tmp_path / "eval"]),
+        (world / "birth_dev.tsv", ["--report", tmp_path / "report", "--fictional_people", 3]),
+    ):
+        run(evaluate_birthplace, *evaluated, "--test_file", file, *options, "--update_model_card")
+    card = ModelCard.load(folder / "README.md")
+    metrics = json.loads((tmp_path / "report" / "metrics.json").read_text())
+    shown = [(result.dataset_name, result.dataset_config, result.metric_type) for result in card.data.eval_results]
+    assert shown == [
+        ("facts.tsv", "birthplace", "exact_match"),
+        ("facts.tsv", "birth year", "exact_match"),
+        ("birth_dev.tsv", "birthplace", "exact_match"),
+    ]
+    last = card.data.eval_results[-1]
+    assert last.metric_value == metrics["accuracy"]
+    assert last.dataset_args == {"sha256": {"birth_dev.tsv": hash_file(world / "birth_dev.tsv")}}
+    assert card.data.license == "apache-2.0" and card.data.model_name == "model"
+    assert card.text.count("## Evaluation: ") == 2 and card.text.count("# PosGPT") == 1
+    assert "\n## My own words\n\nThese stay.\n" in card.text
+    assert f"{metrics['correct']} of {metrics['total']}" in card.text.split("## Evaluation: birth_dev.tsv")[1]
+    (chart,) = re.findall(r"\]\((.*\.png)\)", card.text)
+    assert (folder / chart).read_bytes() == (tmp_path / "report" / "report.png").read_bytes()
 
 
 def test_a_configuration_from_before_the_choice_is_learned(tmp_path):

@@ -53,6 +53,10 @@ class EvaluationArguments(RelationArguments, ColumnArguments):
         " people's share in the report).",
         default=None,
     )
+    update_model_card: bool = option(
+        "Write the accuracy, and the chart of a report, into the card (README.md) in the model's folder.",
+        default=False,
+    )
     compare: list[str] | None = option("Folders of reports to compare instead.", default=None)
     per_device_eval_batch_size: Annotated[int, Range(1)] = option("Questions per batch.", default=128)
     max_new_tokens: Annotated[int, Range(1)] = option("Maximum number of characters in an answer.", default=32)
@@ -93,10 +97,10 @@ def check_arguments(arguments: EvaluationArguments) -> None:
             raise BadInput("--model_name_or_path is missing; name a model, or give a --baseline.")
         if arguments.predictions_path is None:
             raise BadInput("--output_dir is missing; name the folder for predictions.txt and metrics.json.")
-    elif arguments.model_name_or_path or arguments.report:
+    elif arguments.model_name_or_path or arguments.report or arguments.update_model_card:
         raise BadInput(
-            "--baseline gives everyone one answer and asks no model; leave out --model_name_or_path and --report, or"
-            " --baseline."
+            "--baseline gives everyone one answer and asks no model; leave out --model_name_or_path, --report and"
+            " --update_model_card, or --baseline."
         )
     check_report_arguments(arguments)
     for folder in arguments.folders:

@@ -111,6 +111,7 @@ class PosGPTTrainer(ReliableTrainer):
 
     model: Any
     args: Any
+    hub_model_id: Any
 
     def __init__(
         self, model: nn.Module, args: PosGPTTrainingArguments, card_facts: dict[str, str] | None = None, **kwargs
@@ -223,10 +224,10 @@ class PosGPTTrainer(ReliableTrainer):
         if self.is_world_process_zero():
             self.hub_model_id = open_repository(self.args)
 
-    def push_to_hub(self, *args: Any, **kwargs: Any) -> None:
+    def push_to_hub(self, *args: Any, **kwargs: Any) -> Any:
         """Upload the finished model (see `upload_model`); Trainer's own would first save it again, over the finished files."""
         if self.is_world_process_zero():
-            upload_model(self.args, str(self.hub_model_id))
+            upload_model(self.args, self.hub_model_id)
 
     def _write_model_card(self, folder: Path) -> None:
         state, args = self.state, self.args

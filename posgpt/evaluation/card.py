@@ -1,0 +1,84 @@
+"""An evaluation in the card of the model that was asked: `model-index`, which the hub shows, and a section with the table."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from huggingface_hub import EvalResult, ModelCard
+from yaml import YAMLError
+
+from data_scripts.errors import BadInput
+from data_scripts.files import hash_file, write_atomically
+from data_scripts.options import shorten_error
+from data_scripts.questions import Questions
+from data_scripts.relations import Relation
+from posgpt.evaluation.accuracy import Accuracies, compute_wilson_interval
+from posgpt.tables import format_table
+
+CARD_FILE = "README.md"
+
+
+def load_card(folder: Path) -> ModelCard:
+    """Load the card of a model's folder.
+
+    Raises:
+        BadInput: there is none, or its metadata cannot be read.
+    """
+    try:
+        return ModelCard.load(folder / CARD_FILE)
+    except (OSError, ValueError, YAMLError) as error:
+        raise BadInput(
+            f"{folder / CARD_FILE}: no model card that can be read: {shorten_error(error)}; --update_model_card needs a model's"
+            " folder on this machine, as training writes it."
+        ) from None
+
+
+def update_card(
+    folder: Path, test: Questions, accuracies: Mapping[str, Accuracies], reports: Mapping[Relation, Path]
+) -> None:
+    """Write the figures of an evaluation into a model's card, in place of earlier ones on files of the same names.
+
+    Args:
+        accuracies: By the name of their relation.
+        reports: The folder of each relation's report, if any: its chart is copied beside the card.
+
+    Raises:
+        BadInput: see `load_card`.
+    """
+    card = load_card(folder)
+    name = ", ".join(Path(path).name for path in test.paths)
+    new = [
+        EvalResult(
+            task_type="text-generation",
+            task_name="Closed-book question answering",
+            dataset_type=name,
+            dataset_name=name,
+            dataset_config=relation,
+            dataset_args={"sha256": {Path(path).name: hash_file(path) for path in test.paths}},
+            metric_type="exact_match",
+            metric_name="Exact match",
+            metric_value=measured.given["accuracy"],
+        )
+        for relation, measured in accuracies.items()
+    ]
+    earlier = [result for result in card.data.eval_results or () if result.dataset_name != name]
+    card.data.eval_results = earlier + new
+    card.data.model_name = card.data.model_name or folder.resolve().name
+
+    rows = []
+    for relation, measured in accuracies.items():
+        for who, row in measured.list_rows().items():
+            low, high = compute_wilson_interval(row["correct"], row["total"])
+            share = f"{row['accuracy']:.1%}", f"{low:.1%} to {high:.1%}", f"{row['correct']} of {row['total']}"
+            rows.append((relation, who, *share))
+    parts = [format_table(("relation", "answers by", "accuracy", "95 % interval", "right"), rows)]
+    for relation_reported, report in reports.items():
+        chart = re.sub(r"\W+", "_", f"{name} {relation_reported.name}").strip("_") + ".png"
+        with write_atomically(folder / chart, "wb") as file:
+            file.write((report / "report.png").read_bytes())
+        parts.append(f"![Accuracy, reliability and confidence: {relation_reported.name}]({chart})")
+    heading = f"## Evaluation: {name}"
+    others = re.sub(rf"\n{re.escape(heading)}\n.*?(?=\n## |\Z)", "", card.text, flags=re.DOTALL)
+    card.text = "\n\n".join([others.rstrip("\n"), heading, *parts]) + "\n"
+    with write_atomically(folder / CARD_FILE) as file:
+        file.write(str(card))
