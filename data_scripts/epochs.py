@@ -27,6 +27,9 @@ class EpochDataset(torch.utils.data.Dataset):
         seed: Determines all random draws.
     """
 
+    # What messages call the numbered examples.
+    unit: ClassVar[str] = "documents"
+
     def __init__(self, seed: int):
         self.seed = seed
         self.epoch = 0
@@ -62,22 +65,23 @@ class EpochSampler(Sampler):
 
     Args:
         dataset: What is read.
-        batch_size: Rows per batch.
-        strategy: One of `STRATEGIES`: in random order; in the dataset's own; or in batches of similar length, by sorting
-            within groups of `GROUP` batches and then shuffling the batches, so that chance still mixes documents.
-        batches_per_step: How many batches make one training step. With more than one, the examples of a step are sorted by
-            length: the step computes the same, with less padding. Not used with group_by_length.
+        batch_size: Rows per training step, in all its batches and on all processes: however a step is divided, it reads
+            the same documents.
+        strategy: One of `STRATEGIES`: in random order; in the dataset's own; or in steps of similar length, by sorting
+            within groups of `GROUP` steps and then shuffling the steps, so that chance still mixes documents.
+        sort_steps: Whether the examples of a step are sorted by length: divided into batches, the step computes the same,
+            with less padding. With group_by_length they are anyway.
     """
 
     STRATEGIES = ("random", "sequential", "group_by_length")
     GROUP = 50
     CHUNK = 10_000
 
-    def __init__(self, dataset: EpochDataset, batch_size: int, strategy: str, batches_per_step: int = 1):
+    def __init__(self, dataset: EpochDataset, batch_size: int, strategy: str, sort_steps: bool = False):
         self.dataset = dataset
         self.batch_size = batch_size
         self.strategy = strategy
-        self.batches_per_step = batches_per_step
+        self.sort_steps = sort_steps
         self._start = self._position = 0
 
     def __len__(self) -> int:
@@ -111,12 +115,12 @@ class EpochSampler(Sampler):
             rng.shuffle(order)
         if self.strategy == "group_by_length":
             order = self._sort_groups(order, self.batch_size * self.GROUP)
-            batches = [order[start : start + self.batch_size] for start in range(0, size, self.batch_size)]
-            # The smaller last batch has to stay last: BatchSampler cuts the order every `batch_size` items.
-            shuffled = rng.permutation(len(batches) - 1)
-            order = np.concatenate([*(batches[number] for number in shuffled), batches[-1]])
-        elif self.batches_per_step > 1:
-            order = self._sort_groups(order, self.batch_size * self.batches_per_step)
+            steps = [order[start : start + self.batch_size] for start in range(0, size, self.batch_size)]
+            # The smaller last step has to stay last: the order is cut every `batch_size` items.
+            shuffled = rng.permutation(len(steps) - 1)
+            order = np.concatenate([*(steps[number] for number in shuffled), steps[-1]])
+        elif self.sort_steps:
+            order = self._sort_groups(order, self.batch_size)
         return order
 
     def _sort_groups(self, order: np.ndarray, group: int) -> np.ndarray:
@@ -124,6 +128,32 @@ class EpochSampler(Sampler):
         lengths = self.dataset.lengths(self.dataset.epoch)
         groups = (order[start : start + group] for start in range(0, len(order), group))
         return np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in groups])
+
+
+class FixedDataset(EpochDataset):
+    """Examples that are the same in every epoch, such as encoded questions.
+
+    Args:
+        examples: A dataset with `input_ids`.
+        seed: Determines their order.
+    """
+
+    unit = "examples"
+
+    def __init__(self, examples: Dataset, seed: int):
+        super().__init__(seed)
+        self.examples = examples
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def lengths(self, epoch: int) -> np.ndarray:
+        """(examples,) integers: their lengths."""
+        return np.array([len(ids) for ids in self.examples["input_ids"]])
+
+    def __getitems__(self, items: list[int]) -> list[dict]:
+        """The examples' own features."""
+        return self.examples.__getitems__([item % len(self) for item in items])
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,10 @@ def parse_with_recipe(
     fp16 = peek_option(argv, "fp16")
     uses_fp16 = values.get("fp16", False) if fp16 is None else fp16.lower() != "false"
     bf16 = bf16_is_fast() and not uses_fp16
-    parser.set_defaults(bf16=bf16, use_cpu=bf16 and not torch.accelerator.is_available())
+    # Without `use_cpu`, processes that find no accelerator would not know of each other.
+    parser.set_defaults(bf16=bf16, use_cpu=not torch.accelerator.is_available())
+    # Every parameter has a gradient; Trainer would have each step look for those that have none.
+    parser.set_defaults(ddp_find_unused_parameters=False)
 
     actions = {action.dest: action for action in parser._actions}
     unused = [name for name in values if name in foreign]

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import ColumnArguments, build_corpus_tokenizer, load_corpus
+from data_scripts.epochs import FixedDataset
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.options import option
 from data_scripts.relations import BIRTHPLACE, RelationArguments
@@ -29,7 +30,7 @@ from posgpt.training.architecture import (
     list_config_values,
 )
 from posgpt.training.checkpoints import claim_output_dir, load_model
-from posgpt.training.data import load_encoded_questions
+from posgpt.training.data import choose_data_seed, load_encoded_questions
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
 
@@ -104,7 +105,7 @@ def finetune(
     """Train from the beginning or from a checkpoint, and save the model into the output folder."""
     model, tokenizer = load_or_build_model(model_args, architecture, training_args)
 
-    questions, train_dataset = load_encoded_questions(
+    questions, train_examples = load_encoded_questions(
         data_args.train_file,
         tokenizer,
         training_args,
@@ -126,11 +127,11 @@ def finetune(
     trainer = PosGPTTrainer(
         model,
         training_args,
-        train_dataset=train_dataset,
+        train_dataset=FixedDataset(train_examples, choose_data_seed(training_args)),
         eval_dataset=eval_dataset,
         data_collator=RightPaddingCollator(tokenizer),
         processing_class=tokenizer,
-        card_facts={"Objective": f"{described} of {len(train_dataset):,} titles, {start}"},
+        card_facts={"Objective": f"{described} of {len(train_examples):,} titles, {start}"},
     )
     trainer.train_or_resume(checkpoint)
 

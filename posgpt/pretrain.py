@@ -25,7 +25,7 @@ from data_scripts.relations import BIRTHPLACE, RelationArguments
 from posgpt.arguments import parse_with_recipe
 from posgpt.training.architecture import ArchitectureArguments, build_model, choose_max_length, describe_size
 from posgpt.training.checkpoints import claim_output_dir
-from posgpt.training.data import load_encoded_questions
+from posgpt.training.data import choose_data_seed, load_encoded_questions
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
 
@@ -79,11 +79,10 @@ def load_pretraining_data(
     questions = None
     if data_args.questions_file:
         questions, _ = load_encoded_questions(data_args.questions_file, tokenizer, training_args, data_args.relations)
-    seed = training_args.seed if training_args.data_seed is None else training_args.data_seed
     # A model with a bottleneck reads one text per row.
     one_text_per_row = architecture.bottleneck_size is not None
     with training_args.main_process_first():
-        training = objective.build(corpus, tokenizer, seed, questions, one_text_per_row)
+        training = objective.build(corpus, tokenizer, choose_data_seed(training_args), questions, one_text_per_row)
     return PretrainingData(corpus, tokenizer, questions, training)
 
 

@@ -109,7 +109,7 @@ def test_documents_are_read_in_their_order(dataset):
 @pytest.mark.parametrize("strategy", ["sequential", "random"])
 def test_the_batches_of_one_step_are_sorted_and_hold_the_examples_of_the_step(dataset, strategy):
     plain = np.array(list(EpochSampler(dataset, 24, strategy)))
-    split = np.array(list(EpochSampler(dataset, 6, strategy, batches_per_step=4)))
+    split = np.array(list(EpochSampler(dataset, 24, strategy, sort_steps=True)))
     lengths = dataset.lengths(0)
     for start in range(0, 100, 24):
         step = split[start : start + 24]

@@ -1,17 +1,22 @@
+import itertools
 import json
 import os
 import socket
 import subprocess
 import sys
+from functools import partial
 from unittest import mock
 
 import pytest
 import torch
 
 import evaluate_birthplace
+import train_finetune
 import train_pretrain
 from conftest import ROOT, TINY, history_of
 from modeling_posgpt import PosGPTForCausalLM
+from posgpt.training import trainer
+from posgpt.training.trainer import PosGPTTrainingArguments
 
 
 def free_port():
@@ -79,3 +84,101 @@ def test_two_processes_answer_like_one_even_a_single_question(run, world, tmp_pa
     assert printed.count("Written: ") == len(files)
     for file in (f"{name}/{kind}" for name in files for kind in ("predictions.txt", "metrics.json")):
         assert (tmp_path / "one" / file).read_text() == (tmp_path / "two" / file).read_text()
+
+
+# Processes, rows of each in a batch, batches in a training step: eight rows in all.
+LAYOUTS = {"2x4": (2, 4, 1), "4x2": (4, 2, 1), "2x2x2": (2, 2, 2)}
+OPTIMIZERS = {"adamw": [], "muon": ["--use_muon", "true", "--learning_rate", "2e-3"]}
+FAST = [("windows", "muon", "2x2x2"), ("finetuning", "adamw", "2x4")]
+
+
+def fork(count, script, arguments):
+    """Run a script's `main` in `count` processes on the CPU, as a launcher would, and wait for them."""
+    # In a forked process, nothing has to be imported again.
+    common = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+
+    def work(rank, *_):
+        torch.set_num_threads(1)
+        own = common | {"RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": 1}
+        os.environ |= {name: str(value) for name, value in own.items()} if count > 1 else {}
+        sys.argv = [script.__name__, *map(str, arguments)]
+        script.main()
+
+    torch.multiprocessing.start_processes(work, nprocs=count, start_method="fork")
+
+
+@pytest.fixture(scope="module")
+def train_eight_rows(world, tmp_path_factory):
+    """Return the folder of a training of 24 steps of 8 rows, in float32 and without dropout."""
+    folders = {}
+    shared = ["--max_steps", 24, "--logging_steps", 1, "--dropout", 0, "--learning_rate", "1e-3", *TINY]
+    shared += ["--save_strategy", "steps", "--save_steps", 15]
+    corpus, pairs, dev = (world / name for name in ("wiki.txt", "birth_places_train.tsv", "birth_dev.tsv"))
+    evaluation = ["--validation_file", dev, "--eval_strategy", "steps", "--eval_steps", 12]
+    evaluation += ["--per_device_eval_batch_size", 3]
+    kinds = {
+        # The 13th step reads the last 4 of 100 documents, the 21st the last 7 of 167 windows, the 9th the last 4 of 68 pairs.
+        "span_corruption": (train_pretrain, ["quick", "--train_file", corpus]),
+        "windows": (train_pretrain, ["windows", "--train_file", corpus, "--questions_file", pairs]),
+        "finetuning": (train_finetune, ["quick", "--vocabulary_file", corpus, "--train_file", pairs, *evaluation]),
+    }
+
+    def train(kind, optimizer, layout=(1, 8, 1), *arguments):
+        key = (kind, optimizer, layout, *arguments)
+        if key not in folders:
+            folder = tmp_path_factory.mktemp(kind) / optimizer
+            count, size, accumulated = layout
+            divided = ["--per_device_train_batch_size", size, "--gradient_accumulation_steps", accumulated]
+            script, own = kinds[kind]
+            command = [*own, *shared, *OPTIMIZERS[optimizer], *divided, *arguments, "--output_dir", folder]
+            # In bfloat16, Newton-Schulz iterations enlarge what differs in the last bits.
+            with mock.patch.object(trainer, "bf16_is_fast", lambda device=None: False):
+                fork(count, script, command)
+            folders[key] = folder
+        return folders[key]
+
+    return train
+
+
+@pytest.mark.parametrize(
+    "kind, optimizer, layout",
+    [
+        pytest.param(*case, marks=() if case in FAST else pytest.mark.slow)
+        for case in itertools.product(("span_corruption", "windows", "finetuning"), OPTIMIZERS, LAYOUTS)
+    ],
+)
+def test_losses_do_not_depend_on_how_many_processes_share_a_step(train_eight_rows, kind, optimizer, layout):
+    whole, divided = train_eight_rows(kind, optimizer), train_eight_rows(kind, optimizer, LAYOUTS[layout])
+    count = LAYOUTS[layout][0]
+    assert len(list((divided / "checkpoint-24").glob("rng_state_*.pth"))) == count
+    for name in ("loss", "grad_norm", "eval_loss", "eval_accuracy"):
+        expected = history_of(whole, name)
+        assert len(expected) == (2 * (kind == "finetuning") if name.startswith("eval") else 24)
+        assert history_of(divided, name) == pytest.approx(expected, rel=1e-5, abs=1e-5), name
+    states = [json.loads((folder / "trainer_state.json").read_text()) for folder in (whole, divided)]
+    assert states[0]["num_input_tokens_seen"] == states[1]["num_input_tokens_seen"]
+
+
+def test_a_checkpoint_of_two_processes_is_continued_by_one(train_eight_rows):
+    divided = train_eight_rows("finetuning", "adamw", LAYOUTS["2x4"])
+    resume = ["--resume_from_checkpoint", divided / "checkpoint-15"]
+    assert history_of(train_eight_rows("finetuning", "adamw", (1, 8, 1), *resume)) == pytest.approx(
+        history_of(divided), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("size, per_process", [(8, 2), (9, None)])
+def test_the_rows_of_a_step_are_divided_among_processes_and_batches(tmp_path, size, per_process):
+    arguments = partial(
+        PosGPTTrainingArguments,
+        str(tmp_path),
+        gradient_accumulation_steps=2,
+        total_train_batch_size=size,
+        use_cpu=True,
+    )
+    with mock.patch.object(PosGPTTrainingArguments, "world_size", 2):
+        if per_process is None:
+            with pytest.raises(ValueError, match="9 cannot be divided among 2 processes with 2 batches each; .* of 4"):
+                arguments()
+        else:
+            assert arguments().per_device_train_batch_size == per_process

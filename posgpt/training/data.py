@@ -11,6 +11,11 @@ from data_scripts.questions import Questions, describe_unknown_characters, encod
 from data_scripts.relations import load_relations
 
 
+def choose_data_seed(training_args: TrainingArguments) -> int:
+    """Return what determines what is read, and in which order: `data_seed`, or `seed` where there is none."""
+    return training_args.seed if training_args.data_seed is None else training_args.data_seed
+
+
 def build_epoch_sampler(dataset: EpochDataset, training_args: TrainingArguments, batch_size: int) -> EpochSampler:
     """Build the order of each epoch that the training arguments say.
 
@@ -18,9 +23,9 @@ def build_epoch_sampler(dataset: EpochDataset, training_args: TrainingArguments,
         batch_size: Rows per batch of one process.
     """
     accumulated = training_args.gradient_accumulation_steps
+    step_size = batch_size * accumulated * training_args.world_size
     # Processes that share a step without accumulating would wait for the one with the longest examples.
-    batches_per_step = accumulated * training_args.world_size if accumulated > 1 else 1
-    return EpochSampler(dataset, batch_size, training_args.train_sampling_strategy, batches_per_step)
+    return EpochSampler(dataset, step_size, training_args.train_sampling_strategy, sort_steps=accumulated > 1)
 
 
 def load_encoded_questions(

@@ -16,7 +16,6 @@ from torch import nn
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 
-from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
 from data_scripts.options import shorten_error
 from posgpt.training.checkpoints import find_last_checkpoint, open_checkpoint, seal_checkpoint
@@ -105,17 +104,15 @@ class ReliableTrainer(Trainer):
         return norm
 
     def _describe_batch(self) -> str:
-        """Return which documents, or else examples by number from 1, this process reads in the current training step."""
+        """Return which documents or examples this process reads in the current training step."""
         dataset, loader = cast(Any, self.train_dataset), cast(Any, self.callback_handler.train_dataloader)
         accumulated = self.args.gradient_accumulation_steps
         epoch, step = divmod(self.state.global_step, math.ceil(len(loader) / accumulated))
         # The order is a function of the epoch.
         loader.set_epoch(epoch)
         batches = islice(loader.batch_sampler, step * accumulated, (step + 1) * accumulated)
-        examples = [item % len(dataset) for batch in batches for item in batch]
-        if not isinstance(dataset, EpochDataset):
-            return f"examples {', '.join(str(example + 1) for example in examples)}"
-        return f"documents {', '.join(dict.fromkeys(map(dataset.name_document, examples)))}"
+        names = (dataset.name_document(item % len(dataset)) for batch in batches for item in batch)
+        return f"{dataset.unit} {', '.join(dict.fromkeys(names))}"
 
     def _describe_last_checkpoint(self) -> str:
         checkpoint = find_last_checkpoint(Path(self.args.output_dir))

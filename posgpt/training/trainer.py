@@ -42,6 +42,11 @@ class PosGPTTrainingArguments(TrainingArguments):
         " and where the model is finished nothing is done; or a checkpoint's folder.",
         default=None,
     )
+    total_train_batch_size: Annotated[int | None, Range(1)] = option(
+        "Rows per training step, of all processes and accumulated batches together; per_device_train_batch_size follows from"
+        " it.",
+        default=None,
+    )
     use_muon: bool = option(
         "Whether to train the layers' matrices with Muon and only the rest with AdamW.", default=False
     )
@@ -71,6 +76,14 @@ class PosGPTTrainingArguments(TrainingArguments):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.total_train_batch_size is not None:
+            shares = self.world_size * self.gradient_accumulation_steps
+            self.per_device_train_batch_size, rest = divmod(self.total_train_batch_size, shares)
+            if rest:
+                raise ValueError(
+                    f"total_train_batch_size {self.total_train_batch_size} cannot be divided among {self.world_size}"
+                    f" processes with {self.gradient_accumulation_steps} batches each; choose a multiple of {shares}"
+                )
         if self.lr_schedule == "tokens" and self.dataloader_drop_last:
             raise ValueError("lr_schedule tokens counts every example; leave out dataloader_drop_last")
         if self.hub_token is not None:
@@ -79,15 +92,28 @@ class PosGPTTrainingArguments(TrainingArguments):
             )
 
 
-def keep_likeliest(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Reduce logits (batch, length, symbols) to the likeliest symbol's id (batch, length), to save memory in evaluation."""
-    return logits.argmax(dim=-1)
+def reduce_logits(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Reduce logits (batch, length, symbols), to save memory in evaluation.
+
+    Returns:
+        The likeliest symbol's id (batch, length), and the sum of a row's losses in nats (batch,).
+    """
+    losses = nn.functional.cross_entropy(logits[:, :-1].float().mT, labels[:, 1:], reduction="none")
+    return logits.argmax(dim=-1), losses.sum(dim=-1)
 
 
-def compute_answer_accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    """Compute the share of rows in which every answer symbol is the likeliest given the ones before, as in greedy decoding."""
-    predicted, labels = np.asarray(prediction.predictions)[:, :-1], np.asarray(prediction.label_ids)[:, 1:]
-    return {"accuracy": float(np.mean(np.all((predicted == labels) | (labels == -100), axis=1)))}
+def measure_answers(prediction: EvalPrediction) -> dict[str, float]:
+    """Measure the accuracy and the loss of all rows together, whatever batches they were read in.
+
+    Returns:
+        `accuracy`, the share of rows in which every answer symbol is the likeliest given the ones before, as in greedy
+        decoding; `loss`, in nats per graded symbol.
+    """
+    likeliest, losses = prediction.predictions
+    predicted, labels = likeliest[:, :-1], np.asarray(prediction.label_ids)[:, 1:]
+    is_graded = labels != -100
+    is_right = np.all((predicted == labels) | ~is_graded, axis=1)
+    return {"accuracy": float(is_right.mean()), "loss": float(losses.sum() / is_graded.sum())}
 
 
 class FiguresProgressCallback(ProgressCallback):
@@ -122,7 +148,7 @@ class PosGPTTrainer(ReliableTrainer):
         if args.device.type == "cpu" or args.include_num_input_tokens_seen != "no":
             args.include_num_input_tokens_seen = "non_padding"
         if kwargs.get("eval_dataset") is not None:
-            kwargs |= {"compute_metrics": compute_answer_accuracy, "preprocess_logits_for_metrics": keep_likeliest}
+            kwargs |= {"compute_metrics": measure_answers, "preprocess_logits_for_metrics": reduce_logits}
         try:
             super().__init__(model, args, **kwargs)
         except BadInput:
@@ -135,10 +161,21 @@ class PosGPTTrainer(ReliableTrainer):
             self.add_callback(FiguresProgressCallback)
 
     def _get_train_sampler(self, train_dataset=None):
-        dataset = self.train_dataset if train_dataset is None else train_dataset
-        if isinstance(dataset, EpochDataset):
-            return build_epoch_sampler(dataset, self.args, self._train_batch_size)
-        return super()._get_train_sampler(train_dataset)
+        return build_epoch_sampler(cast(EpochDataset, self.train_dataset), self.args, self._train_batch_size)
+
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
+        """Count what is graded, after turning into padding the rows that only fill up a dataset's last batches.
+
+        Accelerate repeats rows until all processes have as many; they would count twice.
+        """
+        state = self.accelerator.gradient_state
+        if batch_samples and state.end_of_dataloader and state.remainder > 0:
+            last = batch_samples[-1]
+            size = len(last["labels"])
+            filled = slice(min(max(state.remainder - self.args.process_index * size, 0), size), None)
+            last["input_ids"][filled] = self.model.config.pad_token_id
+            last["labels"][filled] = -100
+        return super()._get_num_items_in_batch(batch_samples, device)
 
     def _track_num_input_tokens(self, inputs: dict) -> None:
         """Count tokens that are not padding; Trainer would count the entries of a mask of any shape."""
@@ -264,7 +301,13 @@ class PosGPTTrainer(ReliableTrainer):
                 # A damaged one that is newer would be kept as the newest when older ones are deleted.
                 if checkpoint is None or find_damage(folder):
                     shutil.rmtree(folder)
-        if self.args.device.type == "cpu":
+        args, total = self.args, self.get_total_train_batch_size(self.args)
+        if args.should_log:
+            print(
+                f"Each training step reads {total} rows: {args.world_size} processes, each"
+                f" {args.gradient_accumulation_steps} batches of {self._train_batch_size}."
+            )
+        if args.device.type == "cpu":
             keep_freed_memory()
         result = self.train(resume_from_checkpoint=checkpoint)
         metrics: dict[str, Any] = result.metrics | {"peak_memory_mib": measure_peak_memory()}
