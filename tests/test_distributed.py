@@ -92,7 +92,7 @@ OPTIMIZERS = {"adamw": [], "muon": ["--use_muon", "true", "--learning_rate", "2e
 FAST = [("windows", "muon", "2x2x2"), ("finetuning", "adamw", "2x4")]
 
 
-def fork(count, script, arguments):
+def fork(count, script, arguments, **environment):
     """Run a script's `main` in `count` processes on the CPU, as a launcher would, and wait for them."""
     # In a forked process, nothing has to be imported again.
     common = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
@@ -100,7 +100,8 @@ def fork(count, script, arguments):
     def work(rank, *_):
         torch.set_num_threads(1)
         own = common | {"RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": 1}
-        os.environ |= {name: str(value) for name, value in own.items()} if count > 1 else {}
+        os.environ |= {name: str(value) for name, value in own.items()} if count > 1 or environment else {}
+        os.environ |= environment
         sys.argv = [script.__name__, *map(str, arguments)]
         script.main()
 

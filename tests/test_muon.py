@@ -94,15 +94,29 @@ def make_optimizer(dtype):
 def test_the_type_is_saved_and_wins_over_the_machines(saved, loaded):
     optimizer = make_optimizer(loaded)
     optimizer.load_state_dict(make_optimizer(saved).state_dict())
-    assert optimizer.muon.newton_schulz_dtype is saved
+    assert optimizer.param_groups[0]["newton_schulz_dtype"] == str(saved).removeprefix("torch.")
 
 
-def test_a_state_from_before_there_was_a_choice_goes_on_in_bfloat16():
-    state = copy.deepcopy(make_optimizer(torch.float32).state_dict())
-    del state["newton_schulz_dtype"]
-    optimizer = make_optimizer(torch.float32)
-    optimizer.load_state_dict(state)
-    assert optimizer.muon.newton_schulz_dtype is torch.bfloat16
+@pytest.mark.parametrize("chosen", [{}, {"newton_schulz_dtype": "float32"}])
+def test_a_state_that_was_saved_in_two_parts_goes_on(chosen):
+    matrix, bias = make_matrices((8, 8), (8,))
+    dtype = torch.float32 if chosen else torch.bfloat16
+    parts = Muon([matrix], 0.02, 0.1, dtype), torch.optim.AdamW([bias], 0.02, (0.9, 0.95), 1e-8, 0.0, fused=True)
+    for part, parameter in zip(parts, (matrix, bias), strict=True):
+        take_steps(part, [parameter])
+    optimizer = MuonWithAdamW([matrix], [bias], 0.02, 0.1, (0.9, 0.95), 1e-8, torch.float32)
+    kept = parts[0].param_groups[0].pop("newton_schulz_dtype")
+    saved = {"muon": parts[0].state_dict(), "adamw": parts[1].state_dict(), **chosen}
+    optimizer.load_state_dict(copy.deepcopy(saved))
+    parts[0].param_groups[0]["newton_schulz_dtype"] = kept
+    before = [matrix.detach().clone(), bias.detach().clone()]
+    after = take_steps(optimizer, [matrix, bias], steps=1)
+    after = [parameter.clone() for parameter in after]
+    for parameter, value in zip((matrix, bias), before, strict=True):
+        parameter.data.copy_(value)
+    for part in parts:
+        part.step()
+    assert torch.equal(matrix, after[0]) and torch.equal(bias, after[1])
 
 
 @pytest.mark.parametrize(
@@ -130,13 +144,13 @@ def test_a_run_without_bf16_instructions_takes_float32_and_keeps_it_when_resumed
         patch.setattr(trainer, "bf16_is_fast", lambda device=None: False)
         run(train_pretrain, *arguments)
     state = torch.load(find_last_checkpoint(tmp_path / "out") / "optimizer.pt", weights_only=True)
-    assert state["newton_schulz_dtype"] == "float32"
+    assert state["param_groups"][0]["newton_schulz_dtype"] == "float32"
     (tmp_path / "out" / "model.safetensors").unlink()
     monkeypatch.setattr(trainer, "bf16_is_fast", lambda device=None: True)
     run(train_pretrain, *arguments, "--max_steps", 6, "--resume_from_checkpoint", "last")
     state = torch.load(find_last_checkpoint(tmp_path / "out") / "optimizer.pt", weights_only=True)
     steps = json.loads((find_last_checkpoint(tmp_path / "out") / "trainer_state.json").read_text())["global_step"]
-    assert (state["newton_schulz_dtype"], steps) == ("float32", 6)
+    assert (state["param_groups"][0]["newton_schulz_dtype"], steps) == ("float32", 6)
 
 
 def test_with_all_but_biases_decayed_adamw_decays_what_muon_does_not_take(tmp_path):

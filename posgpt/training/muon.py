@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 
 def orthogonalize(
@@ -45,10 +46,25 @@ def orthogonalize(
     return matrices if product is None else product @ matrices
 
 
+def gather_shards(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the whole of a tensor whose shards may be on several processes."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def shard_like(whole: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Shard what every process has whole as `tensor` is sharded, if it is."""
+    if not isinstance(tensor, DTensor):
+        return whole
+    # Without a source, no process waits for another's.
+    return distribute_tensor(whole, tensor.device_mesh, tensor.placements, src_data_rank=None)
+
+
 class Muon(torch.optim.Muon):
     """torch.optim.Muon with a choice of the type that Newton-Schulz iterations multiply in.
 
-    In bfloat16 a step is torch's own, up to how a batch of products rounds.
+    In bfloat16 a step is torch's own, up to how a batch of products rounds. Where weights are sharded (FSDP2), momenta are
+    too, and each process orthogonalizes every update whole: a product of shards would wait for the network in every
+    iteration.
 
     Args:
         params, lr, weight_decay: As torch.optim.Muon's; updates are scaled to AdamW's size (`match_rms_adamw`).
@@ -57,7 +73,9 @@ class Muon(torch.optim.Muon):
 
     def __init__(self, params, lr: float, weight_decay: float, newton_schulz_dtype: torch.dtype):
         super().__init__(params, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
-        self.newton_schulz_dtype = newton_schulz_dtype
+        # In the group it is part of the state; sharded states hold no types, but names.
+        for group in self.param_groups:
+            group["newton_schulz_dtype"] = str(newton_schulz_dtype).removeprefix("torch.")
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -69,24 +87,24 @@ class Muon(torch.optim.Muon):
             momenta: list[torch.Tensor] = []
             self._init_group(group, matrices, gradients, momenta)
             # Matrices of one shape, lying or standing, are one batch.
-            batches: dict[tuple[int, ...], list[tuple[torch.Tensor, torch.Tensor]]] = {}
+            batches: dict[torch.Size, list[tuple[torch.Tensor, torch.Tensor]]] = {}
             for matrix, gradient, momentum in zip(matrices, gradients, momenta, strict=True):
                 momentum.lerp_(gradient, 1 - group["momentum"])
-                update = gradient.lerp(momentum, group["momentum"])
-                is_tall = len(matrix) > matrix.shape[1]
-                wide = (matrix.T, update.T) if is_tall else (matrix, update)
-                batches.setdefault(tuple(wide[0].shape), []).append(wide)
+                update = gather_shards(gradient.lerp(momentum, group["momentum"]))
+                wide = update.T if len(update) > update.shape[1] else update
+                batches.setdefault(wide.shape, []).append((matrix, wide))
             for shape, batch in batches.items():
                 updates = orthogonalize(
                     torch.stack([update for _, update in batch]),
                     group["ns_coefficients"],
                     group["ns_steps"],
                     group["eps"],
-                    self.newton_schulz_dtype,
+                    getattr(torch, group["newton_schulz_dtype"]),
                 )
-                for (matrix, _), update in zip(batch, updates, strict=True):
+                for (matrix, _), wide in zip(batch, updates, strict=True):
+                    update = wide if wide.shape == matrix.shape else wide.T
                     matrix.mul_(1 - group["lr"] * group["weight_decay"])
-                    matrix.add_(update, alpha=-group["lr"] * 0.2 * math.sqrt(shape[1]))
+                    matrix.add_(shard_like(update, matrix), alpha=-group["lr"] * 0.2 * math.sqrt(shape[1]))
         return loss
 
 
@@ -119,8 +137,13 @@ class MuonWithAdamW(torch.optim.Optimizer):
     ):
         self.muon = Muon(matrices, lr, weight_decay, newton_schulz_dtype)
         self.adamw = torch.optim.AdamW(others, lr=lr, weight_decay=0.0, betas=betas, eps=eps, fused=True)
-        # The groups are the two optimizers' own: what a scheduler writes into them, both read.
         super().__init__([*self.muon.param_groups, *self.adamw.param_groups], {})
+        self._share()
+
+    def _share(self) -> None:
+        """Give the two optimizers this one's groups and state: what a scheduler or a checkpoint writes into them, both read."""
+        self.muon.param_groups, self.adamw.param_groups = self.param_groups[:1], self.param_groups[1:]
+        self.muon.state = self.adamw.state = self.state
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -129,15 +152,20 @@ class MuonWithAdamW(torch.optim.Optimizer):
         self.adamw.step()
         return loss
 
-    def state_dict(self) -> dict:
-        return {
-            "muon": self.muon.state_dict(),
-            "adamw": self.adamw.state_dict(),
-            "newton_schulz_dtype": str(self.muon.newton_schulz_dtype).removeprefix("torch."),
-        }
-
     def load_state_dict(self, state_dict: dict) -> None:
-        self.muon.load_state_dict(state_dict["muon"])
-        self.adamw.load_state_dict(state_dict["adamw"])
-        self.muon.newton_schulz_dtype = getattr(torch, state_dict.get("newton_schulz_dtype", "bfloat16"))
-        self.param_groups = [*self.muon.param_groups, *self.adamw.param_groups]
+        if "muon" in state_dict:
+            state_dict = join_states(**state_dict)
+        super().load_state_dict(state_dict)
+        self._share()
+
+
+def join_states(muon: dict, adamw: dict, newton_schulz_dtype: str = "bfloat16") -> dict:
+    """Return the state of a `MuonWithAdamW` that an earlier version saved in two parts."""
+    (group,) = muon["param_groups"]
+    # The numbers of AdamW's parameters follow those of Muon's.
+    first = len(group["params"])
+    others = [{**other, "params": [first + number for number in other["params"]]} for other in adamw["param_groups"]]
+    return {
+        "state": muon["state"] | {first + number: state for number, state in adamw["state"].items()},
+        "param_groups": [{**group, "newton_schulz_dtype": newton_schulz_dtype}, *others],
+    }

@@ -1,8 +1,11 @@
 """A Trainer that loses no work: what it saves is whole or not there, and it stops before weights are not finite."""
 
+import json
 import math
+import os
 import shutil
 import statistics
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -11,6 +14,7 @@ from pickle import UnpicklingError
 from typing import Any, cast
 
 import torch
+from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError
 from torch import nn
 from transformers import Trainer, TrainingArguments
@@ -22,6 +26,9 @@ from posgpt.training.checkpoints import find_last_checkpoint, open_checkpoint, s
 
 # A logged loss above SPIKE times the median of the SPIKE_WINDOW before it is marked in the log.
 SPIKE, SPIKE_WINDOW = 2.0, 20
+
+# The variable with the name of a process's file for torch's launcher.
+LAUNCHER_REPORT = "TORCHELASTIC_ERROR_FILE"
 
 
 @contextmanager
@@ -118,6 +125,18 @@ class ReliableTrainer(Trainer):
         checkpoint = find_last_checkpoint(Path(self.args.output_dir))
         return f"the last whole checkpoint is {checkpoint}" if checkpoint else "no checkpoint was saved before"
 
+    def _tell_launcher(self, last_checkpoint: str) -> None:
+        """Leave what torch's launcher reports if this process is killed while it trains.
+
+        The file and its form are those of torch.distributed.elastic.multiprocessing.errors. The launcher takes the process
+        with the earliest report for the cause, and the first that ended where they are of the same time.
+        """
+        (now,) = broadcast_object_list([int(time.time())])
+        if file := os.environ.get(LAUNCHER_REPORT):
+            message = f"{self.args.output_dir}: killed while training; {last_checkpoint}."
+            report = {"message": message, "extraInfo": {"timestamp": str(now)}}
+            Path(file).write_text(json.dumps({"message": report}), encoding="utf-8")
+
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # Trainer would take one step more than `max_steps` when it is resumed from the last.
         if self.state.global_step < self.state.max_steps:
@@ -140,6 +159,7 @@ class ReliableTrainer(Trainer):
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
                 seal_checkpoint(folder)
+        self._tell_launcher(f"the last whole checkpoint is {folder}")
         if self.args.should_save:
             rotate_checkpoints(str(output_dir), limit, self.state.best_model_checkpoint, use_mtime=True)
 

@@ -17,13 +17,14 @@ from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
 from data_scripts.files import sync_file
 from data_scripts.options import Range, option, shorten_error
+from modeling_posgpt import PosGPTForCausalLM
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_damage, list_checkpoints
 from posgpt.training.data import build_epoch_sampler
 from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_peak_memory
 from posgpt.training.hub import open_repository, upload_model
 from posgpt.training.model_card import write_model_card
 from posgpt.training.muon import MuonWithAdamW
-from posgpt.training.reliable_trainer import ReliableTrainer, remove_if_unsaved
+from posgpt.training.reliable_trainer import LAUNCHER_REPORT, ReliableTrainer, remove_if_unsaved
 from posgpt.training.schedule import compute_rate_factor, count_examples
 
 # What each `lr_schedule` alone reads.
@@ -266,6 +267,15 @@ class PosGPTTrainer(ReliableTrainer):
         if self.is_world_process_zero():
             upload_model(self.args, self.hub_model_id)
 
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        sharded = self.model
+        if self.is_fsdp_enabled:
+            # FSDP2 turns a model into one of a class of its own, whose code would be saved instead of the model's.
+            with torch.device("meta"):
+                self.model = PosGPTForCausalLM(sharded.config)
+        super()._save(output_dir, state_dict)
+        self.model = sharded
+
     def _write_model_card(self, folder: Path) -> None:
         state, args = self.state, self.args
         read = f", {state.num_input_tokens_seen:,} characters" if state.num_input_tokens_seen else ""
@@ -283,15 +293,26 @@ class PosGPTTrainer(ReliableTrainer):
         """Train from the beginning or from a checkpoint, then save model, metrics and state into the output folder.
 
         Raises:
-            BadInput: the loss is not finite, the checkpoint does not fit, a file could not be written, or the hub refuses.
+            BadInput: the loss is not finite, the checkpoint does not fit, a file could not be written, another process has
+                ended, or the hub refuses.
         """
+        self._tell_launcher(self._describe_last_checkpoint())
         try:
             self._train_and_save(checkpoint)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
+            # What gloo raises where another process has ended has no class of its own.
+            is_distributed = isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
+            if isinstance(error, RuntimeError) and not is_distributed:
+                raise
+            reason = "another process cannot be reached: " if is_distributed else ""
             raise BadInput(
-                f"{self.args.output_dir}: training stopped at step {self.state.global_step}: {shorten_error(error)};"
-                f" {self._describe_last_checkpoint()}."
+                f"{self.args.output_dir}: training stopped at step {self.state.global_step}: {reason}"
+                f"{shorten_error(error)}; {self._describe_last_checkpoint()}."
             ) from None
+        finally:
+            # What this process says itself is more than the launcher would.
+            if LAUNCHER_REPORT in os.environ:
+                Path(os.environ[LAUNCHER_REPORT]).unlink(missing_ok=True)
         if self.args.push_to_hub:
             self.push_to_hub()
 
@@ -316,6 +337,9 @@ class PosGPTTrainer(ReliableTrainer):
         self.log_metrics("train", metrics)
         self.save_metrics("train", metrics)
         self.save_state()
+        if self.is_fsdp_enabled:
+            # Checkpoints may be in shards; the finished model is whole.
+            self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
         self._save_atomically(Path(self.args.output_dir))
 
     def _save_atomically(self, output_dir: Path) -> None:
