@@ -1,14 +1,19 @@
 import itertools
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
+import time
 from functools import partial
 from unittest import mock
 
 import pytest
 import torch
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.state import DistributedType, PartialState
+from accelerate.utils.launch import prepare_multi_gpu_env
 
 import evaluate_birthplace
 import train_finetune
@@ -18,6 +23,8 @@ from modeling_posgpt import PosGPTForCausalLM
 from posgpt.training import trainer
 from posgpt.training.trainer import PosGPTTrainingArguments
 
+CONFIGS = ROOT / "posgpt" / "recipes" / "accelerate"
+
 
 def free_port():
     with socket.socket() as server:
@@ -25,20 +32,26 @@ def free_port():
         return server.getsockname()[1]
 
 
-def launch(launcher, *command):
-    """Run a script in two processes on the CPU, as the README says."""
+def start(launcher, *command):
+    """Start a script in two processes on the CPU, as the README says."""
     launchers = {
-        "accelerate": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
-                       "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", str(free_port())],
-        "torchrun": ["torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(free_port())],
+        "accelerate": ["accelerate.commands.launch", "--config_file", CONFIGS / "cpu2.yaml", "--main_process_port", free_port()],
+        "torchrun": ["torch.distributed.run", "--nproc_per_node", 2, "--master_port", free_port()],
+        "machines": ["accelerate.commands.launch", "--config_file", CONFIGS / "multi_node.yaml", "--num_processes", 2],
     }  # fmt: skip
-    result = subprocess.run(
-        [sys.executable, "-m", *launchers[launcher], *map(str, command)],
-        cwd=ROOT, capture_output=True, text=True,
+    return subprocess.Popen(
+        [sys.executable, "-m", *map(str, launchers[launcher]), *map(str, command)],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
+
+
+def launch(launcher, *command):
+    """Run a script in two processes on the CPU and return what it printed."""
+    process = start(launcher, *command)
+    printed, errors = process.communicate()
+    assert process.returncode == 0, printed + errors
+    return printed
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +66,14 @@ def alone(world, tmp_path_factory):
     return folder, arguments
 
 
-@pytest.mark.parametrize("launcher", ["accelerate", "torchrun"])
-def test_two_processes_train_like_one_with_twice_the_batch_and_save_one_model(alone, tmp_path, launcher):
+@pytest.mark.parametrize("launcher", ["accelerate", pytest.param("torchrun", marks=pytest.mark.slow)])
+def test_two_processes_train_like_one_with_the_same_steps_and_save_one_model(alone, tmp_path, launcher):
     folder, arguments = alone
     output_dir = tmp_path / "model"
-    launch(launcher, "train_pretrain.py", *arguments, "--per_device_train_batch_size", 10, "--output_dir", output_dir)
+    printed = launch(
+        launcher, "train_pretrain.py", *arguments, "--total_train_batch_size", 20, "--output_dir", output_dir
+    )
+    assert "Each training step reads 20 rows: 2 processes, each 1 batches of 10." in printed
     # 100 documents, 10 a process: ten steps for one process, five for two.
     assert json.loads((output_dir / "trainer_state.json").read_text())["global_step"] == 5
     assert history_of(output_dir) == pytest.approx(history_of(folder), rel=1e-4)
@@ -124,8 +140,8 @@ def train_eight_rows(world, tmp_path_factory):
         "finetuning": (train_finetune, ["quick", "--vocabulary_file", corpus, "--train_file", pairs, *evaluation]),
     }
 
-    def train(kind, optimizer, layout=(1, 8, 1), *arguments):
-        key = (kind, optimizer, layout, *arguments)
+    def train(kind, optimizer, layout=(1, 8, 1), *arguments, **environment):
+        key = (kind, optimizer, layout, *arguments, *environment)
         if key not in folders:
             folder = tmp_path_factory.mktemp(kind) / optimizer
             count, size, accumulated = layout
@@ -134,7 +150,7 @@ def train_eight_rows(world, tmp_path_factory):
             command = [*own, *shared, *OPTIMIZERS[optimizer], *divided, *arguments, "--output_dir", folder]
             # In bfloat16, Newton-Schulz iterations enlarge what differs in the last bits.
             with mock.patch.object(trainer, "bf16_is_fast", lambda device=None: False):
-                fork(count, script, command)
+                fork(count, script, command, **environment)
             folders[key] = folder
         return folders[key]
 
@@ -166,6 +182,88 @@ def test_a_checkpoint_of_two_processes_is_continued_by_one(train_eight_rows):
     assert history_of(train_eight_rows("finetuning", "adamw", (1, 8, 1), *resume)) == pytest.approx(
         history_of(divided), rel=1e-5
     )
+
+
+@pytest.fixture
+def sharding(monkeypatch):
+    """The variables with which `accelerate launch` starts FSDP2. Accelerate has no FSDP2 on CPUs, unless it takes gloo for GPUs."""
+    monkeypatch.setattr(PartialState, "_prepare_backend", lambda self, *_: ("gloo", DistributedType.MULTI_GPU))
+    command = ["--config_file", str(CONFIGS / "fsdp2.yaml"), "--main_process_port", "0", "train_pretrain.py"]
+    arguments, *_ = _validate_launch_command(launch_command_parser().parse_args(command))
+    variables = prepare_multi_gpu_env(arguments)
+    return {name: variables[name] for name in variables if name.startswith("FSDP")} | {
+        "ACCELERATE_USE_FSDP": variables["ACCELERATE_USE_FSDP"],
+        "ACCELERATE_TORCH_DEVICE": "cpu",
+    }
+
+
+def assert_same_training(folder, whole):
+    for name in ("loss", "grad_norm"):
+        assert history_of(folder, name) == pytest.approx(history_of(whole, name), rel=1e-5, abs=1e-5), name
+    expected = PosGPTForCausalLM.from_pretrained(whole).state_dict()
+    for name, weights in PosGPTForCausalLM.from_pretrained(folder).state_dict().items():
+        torch.testing.assert_close(weights, expected[name], rtol=0, atol=1e-3)
+
+
+def test_two_processes_with_half_of_each_weight_train_like_one_and_save_a_whole_model(train_eight_rows, sharding):
+    divided = train_eight_rows("windows", "muon", LAYOUTS["2x4"], "--use_cpu", "false", **sharding)
+    assert (divided / "checkpoint-24" / "optimizer_0" / "__1_0.distcp").is_file()
+    whole = train_eight_rows("windows", "muon")
+    assert_same_training(divided, whole)
+    assert {file.name for file in divided.glob("*.*")} == {file.name for file in whole.glob("*.*")}
+    configurations = [json.loads((folder / "config.json").read_text()) for folder in (divided, whole)]
+    assert configurations[0] == configurations[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_shards_of_four_processes_are_continued_by_fewer(train_eight_rows, sharding, optimizer, count):
+    sharded = ["--use_cpu", "false", "--save_total_limit", 5]
+    four = train_eight_rows("windows", optimizer, LAYOUTS["4x2"], *sharded, **sharding)
+    resume = [*sharded, "--resume_from_checkpoint", four / "checkpoint-15"]
+    fewer = train_eight_rows("windows", optimizer, (count, 8 // count, 1), *resume, **sharding)
+    whole = train_eight_rows("windows", optimizer)
+    assert_same_training(four, whole)
+    assert_same_training(fewer, whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["accelerate", "machines"])
+def test_a_killed_process_ends_the_run_which_says_where_the_last_checkpoint_is(alone, tmp_path, launcher):
+    _, arguments = alone
+    code = """
+import os, runpy, signal
+from posgpt.training.trainer import PosGPTTrainer
+step = PosGPTTrainer.training_step
+def train(self, *args):
+    if (os.environ["RANK"], self.state.global_step) == ("1", 3):
+        print("killed", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, *args)
+PosGPTTrainer.training_step = train
+runpy.run_path("train_pretrain.py", run_name="__main__")
+"""
+    (tmp_path / "train.py").write_text(code)
+    folder = tmp_path / "model"
+    command = [tmp_path / "train.py", *arguments, "--total_train_batch_size", 20, "--output_dir", folder]
+    command += ["--save_strategy", "steps", "--save_steps", 2]
+    address = ["--main_process_ip", "127.0.0.2", "--main_process_port", free_port()]
+    machines = [[*address, "--machine_rank", rank] for rank in (0, 1)] if launcher == "machines" else [[]]
+    processes = [start(launcher, *machine, *command) for machine in machines]
+    # The last machine's is the one that is killed.
+    while "killed" not in (line := processes[-1].stdout.readline()):
+        assert line
+    killed = time.monotonic()
+    errors = [process.communicate()[1] for process in processes]
+    assert time.monotonic() - killed < 60 and all(process.returncode for process in processes)
+    checkpoint = f"the last whole checkpoint is {folder / 'checkpoint-2'}."
+    root_cause = errors[-1].split("Root Cause")[1]
+    assert re.search(r"rank +: 1 .*\n.*exitcode +: -9 .*\(SIGKILL\)", root_cause)
+    assert f"{folder}: killed while training; {checkpoint}" in root_cause
+    if launcher == "machines":
+        line = rf"error: {folder}: training stopped at step 3: another process cannot be reached: .*; {checkpoint}"
+        assert re.search(line, errors[0]) and "Traceback" not in errors[0].split("error: ")[0]
 
 
 @pytest.mark.parametrize("size, per_process", [(8, 2), (9, None)])
