@@ -110,7 +110,7 @@ def measure_answers(prediction: EvalPrediction) -> dict[str, float]:
         `accuracy`, the share of rows in which every answer symbol is the likeliest given the ones before, as in greedy
         decoding; `loss`, in nats per graded symbol.
     """
-    likeliest, losses = prediction.predictions
+    likeliest, losses = cast(Any, prediction.predictions)
     predicted, labels = likeliest[:, :-1], np.asarray(prediction.label_ids)[:, 1:]
     is_graded = labels != -100
     is_right = np.all((predicted == labels) | ~is_graded, axis=1)
