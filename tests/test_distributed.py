@@ -118,6 +118,9 @@ def fork(count, script, arguments, **environment):
         own = common | {"RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": 1}
         os.environ |= {name: str(value) for name, value in own.items()} if count > 1 or environment else {}
         os.environ |= environment
+        if environment:
+            # Accelerate has no FSDP2 on CPUs, unless it takes gloo for a backend of GPUs.
+            PartialState._prepare_backend = lambda self, *_: ("gloo", DistributedType.MULTI_GPU)
         sys.argv = [script.__name__, *map(str, arguments)]
         script.main()
 
@@ -185,9 +188,8 @@ def test_a_checkpoint_of_two_processes_is_continued_by_one(train_eight_rows):
 
 
 @pytest.fixture
-def sharding(monkeypatch):
-    """The variables with which `accelerate launch` starts FSDP2. Accelerate has no FSDP2 on CPUs, unless it takes gloo for GPUs."""
-    monkeypatch.setattr(PartialState, "_prepare_backend", lambda self, *_: ("gloo", DistributedType.MULTI_GPU))
+def sharding():
+    """The variables with which `accelerate launch` starts FSDP2."""
     command = ["--config_file", str(CONFIGS / "fsdp2.yaml"), "--main_process_port", "0", "train_pretrain.py"]
     arguments, *_ = _validate_launch_command(launch_command_parser().parse_args(command))
     variables = prepare_multi_gpu_env(arguments)
