@@ -169,11 +169,13 @@ class PosGPTTrainer(ReliableTrainer):
 
         Accelerate repeats rows until all processes have as many; they would count twice.
         """
-        state = self.accelerator.gradient_state
-        if batch_samples and state.end_of_dataloader and state.remainder > 0:
+        state, count = self.accelerator.gradient_state, self.args.world_size
+        if count > 1 and batch_samples and state.end_of_dataloader and state.remainder != -1:
             last = batch_samples[-1]
             size = len(last["labels"])
-            filled = slice(min(max(state.remainder - self.args.process_index * size, 0), size), None)
+            # Accelerate's own remainder is that of a single process in an epoch that is resumed.
+            rows = len(cast(Any, state.active_dataloader).dataset) % (size * count) or size * count
+            filled = slice(min(max(rows - self.args.process_index * size, 0), size), None)
             last["input_ids"][filled] = self.model.config.pad_token_id
             last["labels"][filled] = -100
         return super()._get_num_items_in_batch(batch_samples, device)
