@@ -145,7 +145,9 @@ def read_table(path: str, columns: Columns) -> Iterator[tuple[str, str]]:
     except BadInput:
         raise
     except (DatasetsError, HfHubHTTPError, OSError, ValueError, ImportError) as error:
-        raise BadInput(f"{path}: no table of documents: {shorten_error(error.__cause__ or error)}") from None
+        raise BadInput(
+            f"{path}: no table of documents: {shorten_error(error.__cause__ or error)}; give one that can be read."
+        ) from None
 
 
 def load_corpus(

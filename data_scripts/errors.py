@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from io import TextIOWrapper
 
 
 class BadInput(ValueError):
@@ -23,11 +24,20 @@ def check_installed(extra: str, *modules: str) -> None:
 
 @contextmanager
 def exit_on_bad_input() -> Iterator[None]:
-    """End the program with the message alone on standard error and exit status 1 when the input is bad.
+    """End the program with one line on standard error and exit status 1 when the input is bad or the system refuses a file.
 
     A context manager, and a decorator for every command's `main`.
     """
+    for stream in (sys.stdout, sys.stderr):
+        # What a terminal or a pipe cannot show, such as parts of a file's name or `⁇`, is written as its number.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         yield
     except BadInput as error:
         sys.exit(f"error: {error}")
+    except OSError as error:
+        # The system's refusals are the user's to settle: a file without permission, a name that is too long, a full disk.
+        if error.filename is None:
+            raise
+        sys.exit(f"error: {error.filename}: {error.strerror}; give another path, or put this right.")

@@ -1,6 +1,7 @@
 """Read files so that an error says where and what is wrong; write files so that none is ever half-written."""
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,8 +11,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import pyarrow
+import yaml
 
 from data_scripts.errors import BadInput
+from data_scripts.options import shorten_error
+
+# The most entries that are read from a YAML file; a few lines of aliases of aliases can stand for billions.
+MOST_ENTRIES = 100_000
 
 # How a file is compressed, by the end of its name.
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
@@ -94,6 +100,58 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
                     f"{path}, line {number}: a carriage return within the line; remove it or end the line there."
                 )
             yield number, line
+
+
+def load_json(path: str | os.PathLike, what: str) -> dict[str, Any]:
+    """Return the JSON object that a file holds; `what` names its role in the message.
+
+    Raises:
+        BadInput: see `check_is_file`; or the file holds something else.
+    """
+    path = check_is_file(path, what)
+    try:
+        content = json.loads(path.read_bytes())
+    # The second is what JSON nested thousands of levels deep raises.
+    except (ValueError, RecursionError) as error:
+        raise BadInput(
+            f"{path}: not JSON that can be read: {shorten_error(error)}; give the {what} as it was."
+        ) from None
+    if not isinstance(content, dict):
+        raise BadInput(f"{path}: holds no JSON object; give the {what} as it was.")
+    return content
+
+
+def load_yaml(path: str | os.PathLike, what: str) -> Any:
+    """Return what a YAML file holds; `what` names its role in the message.
+
+    Raises:
+        BadInput: see `check_is_file`; or the file is not YAML, has tags other than YAML's own, or too many entries.
+    """
+    path = check_is_file(path, what)
+    try:
+        loader = yaml.SafeLoader(path.read_bytes())
+        root = loader.get_single_node()
+        if not has_at_most(MOST_ENTRIES, root):
+            raise ValueError(f"more than {MOST_ENTRIES:,} entries, aliases included")
+        return None if root is None else loader.construct_document(root)
+    except (
+        Exception
+    ) as error:  # What looks like a date or a number and is none raises whatever its reader meets in it.
+        raise BadInput(f"{path}: not YAML that can be read: {shorten_error(error)}; fix it there.") from None
+
+
+def has_at_most(number: int, root: yaml.Node | None) -> bool:
+    """Whether a YAML file has at most so many values, an alias counting as all that it stands for."""
+    left = [root]
+    for _ in range(number):
+        if not left:
+            return True
+        node = left.pop()
+        if isinstance(node, yaml.MappingNode):
+            left += [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            left += node.value
+    return not left
 
 
 def hash_file(path: str | os.PathLike) -> str:

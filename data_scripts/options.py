@@ -90,7 +90,9 @@ class OptionParser(HfArgumentParser):
 
     def __init__(self, dataclass_types: list[Any], **kwargs):
         super().__init__(dataclass_types, allow_abbrev=False, formatter_class=DefaultsFormatter, **kwargs)
+        self._hints: dict[str, Any] = {}
         for dataclass_type in dataclass_types:
+            self._hints |= get_type_hints(dataclass_type)
             for field in dataclasses.fields(dataclass_type):
                 if limits := find_range(dataclass_type, field.name):
                     action = self._option_string_actions[f"--{field.name}"]
@@ -102,6 +104,31 @@ class OptionParser(HfArgumentParser):
             parser.add_argument(field.name, help=field.metadata["help"])
         else:
             HfArgumentParser._parse_dataclass_field(parser, field)
+
+    def set_option(self, name: str, value: Any) -> None:
+        """Set the default of an option to a value from a file; it is checked as if it were on the command line.
+
+        Raises:
+            BadInput: there is no such option, or its value is refused.
+        """
+        action = next((action for action in self._actions if action.dest == name), None)
+        if action is None:
+            raise BadInput(f"{name!r} is not an option of this command; --help lists the options.")
+        hint = self._hints.get(name)
+        kinds = [get_origin(kind) or kind for kind in get_args(hint) or (hint,)]
+        if value is None and type(None) not in kinds:
+            raise BadInput(f"{name} has no value; give one, or leave it out.")
+        if action.nargs == "+":
+            value = [str(each) for each in (value if isinstance(value, list) else [value])]
+        elif isinstance(value, dict | list) and type(value) not in kinds:
+            raise BadInput(f"{name} is {str(value)[:60]}; give one value.")
+        elif not isinstance(value, dict | list | None):
+            # The parser converts and checks defaults that are texts as it does what was typed.
+            value = str(value)
+        if "\0" in str(value):
+            raise BadInput(f"{name} has a NUL character; remove it.")
+        action.required = False
+        self.set_defaults(**{name: value})
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(f"{message}; --help lists the options.")

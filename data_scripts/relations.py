@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-import yaml
 from huggingface_hub.errors import StrictDataclassError
 
 from data_scripts.errors import BadInput
-from data_scripts.files import read_lines
+from data_scripts.files import load_yaml
 from data_scripts.options import option, shorten_error
 from data_scripts.words import WORD
 from modeling_posgpt import PosGPTConfig
@@ -128,11 +127,11 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
     """
     if path is None:
         return []
-    text = "\n".join(line for _, line in read_lines(path, "YAML file of relations"))
+    relations = load_yaml(path, "YAML file of relations")
     try:
-        return read_relations(PosGPTConfig(relations=yaml.safe_load(text)).relations)
-    except (yaml.YAMLError, StrictDataclassError) as error:
-        raise BadInput(f"{path}: {shorten_error(error.__cause__ or error)}") from None
+        return read_relations(PosGPTConfig(relations=relations).relations)
+    except StrictDataclassError as error:
+        raise BadInput(f"{path}: {shorten_error(error.__cause__ or error)}; fix it there.") from None
 
 
 def find_relation(question: str, relations: Iterable[Relation]) -> Relation | None:

@@ -7,6 +7,9 @@ from transformers.modeling_rope_utils import RopeParameters
 from .bottleneck import BOTTLENECKS
 from .position_embeddings import POSITION_EMBEDDINGS
 
+# Building more takes longer than anyone means to wait; the deepest models known have 1,000.
+MOST_LAYERS = 1_000
+
 
 @strict
 class PosGPTConfig(PreTrainedConfig):
@@ -120,10 +123,12 @@ class PosGPTConfig(PreTrainedConfig):
                 f"position_embedding_type is {self.position_embedding_type!r}; choose one of"
                 f" {', '.join(POSITION_EMBEDDINGS)}."
             )
-        if min(self.hidden_size, self.num_attention_heads, self.num_hidden_layers, self.max_position_embeddings) < 1:
-            raise ValueError(
-                "hidden_size, num_attention_heads, num_hidden_layers and max_position_embeddings must be at least 1."
-            )
+        sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
+        for name in (*sizes, "max_position_embeddings"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)} and must be at least 1.")
+        if self.num_hidden_layers > MOST_LAYERS:
+            raise ValueError(f"num_hidden_layers is {self.num_hidden_layers:,}; choose at most {MOST_LAYERS:,}.")
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) is not a multiple of num_attention_heads"
@@ -163,13 +168,15 @@ class PosGPTConfig(PreTrainedConfig):
             wordings = relation.get("wordings") if isinstance(relation, dict) else None
             if not isinstance(wordings, list) or not wordings:
                 raise ValueError(
-                    f"relation {name!r} is {relation!r}; it needs wordings, a list of questions:"
+                    f"relation {name!r} is {repr(relation)[:60]}; it needs wordings, a list of questions:"
                     ' {"wordings": ["What is the capital of {title}?"]}.'
                 )
+            if not isinstance(name, str) or not isinstance(relation.get("baseline", ""), str):
+                raise ValueError(f"relation {name!r} has a name or a baseline that is no text; put it in quotes.")
             for wording in wordings:
                 if not isinstance(wording, str) or wording.count("{title}") != 1:
                     raise ValueError(
-                        f"relation {name!r} has the wording {wording!r}; a wording is a text with {{title}} in it once."
+                        f"relation {name!r} has the wording {repr(wording)[:60]}; a wording is a text with {{title}} in it once."
                     )
 
 

@@ -8,19 +8,20 @@ import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from transformers import TrainingArguments
 from transformers.utils import logging
 
 from data_scripts.epochs import EpochSampler, ObjectiveConfig
 from data_scripts.errors import BadInput
+from data_scripts.files import load_yaml
 from data_scripts.objectives import OBJECTIVES
-from data_scripts.options import OptionParser, Range, shorten_error
+from data_scripts.options import OptionParser, Range
 from posgpt.training.hardware import bf16_is_fast
 from posgpt.training.trainer import SCHEDULE_OPTIONS
 
@@ -58,15 +59,14 @@ def read_recipe(recipe: Path, derived: Sequence[Path] = ()) -> dict[str, dict[st
     Raises:
         BadInput: the file or its base cannot be read, a section is no list of options, or a recipe is its own base.
     """
-    try:
-        sections = yaml.safe_load(recipe.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadInput(f"{recipe}: not a YAML file that can be read: {shorten_error(error)}") from None
+    sections = load_yaml(recipe, "recipe")
     sections = sections if isinstance(sections, dict) else {}
     base = sections.pop("base", None)
     for name, values in sections.items():
         if not isinstance(values, dict):
-            raise BadInput(f"{recipe}: {name!r} has to be a section, with an option per line; it is {values!r}.")
+            raise BadInput(
+                f"{recipe}: {name!r} has to be a section, with an option per line; it is {repr(values)[:60]}."
+            )
     if base is None:
         return sections
     beside = recipe.parent / str(base)
@@ -87,7 +87,8 @@ def read_section(recipe: Path, section: str) -> dict[str, Any]:
     values = sections.get(section)
     if values is None:
         raise BadInput(
-            f"{recipe}: has no section {section!r} with options; it has {', '.join(map(str, sections)) or 'none'}."
+            f"{recipe}: has no section {section!r} with options, but {', '.join(map(str, sections))[:200] or 'none'}; give it"
+            " one, or a `base` that has it."
         )
     return values
 
@@ -126,11 +127,29 @@ def parse_with_recipe(
     """
     recipe, argv = split_recipe(argv)
     values = read_section(recipe, section)
+    try:
+        parsed = _parse_over(values, dataclass_types, argv, has_objective)
+    except BadInput as error:
+        with suppress(BadInput):
+            _parse_over({}, dataclass_types, argv, has_objective)
+            # The command line alone would do.
+            error = BadInput(f"{recipe}, section {section!r}: {error}")
+        raise error from None
+    if int(os.environ.get("RANK", 0)) == 0:
+        print(f"Recipe: {recipe}, section {section!r}; command line: {' '.join(argv) or 'nothing more'}", flush=True)
+        if unused := [name for name in values if has_objective and name in list_foreign_options(type(parsed[-2]))]:
+            logger.warning(f"{recipe}: not used by the objective {parsed[-2].name}: {', '.join(unused)}.")
+    return parsed
+
+
+def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[str], has_objective: bool) -> tuple:
+    """Do what `parse_with_recipe` does, with `values` for the recipe's section."""
     foreign: dict[str, str] = {}
     if has_objective:
         objective = choose_objective(peek_option(argv, "objective") or values.get("objective"))
         dataclass_types = [*dataclass_types[:-1], objective, dataclass_types[-1]]
-        foreign = refuse_foreign_options(objective, argv)
+        foreign = list_foreign_options(objective)
+        refuse_foreign_options(objective, foreign, argv)
     usage = "%(prog)s [RECIPE] --OPTION VALUE ..."
     parser = OptionParser(dataclass_types, usage=usage, epilog=_describe_other_objectives(foreign))
     fp16 = peek_option(argv, "fp16")
@@ -140,25 +159,14 @@ def parse_with_recipe(
     parser.set_defaults(bf16=bf16, use_cpu=not torch.accelerator.is_available())
     # Every parameter has a gradient; Trainer would have each step look for those that have none.
     parser.set_defaults(ddp_find_unused_parameters=False)
-
-    actions = {action.dest: action for action in parser._actions}
-    unused = [name for name in values if name in foreign]
     for name, value in values.items():
-        if name in unused:
-            continue
-        if name not in actions:
-            raise BadInput(f"{recipe}: {name!r} under {section!r} is not an option of this command; see --help.")
-        actions[name].required = False
-        parser.set_defaults(**{name: value})
+        if name not in foreign:
+            parser.set_option(name, value)
     parsed = parser.parse(argv)
     check_training_arguments(parsed[-1])
     given = list_given(argv)
     # What a recipe says of its own schedule is left over when the command line chooses the other.
     refuse_other_schedule(parsed[-1], given if "lr_schedule" in given else given | set(values))
-    if int(os.environ.get("RANK", 0)) == 0:
-        print(f"Recipe: {recipe}, section {section!r}; command line: {' '.join(argv) or 'nothing more'}", flush=True)
-        if unused:
-            logger.warning(f"{recipe}: not used by the objective {objective.name}: {', '.join(unused)}.")
     return parsed
 
 
@@ -166,7 +174,7 @@ def choose_objective(name: str | None) -> type[ObjectiveConfig]:
     """Return the config class of the objective called `name` (default: the table's first)."""
     if name is None:
         return next(iter(OBJECTIVES.values()))
-    if name not in OBJECTIVES:
+    if str(name) not in OBJECTIVES:
         raise BadInput(f"objective is {name!r}; choose {' or '.join(OBJECTIVES)}.")
     return OBJECTIVES[name]
 
@@ -188,19 +196,23 @@ def refuse_other_schedule(training_args: Any, given: set[str]) -> None:
             raise BadInput(f"{' and '.join(wrong)}: for lr_schedule {schedule} only; leave out, or choose that.")
 
 
-def refuse_foreign_options(objective: type[ObjectiveConfig], argv: list[str]) -> dict[str, str]:
-    """Return the options that only other objectives have, each with its objective's name.
-
-    Raises:
-        BadInput: one of them is on the command line.
-    """
+def list_foreign_options(objective: type[ObjectiveConfig]) -> dict[str, str]:
+    """Return the options that only other objectives have, each with its objective's name."""
     own = {field.name for field in dataclasses.fields(objective)}
-    foreign = {
+    return {
         field.name: other.name
         for other in OBJECTIVES.values()
         for field in dataclasses.fields(other)
         if field.name not in own
     }
+
+
+def refuse_foreign_options(objective: type[ObjectiveConfig], foreign: dict[str, str], argv: list[str]) -> None:
+    """Refuse options that only other objectives have.
+
+    Raises:
+        BadInput: one of them is on the command line.
+    """
     given = list_given(argv)
     for name, other in foreign.items():
         if given & {name, f"no_{name}"}:
@@ -208,7 +220,6 @@ def refuse_foreign_options(objective: type[ObjectiveConfig], argv: list[str]) ->
                 f"--{name} is an option of the objective {other}, not of {objective.name}; leave it out or choose"
                 f" --objective {other}."
             )
-    return foreign
 
 
 def _describe_other_objectives(foreign: dict[str, str]) -> str | None:

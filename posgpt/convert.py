@@ -7,7 +7,6 @@ A checkpoint is what that code's `torch.save(model.state_dict(), ...)` writes, o
 of the Perceiver. Both models compute the same: their logits are equal up to rounding.
 """
 
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +20,7 @@ from data_scripts.files import check_is_new, write_atomically, write_folder_atom
 from data_scripts.options import Range, option, parse_options, shorten_error
 from data_scripts.relations import BIRTHPLACE
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
-from posgpt.training.checkpoints import load_model
+from posgpt.training.checkpoints import load_model, load_pickle
 from posgpt.training.model_card import write_model_card
 
 # What the course calls the modules of a layer, besides queries, keys and values, which are one module here.
@@ -118,8 +117,7 @@ def compute_buffers(model: PosGPTForCausalLM) -> dict[str, torch.Tensor]:
 def load_checkpoint(file: Path) -> dict[str, torch.Tensor]:
     """Load a checkpoint's tensors without running code that it may hold; raises BadInput when it is anything else."""
     try:
-        with warnings.catch_warnings(action="ignore"):
-            state = torch.load(file, map_location="cpu", weights_only=True)
+        state = load_pickle(file)
     except Exception:  # Damaged bytes raise whatever the reader happens to meet in them.
         state = None
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):

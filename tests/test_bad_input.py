@@ -260,8 +260,8 @@ def test_a_preview_of_a_bad_file_or_section(run, tmp_path):
         ("pretrain: {objective: cloze}", "objective is 'cloze'; choose span_corruption or name_windows"),
         ("pretrain: {objective: name_windows, window_wording: poem}", "window_wording is 'poem'; choose question or"),
         ("pretrain: {objective: name_windows, max_spans: 0}", "max_spans is 0; choose at least 1"),
-        ("pretrain: {objective: name_windows, max_spans: [1]}", r"max_spans is \[1\]; choose at least 1"),
-        ("pretrain: {salient_share: 2}", "salient_share is 2; choose a number from 0 to 1"),
+        ("pretrain: {objective: name_windows, max_spans: [1]}", r"max_spans is \[1\]; give one value"),
+        ("pretrain: {salient_share: 2}", "salient_share is 2.0; choose a number from 0 to 1"),
         ("pretrain: {bottleneck_type: bottle}", "bottleneck_type is 'bottle'; choose perceiver or strided"),
     ],
 )
@@ -309,9 +309,9 @@ def test_recipes(refused, world, tmp_path):
     looping = write(tmp_path / "looping.yaml", f"base: {recipe}")
     refused("warmup_steps: for lr_schedule steps only", train_pretrain, *corpus, "--warmup_steps", 100)
     for content, match in (
-        ("pretrain: [", "not a YAML file"),
+        ("pretrain: [", "not YAML that can be read"),
         ("finetune: {seed: 1}", "no section 'pretrain'"),
-        ("pretrain: {learning_rat: 1}", "'learning_rat' under 'pretrain' is not an option"),
+        ("pretrain: {learning_rat: 1}", "section 'pretrain': 'learning_rat' is not an option"),
         ("pretrain: {warmup_steps: -1}", "warmup_steps"),
         ("pretrain: {learning_rate: fast}", "learning_rate.*'fast'"),
         ("pretrain: {train_sampling_strategy: batch_rebalance}", "choose random or sequential or group_by_length"),
@@ -323,7 +323,7 @@ def test_recipes(refused, world, tmp_path):
         (f"base: {recipe}", "is based on itself"),
         (f"base: {looping}", "is based on itself"),
         ("base: windows\npretrain: fast", "'pretrain' has to be a section, with an option per line; it is 'fast'"),
-        ("base: windows\npretrian: {seed: 1}\npretrain: {learning_rat: 1}", "'learning_rat' under 'pretrain'"),
+        ("base: windows\npretrian: {seed: 1}\npretrain: {learning_rat: 1}", "section 'pretrain': 'learning_rat'"),
         ("pretrain: {lr_schedule: tokens, warmup_steps: 5}", "warmup_steps: for lr_schedule steps only"),
         ("pretrain: {lr_schedule: tokens, dataloader_drop_last: true}", "leave out dataloader_drop_last"),
     ):

@@ -9,16 +9,20 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from html import escape
 from pathlib import Path
 from typing import Annotated, Any
 
 import gradio as gr
 import torch
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import ColumnArguments, read_documents
 from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.options import Range, option, parse_options
+from data_scripts.options import Range, option, parse_options, shorten_error
 from data_scripts.questions import count_unknown_characters
 from data_scripts.relations import Relation, find_relation, read_relations
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
@@ -27,6 +31,8 @@ from posgpt.evaluation.pages import load_template
 from posgpt.training.checkpoints import WEIGHTS_FILE, load_model
 
 QUICKSTART = Path("runs/quickstart")
+# Routes of gradio that the page does not need: to read and to upload files, and to fetch pages from elsewhere.
+FILE_ROUTES = re.compile(r"/(file|proxy|upload|stream|component_server)([=/_]|$)")
 MAX_NAMES, MAX_CHARACTERS = 50, 10_000
 BEST = 5
 
@@ -47,6 +53,17 @@ class DemoArguments(ColumnArguments):
         "The confidence below which the answer is: I don't know.", default=0.5
     )
     port: Annotated[int, Range(1, 65535)] = option("The port on the loopback address.", default=7860)
+
+
+class WithoutFiles:
+    """Middleware that answers requests to `FILE_ROUTES` with: not found."""
+
+    def __init__(self, app: ASGIApp):
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_closed = scope["type"] == "http" and FILE_ROUTES.search(scope["path"])
+        await (PlainTextResponse("Not found", 404) if is_closed else self.app)(scope, receive, send)
 
 
 def split_lines(text: str) -> list[str]:
@@ -210,8 +227,8 @@ def render_answers(
     try:
         # Comparing a model with itself shows it once.
         people = ask_models(text, form, list(dict.fromkeys(filter(None, (model_name, other_name)))), arguments)
-    except BadInput as error:
-        return template.render(error=str(error))
+    except (BadInput, OSError) as error:
+        return template.render(error=shorten_error(error))
     return template.render(people=people, abstain_below=abstain_below, corpus=arguments.corpus_file is not None)
 
 
@@ -225,14 +242,15 @@ def build_page(arguments: DemoArguments, relations: Sequence[Relation]) -> gr.Bl
     """Build the page; with several relations, one is chosen for names, and whole questions may ask for any."""
     choose = partial(gr.Dropdown, list_models(), allow_custom_value=True)
 
-    def ask(text: str, form: str, model_name: str, other_name: str | None, abstain_below: float) -> str:
-        return render_answers(text, form, model_name, other_name, abstain_below, arguments)
+    def ask(text: str | None, form: str, model_name: object, other_name: object, abstain_below: float) -> str:
+        # What a browser would not send, a program may: no text, or lists for names.
+        named = [str(name or "") for name in (model_name, other_name)]
+        return render_answers(text or "", form, *named, abstain_below, arguments)
 
     with gr.Blocks(title="PosGPT", analytics_enabled=False) as page:
-        gr.Markdown(
-            f"# {' '.join(relation.ask('…') for relation in relations)}\nGive one or more names or whole questions, one per"
-            " line. A small GPT answers from memory alone."
-        )
+        # A model's wordings are text like any other.
+        gr.HTML(f"<h1>{escape(' '.join(relation.ask('…') for relation in relations))}</h1>")
+        gr.Markdown("Give one or more names or whole questions, one per line. A small GPT answers from memory alone.")
         with gr.Row():
             with gr.Column(scale=1):
                 names = gr.Textbox(label="Names", lines=3, max_lines=12, max_length=MAX_CHARACTERS + 1, autofocus=True)
@@ -279,7 +297,14 @@ def main() -> None:
     address = f"http://127.0.0.1:{arguments.port}"
     print(f"Open {address} to ask {arguments.model_name_or_path}; Ctrl-C stops it.", flush=True)
     try:
-        page.launch(server_name="127.0.0.1", server_port=arguments.port, share=False, quiet=True, footer_links=[])
+        page.launch(
+            server_name="127.0.0.1",
+            server_port=arguments.port,
+            share=False,
+            quiet=True,
+            footer_links=[],
+            app_kwargs={"middleware": [Middleware(WithoutFiles)]},
+        )
     except OSError:
         raise BadInput(f"port {arguments.port} is taken; choose another with --port.") from None
 

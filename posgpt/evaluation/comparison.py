@@ -60,8 +60,8 @@ def load_report(folder: str) -> SavedReport:
         try:
             row = json.loads(line)
             questions.append(row["question"])
-            right.append(row["right"])
-        except (ValueError, KeyError, TypeError):
+            right.append({True: True, False: False}[row["right"]])
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise BadInput(
                 f"{predictions}, line {number}: no judged answer; make the report again, with questions that have"
                 " answers."

@@ -8,21 +8,30 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from itertools import islice
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, cast
 
 import torch
 from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError
 from torch import nn
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainerState, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 
 from data_scripts.errors import BadInput
 from data_scripts.options import shorten_error
-from posgpt.training.checkpoints import find_last_checkpoint, open_checkpoint, seal_checkpoint
+from posgpt.training.checkpoints import (
+    WEIGHTS_FILE,
+    find_last_checkpoint,
+    load_pickle,
+    load_weights,
+    open_checkpoint,
+    seal_checkpoint,
+)
+from posgpt.training.muon import MuonWithAdamW
 
 # A logged loss above SPIKE times the median of the SPIKE_WINDOW before it is marked in the log.
 SPIKE, SPIKE_WINDOW = 2.0, 20
@@ -51,16 +60,62 @@ def remove_if_unsaved(folder: Path) -> Iterator[None]:
 def name_checkpoint(checkpoint: str | None) -> Iterator[None]:
     """Name the checkpoint where its state is refused: it is malformed, or of another model or optimizer.
 
+    What is malformed raises whatever its reader meets in it; torch unpickles without running code.
+
     Raises:
         BadInput: it was.
     """
     try:
         yield
-    except (OSError, EOFError, ValueError, KeyError, RuntimeError, UnpicklingError, SafetensorError) as error:
+    except Exception as error:
         raise BadInput(
             f"{checkpoint}: cannot be resumed from with these options: {shorten_error(error)}; give those that it was"
             " saved with, or another checkpoint."
         ) from None
+
+
+def check_alike(saved: Any, own: Any, name: str) -> None:
+    """Check that what a checkpoint holds has the keys, lengths and types of what this training holds.
+
+    None in this training stands for anything but a container; a dictionary may hold more.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if own is None:
+        is_alike = not isinstance(saved, list | tuple | dict)
+    elif isinstance(own, dict):
+        is_alike = isinstance(saved, dict) and own.keys() <= saved.keys()
+    elif isinstance(own, list | tuple):
+        is_alike = isinstance(saved, list | tuple) and len(saved) == len(own)
+    elif isinstance(own, float):
+        is_alike = isinstance(saved, int | float) and math.isfinite(saved)
+    else:
+        is_alike = type(saved) is type(own)
+    if not is_alike:
+        raise ValueError(f"its {name} is not as training saves it")
+    if isinstance(own, dict | list | tuple):
+        for key in own if isinstance(own, dict) else range(len(own)):
+            check_alike(saved[key], own[key], f"{name} {key}")
+
+
+def check_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
+    """Check that what an optimizer keeps of each parameter has the parameter's shape, or is one number.
+
+    Raises:
+        ValueError: it does not.
+    """
+    for group in optimizer.param_groups:
+        names = [optimizer.state[parameter].keys() for parameter in group["params"] if parameter in optimizer.state]
+        for parameter in group["params"]:
+            for name, value in optimizer.state.get(parameter, {}).items():
+                is_number = isinstance(value, torch.Tensor) and value.is_floating_point() and value.isfinite().all()
+                if (
+                    not is_number
+                    or value.shape not in (parameter.shape, ())
+                    or any(name not in each for each in names)
+                ):
+                    raise ValueError(f"its optimizer's {name} is not as training saves it")
 
 
 class ReliableTrainer(Trainer):
@@ -165,11 +220,33 @@ class ReliableTrainer(Trainer):
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         with name_checkpoint(resume_from_checkpoint):
+            state = TrainerState.load_from_json(str(Path(resume_from_checkpoint, TRAINER_STATE_NAME)))
+            own = TrainerState(epoch=0.0, total_flos=0.0)
+            check_alike(vars(state) | {"log_history": []}, vars(own), "state")
+            for entry in state.log_history:
+                check_alike(entry, dict.fromkeys(entry, 0.0), "log")
+            # Trainer would leave weights as they are for which the file has none.
+            if (weights := Path(resume_from_checkpoint, WEIGHTS_FILE)).is_file():
+                load_weights(weights, cast(Any, self.model).config)
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
+            return
+        own = self._list_settings()
         with name_checkpoint(checkpoint):
+            for file in Path(checkpoint).glob("*.pt"):
+                load_pickle(file)
             super()._load_optimizer_and_scheduler(checkpoint)
+            check_alike(self._list_settings(), own, "optimizer's or scheduler's state")
+            optimizer = cast(Any, self.optimizer).optimizer
+            for part in (optimizer.muon, optimizer.adamw) if isinstance(optimizer, MuonWithAdamW) else (optimizer,):
+                check_optimizer_state(part)
+
+    def _list_settings(self) -> list[Any]:
+        """Return what optimizer and schedule keep besides their states of parameters."""
+        groups = [{**group, "params": None} for group in cast(Any, self.optimizer).param_groups]
+        return deepcopy([groups, cast(Any, self.lr_scheduler).state_dict()])
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         with name_checkpoint(checkpoint):
