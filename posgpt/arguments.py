@@ -241,6 +241,12 @@ def check_training_arguments(training_args: TrainingArguments) -> None:
         value = getattr(training_args, name)
         if value is not None and value < at_least:
             raise BadInput(f"{name} is {value}; choose {Range(at_least)}.")
+    cores = os.cpu_count() or 1
+    if not 0 <= training_args.dataloader_num_workers <= cores:
+        number = training_args.dataloader_num_workers
+        raise BadInput(
+            f"dataloader_num_workers is {number}; choose {Range(0, cores)}, one for each of this machine's cores."
+        )
     strategy = training_args.train_sampling_strategy
     if strategy not in EpochSampler.STRATEGIES:
         raise BadInput(f"train_sampling_strategy is {strategy!r}; choose {' or '.join(EpochSampler.STRATEGIES)}.")

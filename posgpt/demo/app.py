@@ -243,9 +243,11 @@ def build_page(arguments: DemoArguments, relations: Sequence[Relation]) -> gr.Bl
     choose = partial(gr.Dropdown, list_models(), allow_custom_value=True)
 
     def ask(text: str | None, form: str, model_name: object, other_name: object, abstain_below: float) -> str:
-        # What a browser would not send, a program may: no text, or lists for names.
-        named = [str(name or "") for name in (model_name, other_name)]
-        return render_answers(text or "", form, *named, abstain_below, arguments)
+        # What a browser would not send, a program may: no text, lists for names, halves of characters.
+        text, first, second = (
+            str(given or "").encode(errors="replace").decode() for given in (text, model_name, other_name)
+        )
+        return render_answers(text, form, first, second, abstain_below, arguments)
 
     with gr.Blocks(title="PosGPT", analytics_enabled=False) as page:
         # A model's wordings are text like any other.

@@ -5,6 +5,8 @@ from dataclasses import fields, make_dataclass
 from inspect import getdoc
 from typing import Any, get_args
 
+import psutil
+import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from transformers.utils.chat_template_utils import parse_google_format_docstring
@@ -105,15 +107,23 @@ def build_model(
     """Initialize a model from the seed.
 
     Raises:
-        BadInput: the sizes are not compatible, or there is no such attention implementation.
+        BadInput: the sizes are not compatible or too large, or there is no such attention implementation.
     """
-    set_seed(training_args.seed)
     attention = choose_attention(architecture, training_args)
     try:
         config = PosGPTConfig(vocab_size=len(tokenizer), **list_config_values(architecture))
+        with torch.device("meta"):
+            size = sum(parameter.nbytes for parameter in PosGPTForCausalLM(config).parameters())
+        if size > psutil.virtual_memory().total:
+            raise ValueError(
+                f"its weights take {size / 2**30:,.0f} GiB, more than this machine's memory; choose smaller sizes"
+            )
+        set_seed(training_args.seed)
         return PosGPTForCausalLM._from_config(config, attn_implementation=attention)
     except (StrictDataclassError, ValueError, KeyError, ImportError) as error:
-        raise BadInput(f"the model cannot be built: {shorten_error(error.__cause__ or error)}") from None
+        raise BadInput(
+            f"the model cannot be built: {shorten_error(error.__cause__ or error)}; --help lists the sizes."
+        ) from None
 
 
 def describe_size(model: PosGPTForCausalLM) -> str:

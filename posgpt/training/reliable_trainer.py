@@ -89,7 +89,8 @@ def check_alike(saved: Any, own: Any, name: str) -> None:
     elif isinstance(own, list | tuple):
         is_alike = isinstance(saved, list | tuple) and len(saved) == len(own)
     elif isinstance(own, float):
-        is_alike = isinstance(saved, int | float) and math.isfinite(saved)
+        # A schedule may begin with infinity.
+        is_alike = isinstance(saved, int | float) and (math.isfinite(saved) or not math.isfinite(own))
     else:
         is_alike = type(saved) is type(own)
     if not is_alike:
@@ -221,10 +222,11 @@ class ReliableTrainer(Trainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         with name_checkpoint(resume_from_checkpoint):
             state = TrainerState.load_from_json(str(Path(resume_from_checkpoint, TRAINER_STATE_NAME)))
-            own = TrainerState(epoch=0.0, total_flos=0.0)
-            check_alike(vars(state) | {"log_history": []}, vars(own), "state")
+            counted = dict.fromkeys(("epoch", "total_flos", "logging_steps", "eval_steps", "save_steps"), 0.0)
+            check_alike(vars(state) | {"log_history": []}, vars(TrainerState()) | counted, "state")
             for entry in state.log_history:
-                check_alike(entry, dict.fromkeys(entry, 0.0), "log")
+                if not all(isinstance(entry.get(name, 0.0), float | int) for name in ("loss", "eval_accuracy")):
+                    raise ValueError("its log is not as training saves it")
             # Trainer would leave weights as they are for which the file has none.
             if (weights := Path(resume_from_checkpoint, WEIGHTS_FILE)).is_file():
                 load_weights(weights, cast(Any, self.model).config)
@@ -239,9 +241,10 @@ class ReliableTrainer(Trainer):
                 load_pickle(file)
             super()._load_optimizer_and_scheduler(checkpoint)
             check_alike(self._list_settings(), own, "optimizer's or scheduler's state")
-            optimizer = cast(Any, self.optimizer).optimizer
-            for part in (optimizer.muon, optimizer.adamw) if isinstance(optimizer, MuonWithAdamW) else (optimizer,):
-                check_optimizer_state(part)
+            optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
+            # Others keep more than tensors like their parameters, and shards only parts of them.
+            if isinstance(optimizer, torch.optim.AdamW | MuonWithAdamW) and not self.is_fsdp_enabled:
+                check_optimizer_state(optimizer)
 
     def _list_settings(self) -> list[Any]:
         """Return what optimizer and schedule keep besides their states of parameters."""
