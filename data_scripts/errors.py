@@ -35,7 +35,8 @@ def exit_on_bad_input() -> Iterator[None]:
     try:
         yield
     except BadInput as error:
-        sys.exit(f"error: {error}")
+        # A file's name may hold line breaks.
+        sys.exit(f"error: {' '.join(str(error).splitlines())}")
     except OSError as error:
         # The system's refusals are the user's to settle: a file without permission, a name that is too long, a full disk.
         if error.filename is None:
