@@ -63,7 +63,7 @@ def send(url: str, data: object = None, **headers: str) -> tuple[int, str]:
     """Return status and text of the answer; `data` is posted as JSON, bytes as they are."""
     body = data if data is None or isinstance(data, bytes) else json.dumps(data).encode()
     try:
-        with urlopen(Request(url, body, {"Content-Type": "application/json"} | headers), timeout=60) as answer:
+        with urlopen(Request(url, body, {"Content-Type": "application/json"} | headers), timeout=300) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()
