@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 
 import psutil
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("gradio", reason="needs the demo's libraries")
@@ -148,6 +148,7 @@ def test_what_a_model_or_a_name_says_is_text(server):
     assert SCRIPT not in shown and "&lt;img" in shown
 
 
+@settings(deadline=None, max_examples=30)
 @given(st.text(max_size=20))
 def test_every_text_is_shown_as_it_is(text):
     tags, texts = [], []
