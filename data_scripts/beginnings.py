@@ -4,6 +4,7 @@ A relation's training answers decide what its rows ask for: numbers if they are 
 if the answers are among the first of these, and otherwise what looks like its answers (`data_scripts/learned_spans.py`).
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -149,9 +150,11 @@ def learn_spans(beginning: Beginning, documents: Dataset, questions: Questions, 
         every = range(0, len(questions), -(-len(questions) // _MOST_JUDGED))
         questions = replace(questions, rows=questions.rows.select(every))
     stated = list(list_stated_answers(documents, questions))
+    # Rows that ask for everything need not have the answers among the first spans.
+    judged = replace(beginning, most=sys.maxsize) if beginning.asks_all else beginning
     total = sum(len(answers) for *_, answers in stated)
     found = sum(
-        len(answers.intersection(text[start:end] for start, end in beginning.choose_spans(title, text, spans)))
+        len(answers.intersection(text[start:end] for start, end in judged.choose_spans(title, text, spans)))
         for title, text, spans, answers in stated
     )
     if not forced and (found >= _MOSTLY * total or total < _HARDLY * len(questions)):
