@@ -189,9 +189,7 @@ def test_what_is_pushed_to_the_hub_is_a_private_model_that_loads(run, world, tmp
     files = repository.read()
     there = {file.name for file in (tmp_path / "model").iterdir() if not file.name.startswith("checkpoint-")}
     assert there == {path.split("/")[0] for path in files}
-    assert list(local_hub.lfs.values()) == [
-        content for path, content in files.items() if path in ("model.safetensors", "training_args.bin")
-    ]
+    assert set(local_hub.lfs.values()) == {files["model.safetensors"], files["training_args.bin"]}
     card = ModelCard(files["README.md"].decode())
     assert (card.data.license, card.data.library_name) == ("cc-by-sa-4.0", "transformers")
     assert "fine-tuned version" not in card.text
@@ -248,7 +246,7 @@ def test_a_hub_that_breaks_off_leaves_a_whole_model_and_one_line(run, world, tmp
     message = str(stopped.value.code)
     assert message.startswith(f"error: {folder}: the model is saved, but could not be uploaded to you/posgpt: ")
     assert message.endswith(f"upload it with: hf upload you/posgpt {folder} . --exclude 'checkpoint-*'")
-    assert "\n" not in message and str(status or "disconnected") in message
+    assert "\n" not in message and (status is None or str(status) in message)
     assert not local_hub.repositories["models/you/posgpt"].read()
     assert not list(folder.glob("*.lock")) and not (folder / ".unfinished").exists()
     loaded, tokenizer = load_model(str(folder))

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
-from huggingface_hub import EvalResult, ModelCard
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from yaml import YAMLError
 
 from data_scripts.errors import BadInput
@@ -46,6 +47,7 @@ def update_card(
         BadInput: see `load_card`.
     """
     card = load_card(folder)
+    data = cast(ModelCardData, card.data)
     name = ", ".join(Path(path).name for path in test.paths)
     new = [
         EvalResult(
@@ -61,9 +63,9 @@ def update_card(
         )
         for relation, measured in accuracies.items()
     ]
-    earlier = [result for result in card.data.eval_results or () if result.dataset_name != name]
-    card.data.eval_results = earlier + new
-    card.data.model_name = card.data.model_name or folder.resolve().name
+    earlier = [result for result in data.eval_results or () if result.dataset_name != name]
+    data.eval_results = earlier + new
+    data.model_name = data.model_name or folder.resolve().name
 
     rows = []
     for relation, measured in accuracies.items():
