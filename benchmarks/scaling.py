@@ -98,6 +98,8 @@ def describe(figures: dict[str, Any]) -> str:
 
 def draw(figures: dict[str, Any], path: Path) -> None:
     """Save a PNG: time per character over parameters and over the length of rows, with the fitted lines."""
+    from matplotlib.ticker import NullLocator
+
     figure, both = make_figure(9, 3.4, columns=2)
     for axes, name in zip(both, ("parameters", "length"), strict=True):
         x = np.array([row[name] for row in figures[name]])
@@ -105,6 +107,8 @@ def draw(figures: dict[str, Any], path: Path) -> None:
         axes.plot(x, factor * x**exponent * 1e6, color=GREY, label=f"fitted, exponent {exponent:.2f}")
         axes.plot(x, [row["seconds"] * 1e6 for row in figures[name]], "o", color=BLUE, label="measured")
         axes.set(xlabel=name, ylabel="µs of CPU time per character", xscale="log", yscale="log")
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xticks(x, [f"{number / 1e6:.1f} M" if number >= 1e5 else f"{number:,}" for number in x.tolist()])
         axes.legend()
     save_picture(figure, path)
 
