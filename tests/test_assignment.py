@@ -64,7 +64,7 @@ def assignment(tmp_path_factory) -> Path:
 def test_students_get_the_questions_of_the_test_and_the_teacher_its_answers(assignment):
     student, teacher = assignment / "student", assignment / "teacher"
     files = {str(file.relative_to(student)) for file in student.rglob("*") if file.is_file()}
-    assert files == {"handout.md", "solution.py", *(f"data/{name}" for name in FILE_NAMES)}
+    assert files == {"handout.md", "solution.py", *(f"data/{name}" for name in FILE_NAMES)}, "nothing names the seed"
     pairs = [line.split("\t") for line in (teacher / "birth_test.tsv").read_text().splitlines()]
     assert [question for question, _ in pairs] == (student / "data" / FILE_NAMES[-1]).read_text().splitlines()
     assert [place for _, place in pairs] == [person.birth_place for person in list(WORLD.people())[-len(pairs) :]]

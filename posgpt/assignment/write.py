@@ -25,6 +25,7 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE
 from data_scripts.synthetic_world import (
+    CARD_FILE,
     CORPUS_FILE,
     DEV_FILE,
     MAX_PEOPLE,
@@ -129,6 +130,8 @@ def write_assignment(folder: Path, world: World) -> None:
     student, teacher = folder / "student", folder / "teacher"
     data_dir = student / "data"
     lines = world.write(data_dir)
+    # The world's card names its seed, and so the test answers.
+    (data_dir / CARD_FILE).unlink()
     asked_last = islice(world.people(), world.num_people - lines[TEST_FILE], None)
     pairs = [f"{BIRTHPLACE.ask(person.name)}\t{person.birth_place}\n" for person in asked_last]
     write_text(teacher / ANSWERS_FILE, "".join(pairs))
