@@ -1,13 +1,21 @@
 """Small models and inputs for them."""
 
+import pytest
 import torch
 from torch import nn
 
-from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 
 SIZES = {
     "vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 32,
 }  # fmt: skip
+
+# flex_attention is compiled for half a minute each time. What it computes differs with the bias alone, so that one position
+# embedding without any and the two kinds of bias show whether it is right; the others are tried with the slow tests.
+WITH_FLEX_ATTENTION = [
+    pytest.param(name, marks=() if name == "rotary" or member.has_bias else pytest.mark.slow)
+    for name, member in POSITION_EMBEDDINGS.items()
+]
 
 
 def tiny_model(positions: str, attention: str = "sdpa", **settings) -> PosGPTForCausalLM:

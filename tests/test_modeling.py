@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from model_helpers import SIZES, tiny_model, tokens
+from model_helpers import SIZES, WITH_FLEX_ATTENTION, tiny_model, tokens
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PosGPTModel
 from modeling_posgpt.position_embeddings import PosGPTAlibi
 
@@ -149,18 +149,28 @@ def test_learned_positions_compute_what_gpt2_computes():
     close(ours(tokens(3, 20)).logits, gpt2(tokens(3, 20)).logits)
 
 
+def check_it_reads_as_eagerly(positions, side, attention):
+    model = tiny_model(positions, "eager")
+    _, input_ids, mask = ragged([9, 16, 12] if side else [16, 16, 16], side)
+    logits = {}
+    for implementation in ("eager", attention):
+        model.set_attn_implementation(implementation)
+        logits[implementation] = model(input_ids, attention_mask=mask if side else None).logits[mask.bool()]
+    close(logits[attention], logits["eager"])
+
+
 @every_member
 @pytest.mark.parametrize("side", [None, "left", "right"])
 @torch.no_grad()
-def test_attention_implementations_agree(positions, side):
-    model = tiny_model(positions)
-    _, input_ids, mask = ragged([9, 16, 12] if side else [16, 16, 16], side)
-    logits = {}
-    for attention in ("eager", "sdpa", "flex_attention"):
-        model.set_attn_implementation(attention)
-        logits[attention] = model(input_ids, attention_mask=mask if side else None).logits[mask.bool()]
-    close(logits["sdpa"], logits["eager"])
-    close(logits["flex_attention"], logits["eager"])
+def test_sdpa_reads_as_eager_attention_does(positions, side):
+    check_it_reads_as_eagerly(positions, side, "sdpa")
+
+
+@pytest.mark.parametrize("positions", WITH_FLEX_ATTENTION)
+@pytest.mark.parametrize("side", [None, "left", "right"])
+@torch.no_grad()
+def test_flex_attention_reads_as_eager_attention_does(positions, side):
+    check_it_reads_as_eagerly(positions, side, "flex_attention")
 
 
 @every_member
