@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob, has_magic
 from itertools import islice
@@ -13,6 +14,7 @@ import numpy as np
 from datasets import (
     Dataset,
     Features,
+    IterableDataset,
     List,
     Value,
     concatenate_datasets,
@@ -126,15 +128,8 @@ def read_table(path: str, columns: Columns) -> Iterator[tuple[str, str]]:
     Raises:
         BadInput: there is no such file or dataset, it cannot be read, or it does not have the columns.
     """
-    builder = find_builder(path)
-    try:
-        if builder == "hub":
-            table = load_dataset(path, split="train", streaming=True)
-        else:
-            table = load_dataset(
-                builder, data_files=str(check_is_file(path, "corpus").resolve()), split="train", streaming=True
-            )
-        for batch in table.iter(1000):
+    with name_unreadable(path, "documents"):
+        for batch in open_table(path, "corpus").iter(1000):
             for option_name, column in (("title_column", columns.title), ("text_column", columns.text)):
                 if column not in batch:
                     raise BadInput(
@@ -142,11 +137,26 @@ def read_table(path: str, columns: Columns) -> Iterator[tuple[str, str]]:
                     )
             for title, text in zip(batch[columns.title], batch[columns.text], strict=True):
                 yield str(title or "").strip(), str(text or "")
+
+
+def open_table(path: str, role: str, config_name: str | None = None) -> IterableDataset:
+    """Return the rows of a table, or of a dataset on the hub (`config_name` is its configuration), read as they are used."""
+    builder = find_builder(path)
+    if builder in (None, "hub"):
+        return load_dataset(path, config_name, split="train", streaming=True)
+    return load_dataset(builder, data_files=str(check_is_file(path, role).resolve()), split="train", streaming=True)
+
+
+@contextmanager
+def name_unreadable(path: str, what: str) -> Iterator[None]:
+    """Raise BadInput in place of what `datasets` raises where a table of `what` is not there or cannot be read."""
+    try:
+        yield
     except BadInput:
         raise
     except (DatasetsError, HfHubHTTPError, OSError, ValueError, ImportError) as error:
         raise BadInput(
-            f"{path}: no table of documents: {shorten_error(error.__cause__ or error)}; give one that can be read."
+            f"{path}: no table of {what}: {shorten_error(error.__cause__ or error)}; give one that can be read."
         ) from None
 
 

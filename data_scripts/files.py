@@ -3,9 +3,10 @@
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
@@ -74,6 +75,23 @@ def read_whole(file: BufferedReader, path: Path) -> Iterator[bytes]:
         yield from file
     except OSError as error:
         raise BadInput(f"{path}: cannot be read to its end: {error}; compress or copy it again.") from None
+
+
+def check_none_is_there(folder: Path, names: Iterable[str], overwrite: bool) -> None:
+    """Check that a folder is one or can become one, and has no file of these names unless it may be overwritten.
+
+    Raises:
+        BadInput: it is not, or has.
+    """
+    check_is_folder_or_new(folder)
+    there = [name for name in names if (folder / name).exists()]
+    if there and not overwrite:
+        raise BadInput(f"{folder / there[0]}: already there; give another --output_dir, or --overwrite.")
+
+
+def make_file_name(text: str) -> str:
+    """Return a text's words, joined by underscores."""
+    return re.sub(r"\W+", "_", text).strip("_")
 
 
 def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
@@ -182,6 +200,24 @@ def write_atomically(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def write_lines(folder: Path, names: Iterable[str]) -> Iterator[tuple[Callable[[str, str], None], dict[str, int]]]:
+    """Write files line by line, all or none.
+
+    Yields:
+        What writes a line, given the name of its file and the line without its end; the number of lines by name, so far.
+    """
+    lines = dict.fromkeys(names, 0)
+    with ExitStack() as stack:
+        files = {name: stack.enter_context(write_atomically(folder / name)) for name in lines}
+
+        def write_line(name: str, line: str) -> None:
+            files[name].write(line + "\n")
+            lines[name] += 1
+
+        yield write_line, lines
 
 
 @contextmanager

@@ -6,7 +6,6 @@ copies the four files of the task, less what is held out of the training pairs: 
 with their documents left in the corpus; `people` more go to `unseen.tsv`, and their documents out of the corpus, too.
 """
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +14,7 @@ import numpy as np
 
 from data_scripts.documents import list_titles, read_documents
 from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new, write_atomically
+from data_scripts.files import check_is_folder_or_new, write_atomically, write_lines
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TEST_FILE, TRAIN_FILE
@@ -60,18 +59,14 @@ def hold_out(
     names = {titles[index]: file for index, file in file_of.items()}
     unseen = {name for name, file in names.items() if file == UNSEEN_FILE}
     files = [TRAIN_FILE, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([CORPUS_FILE] if corpus_file else [])]
-    lines = dict.fromkeys(files, 0)
-    with ExitStack() as stack:
-        written = {name: stack.enter_context(write_atomically(output_dir / name)) for name in files}
+    with write_lines(output_dir, files) as (write_line, lines):
         for index, row in enumerate(rows):
             file = file_of.get(index, TRAIN_FILE)
             if names.get(titles[index], TRAIN_FILE) == file:
-                written[file].write(f"{row['question']}\t{row['answer']}\n")
-                lines[file] += 1
+                write_line(file, f"{row['question']}\t{row['answer']}")
         for _, line in read_documents(corpus_file) if corpus_file else ():
             if unseen.isdisjoint(list_titles(line)):
-                written[CORPUS_FILE].write(line + "\n")
-                lines[CORPUS_FILE] += 1
+                write_line(CORPUS_FILE, line)
     return lines
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new, read_lines, write_atomically
+from data_scripts.files import check_is_folder_or_new, check_is_new, read_lines, write_atomically
 from data_scripts.options import option, parse_options
 
 FORM: Literal["NFC"] = "NFC"
@@ -62,8 +62,7 @@ def normalize_files(files: list[Path], output_dir: Path) -> dict[str, int]:
             "two of the files have the same name; give them one after the other, with different --output_dir."
         )
     for name in changed:
-        if (output_dir / name).exists():
-            raise BadInput(f"{output_dir / name}: already there; give another --output_dir.")
+        check_is_new(output_dir / name)
     with ExitStack() as stack:
         for file in files:
             written = stack.enter_context(write_atomically(output_dir / file.name))

@@ -17,7 +17,6 @@ import shlex
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -29,8 +28,8 @@ from huggingface_hub import DatasetCard, DatasetCardData
 from tqdm import tqdm
 
 from data_scripts.documents import MONTHS
-from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new, write_atomically
+from data_scripts.errors import exit_on_bad_input
+from data_scripts.files import check_none_is_there, write_atomically, write_lines
 from data_scripts.options import OptionParser, Range, check_options, option
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, load_relations
 
@@ -371,20 +370,13 @@ class World:
         Raises:
             BadInput: one of the files is already there and `overwrite` is False, or `output_dir` is a file.
         """
-        check_is_folder_or_new(output_dir)
-        there = [name for name in (*FILE_NAMES, CARD_FILE) if (output_dir / name).exists()]
-        if there and not overwrite:
-            raise BadInput(f"{output_dir / there[0]}: already there; give another --output_dir, or --overwrite.")
+        check_none_is_there(output_dir, (*FILE_NAMES, CARD_FILE), overwrite)
         train_end = round(self.num_people * 2000 / 2937)
         dev_end = train_end + round(self.num_people * 500 / 2937)
-        lines = dict.fromkeys(FILE_NAMES, 0)
-        with ExitStack() as stack:
-            files = {name: stack.enter_context(write_atomically(output_dir / name)) for name in FILE_NAMES}
-
-            def write_line(name: str, line: str) -> None:
-                files[name].write(line + "\n")
-                lines[name] += 1
-
+        with (
+            write_lines(output_dir, FILE_NAMES) as (write_line, lines),
+            write_atomically(output_dir / CARD_FILE) as card,
+        ):
             for index in tqdm(range(self.num_people), desc="Writing people", unit="person", disable=None):
                 for document in self.biographies(index):
                     write_line(CORPUS_FILE, document)
@@ -396,7 +388,7 @@ class World:
                         write_line(TRAIN_FILE if index < train_end else DEV_FILE, f"{question}\t{answer}")
                     else:
                         write_line(TEST_FILE, question)
-            stack.enter_context(write_atomically(output_dir / CARD_FILE)).write(str(self._format_card()))
+            card.write(str(self._format_card()))
         return lines
 
     def _format_card(self) -> DatasetCard:
@@ -454,7 +446,7 @@ def fictional_names(titles: Iterable[str] = ()) -> Iterator[str]:
         return sum(map(letters.__contains__, spelled)) / len(spelled)
 
     # English, the first, if no other is nearer.
-    return list_names(max(LANGUAGES, key=compute_known_share))
+    yield from list_names(max(LANGUAGES, key=compute_known_share))
 
 
 @dataclass

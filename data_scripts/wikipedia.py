@@ -13,24 +13,21 @@ first sentence that says where the person was born; rules for words and punctuat
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from datasets import IterableDataset, load_dataset
-from datasets.exceptions import DatasetsError
-from huggingface_hub.errors import HfHubHTTPError
+from datasets import IterableDataset
 from tqdm import tqdm
 
-from data_scripts.documents import TABLES, find_salient_spans
+from data_scripts.documents import TABLES, find_builder, find_salient_spans, name_unreadable, open_table
 from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import check_is_file, check_is_folder_or_new, write_atomically
-from data_scripts.options import Range, option, parse_options, shorten_error
+from data_scripts.files import check_none_is_there, write_atomically, write_lines
+from data_scripts.options import Range, option, parse_options
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, Relation
-from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TEST_FILE, TRAIN_FILE
+from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, FILE_NAMES, TEST_FILE, TRAIN_FILE
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 DATASHEET = "README.md"
@@ -157,16 +154,9 @@ def stream_articles(source: str, config_name: str) -> IterableDataset:
     Raises:
         BadInput: there is no such table or dataset, or it has no columns `title` and `text`.
     """
-    kind = TABLES.get(Path(source).suffix)
-    try:
-        if kind:
-            files = str(check_is_file(source, "table of articles"))
-            articles = load_dataset(kind, data_files=files, split="train", streaming=True)
-        else:
-            articles = load_dataset(source, config_name, split="train", streaming=True)
+    with name_unreadable(source, "articles"):
+        articles = open_table(source, "table of articles", config_name)
         columns = set(next(iter(articles), {}))
-    except (DatasetsError, HfHubHTTPError, OSError, ValueError) as error:
-        raise BadInput(f"{source}: no table of articles: {shorten_error(error.__cause__ or error)}") from None
     if not {"title", "text"} <= columns:
         raise BadInput(f"{source}: has the columns {', '.join(sorted(columns))}; articles need `title` and `text`.")
     return articles
@@ -205,14 +195,7 @@ def write_task(folder: Path, people: list[Person], relations: Sequence[Relation]
         person: TRAIN_FILE if rank < train_end else DEV_FILE if rank < dev_end else TEST_FILE
         for rank, person in enumerate(order)
     }
-    lines = dict.fromkeys((CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE), 0)
-    with ExitStack() as stack:
-        files = {name: stack.enter_context(write_atomically(folder / name)) for name in lines}
-
-        def write_line(name: str, line: str) -> None:
-            files[name].write(line + "\n")
-            lines[name] += 1
-
+    with write_lines(folder, FILE_NAMES) as (write_line, lines):
         for number, person in enumerate(people):
             write_line(CORPUS_FILE, f"{person.name}. {person.sentence}")
             for relation in relations:
@@ -227,7 +210,7 @@ def write_datasheet(
     arguments: WikipediaArguments, lines: dict[str, int], people: list[Person], dropped: Counter[str]
 ) -> None:
     """Write where everything is from, how it was found, and what was left out and why."""
-    local = Path(arguments.articles).suffix in TABLES
+    local = find_builder(arguments.articles) in TABLES.values()
     template = Template((Path(__file__).parent / "wikipedia_datasheet.md").read_text(encoding="utf-8"))
     text = template.substitute(
         source=f"{arguments.articles}{'' if local else f', {arguments.dataset_config_name}'}",
@@ -248,10 +231,8 @@ def write_datasheet(
 @exit_on_bad_input()
 def main() -> None:
     arguments = parse_options(WikipediaArguments)
-    folder = check_is_folder_or_new(arguments.output_dir)
-    there = [name for name in (CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE, DATASHEET) if (folder / name).exists()]
-    if there and not arguments.overwrite:
-        raise BadInput(f"{folder / there[0]}: already there; give another --output_dir, or --overwrite.")
+    folder = Path(arguments.output_dir)
+    check_none_is_there(folder, (*FILE_NAMES, DATASHEET), arguments.overwrite)
     dropped = Counter(dict.fromkeys(_DROPPED, 0))
     articles = stream_articles(arguments.articles, arguments.dataset_config_name)
     people = list(find_people(articles, arguments.num_people, arguments.max_characters, dropped))

@@ -26,7 +26,6 @@ prints the figures of several reports in one table. `evaluate_birthplace.py` is 
 """
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,12 +35,12 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 
 from data_scripts.errors import check_installed, exit_on_bad_input
-from data_scripts.files import write_atomically
+from data_scripts.files import make_file_name, write_atomically
 from data_scripts.options import parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.relations import Relation, load_relations
 from modeling_posgpt import Answer
-from posgpt.evaluation.accuracy import Accuracies, compute_wilson_interval, measure_accuracies
+from posgpt.evaluation.accuracy import Accuracies, format_share, measure_accuracies
 from posgpt.evaluation.answerers import Answerer, AskedModel, load_answerer
 from posgpt.evaluation.arguments import EvaluationArguments, check_arguments
 from posgpt.evaluation.card import load_card, update_card
@@ -62,13 +61,10 @@ def print_relations(name: str, of_relation: dict[str, Accuracies], together: Acc
     rows = []
     for relation, accuracies in (of_relation | {"together": together}).items():
         given, others = accuracies.given, list(accuracies.list_rows(name).items())[1:]
-        low, high = compute_wilson_interval(given["correct"], given["total"])
         rows.append(
             (
                 relation,
-                f"{given['accuracy']:.1%}",
-                f"{low:.1%} to {high:.1%}",
-                f"{given['correct']} of {given['total']}",
+                *format_share(given),
                 ", ".join(f"{row_name}: {row['accuracy']:.1%}" for row_name, row in others),
             )
         )
@@ -115,7 +111,7 @@ def choose_report_folders(arguments: EvaluationArguments, test: Questions) -> di
     folder = Path(arguments.report)
     if len(test.relations) == 1:
         return {test.relations[0]: folder}
-    return {relation: folder / re.sub(r"\W+", "_", relation.name).strip("_") for relation in test.relations}
+    return {relation: folder / make_file_name(relation.name) for relation in test.relations}
 
 
 def judge_relation(

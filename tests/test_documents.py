@@ -81,8 +81,8 @@ def test_the_columns_are_named_on_the_command_line(run, world, tmp_path):
 def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
     asked = []
 
-    def load(name, split, streaming):
-        asked.append((name, split, streaming))
+    def load(path, name, split, streaming):
+        asked.append((path, split, streaming))
         return Dataset.from_list(ROWS).to_iterable_dataset()
 
     def find_info(self, name):

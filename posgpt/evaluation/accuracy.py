@@ -37,6 +37,12 @@ def compute_wilson_interval(right: int, total: int) -> tuple[float, float]:
     return (center - width) / (total + z**2), (center + width) / (total + z**2)
 
 
+def format_share(row: dict[str, Any]) -> tuple[str, str, str]:
+    """Return accuracy, 95 % interval and counts, of what `compute_accuracy` returns, as cells of a table."""
+    low, high = compute_wilson_interval(row["correct"], row["total"])
+    return f"{row['accuracy']:.1%}", f"{low:.1%} to {high:.1%}", f"{row['correct']} of {row['total']}"
+
+
 @dataclass(frozen=True)
 class Accuracies:
     """Accuracies on the same questions, as `compute_accuracy` returns them.

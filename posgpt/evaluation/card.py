@@ -9,11 +9,11 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from yaml import YAMLError
 
 from data_scripts.errors import BadInput
-from data_scripts.files import hash_file, write_atomically
+from data_scripts.files import hash_file, make_file_name, write_atomically
 from data_scripts.options import shorten_error
 from data_scripts.questions import Questions
 from data_scripts.relations import Relation
-from posgpt.evaluation.accuracy import Accuracies, compute_wilson_interval
+from posgpt.evaluation.accuracy import Accuracies, format_share
 from posgpt.tables import format_table
 
 CARD_FILE = "README.md"
@@ -70,12 +70,10 @@ def update_card(
     rows = []
     for relation, measured in accuracies.items():
         for who, row in measured.list_rows().items():
-            low, high = compute_wilson_interval(row["correct"], row["total"])
-            share = f"{row['accuracy']:.1%}", f"{low:.1%} to {high:.1%}", f"{row['correct']} of {row['total']}"
-            rows.append((relation, who, *share))
+            rows.append((relation, who, *format_share(row)))
     parts = [format_table(("relation", "answers by", "accuracy", "95 % interval", "right"), rows)]
     for relation_reported, report in reports.items():
-        chart = re.sub(r"\W+", "_", f"{name} {relation_reported.name}").strip("_") + ".png"
+        chart = make_file_name(f"{name} {relation_reported.name}") + ".png"
         with write_atomically(folder / chart, "wb") as file:
             file.write((report / "report.png").read_bytes())
         parts.append(f"![Accuracy, reliability and confidence: {relation_reported.name}]({chart})")
