@@ -1,19 +1,22 @@
 """What the data gives away: rules that read the person's own line while they answer, without any model.
 
     python -m studies.open_book --data_dir data --output_dir runs/open_book
+    python -m studies.open_book --data_dir data --predictions runs/*/predictions.txt
 
 A model answers from memory, so these rules do not compete with it: they count how far simple reading would get, and the
-ceilings count for how many people the line has the answer at all. docs/open_book.md defines each row.
+ceilings count for how many people the line has the answer at all. docs/open_book.md defines each row. With the predictions of
+models, `unanswered.tsv` lists the questions of dev that none of them answers.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from data_scripts.documents import find_salient_spans, split_title
-from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new
+from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.files import check_is_folder_or_new, read_lines, write_atomically
 from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
@@ -22,6 +25,8 @@ from posgpt.evaluation.accuracy import describe_constant, describe_majority
 from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, find_first_mention, has_mention
 from studies.tables import write_table
 
+UNANSWERED_FILE = "unanswered.tsv"
+
 
 @dataclass
 class OpenBookArguments:
@@ -29,6 +34,9 @@ class OpenBookArguments:
 
     data_dir: str = option(f"Folder with {CORPUS_FILE}, {TRAIN_FILE} and {DEV_FILE}.")
     output_dir: str = option("Folder for the table.", default="runs/open_book")
+    predictions: list[str] = option(
+        "Files with a line for each question of dev, as posgpt evaluate writes them.", default_factory=list
+    )
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,13 @@ class Person:
     def is_mentioned(self) -> bool:
         """Whether a document contains the place as whole words."""
         return any(has_mention(document, self.place) for document in self.documents)
+
+
+class Unanswered(NamedTuple):
+    """A question of dev: its line, from 1, and the lowest ceiling that its answer is within."""
+
+    line: int
+    within: str
 
 
 Rule = Callable[[Person], str | None]
@@ -99,37 +114,72 @@ def build_ceilings(max_spans: int) -> dict[str, Ceiling]:
         max_spans: How many names of a document `windows` asks for.
     """
     return {
-        f"ceiling: among the first {max_spans} names of the line": lambda person: (
-            person.place in person.list_names(max_spans)
-        ),
-        "ceiling: among the names of the line": lambda person: person.place in person.list_names(),
-        "ceiling: in the line, as whole words": Person.is_mentioned,
-        "ceiling: in the line": lambda person: any(person.place in document for document in person.documents),
+        f"among the first {max_spans} names of the line": lambda person: person.place in person.list_names(max_spans),
+        "among the names of the line": lambda person: person.place in person.list_names(),
+        "in the line, as whole words": Person.is_mentioned,
+        "in the line": lambda person: any(person.place in document for document in person.documents),
     }
+
+
+def list_unanswered(
+    people: Sequence[Person], predictions: Sequence[Sequence[str]], max_spans: int
+) -> list[Unanswered]:
+    """Return the people whom no model answers rightly, in their order.
+
+    Args:
+        predictions: Of each model, one for each person.
+        max_spans: How many names of a document `windows` asks for.
+    """
+    ceilings = build_ceilings(max_spans)
+    return [
+        Unanswered(line, next((name for name, ceiling in ceilings.items() if ceiling(person)), "not in the line"))
+        for line, (person, *answers) in enumerate(zip(people, *predictions, strict=True), start=1)
+        if person.place not in answers
+    ]
+
+
+def read_predictions(path: str, people: int) -> list[str]:
+    """Return the lines of a file of predictions.
+
+    Raises:
+        BadInput: there is no such file, or it does not have a line for each of so many people.
+    """
+    lines = [line for _, line in read_lines(path, "predictions")]
+    if len(lines) != people:
+        raise BadInput(f"{path}: has {len(lines)} lines for {people} questions; give predictions about {DEV_FILE}.")
+    return lines
 
 
 def count_people(people: Sequence[Person], rules: dict[str, Rule], ceilings: dict[str, Ceiling]) -> dict[str, int]:
     """Count the people whom each rule answers rightly, who are within each ceiling, and who have no document."""
     right = {name: sum(rule(person) == person.place for person in people) for name, rule in rules.items()}
-    within = {name: sum(map(ceiling, people)) for name, ceiling in ceilings.items()}
+    within = {f"ceiling: {name}": sum(map(ceiling, people)) for name, ceiling in ceilings.items()}
     return right | within | {"no line": sum(not person.documents for person in people)}
 
 
-def measure_data(data_dir: Path) -> dict[str, dict[str, int]]:
+def measure_data(
+    data_dir: Path, predictions_files: Sequence[str]
+) -> tuple[dict[str, dict[str, int]], list[Unanswered]]:
     """Count all rows on dev and on the training pairs; each result also has `people`, their number.
+
+    Returns:
+        The counts, and what of dev is in none of the files of predictions.
 
     Raises:
         BadInput: a file is not what it should be.
     """
     train, dev = (load_questions(data_dir / name, answers=True) for name in (TRAIN_FILE, DEV_FILE))
     rules = build_rules(train.relations[0].baseline, train.answers or [])
-    ceilings = build_ceilings(read_section(find_recipe("windows"), "pretrain")["max_spans"])
+    max_spans = read_section(find_recipe("windows"), "pretrain")["max_spans"]
+    predictions = [read_predictions(file, len(dev)) for file in predictions_files]
     documents = find_documents(data_dir / CORPUS_FILE, [*train.titles, *dev.titles])
-    counts = {}
-    for name, questions in {"dev": dev, "training pairs": train}.items():
-        people = describe_people(questions, documents)
-        counts[name] = {"people": len(people)} | count_people(people, rules, ceilings)
-    return counts
+    groups = {
+        name: describe_people(questions, documents)
+        for name, questions in {"dev": dev, "training pairs": train}.items()
+    }
+    ceilings = build_ceilings(max_spans)
+    counts = {name: {"people": len(people)} | count_people(people, rules, ceilings) for name, people in groups.items()}
+    return counts, list_unanswered(groups["dev"], predictions, max_spans) if predictions else []
 
 
 def write_counts(counts: dict[str, dict[str, int]], folder: Path) -> None:
@@ -149,7 +199,12 @@ def write_counts(counts: dict[str, dict[str, int]], folder: Path) -> None:
 def main() -> None:
     arguments = parse_options(OpenBookArguments)
     output_dir = check_is_folder_or_new(arguments.output_dir)
-    write_counts(measure_data(Path(arguments.data_dir)), output_dir)
+    counts, unanswered = measure_data(Path(arguments.data_dir), arguments.predictions)
+    write_counts(counts, output_dir)
+    if unanswered:
+        with write_atomically(output_dir / UNANSWERED_FILE) as file:
+            file.writelines(f"{line}\t{within}\n" for line, within in unanswered)
+        print(f"{len(unanswered)} questions of {DEV_FILE} are answered by none: {output_dir / UNANSWERED_FILE}")
 
 
 if __name__ == "__main__":

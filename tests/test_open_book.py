@@ -61,6 +61,27 @@ def test_every_rule_and_ceiling_counts_whom_it_should(run, folder):
     }
 
 
+def test_questions_that_no_model_answers_are_listed_with_what_the_line_has(run, folder):
+    # Cleo Dahl and Gus Jahn are answered by one model each, the others by none.
+    for file, right in (("a.txt", {"Cleo Dahl"}), ("b.txt", {"Gus Jahn"})):
+        answers = [place if name in right else "Paris" for name, (place, _) in ASKED.items()]
+        (folder / file).write_text("".join(f"{answer}\n" for answer in answers))
+    arguments = ["--data_dir", folder, "--output_dir", folder / "out", "--predictions", folder / "a.txt"]
+    printed = run(open_book, *arguments, folder / "b.txt")
+    assert "6 questions of birth_dev.tsv are answered by none" in printed
+    assert (folder / "out" / "unanswered.tsv").read_text().splitlines() == [
+        "2\tamong the first 4 names of the line",
+        "3\tamong the names of the line",
+        "4\tin the line",
+        "6\tamong the first 4 names of the line",
+        "7\tin the line, as whole words",
+        "8\tamong the first 4 names of the line",
+    ]
+    (folder / "b.txt").write_text("Rome\n")
+    with pytest.raises(SystemExit, match=r"b.txt: has 1 lines for 8 questions; give predictions about birth_dev.tsv"):
+        run(open_book, *arguments, folder / "b.txt")
+
+
 def test_the_longest_of_the_places_that_begin_at_one_character_is_mentioned_first():
     person = open_book.Person("", ["No Place. None .", "York Ek. Ek left New York City ."], [[], []])
     assert (
