@@ -66,16 +66,25 @@ def build_member_command(member: str, seed: int, arguments: PositionsArguments) 
 def measure_member(member: str, seed: int, arguments: PositionsArguments, folder: Path) -> Record:
     """Train one model and ask it the dev questions, unless that is done; return its figures."""
     command = build_member_command(member, seed, arguments)
-    figures = train(f"{member}, seed {seed}", command, folder, arguments.processes)
-    dev_file = Path(arguments.data_dir) / DEV_FILE
+    name, dev_file = f"{member}, seed {seed}", Path(arguments.data_dir) / DEV_FILE
+    return train_and_ask(name, command, folder, dev_file, arguments.processes)
+
+
+def train_and_ask(name: str, command: list[str], folder: Path, test_file: Path, processes: int = 1) -> Record:
+    """Train one model with a command line (see `train`) and ask it questions, unless that is done.
+
+    Returns:
+        What `train` does, `right` (whether each question is answered exactly) and `parameters`, their number.
+    """
+    figures = train(name, command, folder, processes)
 
     def ask() -> Record:
         model, tokenizer = load_model(str(folder))
-        dev = load_questions(dev_file, answers=True)
-        is_right = grade_answers(model, tokenizer, dev.texts, dev.answers or [])
+        test = load_questions(test_file, answers=True)
+        is_right = grade_answers(model, tokenizer, test.texts, test.answers or [])
         return {"right": is_right.tolist(), "parameters": model.num_parameters()}
 
-    return figures | keep_result(folder / "dev.json", {DEV_FILE: hash_file(dev_file)}, ask)
+    return figures | keep_result(folder / "dev.json", {DEV_FILE: hash_file(test_file)}, ask)
 
 
 def summarize_member(runs: list[Record]) -> Record:

@@ -17,7 +17,7 @@ FILES += [ROOT / script for script in SCRIPTS]
 ARROWS = {
     "scripts": ["posgpt", "data_scripts", "modeling_posgpt"],
     "studies": ["posgpt", "data_scripts", "modeling_posgpt"],
-    "benchmarks": ["posgpt", "data_scripts", "modeling_posgpt"],
+    "benchmarks": ["studies", "posgpt", "data_scripts", "modeling_posgpt"],
     "posgpt": ["data_scripts", "modeling_posgpt"],
     "data_scripts": ["modeling_posgpt"],
     "modeling_posgpt": [],

@@ -10,6 +10,7 @@ import psutil
 import pytest
 import yaml
 
+from benchmarks import speedrun
 from conftest import ROOT
 from posgpt.arguments import find_recipe, read_section
 from studies import attention_explained, attention_maps, cache, length, positions, training_runs
@@ -74,6 +75,22 @@ def test_positions_are_compared_over_seeds_and_finished_trainings_are_kept(
     dev_file.write_text("".join(dev_file.read_text().splitlines(keepends=True)[:5]))
     run(positions, *arguments)
     assert len(json.loads((tmp_path / "out" / "alibi_1" / "dev.json").read_text())["right"]) == 5
+
+
+def test_a_race_prints_what_a_record_needs_and_asks_what_it_is_told_to(
+    run, world, recipe, in_process, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(speedrun, "measure_matmul", lambda dtype: 1e9)
+    settings = yaml.safe_load(recipe.read_text())["pretrain"] | {"max_steps": 2}
+    recipe.write_text(yaml.safe_dump({"pretrain": settings}))
+    train_file = world / "birth_places_train.tsv"
+    arguments = ["--data_dir", world, "--recipe", recipe, "--output_dir", tmp_path / "out", "--seeds", 1, 2]
+    printed = run(speedrun, *arguments, "--position_embedding_type", "alibi", "--test_file", train_file)
+    assert (tmp_path / "out" / "table.md").read_text() in printed
+    _, row = read_rows((tmp_path / "out" / "table.md").read_text()).values()
+    assert row[0] == "alibi" and "of 1 GFLOP/s" in " ".join(row) and len(row[3].split(", ")) == 2
+    asked = json.loads((tmp_path / "out" / "alibi_2" / "dev.json").read_text())["right"]
+    assert len(asked) == len(train_file.read_text().splitlines())
 
 
 def test_more_seeds_asking_the_same_people_do_not_narrow_the_interval():

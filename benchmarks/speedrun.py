@@ -1,0 +1,89 @@
+"""The record: how few characters and minutes take a model to 90 % of dev.
+
+    python -m benchmarks.speedrun --data_dir data --recipe runs/recipe.yaml --output_dir runs/speedrun
+
+Trains with a recipe whose length is fixed beforehand, once per seed, asks dev once at the end of each, and prints a line for the
+table in docs/speedrun.md, which has the rules. Finished trainings are kept and interrupted ones are resumed. Ideas are
+tried on training pairs that are held out: `posgpt hold-out` writes such a folder, and `--test_file` names its questions.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.throughput import count_training_flops, describe_machine, list_fast_dtypes, measure_matmul
+from data_scripts.errors import exit_on_bad_input
+from data_scripts.files import check_is_folder_or_new
+from data_scripts.options import option, parse_options
+from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
+from studies.cache import Record
+from studies.positions import summarize_member, train_and_ask
+from studies.tables import write_table
+from studies.training_runs import build_command
+
+
+@dataclass
+class SpeedrunArguments:
+    """What enters the race."""
+
+    data_dir: str = option(f"Folder with {CORPUS_FILE}, {TRAIN_FILE} and {DEV_FILE}.")
+    output_dir: str = option("Folder for models and table.", default="runs/speedrun")
+    recipe: str = option("A recipe that needs no finetuning.", default="windows")
+    position_embedding_type: str = option(
+        "The models' positions.", default="rotary", choices=list(POSITION_EMBEDDINGS)
+    )
+    seeds: list[int] = option("One training per seed.", default_factory=lambda: [42, 43, 44])
+    test_file: str | None = option(f"What is asked at the end (default: {DEV_FILE} in data_dir).", default=None)
+
+
+def run_seed(seed: int, arguments: SpeedrunArguments, folder: Path) -> Record:
+    """Train one model and ask it, unless that is done; return its figures."""
+    data = Path(arguments.data_dir).resolve()
+    command = build_command(
+        arguments.recipe,
+        train_file=data / CORPUS_FILE,
+        questions_file=data / TRAIN_FILE,
+        position_embedding_type=arguments.position_embedding_type,
+        seed=seed,
+    )
+    test_file = Path(arguments.test_file) if arguments.test_file else data / DEV_FILE
+    return train_and_ask(f"{arguments.recipe}, seed {seed}", command, folder, test_file)
+
+
+def write_record(runs: list[Record], limit: float, arguments: SpeedrunArguments, config: PosGPTConfig) -> None:
+    """Write the line of the table of records.
+
+    Args:
+        runs: From `run_seed`, one per seed.
+        limit: The machine's best rate at multiplying matrices, in FLOP/s.
+        config: The models'.
+    """
+    mean = summarize_member(runs)
+    flops = count_training_flops(config, config.max_position_embeddings) * mean["characters"]
+    low, high = mean["interval"]
+    cells = {
+        "recipe": arguments.recipe,
+        "positions": arguments.position_embedding_type,
+        "answered": f"{mean['accuracy']:.1%}",
+        "95 % interval": f"{low:.1%} to {high:.1%}",
+        "each seed": ", ".join(f"{accuracy:.1%}" for accuracy in mean["seeds"]),
+        "characters": f"{mean['characters'] / 1e6:.1f} M",
+        "minutes": f"{mean['minutes']:.1f}",
+        "share of the matmul limit": f"{flops / (60 * mean['minutes']) / limit:.0%} of {limit / 1e9:.0f} GFLOP/s",
+        "machine": describe_machine(),
+    }
+    write_table(Path(arguments.output_dir), [cells])
+
+
+@exit_on_bad_input()
+def main() -> None:
+    arguments = parse_options(SpeedrunArguments)
+    output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
+    limit = max(map(measure_matmul, list_fast_dtypes().values()))
+    folders = {seed: output_dir / f"{arguments.position_embedding_type}_{seed}" for seed in arguments.seeds}
+    runs = [run_seed(seed, arguments, folder) for seed, folder in folders.items()]
+    write_record(runs, limit, arguments, PosGPTConfig.from_pretrained(next(iter(folders.values()))))
+
+
+if __name__ == "__main__":
+    main()
