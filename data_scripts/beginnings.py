@@ -5,7 +5,7 @@ if the answers are among the first of these, and otherwise what looks like its a
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,11 +14,10 @@ from datasets import Dataset
 
 from data_scripts.documents import MONTH_NAMES, add_titles_and_spans, find_text_start
 from data_scripts.errors import BadInput
-from data_scripts.learned_spans import SpanFinder
+from data_scripts.learned_spans import Span, SpanFinder
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation
 
-Span = tuple[int, int]
 FinderChoice = Literal["auto", "capitals", "answers"]
 # Capitals find a relation's answers if at least this share of those in the documents are among the first spans; if fewer of
 # all answers than the other share are in the documents, there is nothing to find.
@@ -63,15 +62,20 @@ class Beginning:
         kind = "numbers like its answers" if self.shapes else "names, numbers and months" if self.asks_all else "names"
         return f"{self.relation.name}: {f'{self.most} that look like its answers' if self.finder else kind}"
 
-    def choose_spans(self, title: str, text: str, salient: Sequence[Span]) -> list[Span]:
-        """Choose what rows about a document ask for.
+    def choose_spans(
+        self, titles: Sequence[str], texts: Sequence[str], salient: Sequence[Sequence[Span]]
+    ) -> list[list[Span]]:
+        """Choose what rows about each document ask for.
 
         Args:
-            salient: Start and end of the spans that stand out by a capital letter or a digit.
+            salient: For each document, start and end of the spans that stand out by a capital letter or a digit.
         """
         if self.finder:
-            return self.finder.find(title, text, self.most)
-        return [(start, end) for start, end in salient if self._asks_for(text[start:end])][: self.most]
+            return self.finder.find(titles, texts, self.most)
+        return [
+            [(start, end) for start, end in spans if self._asks_for(text[start:end])][: self.most]
+            for text, spans in zip(texts, salient, strict=True)
+        ]
 
     def _asks_for(self, span: str) -> bool:
         if self.asks_all:
@@ -149,13 +153,13 @@ def learn_spans(beginning: Beginning, documents: Dataset, questions: Questions, 
     if len(questions) > _MOST_JUDGED:
         every = range(0, len(questions), -(-len(questions) // _MOST_JUDGED))
         questions = replace(questions, rows=questions.rows.select(every))
-    stated = list(list_stated_answers(documents, questions))
+    titles, texts, salient, stated = find_stated_answers(documents, questions)
     # Rows that ask for everything need not have the answers among the first spans.
     judged = replace(beginning, most=sys.maxsize) if beginning.asks_all else beginning
-    total = sum(len(answers) for *_, answers in stated)
+    total = sum(map(len, stated))
     found = sum(
-        len(answers.intersection(text[start:end] for start, end in judged.choose_spans(title, text, spans)))
-        for title, text, spans, answers in stated
+        len(answers.intersection(text[start:end] for start, end in spans))
+        for text, spans, answers in zip(texts, judged.choose_spans(titles, texts, salient), stated, strict=True)
     )
     if not forced and (found >= _MOSTLY * total or total < _HARDLY * len(questions)):
         return beginning
@@ -168,9 +172,10 @@ def learn_spans(beginning: Beginning, documents: Dataset, questions: Questions, 
         replace(questions, rows=questions.rows.select(rows)) for rows in (order[:fewest], order[fewest:])
     )
     finder = SpanFinder(documents, rest)
+    titles, texts, _, stated = find_stated_answers(documents, held_out)
     ranked = [
-        (answers, [text[start:end] for start, end in finder.rank(title, text, most)])
-        for title, text, _, answers in list_stated_answers(documents, held_out)
+        (answers, [text[start:end] for start, end in spans])
+        for text, spans, answers in zip(texts, finder.rank(titles, texts, most), stated, strict=True)
     ]
     counts = [
         sum(len(answers.intersection(spans[:number])) for answers, spans in ranked) for number in range(1, most + 1)
@@ -180,10 +185,15 @@ def learn_spans(beginning: Beginning, documents: Dataset, questions: Questions, 
     return replace(beginning, finder=finder, most=most)
 
 
-def list_stated_answers(documents: Dataset, questions: Questions) -> Iterator[tuple[str, str, list[Span], set[str]]]:
-    """Yield each document that questions ask about: title, text, salient spans, and the answers that stand in it."""
+def find_stated_answers(
+    documents: Dataset, questions: Questions
+) -> tuple[list[str], list[str], list[list[Span]], list[set[str]]]:
+    """Return the documents that questions ask about: titles, texts, salient spans, and for each the answers that it has."""
     answers_of = questions.answers_of
     asked = documents.filter(lambda title: title in answers_of, input_columns="title")
-    for title, text, spans in zip(asked["title"], asked["text"], asked["spans"], strict=True):
-        body = text[find_text_start(title) :]
-        yield title, text, spans, {answer for answer in answers_of[title] if answer in body}
+    titles, texts, salient = (list(asked[column]) for column in ("title", "text", "spans"))
+    stated = [
+        {answer for answer in answers_of[title] if answer in text[find_text_start(title) :]}
+        for title, text in zip(titles, texts, strict=True)
+    ]
+    return titles, texts, salient, stated

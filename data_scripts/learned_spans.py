@@ -9,16 +9,18 @@ worth masking is PMI-masking's (Levine et al. 2021, arXiv 2010.01825); what an a
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from datasets import Dataset
 
 from data_scripts.documents import find_text_start
 from data_scripts.errors import BadInput, check_installed
 from data_scripts.questions import Questions
-from data_scripts.words import WORD, WORD_END, WORD_START
+from data_scripts.words import WORD, find_words
 
+Span = tuple[int, int]
 # Words in a span, at most; a character of a script without spaces is a word.
 _MOST_WORDS, _MOST_CHARACTERS = 4, 16
 
@@ -78,10 +80,7 @@ class SpanFinder:
         """Yield the words after the title, and the first and the last of each run that has none of the title's words."""
         words = [word for word in WORD.finditer(text, find_text_start(title)) if not word[0].isspace()]
         # Whole names: in a script without spaces, a word is a character, which a place may share with the title.
-        names = "|".join(map(re.escape, sorted(re.findall(r"\w+", title), key=len, reverse=True)))
-        known = {
-            place for name in re.finditer(f"{WORD_START}(?:{names}){WORD_END}", text) for place in range(*name.span())
-        }
+        known = {place for span in find_words(re.findall(r"\w+", title), text) for place in range(*span)}
         for first, begin in enumerate(words):
             for last in range(first, len(words)):
                 word = words[last][0]
@@ -121,21 +120,33 @@ class SpanFinder:
     def _find_frequency(self, run: str) -> int:
         return int(math.log2(self.documents_with[run] or 1))
 
-    def find(self, title: str, text: str, most: int) -> list[tuple[int, int]]:
-        """Return start and end of the runs that look most like answers, in the order of the text; none overlap."""
-        return sorted(self.rank(title, text, most))
+    def find(self, titles: Sequence[str], texts: Sequence[str], most: int) -> list[list[Span]]:
+        """Return start and end of the runs of each document that look most like answers, in the order of the text.
 
-    def rank(self, title: str, text: str, most: int) -> list[tuple[int, int]]:
+        None overlap.
+        """
+        return list(map(sorted, self.rank(titles, texts, most)))
+
+    def rank(self, titles: Sequence[str], texts: Sequence[str], most: int) -> list[list[Span]]:
         """Return what `find` does, the most like an answer first; with fewer, these are the first of them."""
-        candidates = self.list_candidates(title, text)
-        if not candidates:
-            return []
-        scores = self.classifier.decision_function(self.hasher.transform([each.features for each in candidates]))
-        chosen: list[Candidate] = []
-        for number in (-scores).argsort(kind="stable"):
-            candidate = candidates[number]
-            if all(candidate.end <= other.start or candidate.start >= other.end for other in chosen):
-                chosen.append(candidate)
-            if len(chosen) == most:
-                break
-        return [(candidate.start, candidate.end) for candidate in chosen]
+        of_document = list(map(self.list_candidates, titles, texts))
+        features = [candidate.features for candidates in of_document for candidate in candidates]
+        if not features:
+            return [[] for _ in titles]
+        scores = self.classifier.decision_function(self.hasher.transform(features))
+        ends = np.cumsum(list(map(len, of_document)))
+        return [
+            choose_apart([candidates[number] for number in (-own).argsort(kind="stable")], most)
+            for candidates, own in zip(of_document, np.split(scores, ends[:-1]), strict=True)
+        ]
+
+
+def choose_apart(candidates: Sequence[Candidate], most: int) -> list[Span]:
+    """Return start and end of the first candidates that do not overlap, at most so many."""
+    chosen: list[Span] = []
+    for start, end, _ in candidates:
+        if len(chosen) == most:
+            break
+        if all(end <= other_start or start >= other_end for other_start, other_end in chosen):
+            chosen.append((start, end))
+    return chosen

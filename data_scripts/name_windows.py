@@ -31,11 +31,12 @@ import torch
 from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.beginnings import Beginning, FinderChoice, Span, draw_one, find_spans, list_beginnings
+from data_scripts.beginnings import Beginning, FinderChoice, draw_one, find_spans, list_beginnings
 from data_scripts.collators import RightPaddingCollator, pad_right
 from data_scripts.documents import MONTH_NAMES, find_text_start, list_titles_without_document
 from data_scripts.epochs import EpochDataset, ObjectiveConfig, TrainingData
 from data_scripts.errors import BadInput
+from data_scripts.learned_spans import Span
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions
 from data_scripts.words import join_words, split_words
@@ -181,11 +182,10 @@ class NameWindowsDataset(EpochDataset):
         def fits(title: str, span: Sequence[int]) -> bool:
             return bool(title) and len(title) + span[1] - span[0] <= room
 
-        def prepare(title: str, text: str, spans: list[list[int]]) -> dict | None:
-            salient = [(start, end) for start, end in spans if fits(title, (start, end))]
+        def prepare(title: str, text: str, *spans_of: list[Span]) -> dict | None:
             asked_by: dict[Span, list[int]] = {}
-            for number, beginning in enumerate(beginnings):
-                for span in beginning.choose_spans(title, text, salient):
+            for number, spans in enumerate(spans_of):
+                for span in spans:
                     if fits(title, span):
                         asked_by.setdefault(span, []).append(number)
             if not asked_by:
@@ -206,7 +206,12 @@ class NameWindowsDataset(EpochDataset):
             }
 
         def prepare_all(titles: list[str], texts: list[str], spans: list[list[list[int]]]) -> dict[str, list]:
-            rows = list(filter(None, map(prepare, titles, texts, spans)))
+            salient = [
+                [(start, end) for start, end in own if fits(title, (start, end))]
+                for title, own in zip(titles, spans, strict=True)
+            ]
+            of_beginnings = [beginning.choose_spans(titles, texts, salient) for beginning in beginnings]
+            rows = list(filter(None, map(prepare, titles, texts, *of_beginnings)))
             return {column: [row[column] for row in rows] for column in _FEATURES}
 
         documents = documents.select_columns(["title", "text", "spans"])

@@ -1,13 +1,14 @@
 """Words in any script: a character of a script without spaces is a word."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _UNSPACED = r"\u3040-\u30ff\u3400-\u9fff"
 # A character of a script without spaces, any other word, a space or a punctuation mark.
 WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|\W")
 # What matches where no word of a script with spaces goes on to the left, or to the right.
 WORD_START, WORD_END = rf"(?<![^\W{_UNSPACED}])", rf"(?![^\W{_UNSPACED}])"
+_START, _END = re.compile(WORD_START), re.compile(WORD_END)
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 
 
@@ -28,3 +29,12 @@ def join_words(words: Iterable[str]) -> str:
         text += f" {word}" if spaced and is_spaced else word
         spaced = is_spaced
     return text
+
+
+def find_words(words: Iterable[str], text: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each place where one of `words` stands, not as a part of longer words; the empty one nowhere."""
+    # A pattern of words with their boundaries takes longer to compile than a document takes to search.
+    for word in filter(None, words):
+        for match in re.finditer(re.escape(word), text):
+            if _START.match(text, match.start()) and _END.match(text, match.end()):
+                yield match.span()

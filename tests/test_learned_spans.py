@@ -40,7 +40,7 @@ def test_answers_of_people_never_asked_about_are_among_the_few_spans_of_their_do
     found = stated = 0
     for title, answer in zip(dev.titles, dev.answers, strict=True):
         text = documents.get(title, "")
-        spans = finder.find(title, text, 4)
+        [spans] = finder.find([title], [text], 4)
         assert spans == sorted(spans) and len(spans) <= 4
         assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False)), "none overlap"
         assert all(title not in text[start:end] for start, end in spans)
@@ -55,8 +55,9 @@ def test_an_answer_may_share_characters_with_its_title_in_a_script_without_space
     corpus = add_titles_and_spans(load_corpus(tmp_path / "wiki.txt"), dates=False)
     finder = SpanFinder(corpus, load_questions(tmp_path / "birth_places_train.tsv", answers=True))
     shared = 0
-    for person, title, text in zip(world.people(), corpus["title"], corpus["text"], strict=True):
-        found = [text[start:end] for start, end in finder.find(title, text, 4)]
+    spans = finder.find(corpus["title"], corpus["text"], 4)
+    for person, text, own in zip(world.people(), corpus["text"], spans, strict=True):
+        found = [text[start:end] for start, end in own]
         assert person.birth_place in found and not set(found) & {person.last_name, person.full_name}
         shared += not set(person.name).isdisjoint(person.birth_place)
     assert shared > 30

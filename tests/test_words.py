@@ -1,6 +1,6 @@
 import pytest
 
-from data_scripts.words import join_words, split_words
+from data_scripts.words import find_words, join_words, split_words
 
 
 @pytest.mark.parametrize(
@@ -14,3 +14,17 @@ from data_scripts.words import join_words, split_words
 )
 def test_words_are_split_and_joined_as_their_script_writes_them(text, words, joined):
     assert split_words(text) == words and join_words(words) == joined
+
+
+@pytest.mark.parametrize(
+    "text, words, found",
+    [
+        ("Romeville, Rome, New Rome", ["Rome"], [11, 21]),
+        ("in New York (New York City)", ["New York", "City"], [3, 13, 22]),
+        ("于京都出生", ["京", "都出"], [1, 2]),
+        ("Lisbon", ["", "Lis", "b.n"], []),
+    ],
+)
+def test_words_are_found_where_they_stand_whole(text, words, found):
+    spans = list(find_words(words, text))
+    assert [start for start, _ in spans] == found and all(text[start:end] in words for start, end in spans)

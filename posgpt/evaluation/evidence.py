@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from data_scripts.documents import TITLE_AND_TEXT, Columns, list_titles, read_documents, split_title
-from data_scripts.words import WORD_END, WORD_START
+from data_scripts.words import WORD_END, WORD_START, find_words
 
 GROUPS = ("known and right", "known and wrong", "unseen answer", "unseen name")
 _SEPARATORS = re.compile(r"[\W_]+")
@@ -58,7 +58,7 @@ def find_first_mention(documents: Iterable[str], places: re.Pattern) -> str | No
 
 def has_mention(document: str, place: str) -> bool:
     """Whether the document contains the place as whole words; no document contains the empty place."""
-    return compile_mentions([place]).search(document) is not None
+    return any(find_words([place], document))
 
 
 def find_disagreement(documents: Sequence[Document], mentions: Sequence[bool], places: re.Pattern) -> bool:
