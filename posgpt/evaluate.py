@@ -22,7 +22,8 @@ also writes the accuracy into the card in the model's folder, as the hub shows i
 
     posgpt evaluate --compare runs/report_learned runs/report_rotary
 
-prints the figures of several reports in one table. `evaluate_birthplace.py` is the same command.
+prints the figures of several reports side by side, and what differs in how their models were trained; folders of trainings
+without a report will do, too. `evaluate_birthplace.py` is the same command.
 """
 
 import json
@@ -46,6 +47,7 @@ from posgpt.evaluation.arguments import EvaluationArguments, check_arguments
 from posgpt.evaluation.card import load_card, update_card
 from posgpt.evaluation.inquiry import TEST, Inquiry, load_inquiry
 from posgpt.tables import format_table
+from posgpt.training.run_record import copy_record
 
 
 def print_accuracies(name: str, accuracies: Accuracies) -> None:
@@ -131,6 +133,7 @@ def judge_relation(
 
         report = make_report(arguments, answerer, inquiry, answers, accuracies)
         write_report(folder, report)
+        copy_record(str(arguments.model_name_or_path), folder)
         texts, metrics = report.answers, metrics | report.facts | report.figures
     return Judged(texts, accuracies, metrics)
 
@@ -183,9 +186,9 @@ def main() -> None:
     if arguments.report or arguments.compare:
         check_installed("report", "sklearn", "rapidfuzz", "matplotlib")
     if arguments.compare:
-        from posgpt.evaluation.comparison import format_comparison, load_reports
+        from posgpt.evaluation.comparison import format_comparison, load_runs
 
-        print(format_comparison(load_reports(arguments.compare)))
+        print(format_comparison(load_runs(arguments.compare)))
         return
     check_arguments(arguments)
     if arguments.update_model_card:

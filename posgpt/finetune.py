@@ -31,6 +31,7 @@ from posgpt.training.architecture import (
 )
 from posgpt.training.checkpoints import claim_output_dir, load_model
 from posgpt.training.data import choose_data_seed, load_encoded_questions
+from posgpt.training.run_record import describe_run
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
 
@@ -114,9 +115,9 @@ def finetune(
         loss_on_first_mask=data_args.loss_on_first_mask,
     )
     model.config.relations = questions.to_config() | (model.config.relations or {})
-    eval_dataset = None
+    validation = eval_dataset = None
     if data_args.validation_file:
-        _, eval_dataset = load_encoded_questions(
+        validation, eval_dataset = load_encoded_questions(
             data_args.validation_file, tokenizer, training_args, data_args.relations
         )
     else:
@@ -131,6 +132,8 @@ def finetune(
         eval_dataset=eval_dataset,
         data_collator=RightPaddingCollator(tokenizer),
         processing_class=tokenizer,
+        validation=validation,
+        record=describe_run(model_args, data_args) if training_args.should_save else None,
         card_facts={"Objective": f"{described} of {len(train_examples):,} titles, {start}"},
     )
     trainer.train_or_resume(checkpoint)

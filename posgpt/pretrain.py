@@ -26,6 +26,7 @@ from posgpt.arguments import parse_with_recipe
 from posgpt.training.architecture import ArchitectureArguments, build_model, choose_max_length, describe_size
 from posgpt.training.checkpoints import claim_output_dir
 from posgpt.training.data import choose_data_seed, load_encoded_questions
+from posgpt.training.run_record import describe_run
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
 
@@ -96,9 +97,9 @@ def pretrain(
     """Train from the beginning or from a checkpoint, and save the model into the output folder."""
     data = load_pretraining_data(architecture, data_args, objective, training_args)
     tokenizer, questions = data.tokenizer, data.questions
-    eval_dataset = None
+    validation = eval_dataset = None
     if data_args.validation_file:
-        _, eval_dataset = load_encoded_questions(
+        validation, eval_dataset = load_encoded_questions(
             data_args.validation_file, tokenizer, training_args, data_args.relations
         )
         if training_args.eval_strategy == "no":
@@ -120,6 +121,8 @@ def pretrain(
         eval_dataset=eval_dataset,
         data_collator=data.training.collator,
         processing_class=tokenizer,
+        validation=validation,
+        record=describe_run(data_args, objective) if training_args.should_save else None,
         card_facts={"Objective": described},
     )
     trainer.train_or_resume(checkpoint)

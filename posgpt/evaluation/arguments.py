@@ -57,7 +57,9 @@ class EvaluationArguments(RelationArguments, ColumnArguments):
         "Write the accuracy, and the chart of a report, into the card (README.md) in the model's folder.",
         default=False,
     )
-    compare: list[str] | None = option("Folders of reports to compare instead.", default=None)
+    compare: list[str] | None = option(
+        "Folders of reports, or of trainings, to compare instead: figures, and what differs.", default=None
+    )
     per_device_eval_batch_size: Annotated[int, Range(1)] = option("Questions per batch.", default=128)
     max_new_tokens: Annotated[int, Range(1)] = option("Maximum number of characters in an answer.", default=32)
     dtype: Literal["float32", "bfloat16"] = option(

@@ -1,99 +1,203 @@
-"""Several models' reports in one table, with paired significance."""
+"""Several runs beside each other: figures, paired significance, and what differs in how they were trained."""
 
 import json
 from collections.abc import Sequence
 from itertools import combinations, starmap
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from transformers.trainer import TRAINER_STATE_NAME
 
 from data_scripts.errors import BadInput
-from data_scripts.files import check_is_file, read_lines
+from data_scripts.files import check_is_file, load_json, read_lines
 from posgpt.evaluation.accuracy import compute_wilson_interval
 from posgpt.evaluation.confidence import compare_paired
 from posgpt.tables import format_table
+from posgpt.training.run_record import RUN_FILE, format_files
 
 _ROLE = "report (posgpt evaluate --report)"
+# What two runs never share, or what says nothing of the result.
+_OWN_OPTIONS = {"output_dir", "logging_dir", "run_name", "overwrite_output_dir", "resume_from_checkpoint"}
+# The part of `run.json` with what a model has seen, and the files in it that it is only measured on.
+_DATA, _MEASURED_ON = "data", {"validation_file"}
+_MISSING, _LONGEST_CELL = "-", 60
+
+# By part and name: what is compared, and how it is shown.
+Record = dict[tuple[str, str], tuple[Any, str]]
 
 
-class SavedReport(NamedTuple):
-    """A report that was read from its folder.
+class SavedRun(NamedTuple):
+    """A run that was read from its folder.
 
     Args:
-        metrics: What `metrics.json` holds.
-        questions: The questions that were asked.
+        figures: By name, as they are shown.
+        record: What the model was made of; None: not recorded.
+        questions: The questions that were asked; None: the folder is a training's, without a report.
         right: (questions,) booleans.
     """
 
     folder: str
-    metrics: dict
-    questions: list[str]
-    right: np.ndarray
+    figures: dict[str, str]
+    record: Record | None
+    questions: list[str] | None = None
+    right: np.ndarray = np.empty(0, bool)
 
 
-def load_reports(folders: Sequence[str]) -> list[SavedReport]:
-    """Load reports on the same questions.
+def load_runs(folders: Sequence[str]) -> list[SavedRun]:
+    """Load reports on the same questions, or trainings.
 
     Raises:
-        BadInput: a folder has no report, or they are about different questions.
+        BadInput: a folder has neither, or the reports are about different questions.
     """
-    reports = [load_report(folder) for folder in folders]
+    runs = [load_training(folder) if is_training(folder) else load_report(folder) for folder in folders]
+    reports = [run for run in runs if run.questions is not None]
     for report in reports:
         if report.questions != reports[0].questions:
             raise BadInput(
-                f"{Path(report.folder) / 'predictions.jsonl'}: other questions than {folders[0]}; compare reports on one"
-                " --test_file."
+                f"{Path(report.folder) / 'predictions.jsonl'}: other questions than {reports[0].folder}; compare reports on"
+                " one --test_file."
             )
-    return reports
+    return runs
 
 
-def load_report(folder: str) -> SavedReport:
+def is_training(folder: str) -> bool:
+    """Whether a folder is a training's and holds no report."""
+    return Path(folder, TRAINER_STATE_NAME).is_file() and not Path(folder, "predictions.jsonl").exists()
+
+
+def load_training(folder: str) -> SavedRun:
+    """Load what a finished training logged.
+
+    Raises:
+        BadInput: a file is not as training wrote it.
+    """
+    file = Path(folder) / TRAINER_STATE_NAME
+    state = load_json(file, "state of a training")
+    figures = {}
+    try:
+        for key, name, form in (("eval_accuracy", "validation accuracy", ".1%"), ("loss", "training loss", ".4f")):
+            if values := [entry[key] for entry in state["log_history"] if key in entry]:
+                figures[name] = format(values[-1], form)
+        figures["steps"] = format(state["global_step"], ",")
+        figures["characters read"] = format(state["num_input_tokens_seen"], ",")
+    except (ValueError, KeyError, TypeError):
+        raise BadInput(f"{file}: not the state of a training; give the folder as training wrote it.") from None
+    return SavedRun(folder, figures, load_record(folder))
+
+
+def load_report(folder: str) -> SavedRun:
     """Load a report.
 
     Raises:
         BadInput: a file is missing, or a prediction was not judged because its question had no answer.
     """
     predictions = Path(folder) / "predictions.jsonl"
-    questions, right = [], []
+    questions, answered = [], []
     for number, line in read_lines(predictions, _ROLE):
         try:
             row = json.loads(line)
             questions.append(row["question"])
-            right.append({True: True, False: False}[row["right"]])
+            answered.append({True: True, False: False}[row["right"]])
         except (ValueError, KeyError, TypeError, RecursionError):
             raise BadInput(
                 f"{predictions}, line {number}: no judged answer; make the report again, with questions that have"
                 " answers."
             ) from None
+    right = np.array(answered)
+    low, high = compute_wilson_interval(int(right.sum()), len(right))
     file = check_is_file(Path(folder) / "metrics.json", _ROLE)
     try:
         metrics = json.loads(file.read_text(encoding="utf-8"))
-        metrics["auroc"], metrics["calibration"], metrics["selective"]
-    except (ValueError, KeyError, TypeError):
+        auroc = metrics["auroc"]["probability"]
+        figures = {
+            "accuracy": f"{right.mean():.1%}",
+            "95 % interval": f"{low:.1%} to {high:.1%}",
+            "AUROC": _MISSING if auroc is None else f"{auroc:.3f}",
+            "ECE": f"{metrics['calibration']['after']['ece']:.3f}",
+            "surest half right": f"{metrics['selective']['accuracy_at_half']:.1%}",
+        }
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise BadInput(f"{file}: not the metrics of a report; make it again with posgpt evaluate --report.") from None
-    return SavedReport(folder, metrics, questions, np.array(right))
+    return SavedRun(folder, figures, load_record(folder), questions, right)
 
 
-def describe_report(report: SavedReport) -> tuple[str, ...]:
-    """Return a report's row in the table of figures."""
-    low, high = compute_wilson_interval(int(report.right.sum()), len(report.right))
-    auroc, ece = report.metrics["auroc"]["probability"], report.metrics["calibration"]["after"]["ece"]
-    surest = report.metrics["selective"]["accuracy_at_half"]
-    shown_auroc = "-" if auroc is None else f"{auroc:.3f}"
-    interval = f"{low:.1%} to {high:.1%}"
-    return report.folder, f"{report.right.mean():.1%}", interval, shown_auroc, f"{ece:.3f}", f"{surest:.1%}"
+def load_record(folder: str) -> Record | None:
+    """Load `run.json`; None where there is none, as in the folders of earlier versions.
+
+    Raises:
+        BadInput: it is not as training wrote it.
+    """
+    file, record = Path(folder) / RUN_FILE, {}
+    if not file.exists():
+        return None
+    try:
+        for part, values in load_json(file, "record of a run").items():
+            for name in values.keys() - _OWN_OPTIONS:
+                value = values[name]
+                if part == _DATA:
+                    # Names may differ where the content is the same.
+                    content = [each.get("sha256") or each["commit"] for each in value]
+                    record[part, name] = content, format_files(value)
+                else:
+                    shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                    record[part, name] = shown, shown[:_LONGEST_CELL]
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(
+            f"{file}: not the record of a run; give the folder as training or evaluation wrote it."
+        ) from None
+    return record
 
 
-def describe_pair(a: SavedReport, b: SavedReport) -> tuple[str, int, int, str]:
+def describe_pair(a: SavedRun, b: SavedRun) -> tuple[str, int, int, str]:
     """Return the row of two reports in the table of pairs."""
     only_a, only_b = int((a.right & ~b.right).sum()), int((b.right & ~a.right).sum())
     return f"{a.folder}, {b.folder}", only_a, only_b, f"{compare_paired(a.right, b.right):.3g}"
 
 
-def format_comparison(reports: Sequence[SavedReport]) -> str:
-    """Return two Markdown tables: each report's figures, and each pair's questions that only one answers (McNemar)."""
-    header = ("model", "accuracy", "95 % interval", "AUROC", "ECE", "surest half right")
-    figures = format_table(header, map(describe_report, reports))
-    header_of_pairs = ("pair", "only the first is right", "only the second", "p (McNemar, exact)")
-    return f"{figures}\n\n{format_table(header_of_pairs, starmap(describe_pair, combinations(reports, 2)))}"
+def list_differences(records: Sequence[Record]) -> list[tuple[str, ...]]:
+    """Return part, name and each run's value of what is not the same in all runs."""
+    absent = (None, _MISSING)
+    names = dict.fromkeys(name for record in records for name in sorted(record))
+    return [
+        (*name, *(record.get(name, absent)[1] for record in records))
+        for name in names
+        if any(record.get(name, absent)[0] != records[0].get(name, absent)[0] for record in records)
+    ]
+
+
+def compare_data(first: SavedRun, other: SavedRun) -> str:
+    """Say in one line whether two runs were trained on the same data."""
+    if first.record is None or other.record is None:
+        unknown = " and ".join(run.folder for run in (first, other) if run.record is None)
+        return f"Whether {first.folder} and {other.folder} were trained on the same data is not known: {unknown}: not recorded."
+    differing = [
+        name
+        for part, name, *_ in list_differences([first.record, other.record])
+        if part == _DATA and name not in _MEASURED_ON
+    ]
+    if differing:
+        return f"{other.folder} was trained on other data than {first.folder}: {', '.join(differing)} differ."
+    return f"{other.folder} was trained on the same data as {first.folder}."
+
+
+def format_comparison(runs: Sequence[SavedRun]) -> str:
+    """Return Markdown: the runs' figures, each pair's questions that only one answers (McNemar), and what differs."""
+    names = dict.fromkeys(name for run in runs for name in run.figures)
+    rows = [(run.folder, *(run.figures.get(name, _MISSING) for name in names)) for run in runs]
+    parts = [format_table(("model", *names), rows)]
+    if pairs := list(combinations([run for run in runs if run.questions is not None], 2)):
+        header = ("pair", "only the first is right", "only the second", "p (McNemar, exact)")
+        parts.append(format_table(header, starmap(describe_pair, pairs)))
+    parts.append("\n".join(compare_data(runs[0], other) for other in runs[1:]))
+    recorded = {run.folder: run.record for run in runs if run.record is not None}
+    if len(recorded) > 1:
+        differences = list_differences(list(recorded.values()))
+        header = ("part", "what differs", *recorded)
+        parts.append(format_table(header, differences) if differences else "Options and versions are the same.")
+    for run in runs:
+        if run.record is None:
+            parts.append(f"{run.folder}: options, data and versions: not recorded (it has no {RUN_FILE}).")
+    return "\n\n".join(filter(None, parts))

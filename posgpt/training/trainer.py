@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -11,13 +11,16 @@ import numpy as np
 import torch
 from torch import nn
 from transformers import EvalPrediction, ProgressCallback, TrainingArguments
+from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 from transformers.trainer_pt_utils import get_parameter_names
 
 from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
 from data_scripts.files import sync_file
 from data_scripts.options import Range, option, shorten_error
+from data_scripts.questions import Questions
 from modeling_posgpt import PosGPTForCausalLM
+from posgpt.tables import format_table
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_damage, list_checkpoints
 from posgpt.training.data import build_epoch_sampler
 from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_peak_memory
@@ -25,6 +28,7 @@ from posgpt.training.hub import open_repository, upload_model
 from posgpt.training.model_card import write_model_card
 from posgpt.training.muon import MuonWithAdamW
 from posgpt.training.reliable_trainer import LAUNCHER_REPORT, ReliableTrainer, remove_if_unsaved
+from posgpt.training.run_record import format_files, write_record
 from posgpt.training.schedule import compute_rate_factor, count_examples
 
 # What each `lr_schedule` alone reads.
@@ -47,6 +51,10 @@ class PosGPTTrainingArguments(TrainingArguments):
         "Rows per training step, of all processes and accumulated batches together; per_device_train_batch_size follows from"
         " it.",
         default=None,
+    )
+    eval_samples: Annotated[int, Range(0)] = option(
+        "How many validation questions are logged at each evaluation, as text, with the model's answers and the right ones.",
+        default=5,
     )
     use_muon: bool = option(
         "Whether to train the layers' matrices with Muon and only the rest with AdamW.", default=False
@@ -74,6 +82,13 @@ class PosGPTTrainingArguments(TrainingArguments):
     hub_license: str | None = option(
         "The model's license for its card, as the hub calls it: apache-2.0, cc-by-sa-4.0, …", default=None
     )
+
+    # What the trackers and `run.json` are told besides: see `describe_run`.
+    record: dict[str, Any] = field(init=False, default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arguments and `record`, for `run.json` and, by transformers' callbacks, for the trackers."""
+        return self.record | super().to_dict()
 
     def __post_init__(self):
         super().__post_init__()
@@ -117,6 +132,19 @@ def measure_answers(prediction: EvalPrediction) -> dict[str, float]:
     return {"accuracy": float(is_right.mean()), "loss": float(losses.sum() / is_graded.sum())}
 
 
+def check_trackers(report_to: list[str]) -> None:
+    """Check that all trackers are installed.
+
+    Raises:
+        BadInput: one is not, or transformers has none of this name.
+    """
+    try:
+        for tracker in get_reporting_integration_callbacks(report_to):
+            tracker()
+    except (ValueError, ImportError, RuntimeError) as error:
+        raise BadInput(f"report_to: {shorten_error(error)}") from None
+
+
 class FiguresProgressCallback(ProgressCallback):
     """Transformers' progress bar with the newest figures on it instead of a new line of figures at every log."""
 
@@ -131,9 +159,11 @@ class PosGPTTrainer(ReliableTrainer):
 
     Args:
         card_facts: Lines of the model card: a name and what to say of it.
+        validation: The questions of `eval_dataset`, of which some are logged with the model's answers.
+        record: What the model was trained on and how, for `run.json` and the trackers (see `describe_run`).
 
     Raises:
-        BadInput: the arguments are not compatible.
+        BadInput: the arguments are not compatible, or a tracker is not installed.
     """
 
     model: Any
@@ -141,8 +171,16 @@ class PosGPTTrainer(ReliableTrainer):
     hub_model_id: Any
 
     def __init__(
-        self, model: nn.Module, args: PosGPTTrainingArguments, card_facts: dict[str, str] | None = None, **kwargs
+        self,
+        model: nn.Module,
+        args: PosGPTTrainingArguments,
+        card_facts: dict[str, str] | None = None,
+        validation: Questions | None = None,
+        record: dict[str, Any] | None = None,
+        **kwargs,
     ):
+        check_trackers(args.report_to)
+        args.record = record or {}
         # Trainer would drop what the collators read besides the model's own inputs as unused.
         args.remove_unused_columns = False
         # Counting waits for an accelerator at every step; on a CPU it is free. Padding does not count as read.
@@ -157,6 +195,11 @@ class PosGPTTrainer(ReliableTrainer):
         except (ValueError, ImportError) as error:
             raise BadInput(f"these arguments are not compatible: {shorten_error(error)}") from None
         self.card_facts = card_facts or {}
+        self.samples: dict[str, list[str]] = {}
+        if validation is not None and args.eval_samples:
+            count = min(args.eval_samples, len(validation))
+            # From the whole of the files, so that each relation has its share.
+            self.samples = validation.rows[[number * len(validation) // count for number in range(count)]]
         self.remove_callback(ProgressCallback)
         if not self.args.disable_tqdm:
             self.add_callback(FiguresProgressCallback)
@@ -249,15 +292,32 @@ class PosGPTTrainer(ReliableTrainer):
         )
         return self.optimizer
 
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
+        """Evaluate, and log some of the validation questions with the model's answers: trackers show texts, too."""
+        metrics = super().evaluate(*args, **kwargs)
+        if self.samples:
+            questions, right = self.samples["question"], self.samples["answer"]
+            attention = self.model.config._attn_implementation
+            # Answers are written symbol by symbol; flex_attention would be compiled for their lengths.
+            self.model.set_attn_implementation("sdpa")
+            answers = [answer.text for answer in self.model.answer(questions, self.processing_class)]
+            self.model.set_attn_implementation(attention)
+            rows = zip(questions, answers, right, strict=True)
+            logs: Any = {"eval_samples": format_table(("question", "the model's answer", "right answer"), rows)}
+            self.log(logs)
+        return metrics
+
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save weights, configuration, code, tokenizer and model card."""
+        """Save weights, configuration, code, tokenizer, model card and `run.json`."""
         # Trainer turned the cache off for training; a loaded model should use it.
         self.model.config.use_cache = True
         # Trainer would push from here what is not in its place yet.
         super().save_model(output_dir, _internal_call=True)
-        self.model.config.use_cache = self.args.use_cache
         if self.args.should_save:
-            self._write_model_card(Path(output_dir or self.args.output_dir))
+            folder = Path(output_dir or self.args.output_dir)
+            self._write_model_card(folder)
+            write_record(folder, self.args.to_dict(), self.model.config)
+        self.model.config.use_cache = self.args.use_cache
 
     def init_hf_repo(self, *args: Any, **kwargs: Any) -> None:
         """Called before training where the model is pushed after it; see `open_repository`."""
@@ -289,6 +349,10 @@ class PosGPTTrainer(ReliableTrainer):
             facts["Training loss"] = f"{losses[-1]:.4f} nats per character, the last one logged"
         if accuracies := [entry["eval_accuracy"] for entry in state.log_history if "eval_accuracy" in entry]:
             facts["Validation accuracy"] = f"{accuracies[-1]:.1%} (exact match)"
+        if args.record:
+            files = [format_files(files) for files in args.record["data"].values()]
+            facts["Data"] = ", ".join(dict.fromkeys(files))
+            facts["Software"] = ", ".join(" ".join(each) for each in args.record["versions"].items())
         write_model_card(folder, self.model, facts, args.hub_license)
 
     def train_or_resume(self, checkpoint: str | None) -> None:

@@ -1,0 +1,84 @@
+"""What a run was made of: its options, the files it read, versions. Saved with the model, and told to the trackers."""
+
+import json
+import platform
+from contextlib import suppress
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import posgpt
+from data_scripts.documents import find_files, identify_content
+from data_scripts.errors import BadInput
+from data_scripts.files import hash_file, write_atomically
+from modeling_posgpt import PosGPTConfig
+from posgpt.training.checkpoints import WEIGHTS_FILE, find_model_file
+
+RUN_FILE = "run.json"
+# How much of a SHA-256 is shown to people; the file has all of it.
+SHORT = 12
+LIBRARIES = ("torch", "transformers", "datasets", "accelerate")
+
+
+def describe_run(*options: Any) -> dict[str, Any]:
+    """Return what transformers' training arguments do not say of a run.
+
+    Args:
+        options: Dataclasses of a training command. `relations` and what ends in `_file` name files.
+
+    Returns:
+        `versions`, by library; `data`, for each option that names files a list of each file's `name` and `sha256`, a
+        dataset of the hub with its `commit` instead; and the other options.
+    """
+    values = {name: value for group in options for name, value in asdict(group).items()}
+    data = {}
+    if name_or_path := values.pop("model_name_or_path", None):
+        weights = find_model_file(name_or_path, WEIGHTS_FILE)
+        data["model_name_or_path"] = [{"name": name_or_path, "sha256": hash_file(weights)}]
+    for name in [name for name in values if name.endswith("_file") or name == "relations"]:
+        if paths := values.pop(name):
+            paths = [paths] if isinstance(paths, str) else paths
+            data[name] = [identify_file(file) for path in paths for file in find_files(path)]
+    versions = {"posgpt": posgpt.__version__, "python": platform.python_version()}
+    return {"versions": versions | {name: version(name) for name in LIBRARIES}, "data": data, **values}
+
+
+def identify_file(file: str) -> dict[str, str]:
+    """Return a file's name and `sha256`, or a dataset's on the hub and `commit`."""
+    kind, content = identify_content(file)
+    return {"name": file, "commit": content} if kind == "hub" else {"name": Path(file).name, "sha256": content}
+
+
+def format_files(files: list[dict[str, str]]) -> str:
+    """Return the names of files or datasets, each with the beginning of its hash or commit."""
+    return ", ".join(f"{name} ({kind} {content[:SHORT]})" for (_, name), (kind, content) in map(dict.items, files))
+
+
+def write_record(folder: Path, options: dict[str, Any], config: PosGPTConfig) -> None:
+    """Write `run.json` into a model's folder.
+
+    Args:
+        options: From `PosGPTTrainingArguments.to_dict`.
+    """
+    options = dict(options)
+    parts = {name: options.pop(name) for name in ("versions", "data") if name in options}
+    own = {name: value for name, value in config.to_dict().items() if name in PosGPTConfig.__annotations__}
+    with write_atomically(folder / RUN_FILE) as file:
+        json.dump(parts | {"model": own, "options": options}, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+
+
+def copy_record(name_or_path: str, folder: Path) -> None:
+    """Copy a model's `run.json` into another folder, so that it is known there when the model is gone or trained again.
+
+    Models that were trained before there was one have none; then an older copy is removed.
+    """
+    content = None
+    with suppress(BadInput):
+        content = find_model_file(name_or_path, RUN_FILE).read_bytes()
+    if content is None:
+        (folder / RUN_FILE).unlink(missing_ok=True)
+        return
+    with write_atomically(folder / RUN_FILE, "wb") as file:
+        file.write(content)
