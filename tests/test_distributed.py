@@ -207,8 +207,12 @@ def assert_same_training(folder, whole):
         torch.testing.assert_close(weights, expected[name], rtol=0, atol=1e-3)
 
 
-def test_two_processes_with_half_of_each_weight_train_like_one_and_save_a_whole_model(train_eight_rows, sharding):
-    divided = train_eight_rows("windows", "muon", LAYOUTS["2x4"], "--use_cpu", "false", **sharding)
+def test_two_processes_with_half_of_each_weight_train_like_one_and_save_a_whole_model(
+    world, train_eight_rows, sharding
+):
+    options = ["--use_cpu", "false", "--validation_file", world / "birth_dev.tsv", "--eval_strategy", "steps"]
+    divided = train_eight_rows("windows", "muon", LAYOUTS["2x4"], *options, "--eval_steps", 12, **sharding)
+    assert len(history_of(divided, "eval_answers")) == 2
     assert (divided / "checkpoint-24" / "optimizer_0" / "__1_0.distcp").is_file()
     whole = train_eight_rows("windows", "muon")
     assert_same_training(divided, whole)

@@ -105,7 +105,7 @@ KINDS: dict[str, list[tuple[str, list[tuple]]]] = {
                      "model.safetensors", "config.json")
     ],
     ".params": [("course.params", [CONVERTED])],
-    "report": [("report/predictions.jsonl", [COMPARED]), ("report/metrics.json", [COMPARED])],
+    "report": [(f"report/{name}", [COMPARED]) for name in ("predictions.jsonl", "metrics.json", "run.json")],
 }  # fmt: skip
 COMMANDS = [
     BASELINE,

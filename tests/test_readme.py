@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import pytest
 import yaml
 
+import posgpt
 from conftest import ROOT, TINY
 from posgpt import cli
 from posgpt.arguments import list_recipes
@@ -79,7 +80,8 @@ def test_all_files_name_one_version():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     newest = re.search(r"^## \[(.+?)\]", changelog, re.M)[1]
-    assert citation["version"] == newest == project["version"] and citation["license"] == project["license"]
+    assert citation["version"] == newest == project["version"] == posgpt.__version__
+    assert citation["license"] == project["license"]
 
 
 def test_make_reproduce_asks_for_the_data_and_runs_the_readmes_commands(tmp_path):

@@ -349,6 +349,18 @@ def test_reports_are_compared_in_one_table(run, report, tmp_path):
     printed = re.sub(" +", " ", run(evaluate_birthplace, "--compare", report, other))
     before = json.loads((report / "metrics.json").read_text())["correct"]
     assert f"| {other} | 100.0% |" in printed and f"| {report}, {other} | 0 | {17 - before} |" in printed
+    assert f"{other}: options, data and versions: not recorded" in printed
+    assert f"same data is not known: {other}: not recorded." in printed
+    # A report keeps what its model was made of.
+    record = json.loads((report / "run.json").read_text())
+    record["data"]["train_file"][0]["sha256"] = "0" * 64
+    record["options"]["learning_rate"] = 0.125
+    (other / "run.json").write_text(json.dumps(record))
+    printed = re.sub(" +", " ", run(evaluate_birthplace, "--compare", report, other))
+    assert f"{other} was trained on other data than {report}: train_file." in printed
+    assert re.search(r"\| data \| train_file \| wiki.txt \(sha256 \w{12}\) \| wiki.txt \(sha256 0{12}\) \|", printed)
+    assert re.search(r"\| options \| learning_rate \| 0.\d+ \| 0.125 \|", printed)
+    assert printed.count("| options |") == 1 and "| versions |" not in printed and "| model |" not in printed
     (other / "predictions.jsonl").write_text(json.dumps(rows[0]) + "\n")
     with pytest.raises(SystemExit, match="other questions"):
         run(evaluate_birthplace, "--compare", report, other)

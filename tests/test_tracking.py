@@ -1,12 +1,32 @@
 """What a run tells trackers and keeps with the model: samples of answers, options, hashes of its data, versions."""
 
+import json
+import re
+from hashlib import sha256
+
 import pytest
+import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import evaluate_birthplace
+import posgpt
+import train_finetune
 import train_pretrain
 from conftest import TINY, history_of
 
-TRACKED = [*TINY, "--max_steps", 4, "--eval_strategy", "steps", "--eval_steps", 2, "--save_strategy", "no"]
+TRACKED = [
+    *TINY,
+    "--max_steps",
+    4,
+    "--eval_strategy",
+    "steps",
+    "--eval_steps",
+    2,
+    "--save_strategy",
+    "no",
+    "--logging_steps",
+    2,
+]
 
 
 def pretrain(run, world, folder, *options):
@@ -28,7 +48,7 @@ def tracked(world, tmp_path_factory):
         with mock.patch.object(sys, "argv", ["", *map(str, arguments)]):
             module.main()
 
-    pretrain(run_main, world, folder, "--report_to", "tensorboard", "--eval_samples", 3)
+    pretrain(run_main, world, folder, "--report_to", "tensorboard", "--sample_answers", 3)
     return folder
 
 
@@ -43,11 +63,143 @@ def read_texts(folder) -> dict[str, list[str]]:
 
 
 def test_each_evaluation_logs_held_out_questions_with_the_models_answers_and_the_right_ones(world, tracked):
-    logged = read_texts(tracked)["eval/samples"]
-    assert len(logged) == 2 and logged == history_of(tracked, "eval_samples")
+    logged = read_texts(tracked)["eval/answers"]
+    assert len(logged) == 2 and logged == history_of(tracked, "eval_answers")
     lines = (world / "birth_dev.tsv").read_text().splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in logged[-1].splitlines()]
     assert rows[0] == ["question", "the model's answer", "right answer"]
     # 17 questions: the first, and one after each third.
     assert [[row[0], row[2]] for row in rows[2:]] == [lines[number].split("\t") for number in (0, 5, 11)]
     assert len(history_of(tracked, "eval_accuracy")) == 2
+
+
+def test_a_run_keeps_its_options_the_hashes_of_its_data_and_versions_beside_the_model(world, tracked):
+    record = json.loads((tracked / "run.json").read_text())
+    files = {"train_file": "wiki.txt", "questions_file": "birth_places_train.tsv", "validation_file": "birth_dev.tsv"}
+    assert record["data"] == {
+        option: [{"name": name, "sha256": sha256((world / name).read_bytes()).hexdigest()}]
+        for option, name in files.items()
+    }
+    assert record["versions"]["posgpt"] == posgpt.__version__ and record["versions"].keys() >= {
+        "torch",
+        "transformers",
+    }
+    # The recipe's, the command line's and a default.
+    options = record["options"]
+    assert (options["question_share"], options["max_steps"], options["adam_epsilon"]) == (0.3, 4, 1e-8)
+    assert record["model"]["hidden_size"] == 32 and record["model"]["use_cache"] is True
+    card = (tracked / "README.md").read_text()
+    for name in files.values():
+        assert f"{name} (sha256 {sha256((world / name).read_bytes()).hexdigest()[:12]})" in card
+    assert f"posgpt {posgpt.__version__}" in card
+    # TensorBoard shows the same.
+    (shown,) = read_texts(tracked)["args"]
+    assert json.loads(shown) == options | {part: record[part] for part in ("versions", "data")}
+
+
+def test_a_finetuned_models_record_has_the_hash_of_the_pretrained_weights_and_none_is_asked_for(
+    run, world, tracked, tmp_path
+):
+    run(
+        train_finetune, "--model_name_or_path", tracked, "--train_file", world / "birth_places_train.tsv", "--validation_file",
+        world / "birth_dev.tsv", "--output_dir", tmp_path, *TINY[-6:], "--max_steps", 1, "--sample_answers", 0,
+    )  # fmt: skip
+    weights = sha256((tracked / "model.safetensors").read_bytes()).hexdigest()
+    data = json.loads((tmp_path / "run.json").read_text())["data"]
+    assert data["model_name_or_path"] == [{"name": str(tracked), "sha256": weights}]
+    assert history_of(tmp_path, "eval_accuracy") and not history_of(tmp_path, "eval_answers")
+
+
+@pytest.mark.parametrize(
+    "tracker, match",
+    [("trackio", "report_to: .*pip install trackio"), ("abacus", "report_to: abacus is not supported")],
+)
+def test_a_tracker_that_is_not_there_is_refused_in_a_line(run, world, tmp_path, monkeypatch, tracker, match):
+    monkeypatch.setattr("transformers.integrations.integration_utils.is_trackio_available", lambda: False)
+    with pytest.raises(SystemExit, match=match):
+        pretrain(run, world, tmp_path / "model", "--report_to", tracker)
+    assert not (tmp_path / "model").exists()
+
+
+def test_trackio_gets_figures_answers_and_the_record_without_a_network(run, world, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    pytest.importorskip("trackio", reason="needs trackio")
+    from trackio.sqlite_storage import SQLiteStorage
+
+    pretrain(run, world, tmp_path / "model", "--report_to", "trackio", "--project", "places", "--run_name", "first")
+    logs = SQLiteStorage.get_logs("places", "first")
+    assert [log["eval/accuracy"] for log in logs if "eval/accuracy" in log] == history_of(
+        tmp_path / "model", "eval_accuracy"
+    )
+    assert [log["eval/answers"] for log in logs if "eval/answers" in log] == history_of(
+        tmp_path / "model", "eval_answers"
+    )
+    config = SQLiteStorage.get_run_config("places", "first")
+    assert config["data"] == json.loads((tmp_path / "model" / "run.json").read_text())["data"]
+    assert config["question_share"] == 0.3
+
+
+def copy_run(tracked, folder, **changes):
+    """Copy what a comparison reads of a training, with other parts of its record."""
+    folder.mkdir()
+    record = json.loads((tracked / "run.json").read_text())
+    for part, changed in changes.items():
+        record[part] |= changed
+    (folder / "run.json").write_text(json.dumps(record))
+    (folder / "trainer_state.json").write_bytes((tracked / "trainer_state.json").read_bytes())
+    return folder
+
+
+def compare(run, *folders) -> str:
+    # The columns of a table are padded.
+    return re.sub(" +", " ", run(evaluate_birthplace, "--compare", *folders))
+
+
+def test_trainings_are_compared_by_their_figures_and_by_what_differs(run, tracked, tmp_path):
+    changes = {
+        "options": {"seed": 7, "output_dir": "other"},
+        "versions": {"torch": "3.0"},
+        "model": {"hidden_size": 64},
+    }
+    other = copy_run(tracked, tmp_path / "other", **changes)
+    printed = compare(run, tracked, other)
+    accuracy = history_of(tracked, "eval_accuracy")[-1]
+    assert "| model | validation accuracy | training loss | steps | characters read |" in printed
+    assert f"| {other} | {accuracy:.1%} |" in printed
+    assert f"{other} was trained on the same data as {tracked}." in printed
+    differences = printed.split("| part | what differs |")[1].splitlines()[2:]
+    assert differences == [
+        "| model | hidden_size | 32 | 64 |",
+        "| options | seed | 42 | 7 |",
+        f"| versions | torch | {torch.__version__} | 3.0 |",
+    ]
+    assert "Options and versions are the same." in compare(run, tracked, copy_run(tracked, tmp_path / "same"))
+
+
+def test_other_data_are_told_by_their_content_not_by_their_names(run, tracked, tmp_path):
+    read = json.loads((tracked / "run.json").read_text())["data"]
+    renamed = {"train_file": [{**read["train_file"][0], "name": "people.txt"}]}
+    others = {"train_file": [{"name": "wiki.txt", "sha256": "0" * 64}]}
+    measured = {"validation_file": [{"name": "dev.tsv", "sha256": "1" * 64}]}
+    folders = [
+        copy_run(tracked, tmp_path / name, data=data)
+        for name, data in {"renamed": renamed, "others": others, "measured": measured}.items()
+    ]
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "trainer_state.json").write_bytes((tracked / "trainer_state.json").read_bytes())
+    printed = compare(run, tracked, *folders, tmp_path / "old")
+    assert f"{folders[0]} was trained on the same data as {tracked}." in printed
+    assert f"{folders[1]} was trained on other data than {tracked}: train_file." in printed
+    assert f"{folders[2]} was trained on the same data as {tracked}." in printed
+    assert "| data | validation_file |" in printed
+    assert f"{tmp_path / 'old'}: options, data and versions: not recorded (it has no run.json)." in printed
+
+
+@pytest.mark.parametrize(
+    "name, content", [("run.json", '{"data": {"train_file": 1}}'), ("run.json", "[]"), ("trainer_state.json", "{}")]
+)
+def test_a_run_that_cannot_be_read_is_named(run, tracked, tmp_path, name, content):
+    other = copy_run(tracked, tmp_path / "other")
+    (other / name).write_text(content)
+    with pytest.raises(SystemExit, match=rf"other/{name}: .*give the"):
+        run(evaluate_birthplace, "--compare", tracked, other)

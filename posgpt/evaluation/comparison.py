@@ -128,23 +128,21 @@ def load_record(folder: str) -> Record | None:
     Raises:
         BadInput: it is not as training wrote it.
     """
-    file, record = Path(folder) / RUN_FILE, {}
+    file = Path(folder) / RUN_FILE
     if not file.exists():
         return None
+    content, record = load_json(file, "record of a run"), {}
     try:
-        for part, values in load_json(file, "record of a run").items():
+        for part, values in content.items():
             for name in values.keys() - _OWN_OPTIONS:
                 value = values[name]
                 if part == _DATA:
                     # Names may differ where the content is the same.
-                    content = [each.get("sha256") or each["commit"] for each in value]
-                    record[part, name] = content, format_files(value)
+                    record[part, name] = [each.get("sha256") or each["commit"] for each in value], format_files(value)
                 else:
                     shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
                     record[part, name] = shown, shown[:_LONGEST_CELL]
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        if isinstance(error, BadInput):
-            raise
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         raise BadInput(
             f"{file}: not the record of a run; give the folder as training or evaluation wrote it."
         ) from None
@@ -170,16 +168,17 @@ def list_differences(records: Sequence[Record]) -> list[tuple[str, ...]]:
 
 def compare_data(first: SavedRun, other: SavedRun) -> str:
     """Say in one line whether two runs were trained on the same data."""
-    if first.record is None or other.record is None:
-        unknown = " and ".join(run.folder for run in (first, other) if run.record is None)
-        return f"Whether {first.folder} and {other.folder} were trained on the same data is not known: {unknown}: not recorded."
+    unknown = [run.folder for run in (first, other) if not any(part == _DATA for part, _ in run.record or ())]
+    if first.record is None or other.record is None or unknown:
+        known = f"Whether {first.folder} and {other.folder} were trained on the same data is not known"
+        return f"{known}: {' and '.join(unknown)}: not recorded."
     differing = [
         name
         for part, name, *_ in list_differences([first.record, other.record])
         if part == _DATA and name not in _MEASURED_ON
     ]
     if differing:
-        return f"{other.folder} was trained on other data than {first.folder}: {', '.join(differing)} differ."
+        return f"{other.folder} was trained on other data than {first.folder}: {', '.join(differing)}."
     return f"{other.folder} was trained on the same data as {first.folder}."
 
 

@@ -52,7 +52,7 @@ class PosGPTTrainingArguments(TrainingArguments):
         " it.",
         default=None,
     )
-    eval_samples: Annotated[int, Range(0)] = option(
+    sample_answers: Annotated[int, Range(0)] = option(
         "How many validation questions are logged at each evaluation, as text, with the model's answers and the right ones.",
         default=5,
     )
@@ -142,7 +142,7 @@ def check_trackers(report_to: list[str]) -> None:
         for tracker in get_reporting_integration_callbacks(report_to):
             tracker()
     except (ValueError, ImportError, RuntimeError) as error:
-        raise BadInput(f"report_to: {shorten_error(error)}") from None
+        raise BadInput(f"report_to: {shorten_error(error)}; choose trackers that are installed, or none.") from None
 
 
 class FiguresProgressCallback(ProgressCallback):
@@ -196,8 +196,8 @@ class PosGPTTrainer(ReliableTrainer):
             raise BadInput(f"these arguments are not compatible: {shorten_error(error)}") from None
         self.card_facts = card_facts or {}
         self.samples: dict[str, list[str]] = {}
-        if validation is not None and args.eval_samples:
-            count = min(args.eval_samples, len(validation))
+        if validation is not None and args.sample_answers:
+            count = min(args.sample_answers, len(validation))
             # From the whole of the files, so that each relation has its share.
             self.samples = validation.rows[[number * len(validation) // count for number in range(count)]]
         self.remove_callback(ProgressCallback)
@@ -303,7 +303,7 @@ class PosGPTTrainer(ReliableTrainer):
             answers = [answer.text for answer in self.model.answer(questions, self.processing_class)]
             self.model.set_attn_implementation(attention)
             rows = zip(questions, answers, right, strict=True)
-            logs: Any = {"eval_samples": format_table(("question", "the model's answer", "right answer"), rows)}
+            logs: Any = {"eval_answers": format_table(("question", "the model's answer", "right answer"), rows)}
             self.log(logs)
         return metrics
 
