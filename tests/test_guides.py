@@ -1,0 +1,42 @@
+"""The guides' code blocks run as they are written, with a smaller model."""
+
+from data_scripts.questions import load_questions
+from modeling_posgpt import position_embeddings
+from posgpt import cli
+from posgpt.training.architecture import CHOICES
+from test_readme import QUICK, list_blocks, list_commands
+
+
+def run_commands(run, document) -> list[str]:
+    """Run a document's commands, quickly; return what each printed."""
+    return [run(cli, command, *arguments, *QUICK.get(command, [])) for command, *arguments in list_commands(document)]
+
+
+def test_the_guide_to_your_own_data(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write, ask = [block for block in list_blocks("docs/your_own_data.md") if "import " in block]
+    exec(write, {})
+    preview, _, evaluated = run_commands(run, "docs/your_own_data.md")
+    assert "document The Last Harbour | Directed by " in preview
+    assert "| director " in evaluated and "| release year " in evaluated
+    assert len(load_questions("dev.tsv")) == 20
+    exec(ask, {})
+    assert capsys.readouterr().out.count("('") == 2
+
+
+def test_the_guide_to_a_new_position_embedding(run, world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for file in world.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    # As if they stood in the module, until the test ends.
+    names = CHOICES["position_embedding_type"]
+    monkeypatch.setitem(position_embeddings.POSITION_EMBEDDINGS, "logarithmic", None)
+    names.append("logarithmic")
+    try:
+        blocks = [block for block in list_blocks("docs/new_position_embedding.md") if not block.startswith("posgpt ")]
+        exec("\n\n".join(blocks), dict(vars(position_embeddings)))
+        assert len(blocks) == 3
+        *_, evaluated = run_commands(run, "docs/new_position_embedding.md")
+    finally:
+        names.remove("logarithmic")
+    assert "of 17" in evaluated
