@@ -131,7 +131,8 @@ def load_record(folder: str) -> Record | None:
     file = Path(folder) / RUN_FILE
     if not file.exists():
         return None
-    content, record = load_json(file, "record of a run"), {}
+    content = load_json(file, "record of a run")
+    record: Record = {}
     try:
         for part, values in content.items():
             for name in values.keys() - _OWN_OPTIONS:
@@ -188,8 +189,8 @@ def format_comparison(runs: Sequence[SavedRun]) -> str:
     rows = [(run.folder, *(run.figures.get(name, _MISSING) for name in names)) for run in runs]
     parts = [format_table(("model", *names), rows)]
     if pairs := list(combinations([run for run in runs if run.questions is not None], 2)):
-        header = ("pair", "only the first is right", "only the second", "p (McNemar, exact)")
-        parts.append(format_table(header, starmap(describe_pair, pairs)))
+        header_of_pairs = ("pair", "only the first is right", "only the second", "p (McNemar, exact)")
+        parts.append(format_table(header_of_pairs, starmap(describe_pair, pairs)))
     parts.append("\n".join(compare_data(runs[0], other) for other in runs[1:]))
     recorded = {run.folder: run.record for run in runs if run.record is not None}
     if len(recorded) > 1:

@@ -132,7 +132,7 @@ def measure_answers(prediction: EvalPrediction) -> dict[str, float]:
     return {"accuracy": float(is_right.mean()), "loss": float(losses.sum() / is_graded.sum())}
 
 
-def check_trackers(report_to: list[str]) -> None:
+def check_trackers(report_to: str | list[str] | None) -> None:
     """Check that all trackers are installed.
 
     Raises:
