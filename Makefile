@@ -6,11 +6,12 @@ SEED ?= 42
 PROCESSES ?= 2
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help quickstart demo reproduce assignment test lint clean
+.PHONY: help quickstart demo page reproduce assignment test lint clean
 
 help:
 	@echo "make quickstart   install, then train and evaluate on a small fictional world (minutes)"
 	@echo "make demo         ask the quickstart's model in the browser (MODEL=folder CORPUS=wiki.txt: another model)"
+	@echo "make page         write it as a page without a server into runs/page (MODEL=folder CORPUS=wiki.txt; needs npm)"
 	@echo "make reproduce DATA=folder   train the windows recipe on the task's data and evaluate it (half an hour to an hour;"
 	@echo "                  POSITIONS=learned, SEED=1; after an interruption: ARGS='--resume_from_checkpoint last')"
 	@echo "make assignment SEED=2027   for teachers: write an assignment on a world of its own (handout, starter, data, hidden tests)"
@@ -29,6 +30,12 @@ quickstart: $(INSTALLED)
 
 demo: $(INSTALLED)
 	$(BIN)/posgpt demo $(if $(MODEL),--model_name_or_path "$(MODEL)") $(if $(CORPUS),--corpus_file "$(CORPUS)")
+
+page: MODEL ?= runs/quickstart/pretrain
+page: CORPUS ?= runs/quickstart/world/wiki.txt
+page: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[page]"
+	$(BIN)/posgpt page --model_name_or_path $(MODEL) --corpus_file "$(CORPUS)" --output_dir runs/page $(ARGS)
 
 reproduce: $(INSTALLED)
 	@test -n "$(DATA)" || { echo "error: name the folder with wiki.txt and the TSVs: make reproduce DATA=folder"; exit 1; }

@@ -18,6 +18,7 @@ COMMANDS = {
     "quickstart": ("posgpt.quickstart", "the whole task on a small fictional world, in minutes"),
     "convert": ("posgpt.convert", "convert a checkpoint of the course's code to a PosGPT, or back"),
     "demo": ("posgpt.demo.app", "ask a model in the browser"),
+    "page": ("posgpt.page.write", "write a page that asks models in the visitor's browser, without a server"),
     "world": ("data_scripts.synthetic_world", "write a fictional world: a corpus and questions"),
     "build-wikipedia": ("data_scripts.wikipedia", "build a task like the course's from Wikipedia"),
     "normalize": ("data_scripts.normalize", "write text files in Unicode's normal form C"),

@@ -1,0 +1,207 @@
+"use strict";
+// The page itself. Whatever a model, a corpus or a visitor has written is put in as text, never as HTML.
+
+const settings = JSON.parse(find("settings").textContent);
+const models = settings.models.map((each) => new Model(each, settings.mask, settings.unknown));
+const sessions = new Map();
+// The layer and the head whose attention is shown, per model.
+const shown = models.map((model) => ({ layer: model.layers - 1, head: "" }));
+let documents = null, asked = null, asking = new AbortController();
+
+function find(id) {
+  return document.getElementById(id);
+}
+
+/** Make an element with properties and children; texts among these stay texts. */
+function make(tag, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children);
+  return element;
+}
+
+const formatShare = (share) => `${(100 * share).toFixed(1)} %`;
+
+/** The bytes that an element of the page holds. */
+async function unpack(id) {
+  const text = atob(find(id).textContent), bytes = new Uint8Array(text.length);
+  for (let index = 0; index < text.length; index++) bytes[index] = text.charCodeAt(index);
+  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(unpacked).arrayBuffer());
+}
+
+/** What runs a version of a model; loaded once. */
+function openSession(number, version) {
+  const id = `model-${number}-${version}`;
+  if (!sessions.has(id)) sessions.set(id, unpack(id).then((bytes) => ort.InferenceSession.create(bytes)));
+  return sessions.get(id);
+}
+
+async function load() {
+  // Threads need headers that a file has not.
+  ort.env.wasm.numThreads = 1;
+  ort.env.wasm.wasmBinary = await unpack("runtime");
+  if (find("corpus")) documents = JSON.parse(new TextDecoder().decode(await unpack("corpus")));
+  for (const [number, model] of models.entries()) await openSession(number, model.versions.length - 1);
+}
+
+/** Ask one model; throws an error with what to say if the question is too long. */
+async function askModel(number, title, question, signal) {
+  const model = models[number], characters = Array.from(question).length, length = Array.from(title).length;
+  const room = model.maxPositions - characters - 2;
+  if (room < 1) {
+    const most = length + room - 1;
+    throw new RangeError(`“${title.slice(0, 40)}…” has ${length} characters; ${model.name} reads at most ${most} there.`);
+  }
+  const session = await openSession(number, Math.min(find("version").value, model.versions.length - 1));
+  const attention = await measureAttention(model, session, question);
+  const best = await findBestAnswers(model, session, question, signal);
+  return { best, attention, unknown: model.listUnknown(question) };
+}
+
+async function ask() {
+  asking.abort();
+  asking = new AbortController();
+  const { signal } = asking, line = find("title").value.trim();
+  if (!line) return;
+  say("Thinking …");
+  try {
+    await loaded;
+    // What the status says is drawn before the work begins.
+    await new Promise((resume) => setTimeout(resume, 20));
+    const start = performance.now();
+    const { title, question } = readQuestion(line, settings.relations, settings.relations[find("relation").value]);
+    const answers = [];
+    for (const number of models.keys()) answers.push(await askModel(number, title, question, signal));
+    signal.throwIfAborted();
+    asked = { title, question, answers };
+    show();
+    say(`Answered in ${((performance.now() - start) / 1000).toFixed(1)} s.`);
+  } catch (error) {
+    if (signal.aborted) return;
+    asked = null;
+    show();
+    say(error.message);
+  }
+}
+
+function say(text) {
+  find("status").textContent = text;
+}
+
+function show() {
+  find("question").hidden = !asked;
+  find("question").textContent = asked?.question ?? "";
+  find("answers").replaceChildren(...(asked?.answers ?? []).map((answer, number) => showAnswer(answer, number)));
+  find("evidence").replaceChildren(...(asked && documents ? showEvidence() : []));
+}
+
+function showAnswer({ best, attention, unknown }, number) {
+  const model = models[number], sure = best[0].probability >= find("abstain").value;
+  const said = best[0].text || "(nothing)";
+  const card = make("section", { className: "card" },
+    make("p", { className: "model", textContent: `${model.name} (${model.positions})` }),
+    make("p", { className: "answer", textContent: sure ? said : "I don’t know" }));
+  if (!sure) card.append(make("p", { className: "note", textContent: `Not sure enough of “${said}”.` }));
+  card.append(make("ol", { className: "best" }, ...best.map(({ text, probability }, index) => {
+    const bar = make("span", { className: sure && index === 0 ? "bar sure" : "bar" });
+    bar.style.width = `${100 * probability}%`;
+    return make("li", {},
+      make("span", { className: "text", textContent: text || "(nothing)", title: text }),
+      make("span", { className: "scale" }, bar),
+      make("span", { className: "share", textContent: formatShare(probability) }));
+  })));
+  if (unknown.length) {
+    const note = `Characters that the model does not know and reads as ${settings.unknown}: ${unknown.join(" ")}`;
+    card.append(make("p", { className: "note", textContent: note }));
+  }
+  card.append(showAttention(attention, number));
+  return card;
+}
+
+/** What the last ⁇ attends to: each character as dark as its weight, beside the largest of them. */
+function showAttention(attention, number) {
+  const model = models[number], choice = shown[number];
+  const characters = [...Array.from(asked.question), settings.mask];
+  const row = make("p", { className: "attention" }), note = make("p", { className: "note" });
+  const draw = () => {
+    const heads = attention[choice.layer];
+    const weights = choice.head === ""
+      ? characters.map((_, index) => heads.reduce((sum, head) => sum + head[index], 0) / heads.length)
+      : heads[choice.head];
+    const largest = Math.max(...weights);
+    row.replaceChildren(...characters.map((character, index) => {
+      const cell = make("span", { textContent: character, title: `${character} ${formatShare(weights[index])}` });
+      cell.style.setProperty("--weight", `${(100 * weights[index] / largest).toFixed(0)}%`);
+      return cell;
+    }));
+    const most = characters[weights.indexOf(largest)];
+    note.textContent = `Most on ${most === " " ? "a space" : `“${most}”`}: ${formatShare(largest)}.`;
+  };
+  const choose = (name, options) => {
+    const select = make("select", {}, ...options.map(([value, label]) => make("option", { value, textContent: label })));
+    select.value = choice[name];
+    select.addEventListener("change", () => {
+      choice[name] = select.value;
+      draw();
+    });
+    return select;
+  };
+  const countFrom1 = (size) => Array.from({ length: size }, (_, index) => [index, `${index + 1}`]);
+  draw();
+  return make("div", {},
+    make("div", { className: "choose" },
+      make("span", { textContent: `What the last ${settings.mask} attends to` }),
+      make("label", {}, "layer ", choose("layer", countFrom1(model.layers))),
+      make("label", {}, "head ", choose("head", [["", "mean of all"], ...countFrom1(model.heads)]))),
+    row, note);
+}
+
+/** What the corpus says about the title. */
+function showEvidence() {
+  const { title, answers } = asked, given = answers.map(({ best }) => best[0].text);
+  const found = documents.flatMap((text, index) => (text.startsWith(`${title}. `) ? [[index + 1, text]] : []));
+  if (!found.length) {
+    return [make("p", { className: "note", textContent: "The corpus has no document of this name, so any answer is made up." })];
+  }
+  return found.map(([line, text]) => make("p", { className: "document" },
+    make("span", { className: "line", textContent: `Line ${line} of the corpus: ` }),
+    ...markEvidence(text, title, given).map(({ part, kind }) =>
+      (kind ? make("mark", { className: kind, textContent: part }) : part))));
+}
+
+function describeChoices() {
+  const { form } = settings.relations[find("relation").value] ?? {};
+  find("title-label").textContent = form ? "NAME" : "Question";
+  find("version-name").textContent = models[0].versions[find("version").value];
+  find("abstain-name").textContent = formatShare(find("abstain").value);
+}
+
+function begin() {
+  find("relation").append(
+    ...settings.relations.map(({ form }, value) => make("option", { value, textContent: form })),
+    make("option", { value: "typed", textContent: "As I type it" }));
+  find("abstain").value = settings.abstainBelow;
+  find("version").max = models[0].versions.length - 1;
+  find("version").value = models[0].versions.length - 1;
+  find("version-label").hidden = models[0].versions.length === 1;
+  find("propose").hidden = !settings.titles.length;
+  describeChoices();
+  find("form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    ask();
+  });
+  find("form").addEventListener("input", describeChoices);
+  find("relation").addEventListener("change", ask);
+  find("version").addEventListener("change", ask);
+  find("abstain").addEventListener("input", show);
+  find("propose").addEventListener("click", () => {
+    find("title").value = settings.titles[Math.floor(Math.random() * settings.titles.length)];
+    ask();
+  });
+}
+
+begin();
+const loaded = load();
+loaded.then(
+  () => find("status").textContent === "Loading …" && say("Ready."),
+  (error) => say(`This browser could not load the model: ${error.message}`));
