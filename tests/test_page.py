@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from data_scripts.errors import BadInput
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE
@@ -174,14 +175,12 @@ def test_versions_are_the_checkpoints_in_their_order_and_then_the_model(models, 
         write.list_versions(arguments)
 
 
-@pytest.fixture(scope="module")
-def written(export, models, corpus, tmp_path_factory):
-    """A page of both models with exact weights."""
+def write_page(folder, *arguments):
+    """Run the command, with exact weights; return the page."""
     if shutil.which("npm") is None:
         pytest.skip("needs npm (Debian: apt-get install npm)")
-    folder = tmp_path_factory.mktemp("pages") / "page"
-    arguments = ["--model_name_or_path", *models, "--corpus_file", str(corpus), "--output_dir", str(folder)]
-    with mock.patch.object(sys, "argv", ["write.py", *arguments, "--weights", "float32", "--abstain_below", "0"]):
+    arguments = [*map(str, arguments), "--output_dir", str(folder), "--weights", "float32", "--abstain_below", "0"]
+    with mock.patch.object(sys, "argv", ["write.py", "--model_name_or_path", *arguments]):
         try:
             write.main()
         except SystemExit as stopped:
@@ -192,8 +191,7 @@ def written(export, models, corpus, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page(written):
-    """A browser with the page."""
+def browser():
     pytest.importorskip("selenium", reason="needs selenium")
     if not (shutil.which("chromium") and shutil.which("chromedriver")):
         pytest.skip("needs Chromium and its driver (Debian: apt-get install chromium chromium-driver)")
@@ -205,13 +203,20 @@ def page(written):
         options.add_argument(option)
     options.add_argument("--disable-background-networking")
     options.add_argument("--disable-component-update")
-    browser = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
-    browser.set_script_timeout(120)
+    driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
+    driver.set_script_timeout(120)
     try:
-        browser.get(written.as_uri())
-        yield browser
+        yield driver
     finally:
-        browser.quit()
+        driver.quit()
+
+
+@pytest.fixture(scope="module")
+def page(export, browser, models, corpus, tmp_path_factory):
+    """The browser with the page of both models."""
+    file = write_page(tmp_path_factory.mktemp("pages") / "page", *models, "--corpus_file", corpus)
+    browser.get(file.as_uri())
+    return browser
 
 
 def ask(page, text):
@@ -306,3 +311,25 @@ def test_it_fits_a_phone(page):
     )
     assert page.execute_script("return document.documentElement.scrollWidth") <= 375
     page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.slow
+def test_a_slider_goes_through_the_checkpoints(export, browser, models, tmp_path):
+    checkpoint = tmp_path / "training" / "checkpoint-7"
+    shutil.copytree(models[0], checkpoint)
+    weights = load_file(checkpoint / "model.safetensors")
+    weights["lm_head.weight"].zero_()
+    save_file(weights, checkpoint / "model.safetensors")
+    seal_checkpoint(checkpoint)
+    page = write_page(tmp_path / "page", models[0], "--checkpoints_dir", checkpoint.parent)
+    browser.get(page.as_uri())
+    ask(browser, "Ada Byron")
+    assert browser.find_element("id", "version-name").text == "the end"
+    at_the_end = browser.execute_script("return asked.answers[0].best[0].probability")
+    browser.find_element("id", "version").send_keys("\ue012")  # the left arrow
+    assert browser.find_element("id", "version-name").text == "step 7"
+    ask(browser, "Ada Byron")
+    # At that step every character is as likely as any other, and the end as well.
+    size = len(weights["lm_head.weight"])
+    assert browser.execute_script("return asked.answers[0].best[0].probability") == pytest.approx(1 / size, rel=1e-4)
+    assert at_the_end != pytest.approx(1 / size, rel=0.01)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import onnx
@@ -80,7 +81,7 @@ def export_model(model: PosGPTForCausalLM) -> onnx.ModelProto:
     inputs = tuple(map(torch.from_numpy, make_row([0] * _LENGTH).values()))
     length = torch.export.Dim("length")
     with keep_quiet():
-        program = torch.onnx.export(
+        program: Any = torch.onnx.export(
             Row(model).eval(),
             inputs,
             input_names=INPUTS,

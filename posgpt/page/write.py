@@ -94,7 +94,7 @@ def load_page_model(name_or_path: str) -> PageModel:
             f"{name_or_path}: the page has no use for a model with a bottleneck, or one that is not causal; give another."
         )
     # The folders above are nobody's business.
-    return PageModel(Path(name_or_path).name, model.eval(), tokenizer)
+    return PageModel(Path(name_or_path).resolve().name, model.eval(), tokenizer)
 
 
 def list_versions(arguments: PageArguments) -> list[tuple[str, str, str]]:
