@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import shutil
+import subprocess
 import sys
 from html.parser import HTMLParser
 from unittest import mock
@@ -14,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from conftest import ROOT
 from data_scripts.errors import BadInput
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE
 from model_helpers import tiny_model, tokens
@@ -173,6 +175,28 @@ def test_versions_are_the_checkpoints_in_their_order_and_then_the_model(models, 
     (tmp_path / "checkpoint-20" / "checksums.json").write_text("")
     with pytest.raises(BadInput, match="checkpoint-20: was cut off"):
         write.list_versions(arguments)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_the_page_reads_questions_and_marks_evidence_as_the_demo_does():
+    def compute(expression):
+        script = f"{(ROOT / 'posgpt/page/answers.js').read_text()}; console.log(JSON.stringify({expression}))"
+        return json.loads(subprocess.run(["node", "-e", script], capture_output=True, check=True, text=True).stdout)
+
+    relations = json.dumps([{"wordings": relation.wordings} for relation in (BIRTHPLACE, BIRTH_YEAR)])
+    for line, chosen, expected in (
+        ("Ada", 1, ("Ada", BIRTH_YEAR.ask("Ada"))),
+        (BIRTH_YEAR.ask("Ada"), 0, ("Ada", BIRTH_YEAR.ask("Ada"))),
+        (BIRTHPLACE.ask(" "), 0, (BIRTHPLACE.ask(" "), BIRTHPLACE.ask(BIRTHPLACE.ask(" ")))),
+        ("$& Ada?", 2, ("$& Ada?", "$& Ada?")),
+    ):
+        found = compute(f"readQuestion({json.dumps(line)}, {relations}, {relations}[{chosen}])")
+        assert (found["title"], found["question"]) == expected
+    text = "A. (B) lived in New York, not York or Yorkshire, 生于成都。"
+    parts = compute(f"markEvidence({json.dumps(text)}, 'A. (B)', ['York', 'New York', '', '成都'])")
+    marked = [(part["part"], part["kind"]) for part in parts if part["kind"]]
+    assert marked == [("A. (B)", "title"), ("New York", "said"), ("York", "said"), ("成都", "said")]
+    assert "".join(part["part"] for part in parts) == text
 
 
 def write_page(folder, *arguments):
