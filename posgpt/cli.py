@@ -22,6 +22,7 @@ COMMANDS = {
     "world": ("data_scripts.synthetic_world", "write a fictional world: a corpus and questions"),
     "build-wikipedia": ("data_scripts.wikipedia", "build a task like the course's from Wikipedia"),
     "normalize": ("data_scripts.normalize", "write text files in Unicode's normal form C"),
+    "build-models": ("posgpt.build_models", "train models of the fictional world, to start from and to publish"),
     "assignment": ("posgpt.assignment.write", "write a programming assignment on a fictional world, for teachers"),
     "grade": ("posgpt.assignment.grade", "grade what students hand in for it"),
     "hold-out": ("data_scripts.hold_out", "hold people out of a task's data"),
