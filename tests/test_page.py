@@ -192,7 +192,7 @@ def test_the_page_reads_questions_and_marks_evidence_as_the_demo_does():
     ):
         found = compute(f"readQuestion({json.dumps(line)}, {relations}, {relations}[{chosen}])")
         assert (found["title"], found["question"]) == expected
-    text = "A. (B) lived in New York, not York or Yorkshire, 生于成都。"
+    text = "A. (B) lived in New York, not York, Yorkshire or McYork, 生于成都。"
     parts = compute(f"markEvidence({json.dumps(text)}, 'A. (B)', ['York', 'New York', '', '成都'])")
     marked = [(part["part"], part["kind"]) for part in parts if part["kind"]]
     assert marked == [("A. (B)", "title"), ("New York", "said"), ("York", "said"), ("成都", "said")]
