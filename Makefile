@@ -23,7 +23,7 @@ help:
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "error: PosGPT needs Python 3.11 or newer; name one: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[report,demo,test]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[report,demo,page,test]"
 	touch $@
 
 quickstart: $(INSTALLED)
@@ -35,7 +35,6 @@ demo: $(INSTALLED)
 page: MODEL ?= runs/quickstart/pretrain
 page: CORPUS ?= runs/quickstart/world/wiki.txt
 page: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[page]"
 	$(BIN)/posgpt page --model_name_or_path $(MODEL) --corpus_file "$(CORPUS)" --output_dir runs/page $(ARGS)
 
 reproduce: $(INSTALLED)
@@ -48,7 +47,6 @@ reproduce: $(INSTALLED)
 		--output_dir runs/reproduce_$(POSITIONS)_$(SEED)/eval
 
 models: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[page]"
 	$(BIN)/posgpt build-models --output_dir runs/models $(ARGS)
 
 assignment: $(INSTALLED)
