@@ -86,10 +86,9 @@ class PosGPTCrossAttention(PosGPTAttention):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """(batch, length, hidden_size) and (batch, kv_length, hidden_size) -> (batch, length, hidden_size)"""
         size = hidden_states.shape[-1]
-        weight, bias = self.qkv_proj.weight, self.qkv_proj.bias
-        query = nn.functional.linear(hidden_states, weight[:size], bias[:size])
-        query = query.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-        key_value = nn.functional.linear(key_value_states, weight[size:], bias[size:])
+        # The layer is called rather than parts of its weights used: adapters and quantization put another in its place.
+        query = self.qkv_proj(hidden_states)[..., :size].unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        key_value = self.qkv_proj(key_value_states)[..., size:]
         key, value = key_value.unflatten(-1, (2, -1, self.head_dim)).permute(2, 0, 3, 1, 4).unbind(0)
         if position_embeddings is not None and key_position_embeddings is not None:
             query, key = rotate(query, *position_embeddings), rotate(key, *key_position_embeddings)
@@ -112,7 +111,7 @@ class PosGPTDownProjection(PosGPTDecoderLayer):
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         """(batch, length, hidden_size) -> (batch, bottleneck_size, hidden_size)"""
-        latents = self.basis.weight.expand(len(hidden_states), -1, -1)
+        latents = self.basis.weight.expand(hidden_states.shape[0], -1, -1)
         attn_output, _ = self.self_attn(self.input_layernorm(latents), hidden_states, position_bias, **kwargs)
         return self.add_residuals(latents, attn_output)
 
@@ -165,7 +164,7 @@ def read_through_latents(
     """
     bottleneck = BOTTLENECKS[config.bottleneck_type]
     limits = bottleneck.compute_limits(config.bottleneck_size, config.max_position_embeddings).to(inputs.device)
-    positions, latent_positions = positions.expand(len(inputs), -1), limits.expand(len(inputs), -1)
+    positions, latent_positions = (each.expand(inputs.shape[0], -1) for each in (positions, limits))
     is_real = (torch.ones_like(positions) if attention_mask is None else attention_mask).bool()[:, None, :]
 
     def prepare(query_positions: torch.Tensor, key_positions: torch.Tensor, is_visible: torch.Tensor) -> dict:

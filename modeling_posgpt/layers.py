@@ -110,8 +110,9 @@ class PosGPTAttention(nn.Module):
         """
         biases = {}
         if position_bias is not None:
-            # flex_attention indexes every row of the batch; the other implementations would broadcast.
-            biases["position_bias"] = position_bias.to(query.dtype).expand(len(query), -1, -1, -1)
+            # flex_attention indexes every row of the batch; the other implementations would broadcast. `len` would fix the
+            # batch size in an exported model.
+            biases["position_bias"] = position_bias.to(query.dtype).expand(query.shape[0], -1, -1, -1)
         attention_interface: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )

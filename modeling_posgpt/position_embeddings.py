@@ -144,7 +144,7 @@ class PosGPTConcatenatedEmbedding(PosGPTLearnedEmbedding):
     def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
         """Append each position's vector to the token's; raises ValueError as `look_up` does."""
         vectors = self.look_up(position_ids).to(inputs_embeds.dtype)
-        return torch.cat([inputs_embeds, vectors.expand(len(inputs_embeds), -1, -1)], dim=-1)
+        return torch.cat([inputs_embeds, vectors.expand(inputs_embeds.shape[0], -1, -1)], dim=-1)
 
 
 class PosGPTSinusoidalEmbedding(PositionEmbedding):

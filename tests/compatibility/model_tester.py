@@ -1,0 +1,58 @@
+"""transformers' own tests of a model, `ModelTesterMixin`, for every position embedding and every bottleneck.
+
+In a folder with the `tests` of transformers' source distribution:
+python -m pytest model_tester.py
+"""
+
+import unittest
+
+from tests.test_configuration_common import ConfigTester
+from tests.test_modeling_common import ModelTesterMixin, ids_tensor, random_attention_mask
+
+from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PosGPTModel
+
+
+class PosGPTModelTester:
+    """What the mixin asks for: a small configuration, inputs for it, and the sizes of both."""
+
+    is_training = True
+    batch_size, seq_length = 13, 7
+    hidden_size, num_hidden_layers, num_attention_heads = 32, 2, 4
+
+    def __init__(self, parent: unittest.TestCase, **settings):
+        self.parent, self.settings = parent, settings
+        # The mixin compares the shapes of attention weights and hidden states with these.
+        self.encoder_seq_length = self.key_length = self.seq_length
+
+    def get_config(self) -> PosGPTConfig:
+        return PosGPTConfig(
+            vocab_size=99, hidden_size=self.hidden_size, num_hidden_layers=self.num_hidden_layers,
+            num_attention_heads=self.num_attention_heads, max_position_embeddings=64, **self.settings,
+        )  # fmt: skip
+
+    def prepare_config_and_inputs_for_common(self):
+        shape = [self.batch_size, self.seq_length]
+        return self.get_config(), {"input_ids": ids_tensor(shape, 99), "attention_mask": random_attention_mask(shape)}
+
+
+class PosGPTTests(ModelTesterMixin):
+    all_model_classes = (PosGPTModel, PosGPTForCausalLM)
+    settings: dict = {}
+    # The mixin of generation is not in the source distribution; tests/test_modeling.py tries generation.
+    test_generation_tester_mixin_inheritance = None
+
+    def setUp(self):
+        self.model_tester = PosGPTModelTester(self, **self.settings)
+        self.config_tester = ConfigTester(self, config_class=PosGPTConfig, hidden_size=32)
+
+    def test_config(self):
+        self.config_tester.run_common_tests()
+
+
+MODELS = {name: {"position_embedding_type": name} for name in POSITION_EMBEDDINGS}
+MODELS |= {
+    f"{name}_bottleneck": {"position_embedding_type": "rotary", "bottleneck_type": name, "bottleneck_size": 4}
+    for name in BOTTLENECKS
+}
+for name, settings in MODELS.items():
+    globals()[f"Test_{name}"] = type(f"Test_{name}", (PosGPTTests, unittest.TestCase), {"settings": settings})
