@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers import EvalPrediction, ProgressCallback, TrainingArguments
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
+from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import get_parameter_names
 
 from data_scripts.epochs import EpochDataset
@@ -104,7 +105,7 @@ class PosGPTTrainingArguments(TrainingArguments):
             raise ValueError("lr_schedule tokens counts every example; leave out dataloader_drop_last")
         if self.hub_token is not None:
             raise ValueError(
-                "hub_token would be saved with the model, in training_args.bin; log in with `hf auth login`, or set HF_TOKEN"
+                "hub_token would be saved in each checkpoint's training_args.bin; log in with `hf auth login`, or set HF_TOKEN"
             )
 
 
@@ -415,6 +416,8 @@ class PosGPTTrainer(ReliableTrainer):
             self.save_model(str(staging))
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
+            # Pickled options, which nothing reads: loading a pickle may run code, and they name this machine's folders.
+            (staging / TRAINING_ARGS_NAME).unlink(missing_ok=True)
             for file in staging.iterdir():
                 sync_file(file)
             # What is replaced would be weights beside another model's configuration. The new weights are moved last.
