@@ -21,9 +21,9 @@ from posgpt.training.checkpoints import load_model
 EXAMPLES = ROOT / "tests" / "compatibility"
 MODELS = {name: {} for name in POSITION_EMBEDDINGS}
 BOTTLENECK_MODELS = {name: {"bottleneck_type": name, "bottleneck_size": 8} for name in BOTTLENECKS}
-# Exporting takes seconds. One without a bias, one with and one with a bottleneck show that it works.
-QUICK = ["rotary", "relative_bias", "strided"]
-ALL = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in [*MODELS, *BOTTLENECK_MODELS]]
+# Exporting takes seconds; with a bias, both the batch size and the length have a part in it.
+QUICK = "relative_bias"
+ALL = [pytest.param(name, marks=() if name == QUICK else pytest.mark.slow) for name in [*MODELS, *BOTTLENECK_MODELS]]
 
 
 def build_model(name: str):
@@ -59,17 +59,6 @@ def test_adapters_and_quantization_reach_every_linear_layer(name):
         module.register_forward_hook(lambda *_, name=name: called.add(name))
     model(tokens(1, 8))
     assert called == set(linear)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["rotary", "relative_bias"])
-@torch.no_grad()
-def test_the_default_compiler_reads_any_length_in_one_graph(name):
-    model = build_model(name)
-    compiled = torch.compile(model, fullgraph=True, dynamic=True)
-    for length in (12, 7, 20):
-        ids = tokens(2, length)
-        torch.testing.assert_close(compiled(ids).logits, model(ids).logits, atol=1e-5, rtol=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -6,27 +6,29 @@ python tests/compatibility/transformers_serve.py runs/windows "Where was Ada Exa
 import json
 import shutil
 import socket
-import subprocess
 import sys
 import time
 import urllib.request
-from pathlib import Path
 
+import transformers
 from transformers import AutoTokenizer
+from transformers.cli.serve import Serve
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-question, output = sys.argv[2], str(Path(sys.argv[3]).resolve())
+model_folder, question, output = sys.argv[1:4]
 # A chat needs a template. Of what was said, this one shows the model the last message: it answers one question.
-shutil.copytree(sys.argv[1], output, dirs_exist_ok=True)
+shutil.copytree(model_folder, output, dirs_exist_ok=True)
 tokenizer = AutoTokenizer.from_pretrained(output, trust_remote_code=True)
 tokenizer.chat_template = "{{ messages[-1]['content'] }}⁇"
 tokenizer.save_pretrained(output)
 
+# The command itself looks for a model's class in transformers alone, even with --trust-remote-code.
+transformers.PosGPTForCausalLM = get_class_from_dynamic_module("modeling_posgpt.PosGPTForCausalLM", output)
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
 address = f"http://127.0.0.1:{port}"
-command = [sys.executable, "-m", "transformers.cli.transformers", "serve", output, "--trust-remote-code"]
-server = subprocess.Popen([*command, "--device", "cpu", "--host", "127.0.0.1", "--port", str(port)])
+server = Serve(output, trust_remote_code=True, device="cpu", host="127.0.0.1", port=port, non_blocking=True)
 
 
 def post(path: str, **body) -> dict:
@@ -37,16 +39,10 @@ def post(path: str, **body) -> dict:
 
 
 try:
-    for _ in range(240):
-        try:
-            urllib.request.urlopen(f"{address}/health", timeout=5)
-            break
-        except OSError:
-            assert server.poll() is None, "the server has ended"
-            time.sleep(1)
+    while not server.server.started:
+        time.sleep(0.1)
     print("completion:", post("/v1/completions", prompt=f"{question}⁇")["choices"][0]["text"])
     chat = post("/v1/chat/completions", messages=[{"role": "user", "content": question}])
     print("chat:", chat["choices"][0]["message"]["content"])
 finally:
-    server.terminate()
-    server.wait(60)
+    server.kill_server()
