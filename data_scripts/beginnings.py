@@ -57,6 +57,11 @@ class Beginning:
         return self.relation.split_wording()[1]
 
     @property
+    def asks_without_words(self) -> bool:
+        """Whether a question has no words after the title, like *Who employed NAME?*: a cue without words is the question."""
+        return not any(map(str.isalnum, self.after_title))
+
+    @property
     def description(self) -> str:
         """What rows ask for, in a few words."""
         kind = "numbers like its answers" if self.shapes else "names, numbers and months" if self.asks_all else "names"

@@ -316,8 +316,9 @@ class NameWindowsDataset(EpochDataset):
         most = int(rng.integers(min(self.config.max_cue_words, 1), self.config.max_cue_words + 1))
         before = before[max(len(before) - most, 0) :]
         kept, draws = rng.uniform(self.config.min_cue_kept, 1), rng.random(len(before))
-        if self.config.keep_names and before and before[-1][0].isupper():
-            # Without the name in it, ` born in Beijing?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks.
+        # Without the name in it, ` born in Beijing?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks; and in rows that begin
+        # with `Who employed NAME`, `?⁇China⁇` would be a wrong answer to the question.
+        if before and (beginning.asks_without_words or (self.config.keep_names and before[-1][0].isupper())):
             draws[-1] = -1
         if after:
             after = after[: int(rng.integers(len(after) + 1))]

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -213,6 +215,22 @@ def test_cues_that_keep_their_names_tell_the_places_of_a_list_apart(tmp_path):
     assert {(" born in?", "Beijing"), (" born in?", "China")} <= asked[False]
     assert {(" born in?", "Beijing"), (" born in Beijing?", "China")} <= asked[True]
     assert all("Beijing" in cue for cue, name in asked[True] if name == "China")
+
+
+def test_no_window_asks_by_chance_what_a_question_without_words_after_its_title_asks(tmp_path):
+    (tmp_path / "wiki.txt").write_text("Ann Ek. Having left Bolt for Nice, Ek worked for Acme .\n")
+    (tmp_path / "pairs.tsv").write_text("Who employed Ann Ek?\tAcme\n")
+    corpus, questions = load_corpus(tmp_path / "wiki.txt"), load_questions(tmp_path / "pairs.tsv", answers=True)
+    tokenizer = build_tokenizer([*corpus["text"], *questions.texts], BLOCK)
+    dataset = windows_of(corpus, tokenizer, questions, plain_cues=True, min_cue_kept=0.0, dates=False)
+    texts = [tokenizer.decode(dataset[item]["input_ids"]) for item in range(100 * len(dataset))]
+    windows = [
+        window
+        for text in texts
+        for window in re.findall(r"([^⁇]*)\?⁇([^⁇]+)⁇", text.removeprefix("Who employed Ann Ek"))
+    ]
+    assert {span for _, span in windows} == {"Bolt", "Nice", "Acme"}
+    assert {span for cue, span in windows if not cue} == {"Acme"}, "the question itself"
 
 
 def test_every_name_of_a_document_has_a_row_that_asks_for_it(corpus, tokenizer):
