@@ -17,9 +17,9 @@ from data_scripts.options import option, parse_options
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
 from studies.cache import Record
-from studies.positions import summarize_member, train_and_ask
+from studies.positions import summarize_member
 from studies.tables import write_table
-from studies.training_runs import build_command
+from studies.training_runs import build_command, train_and_ask
 
 
 @dataclass

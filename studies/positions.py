@@ -17,19 +17,16 @@ import torch
 from transformers import TrainingArguments
 
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new, hash_file
+from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import Range, option, parse_options
-from data_scripts.questions import load_questions
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.arguments import find_recipe, read_section
 from posgpt.evaluation.accuracy import compute_wilson_interval
 from posgpt.plots import make_figure, save_picture
-from posgpt.training.checkpoints import load_model
-from studies.cache import Record, keep_result
-from studies.grading import grade_answers
+from studies.cache import Record
 from studies.tables import choose_rows, write_table
-from studies.training_runs import build_command, train
+from studies.training_runs import build_command, train_and_ask
 
 BATCH_SIZE = "per_device_train_batch_size"
 
@@ -68,23 +65,6 @@ def measure_member(member: str, seed: int, arguments: PositionsArguments, folder
     command = build_member_command(member, seed, arguments)
     name, dev_file = f"{member}, seed {seed}", Path(arguments.data_dir) / DEV_FILE
     return train_and_ask(name, command, folder, dev_file, arguments.processes)
-
-
-def train_and_ask(name: str, command: list[str], folder: Path, test_file: Path, processes: int = 1) -> Record:
-    """Train one model with a command line (see `train`) and ask it questions, unless that is done.
-
-    Returns:
-        What `train` does, `right` (whether each question is answered exactly) and `parameters`, their number.
-    """
-    figures = train(name, command, folder, processes)
-
-    def ask() -> Record:
-        model, tokenizer = load_model(str(folder))
-        test = load_questions(test_file, answers=True)
-        is_right = grade_answers(model, tokenizer, test.texts, test.answers or [])
-        return {"right": is_right.tolist(), "parameters": model.num_parameters()}
-
-    return figures | keep_result(folder / "dev.json", {DEV_FILE: hash_file(test_file)}, ask)
 
 
 def summarize_member(runs: list[Record]) -> Record:

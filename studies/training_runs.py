@@ -9,9 +9,12 @@ from pathlib import Path
 
 from data_scripts.errors import BadInput
 from data_scripts.files import hash_file
+from data_scripts.questions import load_questions
+from data_scripts.synthetic_world import DEV_FILE
 from posgpt.arguments import read_section, split_recipe
-from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint
+from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, load_model
 from studies.cache import Record, keep_result
+from studies.grading import grade_answers
 
 # The command that reads each section of a recipe.
 MODULES = {
@@ -110,6 +113,23 @@ def train(name: str, arguments: list[str], folder: Path, processes: int = 1, sec
         return {"figures": figures}
 
     return keep_result(folder / "study.json", build_key(arguments, section), compute, folder)["figures"]
+
+
+def train_and_ask(name: str, command: list[str], folder: Path, test_file: Path, processes: int = 1) -> Record:
+    """Train one model with a command line (see `train`) and ask it questions, unless that is done.
+
+    Returns:
+        What `train` does, `right` (whether each question is answered exactly) and `parameters`, their number.
+    """
+    figures = train(name, command, folder, processes)
+
+    def ask() -> Record:
+        model, tokenizer = load_model(str(folder))
+        test = load_questions(test_file, answers=True)
+        is_right = grade_answers(model, tokenizer, test.texts, test.answers or [])
+        return {"right": is_right.tolist(), "parameters": model.num_parameters()}
+
+    return figures | keep_result(folder / "dev.json", {DEV_FILE: hash_file(test_file)}, ask)
 
 
 def _train_or_resume(name: str, module: str, arguments: list[str], folder: Path, processes: int) -> int:
