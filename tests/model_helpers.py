@@ -10,11 +10,10 @@ SIZES = {
     "vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 32,
 }  # fmt: skip
 
-# flex_attention is compiled for half a minute each time. What it computes differs with the bias alone, so that one position
-# embedding without any and the two kinds of bias show whether it is right; the others are tried with the slow tests.
+# flex_attention is compiled for up to a minute each time. What it computes differs with the bias alone, so that one member with
+# a bias shows whether it is right; the others are tried with the slow tests.
 WITH_FLEX_ATTENTION = [
-    pytest.param(name, marks=() if name == "rotary" or member.has_bias else pytest.mark.slow)
-    for name, member in POSITION_EMBEDDINGS.items()
+    pytest.param(name, marks=() if name == "relative_bias" else pytest.mark.slow) for name in POSITION_EMBEDDINGS
 ]
 
 

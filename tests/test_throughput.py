@@ -84,6 +84,9 @@ def test_a_gpu_trains_on_full_rows_in_every_mode(tmp_path, monkeypatch):
 
 def test_as_if_restarts_with_the_instructions_of_an_older_machine(run, tmp_path, monkeypatch):
     started = []
+    # The suite itself may be running as an older machine.
+    for name in throughput.AS_IF["avx2"]:
+        monkeypatch.delenv(name, raising=False)
 
     def execve(program, command, environment):
         started.append((command, environment))
