@@ -165,8 +165,10 @@ def test_what_cannot_become_a_page_is_said_in_a_line(models, tmp_path, run, monk
 
 
 def test_versions_are_the_checkpoints_in_their_order_and_then_the_model(models, tmp_path):
-    for step in (20, 3):
+    for step in (30, 20, 3):
         (tmp_path / f"checkpoint-{step}").mkdir()
+        if step == 30:  # the finished model
+            shutil.copy(f"{models[0]}/model.safetensors", tmp_path / "checkpoint-30")
         seal_checkpoint(tmp_path / f"checkpoint-{step}")
     arguments = PageArguments(models[:1], checkpoints_dir=str(tmp_path))
     labels = [(label, path) for _, label, path in write.list_versions(arguments)]

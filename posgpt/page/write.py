@@ -23,12 +23,12 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import ColumnArguments, read_documents, split_title
 from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
-from data_scripts.files import check_is_new, write_folder_atomically
+from data_scripts.files import check_is_new, hash_file, write_folder_atomically
 from data_scripts.options import Range, option, parse_options
 from data_scripts.relations import read_relations
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, PosGPTForCausalLM
 from posgpt.evaluation.pages import load_template
-from posgpt.training.checkpoints import find_damage, list_checkpoints, load_model
+from posgpt.training.checkpoints import WEIGHTS_FILE, find_damage, find_model_file, list_checkpoints, load_model
 
 MOST_BYTES = 35_000_000
 # How many questions the answers of 8-bit weights are compared on, and how many titles the page proposes.
@@ -113,9 +113,14 @@ def list_versions(arguments: PageArguments) -> list[tuple[str, str, str]]:
             raise BadInput(
                 f"{arguments.checkpoints_dir}: has no checkpoints; give the folder of a training with some."
             )
+        end = hash_file(find_model_file(models[0], WEIGHTS_FILE))
         for checkpoint in checkpoints:
             if damage := find_damage(checkpoint):
                 raise BadInput(f"{checkpoint}: {damage}; remove it, or copy it again.")
+            # A training's last checkpoint is often the finished model.
+            weights = checkpoint / WEIGHTS_FILE
+            if weights.is_file() and hash_file(weights) == end:
+                continue
             versions.append((models[0], f"step {checkpoint.name.rpartition('-')[2]}", str(checkpoint)))
     return [*versions, *((model, "the end", model) for model in models)]
 
