@@ -1,34 +1,18 @@
-import atexit
 import json
 import os
-import shutil
-import tempfile
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import hub
+import offline  # noqa: F401
 
-# Before any Hugging Face library is imported: no network, and no trace in the user's caches. Any of the caches' own
-# variables would win over HF_HOME.
-os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="posgpt-tests-")
-os.environ |= {
-    f"HF_{kind.upper()}_CACHE": os.path.join(os.environ["HF_HOME"], kind)
-    for kind in ("assets", "datasets", "evaluate", "hub", "metrics", "modules")
-}
-# Compiled code depends on the machine's instruction set, and its cache outlives the machine's settings.
-os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(os.environ["HF_HOME"], "inductor"))
-os.environ["TQDM_DISABLE"] = "1"
-# The hub is one on this machine, for the tests that start it.
-os.environ |= {"HF_ENDPOINT": hub.ENDPOINT, "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": hub.TOKEN}
-
+# Hugging Face libraries come after it.
+# isort: split
 import pytest
 import torch
 
 from data_scripts.synthetic_world import World
-
-atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 
 ROOT = Path(__file__).parent.parent
 REAL_DATA = Path(os.environ.get("POSGPT_DATA", ROOT.parent / "shared" / "data" / "birthplaces"))

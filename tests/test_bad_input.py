@@ -193,6 +193,10 @@ def test_a_damaged_model_folder(refused, world, tmp_path, tiny_pretrained, damag
         (["--rope_parameters", "[1]"], r"rope_parameters is '\[1\]'; give a JSON object"),
         (["--dropout", "1.5"], "dropout.*1.5"),
         (["--attn_implementation", "fast"], "attn_implementation.*fast"),
+        (
+            ["--rope_parameters", '{"rope_type": "longrope", "factor": 2}', "--position_embedding_type", "rotary"],
+            "model cannot be built.*short_factor",
+        ),
     ],
 )
 def test_sizes_that_are_not_compatible(refused, world, sizes, match):
@@ -337,6 +341,9 @@ def test_an_output_folder_with_a_finished_model_or_an_unfinished_run(run, world,
     corpus = ["--train_file", world / "wiki.txt", *TINY]
     with pytest.raises(SystemExit, match="already holds a finished model.*--overwrite_output_dir"):
         run(train_pretrain, *corpus, "--output_dir", finished)
+    pairs = ["--train_file", world / "birth_places_train.tsv", "--vocabulary_file", world / "wiki.txt"]
+    with pytest.raises(SystemExit, match="already holds a finished model.*--overwrite_output_dir"):
+        run(train_finetune, *pairs, "--output_dir", finished, *TINY)
     assert {file: file.stat().st_mtime_ns for file in finished.rglob("*")} == before
 
     unfinished = tmp_path / "unfinished"

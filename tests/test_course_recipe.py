@@ -234,6 +234,16 @@ def test_dropout_is_a_function_of_torchs_seed_and_its_gradient_has_the_same_zero
     assert drop(x, 0.5, training=False) is x
 
 
+def test_no_two_draws_of_dropout_are_alike():
+    assert len({draw_kept(torch.Size([64]), 0.5, torch.float32).numpy().tobytes() for _ in range(300)}) == 300
+
+
+def test_without_dropout_no_random_number_is_drawn():
+    before = torch.get_rng_state()
+    assert torch.equal(drop(torch.ones(50), 0.0, training=True), torch.ones(50))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
 def test_other_types_take_torchs_dropout(dtype):
     dropped = drop(torch.ones(100, 100, dtype=dtype), 0.1, training=True)

@@ -10,7 +10,7 @@ from datasets import Dataset
 import train_pretrain
 from conftest import TINY
 from data_scripts import documents
-from data_scripts.documents import Columns, add_titles_and_spans, load_corpus, read_documents
+from data_scripts.documents import Columns, add_titles_and_spans, find_builder, load_corpus, read_documents
 from data_scripts.errors import BadInput
 from posgpt import preview
 from posgpt.evaluation.evidence import Document, find_documents
@@ -22,6 +22,22 @@ ROWS = [
     {"title": "Ada Berg", "text": "Another Ada, a painter from Bern ."},
 ]
 TEXTS = [f"{row['title']}. {row['text']}" if row["title"] else row["text"] for row in ROWS]
+
+
+@pytest.mark.parametrize(
+    "name, builder",
+    [
+        ("wiki.txt", None),
+        ("wiki.txt.gz", None),
+        ("wiki.text", None),
+        ("nobody/wiki.txt", None),
+        ("nobody/wiki", "hub"),
+        ("nobody/wiki.csv", "csv"),
+        ("wiki.jsonl.zst", "json"),
+    ],
+)
+def test_a_corpus_is_read_as_what_its_name_says(name, builder):
+    assert find_builder(name) == builder
 
 
 def write_table(folder, kind, rows=ROWS):

@@ -11,6 +11,8 @@ from data_scripts.options import Range, check_options, find_choices, find_range,
 from data_scripts.synthetic_world import World
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
 from posgpt.training.architecture import ArchitectureArguments, list_config_values
+from posgpt.training.data import choose_data_seed
+from posgpt.training.trainer import PosGPTTrainingArguments
 
 
 @dataclasses.dataclass
@@ -40,6 +42,22 @@ def test_what_a_field_does_not_allow_is_refused_in_one_line(argv, message):
 def test_what_a_field_allows_passes():
     assert parse_options(Options, ["--share", "1", "--count", "1"]) == Options(1.0, 1)
     check_options(Options(share=0, count=None))
+
+
+def test_an_option_that_is_not_given_does_not_hide_what_is_wrong_with_the_next():
+    with pytest.raises(BadInput, match="count is 0; choose at least 1"):
+        check_options(Options(share=None, count=0))
+
+
+def test_a_training_step_takes_at_least_one_row(tmp_path):
+    check_options(PosGPTTrainingArguments(str(tmp_path), total_train_batch_size=1, use_cpu=True))
+    with pytest.raises(BadInput, match="total_train_batch_size is 0; choose at least 1"):
+        check_options(PosGPTTrainingArguments(str(tmp_path), total_train_batch_size=0, use_cpu=True))
+
+
+@pytest.mark.parametrize("given, seed", [({}, 3), ({"data_seed": 5}, 5), ({"data_seed": 0}, 0)])
+def test_what_is_read_follows_from_the_data_seed_or_else_the_seed(tmp_path, given, seed):
+    assert choose_data_seed(PosGPTTrainingArguments(str(tmp_path), seed=3, use_cpu=True, **given)) == seed
 
 
 def test_every_objective_derives_its_shared_options():

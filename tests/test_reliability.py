@@ -19,7 +19,7 @@ import train_pretrain
 from conftest import ROOT, TINY
 from data_scripts.span_corruption import SpanCorruptionDataset
 from model_helpers import tiny_model
-from posgpt.training.checkpoints import LOCK_FILE, choose_checkpoint, find_damage, seal_checkpoint
+from posgpt.training.checkpoints import LOCK_FILE, choose_checkpoint, find_damage, open_checkpoint, seal_checkpoint
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 from test_scripts import assert_same_run
 
@@ -309,6 +309,29 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_one_line(run, commands, tmp_
     assert re.fullmatch(f"{expected} the last whole checkpoint is {tmp_path / 'checkpoint-2'}\\.", stop.value.code)
     assert [folder.name for folder in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
     assert find_damage(tmp_path / "checkpoint-2") is None
+
+
+def test_an_error_of_the_program_is_not_taken_for_the_machines(run, commands, tmp_path, monkeypatch):
+    script, arguments = commands["span_corruption"]
+
+    def fail(trainer, inputs, loss):
+        raise RuntimeError("shapes do not fit")
+
+    at_step(monkeypatch, 2, fail)
+    with pytest.raises(RuntimeError, match="^shapes do not fit$"):
+        run(script, *arguments, "--output_dir", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["README.md", "added_tokens.json", "weights/part.bin", "zero.pt"])
+def test_a_change_of_any_file_of_a_checkpoint_is_found(tmp_path, name):
+    file = tmp_path / "checkpoint-2" / name
+    open_checkpoint(tmp_path / "checkpoint-2")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("as saved")
+    seal_checkpoint(tmp_path / "checkpoint-2")
+    assert find_damage(tmp_path / "checkpoint-2") is None
+    file.write_text("changed!")
+    assert find_damage(tmp_path / "checkpoint-2") == f"has another {name} than was saved"
 
 
 def test_an_output_folder_that_cannot_be_written_to_or_goes_away(run, commands, tmp_path, monkeypatch):

@@ -95,6 +95,11 @@ def test_the_corpus_has_every_character_of_the_questions(tmp_path):
     assert set("".join(questions)) - {"\t"} <= set(corpus)
 
 
+def test_professions_are_about_equally_common():
+    counts = Counter(person.profession for person in World(num_people=5000).people())
+    assert len(counts) == 50 and max(counts.values()) < 2 * min(counts.values())
+
+
 def test_london_is_about_as_common_as_in_the_real_data():
     places = Counter(person.birth_place for person in World(num_people=5000).people())
     assert places.most_common(1)[0][0] == "London"

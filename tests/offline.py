@@ -1,0 +1,22 @@
+"""No network, and no trace in the user's caches: to be imported before any Hugging Face library."""
+
+import atexit
+import os
+import shutil
+import tempfile
+
+import hub
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="posgpt-tests-")
+# Any of the caches' own variables would win over HF_HOME.
+os.environ |= {
+    f"HF_{kind.upper()}_CACHE": os.path.join(os.environ["HF_HOME"], kind)
+    for kind in ("assets", "datasets", "evaluate", "hub", "metrics", "modules")
+}
+# Compiled code depends on the machine's instruction set, and its cache outlives the machine's settings.
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(os.environ["HF_HOME"], "inductor"))
+os.environ["TQDM_DISABLE"] = "1"
+# The hub is one on this machine, for the tests that start it.
+os.environ |= {"HF_ENDPOINT": hub.ENDPOINT, "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": hub.TOKEN}
+atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
