@@ -161,6 +161,15 @@ def with_another_size(folder):
     (folder / "config.json").write_text(json.dumps({**config, "hidden_size": 64, "intermediate_size": 256}))
 
 
+def with_heads_that_do_not_divide_it(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_attention_heads": 7}))
+
+
+def with_a_list_for_a_tokenizer(folder):
+    (folder / "tokenizer.json").write_text('{"model": []}')
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -168,6 +177,8 @@ def with_another_size(folder):
         without_weights,
         with_half_the_weights,
         with_another_size,
+        with_heads_that_do_not_divide_it,
+        with_a_list_for_a_tokenizer,
     ],
 )
 def test_a_damaged_model_folder(refused, world, tmp_path, tiny_pretrained, damage):
