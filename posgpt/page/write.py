@@ -6,6 +6,7 @@ The file holds everything, the models and what runs them included, and its polic
 """
 
 import base64
+import filecmp
 import gzip
 import hashlib
 import json
@@ -23,7 +24,7 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import ColumnArguments, read_documents, split_title
 from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
-from data_scripts.files import check_is_new, hash_file, write_folder_atomically
+from data_scripts.files import check_is_new, write_folder_atomically
 from data_scripts.options import Range, option, parse_options
 from data_scripts.relations import read_relations
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, PosGPTForCausalLM
@@ -113,13 +114,13 @@ def list_versions(arguments: PageArguments) -> list[tuple[str, str, str]]:
             raise BadInput(
                 f"{arguments.checkpoints_dir}: has no checkpoints; give the folder of a training with some."
             )
-        end = hash_file(find_model_file(models[0], WEIGHTS_FILE))
+        end = find_model_file(models[0], WEIGHTS_FILE)
         for checkpoint in checkpoints:
             if damage := find_damage(checkpoint):
                 raise BadInput(f"{checkpoint}: {damage}; remove it, or copy it again.")
             # A training's last checkpoint is often the finished model.
             weights = checkpoint / WEIGHTS_FILE
-            if weights.is_file() and hash_file(weights) == end:
+            if weights.is_file() and filecmp.cmp(weights, end, shallow=False):
                 continue
             versions.append((models[0], f"step {checkpoint.name.rpartition('-')[2]}", str(checkpoint)))
     return [*versions, *((model, "the end", model) for model in models)]
