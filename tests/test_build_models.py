@@ -1,34 +1,27 @@
 import hashlib
-import sys
-from importlib import import_module
-from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 import yaml
 
-from posgpt import build_models, quickstart
+from posgpt import build_models
+from posgpt.page import write
+from posgpt.quickstart import run_module
 from study_helpers import SMALL
 
 
 @pytest.fixture
 def commands(monkeypatch):
-    """Run the commands without a process each, the page's not at all; return the modules that were run."""
+    """Keep the modules of the commands that are run, in a list; in place of the page, write the names of its models."""
     ran = []
 
-    def run_in_process(command: list[str]) -> CompletedProcess:
-        ran.append(command[2])
-        monkeypatch.setattr("sys.argv", command[2:])
-        if command[2] == "posgpt.page.write":
-            folder = command[command.index("--output_dir") + 1]
-            models = command[command.index("--model_name_or_path") + 1 : command.index("--corpus_file")]
-            Path(folder).mkdir()
-            Path(folder, "index.html").write_text(" ".join(models))
-        else:
-            import_module(command[2]).main()
-        return CompletedProcess([sys.executable], 0)
+    def run(title: str, module: str, *positional: str, **options) -> None:
+        ran.append(module)
+        if module != write.__name__:
+            return run_module(title, module, *positional, **options)
+        options["output_dir"].mkdir()
+        (options["output_dir"] / "index.html").write_text(" ".join(map(str, options["model_name_or_path"])))
 
-    monkeypatch.setattr(quickstart.subprocess, "run", run_in_process)
+    monkeypatch.setattr(build_models, "run_module", run)
     monkeypatch.setattr(build_models, "check_installed", lambda *_: None)
     return ran
 
