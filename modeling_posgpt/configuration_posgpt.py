@@ -1,5 +1,7 @@
 """The configuration of PosGPT models."""
 
+import json
+
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.modeling_rope_utils import RopeParameters
@@ -115,6 +117,13 @@ class PosGPTConfig(PreTrainedConfig):
         if position_embedding is not None and "rope_parameters" in position_embedding.settings:
             kwargs = super().convert_rope_params_to_dict(**kwargs)
         return kwargs
+
+    def to_json_string(self, use_diff: bool = True) -> str:
+        """Return transformers' JSON with the relations in their own order instead of sorted: `ask` asks for the first."""
+        settings = json.loads(super().to_json_string(use_diff))
+        if self.relations:
+            settings["relations"] = self.relations
+        return json.dumps(settings, indent=2) + "\n"
 
     def validate_architecture(self):
         """Check that sizes and choices are compatible; called by `@strict`."""

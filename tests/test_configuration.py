@@ -7,8 +7,8 @@ from transformers.utils.chat_template_utils import parse_google_format_docstring
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
 
 RELATIONS = {
-    "birthplace": {"wordings": ["Where was {title} born?", "{title} was born in"], "baseline": "London"},
     "spouse": {"wordings": ["Who is {title} {married} to?"]},
+    "birthplace": {"wordings": ["Where was {title} born?", "{title} was born in"], "baseline": "London"},
 }
 
 
@@ -23,9 +23,10 @@ def test_a_setting_is_a_field_and_belongs_to_one_position_embedding():
     assert set(settings) <= set(PosGPTConfig.__annotations__) and len(settings) == len(set(settings))
 
 
-def test_relations_are_saved_and_loaded(tmp_path):
+def test_relations_are_saved_and_loaded_in_their_order(tmp_path):
     PosGPTConfig(relations=RELATIONS).save_pretrained(tmp_path)
-    assert PosGPTConfig.from_pretrained(tmp_path).relations == RELATIONS
+    loaded = PosGPTConfig.from_pretrained(tmp_path).relations
+    assert loaded == RELATIONS and list(loaded) == list(RELATIONS)
     assert PosGPTConfig().relations is None
 
 
