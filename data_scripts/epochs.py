@@ -1,5 +1,6 @@
 """What every objective shares: its options, and data drawn again every epoch as a function of (seed, epoch, document)."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -19,7 +20,8 @@ class EpochDataset(torch.utils.data.Dataset):
 
     What is drawn is a function of (seed, epoch, document): not of the number of workers, of processes or of the order in
     which documents are read, so that a resumed run reads exactly what the uninterrupted one would have. Items are numbered
-    `epoch * len(self) + document`, so that the number tells a data worker the epoch even if it lives through many.
+    `epoch * len(self) + document`, so that the number tells a data worker the epoch even if it lives through many. (Passes
+    over the first documents, see `EpochSampler`, count as epochs here.)
 
     Subclasses give `__len__`, `lengths` and `__getitems__`.
 
@@ -51,6 +53,13 @@ class EpochDataset(torch.utils.data.Dataset):
         """Return what the document of an example is called in messages: its number in the corpus, from 1, or its title."""
         return str(example + 1)
 
+    def choose_examples(self, share: float) -> np.ndarray:
+        """(examples,) integers: those of a share of the documents, at least one, the same ones whenever asked."""
+        return self._choose(len(self), share)
+
+    def _choose(self, count: int, share: float) -> np.ndarray:
+        return np.random.default_rng([self.seed, 2]).permutation(count)[: max(round(share * count), 1)]
+
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass; Trainer calls it."""
         self.epoch = epoch
@@ -71,31 +80,45 @@ class EpochSampler(Sampler):
             within groups of `GROUP` steps and then shuffling the steps, so that chance still mixes documents.
         sort_steps: Whether the examples of a step are sorted by length: divided into batches, the step computes the same,
             with less padding. With group_by_length they are anyway.
+        first_share, first_passes: Training begins with so many passes over this share of the documents (Zucchet et al. 2025,
+            arXiv 2503.21676: how long it takes until a model learns facts at all grows with their number). They take the place
+            of as many examples of the first epochs; an epoch has as many examples as the dataset in any case.
     """
 
     STRATEGIES = ("random", "sequential", "group_by_length")
     GROUP = 50
     CHUNK = 10_000
 
-    def __init__(self, dataset: EpochDataset, batch_size: int, strategy: str, sort_steps: bool = False):
+    def __init__(
+        self,
+        dataset: EpochDataset,
+        batch_size: int,
+        strategy: str,
+        sort_steps: bool = False,
+        first_share: float = 1.0,
+        first_passes: int = 0,
+    ):
         self.dataset = dataset
         self.batch_size = batch_size
         self.strategy = strategy
         self.sort_steps = sort_steps
+        self.first_share = first_share
+        self.first_passes = first_passes
         self._start = self._position = 0
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __iter__(self) -> Iterator[int]:
-        epoch, size = self.dataset.epoch, len(self.dataset)
         start, self._start = self._start, 0
-        order = self._order(epoch, size)
-        # A list of all items would take ten times the array's memory.
-        for begin in range(start, size, self.CHUNK):
-            items = order[begin : begin + self.CHUNK].astype(np.int64) + epoch * size
-            for self._position, item in enumerate(items.tolist(), start=begin + 1):
-                yield item
+        before = 0
+        for number, order in self._list_passes():
+            # A list of all items would take ten times the array's memory.
+            for begin in range(max(start - before, 0), len(order), self.CHUNK):
+                items = order[begin : begin + self.CHUNK].astype(np.int64) + number * len(self.dataset)
+                for self._position, item in enumerate(items.tolist(), start=before + begin + 1):
+                    yield item
+            before += len(order)
 
     def state_dict(self) -> dict[str, int]:
         """Return how many items of which epoch the last iteration has given."""
@@ -106,26 +129,46 @@ class EpochSampler(Sampler):
         self.dataset.set_epoch(state["epoch"])
         self._start = self._position = state["position"]
 
-    def _order(self, epoch: int, size: int) -> np.ndarray:
-        """(documents,) integers: the documents in the epoch's order."""
-        rng = np.random.default_rng([self.dataset.seed, epoch, 1])
-        # Four bytes for a document, where a permutation has eight.
-        order = np.arange(size, dtype=np.min_scalar_type(size))
+    def _list_passes(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield what the epoch reads of each pass: the number of the pass, of all epochs, and its examples in their order."""
+        epoch, size = self.dataset.epoch, len(self.dataset)
+        steps = math.ceil(size / self.batch_size)
+        # Steps since training began: the first and the last one of the epoch, and where a pass begins.
+        first, last, begin = epoch * steps, (epoch + 1) * steps, 0
+        left = size
+        if self.first_passes:
+            chosen = self.dataset.choose_examples(self.first_share)
+            # The steps of the next pass begin where those of this one end.
+            chosen = np.resize(chosen, math.ceil(len(chosen) / self.batch_size) * self.batch_size)
+            for number in range(self.first_passes):
+                end = begin + len(chosen) // self.batch_size
+                if begin < last and first < end:
+                    own = slice(max(first - begin, 0) * self.batch_size, (min(last, end) - begin) * self.batch_size)
+                    order = self._order(chosen.copy(), number)[own][:left]
+                    left -= len(order)
+                    yield number, order
+                begin = end
+        if left:
+            # Four bytes for a document, where a permutation has eight.
+            everything = np.arange(size, dtype=np.min_scalar_type(size))
+            yield epoch + self.first_passes, self._order(everything, epoch + self.first_passes)[:left]
+
+    def _order(self, documents: np.ndarray, number: int) -> np.ndarray:
+        """(documents,) integers: these documents, sorted in place, in the order of the pass of this number."""
+        rng, size = np.random.default_rng([self.dataset.seed, number, 1]), len(documents)
         if self.strategy != "sequential":
-            rng.shuffle(order)
+            rng.shuffle(documents)
         if self.strategy == "group_by_length":
-            order = self._sort_groups(order, self.batch_size * self.GROUP)
+            order = self._sort_groups(documents, number, self.batch_size * self.GROUP)
             steps = [order[start : start + self.batch_size] for start in range(0, size, self.batch_size)]
             # The smaller last step has to stay last: the order is cut every `batch_size` items.
             shuffled = rng.permutation(len(steps) - 1)
-            order = np.concatenate([*(steps[number] for number in shuffled), steps[-1]])
-        elif self.sort_steps:
-            order = self._sort_groups(order, self.batch_size)
-        return order
+            return np.concatenate([*(steps[number] for number in shuffled), steps[-1]])
+        return self._sort_groups(documents, number, self.batch_size) if self.sort_steps else documents
 
-    def _sort_groups(self, order: np.ndarray, group: int) -> np.ndarray:
+    def _sort_groups(self, order: np.ndarray, number: int, group: int) -> np.ndarray:
         """Sort each run of `group` documents by length."""
-        lengths = self.dataset.lengths(self.dataset.epoch)
+        lengths = self.dataset.lengths(number)
         groups = (order[start : start + group] for start in range(0, len(order), group))
         return np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in groups])
 

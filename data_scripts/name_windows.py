@@ -248,6 +248,12 @@ class NameWindowsDataset(EpochDataset):
         """Return (rows,) integers: every row is filled up to the maximum sequence length."""
         return np.broadcast_to(self.max_length, len(self))
 
+    def choose_examples(self, share: float) -> np.ndarray:
+        chosen = self._choose(len(self.documents), share)
+        counts = self.starts[chosen + 1] - self.starts[chosen]
+        # Of each document, the rows from the first to the last.
+        return np.repeat(self.starts[chosen + 1] - np.cumsum(counts), counts) + np.arange(counts.sum())
+
     def name_document(self, example: int) -> str:
         """Return the title of the document that a row is drawn from, or that its question asks about."""
         if example < self.rows_with_document:

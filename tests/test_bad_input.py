@@ -332,6 +332,7 @@ def test_recipes(refused, world, tmp_path):
         ("pretrain: {train_sampling_strategy: batch_rebalance}", "choose random or sequential or group_by_length"),
         ("pretrain: {lr_schedule: epochs}", "lr_schedule is 'epochs'; choose steps or tokens"),
         ("pretrain: {lr_scheduler_type: zigzag}", "an option was refused: .*zigzag"),
+        ("pretrain: {first_share: 25}", "first_share is 25.0; choose a number from 0 to 1"),
         ("pretrain: {lr_schedule: tokens, final_tokens: 0}", "final_tokens is 0; choose at least 1"),
         ("pretrain: {final_tokens: 5}", "final_tokens: for lr_schedule tokens only"),
         ("base: corse", "corse: no such recipe"),

@@ -159,6 +159,32 @@ def test_an_epoch_goes_on_where_its_state_was_taken(strategy):
     assert list(resumed) == whole, "the next pass begins at the beginning"
 
 
+@pytest.mark.parametrize("strategy", EpochSampler.STRATEGIES)
+def test_training_begins_with_passes_over_some_documents(strategy):
+    """Of 1,003 documents 401, in 51 steps of 8, thrice; each pass draws other rows from them. An epoch has 126 steps."""
+    size, settings = 1003, {"first_share": 0.4, "first_passes": 3}
+    sampler = EpochSampler(Numbers(size), 8, strategy, **settings)
+    epochs = []
+    for epoch in range(3):
+        sampler.dataset.set_epoch(epoch)
+        epochs.append(list(sampler))
+        assert len(epochs[-1]) == size
+    first, second, third = epochs
+    passes = [first[:408], first[408:816], [*first[816:], *second[: 27 * 8]]]
+    chosen = set(passes[0])
+    assert len(chosen) == 401
+    for number, items in enumerate(passes):
+        read = {item - size * number for item in items}
+        # The last step of an epoch is shorter by five.
+        assert read == chosen if number < 2 else read < chosen and len(read) >= 401 - 5
+    assert len({item - 4 * size for item in second[27 * 8 :]} & set(range(size))) == size - 27 * 8, "each once, of all"
+    assert sorted(third) == list(range(5 * size, 6 * size))
+    for position in (104, 408, 600, 900):
+        resumed = EpochSampler(Numbers(size), 8, strategy, **settings)
+        resumed.load_state_dict({"epoch": 0, "position": position})
+        assert list(resumed) == first[position:]
+
+
 def test_the_order_of_a_big_corpus_takes_four_bytes_for_an_example():
     size = 2_000_000
     tracemalloc.start()

@@ -251,6 +251,14 @@ def test_max_spans_asks_for_a_documents_first_names_alone(corpus, tokenizer, mos
     assert len(first) == sum(len(spans[:most]) for spans in every.documents["asked"]) < len(every)
 
 
+def test_chosen_documents_come_with_all_their_rows(corpus, tokenizer):
+    dataset = windows_of(corpus, tokenizer)
+    chosen = dataset.choose_examples(0.25)
+    numbers = {dataset.find_document(row) for row in chosen}
+    assert len(numbers) == round(0.25 * len(dataset.documents)) and len(set(chosen)) == len(chosen)
+    assert set(chosen) == {row for row in range(len(dataset)) if dataset.find_document(row) in numbers}
+
+
 def test_there_is_loss_on_spans_and_their_ends_alone(dataset, tokenizer):
     for item in range(20):
         row = dataset[item]

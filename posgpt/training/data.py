@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
@@ -16,16 +17,24 @@ def choose_data_seed(training_args: TrainingArguments) -> int:
     return training_args.seed if training_args.data_seed is None else training_args.data_seed
 
 
-def build_epoch_sampler(dataset: EpochDataset, training_args: TrainingArguments, batch_size: int) -> EpochSampler:
+def build_epoch_sampler(dataset: EpochDataset, training_args: Any, batch_size: int) -> EpochSampler:
     """Build the order of each epoch that the training arguments say.
 
     Args:
+        training_args: `PosGPTTrainingArguments`.
         batch_size: Rows per batch of one process.
     """
     accumulated = training_args.gradient_accumulation_steps
     step_size = batch_size * accumulated * training_args.world_size
     # Processes that share a step without accumulating would wait for the one with the longest examples.
-    return EpochSampler(dataset, step_size, training_args.train_sampling_strategy, sort_steps=accumulated > 1)
+    return EpochSampler(
+        dataset,
+        step_size,
+        training_args.train_sampling_strategy,
+        sort_steps=accumulated > 1,
+        first_share=training_args.first_share,
+        first_passes=training_args.first_passes,
+    )
 
 
 def load_encoded_questions(
