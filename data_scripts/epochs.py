@@ -132,22 +132,19 @@ class EpochSampler(Sampler):
     def _list_passes(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield what the epoch reads of each pass: the number of the pass, of all epochs, and its examples in their order."""
         epoch, size = self.dataset.epoch, len(self.dataset)
-        steps = math.ceil(size / self.batch_size)
-        # Steps since training began: the first and the last one of the epoch, and where a pass begins.
-        first, last, begin = epoch * steps, (epoch + 1) * steps, 0
         left = size
         if self.first_passes:
             chosen = self.dataset.choose_examples(self.first_share)
-            # The steps of the next pass begin where those of this one end.
-            chosen = np.resize(chosen, math.ceil(len(chosen) / self.batch_size) * self.batch_size)
-            for number in range(self.first_passes):
-                end = begin + len(chosen) // self.batch_size
-                if begin < last and first < end:
-                    own = slice(max(first - begin, 0) * self.batch_size, (min(last, end) - begin) * self.batch_size)
-                    order = self._order(chosen.copy(), number)[own][:left]
-                    left -= len(order)
-                    yield number, order
-                begin = end
+            # In training steps; those of the next pass begin where those of this one end.
+            pass_length, epoch_length = (math.ceil(count / self.batch_size) for count in (len(chosen), size))
+            chosen = np.resize(chosen, pass_length * self.batch_size)
+            start, end = epoch * epoch_length, (epoch + 1) * epoch_length
+            for number in range(start // pass_length, min(math.ceil(end / pass_length), self.first_passes)):
+                begin = number * pass_length
+                own = slice(max(start - begin, 0) * self.batch_size, (end - begin) * self.batch_size)
+                order = self._order(chosen.copy(), number)[own][:left]
+                left -= len(order)
+                yield number, order
         if left:
             # Four bytes for a document, where a permutation has eight.
             everything = np.arange(size, dtype=np.min_scalar_type(size))
