@@ -1,5 +1,6 @@
 """No lost work: what a kill, a full disk or damaged files leave behind, and that training goes on from it exactly."""
 
+import math
 import os
 import pickle
 import random
@@ -19,7 +20,15 @@ import train_pretrain
 from conftest import ROOT, TINY
 from data_scripts.span_corruption import SpanCorruptionDataset
 from model_helpers import tiny_model
-from posgpt.training.checkpoints import LOCK_FILE, choose_checkpoint, find_damage, open_checkpoint, seal_checkpoint
+from posgpt.training.checkpoints import (
+    LOCK_FILE,
+    choose_checkpoint,
+    find_damage,
+    load_pickle,
+    open_checkpoint,
+    seal_checkpoint,
+)
+from posgpt.training.reliable_trainer import check_alike
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 from test_scripts import assert_same_run
 
@@ -52,7 +61,10 @@ def commands(world) -> dict[str, tuple]:
     evaluation = ["--validation_file", dev, "--eval_strategy", "steps", "--eval_steps", 2]
     return {
         "span_corruption": (train_pretrain, ["--train_file", corpus, *shared]),
-        "windows": (train_pretrain, ["windows", "--train_file", corpus, "--questions_file", pairs, *shared]),
+        "windows": (
+            train_pretrain,
+            ["windows", "--train_file", corpus, "--questions_file", pairs, "--first_passes", 1, *shared],
+        ),
         "finetuning": (
             train_finetune,
             ["--vocabulary_file", corpus, "--train_file", pairs, *evaluation, *shared],
@@ -286,6 +298,37 @@ def at_step(monkeypatch, number: int, act) -> None:
         return act(self, inputs, loss) if next(calls) == number else loss
 
     monkeypatch.setattr(PosGPTTrainer, "training_step", step)
+
+
+@pytest.mark.parametrize(
+    "own, alike, other",
+    [
+        (0.5, [0.25, 1, 0.0], [math.inf, math.nan, "0.5", None]),
+        (math.inf, [math.inf, 3.0], ["inf", [math.inf]]),
+        (None, [None, 3, "x"], [[], {}]),
+        ({"a": 1}, [{"a": 2}, {"a": 3, "b": "c"}], [{"b": 1}, {"a": 1.5}, [1]]),
+        ([1, 2], [[3, 4], (5, 6)], [[1], [1, 2, 3], {0: 1, 1: 2}]),
+    ],
+)
+def test_a_saved_state_has_the_form_of_the_trainings_own(own, alike, other):
+    for saved in alike:
+        check_alike(saved, own, "scheduler")
+    for saved in other:
+        with pytest.raises(ValueError, match="its scheduler.* is not as training saves it"):
+            check_alike(saved, own, "scheduler")
+
+
+def test_all_tensors_of_a_saved_state_are_checked(tmp_path):
+    """Also those after something that it holds twice, and those of a state that holds itself."""
+    shared = torch.ones(2)
+    state = {"bad": [torch.eye(2).to_sparse()], "first": shared, "second": shared}
+    torch.save(state, tmp_path / "state.pt")
+    with pytest.raises(ValueError, match="sparse"):
+        load_pickle(tmp_path / "state.pt")
+    del state["bad"]
+    state["itself"] = state
+    torch.save(state, tmp_path / "state.pt")
+    assert torch.equal(load_pickle(tmp_path / "state.pt")["second"], shared)
 
 
 @pytest.mark.parametrize("kilobytes, reason", [(64, ": .*File too large.*"), (200, r" \(is the disk full\?\): .*")])
