@@ -167,7 +167,9 @@ def test_sdpa_reads_as_eager_attention_does(positions, side):
 
 
 @pytest.mark.parametrize("positions", WITH_FLEX_ATTENTION)
-@pytest.mark.parametrize("side", [None, "left", "right"])
+@pytest.mark.parametrize(
+    "side", ["left", *(pytest.param(side, marks=pytest.mark.slow) for side in (None, "right"))], ids=str
+)
 @torch.no_grad()
 def test_flex_attention_reads_as_eager_attention_does(positions, side):
     check_it_reads_as_eagerly(positions, side, "flex_attention")
