@@ -1,7 +1,7 @@
 """What every objective shares: its options, and data drawn again every epoch as a function of (seed, epoch, document)."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -80,9 +80,9 @@ class EpochSampler(Sampler):
             within groups of `GROUP` steps and then shuffling the steps, so that chance still mixes documents.
         sort_steps: Whether the examples of a step are sorted by length: divided into batches, the step computes the same,
             with less padding. With group_by_length they are anyway.
-        first_share, first_passes: Training begins with so many passes over this share of the documents (Zucchet et al. 2025,
-            arXiv 2503.21676: how long it takes until a model learns facts at all grows with their number). They take the place
-            of as many examples of the first epochs; an epoch has as many examples as the dataset in any case.
+        first_shares: Training begins with a pass over each of these shares of the documents, the smaller within the larger
+            (Zucchet et al. 2025, arXiv 2503.21676: how long it takes until a model learns facts at all grows with their number).
+            They take the place of as many examples of the first epochs; an epoch has as many examples as the dataset.
     """
 
     STRATEGIES = ("random", "sequential", "group_by_length")
@@ -95,15 +95,13 @@ class EpochSampler(Sampler):
         batch_size: int,
         strategy: str,
         sort_steps: bool = False,
-        first_share: float = 1.0,
-        first_passes: int = 0,
+        first_shares: Sequence[float] = (),
     ):
         self.dataset = dataset
         self.batch_size = batch_size
         self.strategy = strategy
         self.sort_steps = sort_steps
-        self.first_share = first_share
-        self.first_passes = first_passes
+        self.first_shares = first_shares
         self._start = self._position = 0
 
     def __len__(self) -> int:
@@ -132,23 +130,23 @@ class EpochSampler(Sampler):
     def _list_passes(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield what the epoch reads of each pass: the number of the pass, of all epochs, and its examples in their order."""
         epoch, size = self.dataset.epoch, len(self.dataset)
-        left = size
-        if self.first_passes:
-            chosen = self.dataset.choose_examples(self.first_share)
-            # In training steps; those of the next pass begin where those of this one end.
-            pass_length, epoch_length = (math.ceil(count / self.batch_size) for count in (len(chosen), size))
-            chosen = np.resize(chosen, pass_length * self.batch_size)
-            start, end = epoch * epoch_length, (epoch + 1) * epoch_length
-            for number in range(start // pass_length, min(math.ceil(end / pass_length), self.first_passes)):
-                begin = number * pass_length
+        left, begin = size, 0
+        # In training steps; those of a pass begin where those of the one before end.
+        start, end = (number * math.ceil(size / self.batch_size) for number in (epoch, epoch + 1))
+        for number, share in enumerate(self.first_shares):
+            chosen = self.dataset.choose_examples(share)
+            length = math.ceil(len(chosen) / self.batch_size)
+            if start < begin + length and begin < end:
                 own = slice(max(start - begin, 0) * self.batch_size, (end - begin) * self.batch_size)
-                order = self._order(chosen.copy(), number)[own][:left]
+                order = self._order(np.resize(chosen, length * self.batch_size), number)[own][:left]
                 left -= len(order)
                 yield number, order
+            begin += length
         if left:
             # Four bytes for a document, where a permutation has eight.
             everything = np.arange(size, dtype=np.min_scalar_type(size))
-            yield epoch + self.first_passes, self._order(everything, epoch + self.first_passes)[:left]
+            number = epoch + len(self.first_shares)
+            yield number, self._order(everything, number)[:left]
 
     def _order(self, documents: np.ndarray, number: int) -> np.ndarray:
         """(documents,) integers: these documents, sorted in place, in the order of the pass of this number."""

@@ -7,7 +7,7 @@ Parser, checks of ranges and choices, and `--help` all follow from the field.
 
 import dataclasses
 import sys
-from argparse import Action, ArgumentDefaultsHelpFormatter, ArgumentParser
+from argparse import Action, ArgumentDefaultsHelpFormatter, ArgumentError, ArgumentParser
 from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from transformers import HfArgumentParser
@@ -66,13 +66,13 @@ def check_options(options: Any) -> None:
         for each in value if isinstance(value, list) else [value]:
             if choices is not None and each not in choices:
                 raise BadInput(f"{field.name} is {each!r}; choose {' or '.join(map(str, choices))}.")
-        if limits is not None:
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            too_large = is_number and limits.at_most is not None and value > limits.at_most
-            # `not >=` refuses NaN, too.
-            if not is_number or not value >= limits.at_least or too_large:
-                shown = f"{value:,}" if is_number else repr(value)
-                raise BadInput(f"{field.name} is {shown}; choose {limits}.")
+            if limits is not None:
+                is_number = isinstance(each, int | float) and not isinstance(each, bool)
+                too_large = is_number and limits.at_most is not None and each > limits.at_most
+                # `not >=` refuses NaN, too.
+                if not is_number or not each >= limits.at_least or too_large:
+                    shown = f"{each:,}" if is_number else repr(each)
+                    raise BadInput(f"{field.name} is {shown}; choose {limits}.")
 
 
 class DefaultsFormatter(ArgumentDefaultsHelpFormatter):
@@ -119,7 +119,13 @@ class OptionParser(HfArgumentParser):
         if value is None and type(None) not in kinds:
             raise BadInput(f"{name} has no value; give one, or leave it out.")
         if action.nargs == "+":
-            value = [str(each) for each in (value if isinstance(value, list) else [value])]
+            # The parser does not convert the values of a list.
+            try:
+                value = [
+                    self._get_value(action, str(each)) for each in (value if isinstance(value, list) else [value])
+                ]
+            except ArgumentError as error:
+                self.error(str(error))
         elif isinstance(value, dict | list) and type(value) not in kinds:
             raise BadInput(f"{name} is {str(value)[:60]}; give one value.")
         elif not isinstance(value, dict | list | None):

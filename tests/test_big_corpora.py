@@ -161,26 +161,24 @@ def test_an_epoch_goes_on_where_its_state_was_taken(strategy):
 
 @pytest.mark.parametrize("strategy", EpochSampler.STRATEGIES)
 def test_training_begins_with_passes_over_some_documents(strategy):
-    """Of 1,003 documents 401, in 51 steps of 8, thrice; each pass draws other rows from them. An epoch has 126 steps."""
-    size, settings = 1003, {"first_share": 0.4, "first_passes": 3}
-    sampler = EpochSampler(Numbers(size), 8, strategy, **settings)
+    """Of 1,003 documents 100, in 13 steps of 8, and twice 401, in 51; each pass draws other rows. An epoch has 126 steps."""
+    size, shares = 1003, [0.1, 0.4, 0.4, 0.1]
+    sampler = EpochSampler(Numbers(size), 8, strategy, first_shares=shares)
     epochs = []
     for epoch in range(3):
         sampler.dataset.set_epoch(epoch)
         epochs.append(list(sampler))
         assert len(epochs[-1]) == size
     first, second, third = epochs
-    passes = [first[:408], first[408:816], [*first[816:], *second[: 27 * 8]]]
-    chosen = set(passes[0])
-    assert len(chosen) == 401
-    for number, items in enumerate(passes):
-        read = {item - size * number for item in items}
-        # The last step of an epoch is shorter by five.
-        assert read == chosen if number < 2 else read < chosen and len(read) >= 401 - 5
-    assert len({item - 4 * size for item in second[27 * 8 :]} & set(range(size))) == size - 27 * 8, "each once, of all"
-    assert sorted(third) == list(range(5 * size, 6 * size))
-    for position in (104, 408, 600, 900):
-        resumed = EpochSampler(Numbers(size), 8, strategy, **settings)
+    passes = [first[:104], first[104:512], first[512:920], [*first[920:], *second[: 2 * 8]]]
+    read = [{item - size * number for item in items} for number, items in enumerate(passes)]
+    assert [len(documents) for documents in read[:3]] == [100, 401, 401] and read[0] < read[1] == read[2]
+    # The last step of an epoch is shorter by five.
+    assert read[3] <= read[0] and len(read[3]) >= 95
+    assert len({item - 5 * size for item in second[2 * 8 :]} & set(range(size))) == size - 2 * 8, "each once, of all"
+    assert sorted(third) == list(range(6 * size, 7 * size))
+    for position in (104, 408, 600, 960):
+        resumed = EpochSampler(Numbers(size), 8, strategy, first_shares=shares)
         resumed.load_state_dict({"epoch": 0, "position": position})
         assert list(resumed) == first[position:]
 

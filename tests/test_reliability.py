@@ -63,7 +63,7 @@ def commands(world) -> dict[str, tuple]:
         "span_corruption": (train_pretrain, ["--train_file", corpus, *shared]),
         "windows": (
             train_pretrain,
-            ["windows", "--train_file", corpus, "--questions_file", pairs, "--first_passes", 1, *shared],
+            ["windows", "--train_file", corpus, "--questions_file", pairs, "--first_shares", 0.1, 0.3, *shared],
         ),
         "finetuning": (
             train_finetune,

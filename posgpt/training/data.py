@@ -32,8 +32,7 @@ def build_epoch_sampler(dataset: EpochDataset, training_args: Any, batch_size: i
         step_size,
         training_args.train_sampling_strategy,
         sort_steps=accumulated > 1,
-        first_share=training_args.first_share,
-        first_passes=training_args.first_passes,
+        first_shares=training_args.first_shares,
     )
 
 

@@ -57,14 +57,10 @@ class PosGPTTrainingArguments(TrainingArguments):
         "How many validation questions are logged at each evaluation, as text, with the model's answers and the right ones.",
         default=5,
     )
-    first_share: Annotated[float, Range(0, 1)] = option(
-        "The share of the documents that training begins with, first_passes times, before it reads all: facts about few are"
-        " learned sooner, and those about the others then, too.",
-        default=0.25,
-    )
-    first_passes: Annotated[int, Range(0)] = option(
-        "How often training reads the first documents before it reads all; this takes the place of as much of the first epochs.",
-        default=0,
+    first_shares: Annotated[list[float], Range(0, 1)] = option(
+        "Training begins with a pass over each of these shares of the documents, the smaller within the larger, in place of as"
+        " much of the first epochs: facts about few are learned sooner, and those about the others then, too.",
+        default_factory=list,
     )
     use_muon: bool = option(
         "Whether to train the layers' matrices with Muon and only the rest with AdamW.", default=False
