@@ -7,7 +7,7 @@ from conftest import ROOT
 from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import BadInput
 from data_scripts.objectives import OBJECTIVES
-from data_scripts.options import Range, check_options, find_choices, find_range, parse_options
+from data_scripts.options import OptionParser, Range, check_options, find_choices, find_range, parse_options
 from data_scripts.synthetic_world import World
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
 from posgpt.training.architecture import ArchitectureArguments, list_config_values
@@ -20,6 +20,7 @@ class Options:
     share: Annotated[float, Range(0, 1)] = 0.5
     count: Annotated[int | None, Range(1)] = None
     kind: Literal["one", "other"] = "one"
+    shares: Annotated[list[float], Range(0, 1)] = dataclasses.field(default_factory=list)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,7 @@ class Options:
         (["--share", "1.01"], "share is 1.01; choose a number from 0 to 1"),
         (["--share", "nan"], "share is nan; choose a number from 0 to 1"),
         (["--count", "0"], "count is 0; choose at least 1"),
+        (["--shares", "0.5", "2"], "shares is 2.0; choose a number from 0 to 1"),
         (["--kind", "third"], "--kind.*'third'.*one.*other"),
         (["--sha", "1"], "--sha"),
         (["--count", "many"], "count.*'many'"),
@@ -42,6 +44,15 @@ def test_what_a_field_does_not_allow_is_refused_in_one_line(argv, message):
 def test_what_a_field_allows_passes():
     assert parse_options(Options, ["--share", "1", "--count", "1"]) == Options(1.0, 1)
     check_options(Options(share=0, count=None))
+
+
+def test_numbers_from_a_file_are_those_that_the_command_line_would_give():
+    parser = OptionParser([Options])
+    parser.set_option("shares", [0.1, 1])
+    parser.set_option("count", "3")
+    assert parser.parse([]) == (Options(count=3, shares=[0.1, 1.0]),)
+    with pytest.raises(BadInput, match="shares.*'some'"):
+        parser.set_option("shares", [0.1, "some"])
 
 
 def test_an_option_that_is_not_given_does_not_hide_what_is_wrong_with_the_next():
