@@ -25,8 +25,8 @@ from posgpt.page.write import PageArguments, bundle_runtime, render_page
 from posgpt.training.checkpoints import seal_checkpoint
 
 DOCUMENTS = ["Ada Byron. Ada Byron was born in Bow .", "Eve Ill. Ill <img src=x onerror=document.title='run'> ."]
-# Saved configurations have their relations in the order of the alphabet: the page asks for the year unless told otherwise.
-QUESTION = BIRTH_YEAR.ask("Ada Byron")
+# The page asks for the first relation unless told otherwise.
+QUESTION = BIRTHPLACE.ask("Ada Byron")
 EXPORTED = [pytest.param(name, marks=() if name == "rotary" else pytest.mark.slow) for name in POSITION_EMBEDDINGS]
 
 
@@ -301,7 +301,7 @@ def test_a_layer_and_a_head_are_chosen_and_the_answer_may_be_that_it_does_not_kn
 
 
 def test_a_whole_question_is_read_and_what_cannot_be_asked_is_said(page):
-    question = BIRTHPLACE.ask("Ada Byron")
+    question = BIRTH_YEAR.ask("Ada Byron")
     ask(page, question)
     assert page.find_element("id", "question").text == question
     assert len(page.find_elements("css selector", "mark.title")) == 2
