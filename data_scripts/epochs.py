@@ -133,8 +133,9 @@ class EpochSampler(Sampler):
         left, begin = size, 0
         # In training steps; those of a pass begin where those of the one before end.
         start, end = (number * math.ceil(size / self.batch_size) for number in (epoch, epoch + 1))
+        examples_of = {share: self.dataset.choose_examples(share) for share in set(self.first_shares)}
         for number, share in enumerate(self.first_shares):
-            chosen = self.dataset.choose_examples(share)
+            chosen = examples_of[share]
             length = math.ceil(len(chosen) / self.batch_size)
             if start < begin + length and begin < end:
                 own = slice(max(start - begin, 0) * self.batch_size, (end - begin) * self.batch_size)
