@@ -48,6 +48,19 @@ def test_in_bfloat16_it_is_torchs_own_muon_bit_for_bit():
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
+def test_stacked_matrices_are_updated_like_single_ones():
+    (stacked,) = make_matrices((24, 8))
+    single = [torch.nn.Parameter(part.clone()) for part in stacked.detach().split(8)]
+    optimizers = [Muon([stacked], 0.02, 0.1, torch.bfloat16, stacked=[3]), Muon(single, 0.02, 0.1, torch.bfloat16)]
+    for _ in range(3):
+        stacked.grad = torch.randn(24, 8)
+        for matrix, gradient in zip(single, stacked.grad.split(8), strict=True):
+            matrix.grad = gradient.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    assert torch.equal(stacked, torch.cat(single))
+
+
 def test_at_the_models_sizes_it_is_torchs_own_to_bfloat16s_precision():
     shapes = [(768, 256), (256, 256), (1024, 256), (256, 1024)] * 2
     ours, fp32, theirs = make_matrices(*shapes), make_matrices(*shapes), make_matrices(*shapes)
@@ -95,6 +108,16 @@ def test_the_type_is_saved_and_wins_over_the_machines(saved, loaded):
     optimizer = make_optimizer(loaded)
     optimizer.load_state_dict(make_optimizer(saved).state_dict())
     assert optimizer.param_groups[0]["newton_schulz_dtype"] == str(saved).removeprefix("torch.")
+
+
+def test_a_run_that_was_saved_before_matrices_could_be_stacked_goes_on_with_whole_ones():
+    (matrix,), bias = make_matrices((24, 8)), torch.nn.Parameter(torch.zeros(8))
+    optimizer = MuonWithAdamW([matrix], [bias], 0.02, 0.1, (0.9, 0.95), 1e-8, torch.float32, stacked=[3])
+    saved = optimizer.state_dict()
+    del saved["param_groups"][0]["stacked"]
+    optimizer.load_state_dict(saved)
+    assert optimizer.param_groups[0]["stacked"] == [1]
+    assert [part["stacked"] for part in optimizer.muon.param_groups] == [[1]]
 
 
 @pytest.mark.parametrize("chosen", [{}, {"newton_schulz_dtype": "float32"}])
@@ -151,6 +174,16 @@ def test_a_run_without_bf16_instructions_takes_float32_and_keeps_it_when_resumed
     state = torch.load(find_last_checkpoint(tmp_path / "out") / "optimizer.pt", weights_only=True)
     steps = json.loads((find_last_checkpoint(tmp_path / "out") / "trainer_state.json").read_text())["global_step"]
     assert (state["param_groups"][0]["newton_schulz_dtype"], steps) == ("float32", 6)
+
+
+def test_queries_keys_and_values_are_three_matrices(tmp_path):
+    model = PosGPTForCausalLM(PosGPTConfig(num_hidden_layers=2))
+    optimizer = PosGPTTrainer(
+        model, PosGPTTrainingArguments(str(tmp_path), use_muon=True, use_cpu=True)
+    ).create_optimizer()
+    (group,) = optimizer.muon.param_groups
+    counts = {tuple(matrix.shape): count for matrix, count in zip(group["params"], group["stacked"], strict=True)}
+    assert counts == {(768, 256): 3, (256, 256): 1, (1024, 256): 1, (256, 1024): 1}
 
 
 def test_with_all_but_biases_decayed_adamw_decays_what_muon_does_not_take(tmp_path):

@@ -1,7 +1,7 @@
 """Muon for the matrices, AdamW for the rest, as one optimizer that Trainer can schedule, save and resume."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -69,13 +69,23 @@ class Muon(torch.optim.Muon):
     Args:
         params, lr, weight_decay: As torch.optim.Muon's; updates are scaled to AdamW's size (`match_rms_adamw`).
         newton_schulz_dtype: torch.bfloat16 or torch.float32.
+        stacked: For each of `params`, how many matrices it holds one upon the other, such as those of queries, keys and
+            values. Each is orthogonalized by itself. By default one.
     """
 
-    def __init__(self, params, lr: float, weight_decay: float, newton_schulz_dtype: torch.dtype):
+    def __init__(
+        self,
+        params: Iterable[nn.Parameter],
+        lr: float,
+        weight_decay: float,
+        newton_schulz_dtype: torch.dtype,
+        stacked: Sequence[int] | None = None,
+    ):
         super().__init__(params, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
-        # In the group it is part of the state; sharded states hold no types, but names.
-        for group in self.param_groups:
-            group["newton_schulz_dtype"] = str(newton_schulz_dtype).removeprefix("torch.")
+        (group,) = self.param_groups
+        # In the group they are part of the state; sharded states hold no types, but names.
+        group["newton_schulz_dtype"] = str(newton_schulz_dtype).removeprefix("torch.")
+        group["stacked"] = list(stacked or [1] * len(group["params"]))
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -86,25 +96,33 @@ class Muon(torch.optim.Muon):
             gradients: list[torch.Tensor] = []
             momenta: list[torch.Tensor] = []
             self._init_group(group, matrices, gradients, momenta)
+            pairs = zip(group["params"], group["stacked"], strict=True)
+            counts = [count for matrix, count in pairs if matrix.grad is not None]
             # Matrices of one shape, lying or standing, are one batch.
-            batches: dict[torch.Size, list[tuple[torch.Tensor, torch.Tensor]]] = {}
-            for matrix, gradient, momentum in zip(matrices, gradients, momenta, strict=True):
+            batches: dict[torch.Size, list[torch.Tensor]] = {}
+            updates = []
+            for gradient, momentum, count in zip(gradients, momenta, counts, strict=True):
                 momentum.lerp_(gradient, 1 - group["momentum"])
-                update = gather_shards(gradient.lerp(momentum, group["momentum"]))
-                wide = update.T if len(update) > update.shape[1] else update
-                batches.setdefault(wide.shape, []).append((matrix, wide))
-            for shape, batch in batches.items():
-                updates = orthogonalize(
-                    torch.stack([update for _, update in batch]),
+                # In place of the parts of each update come, below, the same parts orthogonalized.
+                updates.append(gather_shards(gradient.lerp(momentum, group["momentum"])))
+                for part in updates[-1].chunk(count):
+                    wide = part.T if len(part) > part.shape[1] else part
+                    batches.setdefault(wide.shape, []).append(wide)
+            for batch in batches.values():
+                results = orthogonalize(
+                    torch.stack(batch),
                     group["ns_coefficients"],
                     group["ns_steps"],
                     group["eps"],
                     getattr(torch, group["newton_schulz_dtype"]),
                 )
-                for (matrix, _), wide in zip(batch, updates, strict=True):
-                    update = wide if wide.shape == matrix.shape else wide.T
-                    matrix.mul_(1 - group["lr"] * group["weight_decay"])
-                    matrix.add_(shard_like(update, matrix), alpha=-group["lr"] * 0.2 * math.sqrt(shape[1]))
+                for part, result in zip(batch, results, strict=True):
+                    part.copy_(result)
+            for matrix, update, count in zip(matrices, updates, counts, strict=True):
+                rows, columns = update.shape
+                matrix.mul_(1 - group["lr"] * group["weight_decay"])
+                scale = 0.2 * math.sqrt(max(rows // count, columns))
+                matrix.add_(shard_like(update, matrix), alpha=-group["lr"] * scale)
         return loss
 
 
@@ -123,6 +141,8 @@ class MuonWithAdamW(torch.optim.Optimizer):
         betas, eps: AdamW's.
         newton_schulz_dtype: What Muon multiplies in. It is part of the state: a resumed run keeps the type that it began
             with, whichever machine it continues on, and so does one that was saved before there was a choice (bfloat16).
+        stacked: For each of `matrices`, how many it holds one upon the other (see `Muon`). A resumed run keeps this, too: one
+            that was saved before there was a choice has one each.
     """
 
     def __init__(
@@ -134,8 +154,9 @@ class MuonWithAdamW(torch.optim.Optimizer):
         betas: tuple[float, float],
         eps: float,
         newton_schulz_dtype: torch.dtype,
+        stacked: Sequence[int] | None = None,
     ):
-        self.muon = Muon(matrices, lr, weight_decay, newton_schulz_dtype)
+        self.muon = Muon(matrices, lr, weight_decay, newton_schulz_dtype, stacked)
         self.adamw = torch.optim.AdamW(others, lr=lr, weight_decay=0.0, betas=betas, eps=eps, fused=True)
         super().__init__([*self.muon.param_groups, *self.adamw.param_groups], {})
         self._share()
@@ -155,7 +176,9 @@ class MuonWithAdamW(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict) -> None:
         if "muon" in state_dict:
             state_dict = join_states(**state_dict)
-        super().load_state_dict(state_dict)
+        group, *others = state_dict["param_groups"]
+        whole = {"stacked": [1] * len(group["params"])}
+        super().load_state_dict({**state_dict, "param_groups": [whole | group, *others]})
         self._share()
 
 

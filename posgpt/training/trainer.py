@@ -278,11 +278,14 @@ class PosGPTTrainer(ReliableTrainer):
         decays_more = self.args.decayed_parameters == "all_but_biases"
         decayed_names = set(self.get_decay_parameter_names(self.model)) if decays_more else set()
         matrices: list[nn.Parameter] = []
+        stacked: list[int] = []
         others: list[nn.Parameter] = []
         decayed_others: list[nn.Parameter] = []
         for name, parameter in self.model.named_parameters():
             if name in matrix_names and parameter is not head:
                 matrices.append(parameter)
+                # Queries', keys' and values' in one.
+                stacked.append(3 if name.endswith("qkv_proj.weight") else 1)
             else:
                 (decayed_others if name in decayed_names else others).append(parameter)
         groups = [{"params": others}, {"params": decayed_others, "weight_decay": self.args.weight_decay}]
@@ -295,6 +298,7 @@ class PosGPTTrainer(ReliableTrainer):
             betas=(self.args.adam_beta1, self.args.adam_beta2),
             eps=self.args.adam_epsilon,
             newton_schulz_dtype=torch.bfloat16 if bf16_is_fast(self.args.device) else torch.float32,
+            stacked=stacked,
         )
         return self.optimizer
 
