@@ -44,8 +44,8 @@ class EvaluationArguments(RelationArguments, ColumnArguments):
         "report: choose abstain_below so that this share of calibration_file's answers is right.", default=None
     )
     wrong_costs: Annotated[float | None, Range(0)] = option(
-        "report: choose abstain_below so that right answers less this many times the wrong ones is greatest, for"
-        " calibration_file and unseen_file in the proportion of stranger_share.",
+        "report: the cost of a wrong answer, where a right one earns 1; abstain_below is chosen to maximize the total on"
+        " calibration_file and unseen_file, mixed as stranger_share says.",
         default=None,
     )
     stranger_share: Annotated[float | None, Range(0, 1)] = option(

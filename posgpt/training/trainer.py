@@ -44,8 +44,8 @@ class PosGPTTrainingArguments(TrainingArguments):
     """transformers' TrainingArguments, Muon, what is decayed, the learning rate's schedule, and the model's license."""
 
     resume_from_checkpoint: str | None = option(
-        "Where to go on: `last`, the newest checkpoint that is whole; `auto`, the same, or from scratch where there is none,"
-        " and where the model is finished nothing is done; or a checkpoint's folder.",
+        "Where to resume: `last`, the newest checkpoint that is intact; `auto`, the same, but from scratch if there is none, and"
+        " doing nothing if the model is finished; or a checkpoint's folder.",
         default=None,
     )
     total_train_batch_size: Annotated[int | None, Range(1)] = option(
@@ -58,8 +58,8 @@ class PosGPTTrainingArguments(TrainingArguments):
         default=5,
     )
     first_shares: Annotated[list[float], Range(0, 1)] = option(
-        "Training begins with a pass over each of these shares of the documents, the smaller within the larger, in place of as"
-        " much of the first epochs: facts about few are learned sooner, and those about the others then, too.",
+        "Training begins with a pass over each of these shares of the documents, smaller ones within larger ones. The passes"
+        " replace as many examples of the first epochs: facts about few documents are learned sooner, and then the rest.",
         default_factory=list,
     )
     use_muon: bool = option(
