@@ -99,30 +99,28 @@ class Muon(torch.optim.Muon):
             pairs = zip(group["params"], group["stacked"], strict=True)
             counts = [count for matrix, count in pairs if matrix.grad is not None]
             # Matrices of one shape, lying or standing, are one batch.
-            batches: dict[torch.Size, list[torch.Tensor]] = {}
-            updates = []
-            for gradient, momentum, count in zip(gradients, momenta, counts, strict=True):
-                momentum.lerp_(gradient, 1 - group["momentum"])
-                # In place of the parts of each update come, below, the same parts orthogonalized.
-                updates.append(gather_shards(gradient.lerp(momentum, group["momentum"])))
-                for part in updates[-1].chunk(count):
-                    wide = part.T if len(part) > part.shape[1] else part
-                    batches.setdefault(wide.shape, []).append(wide)
-            for batch in batches.values():
+            batches: dict[tuple[int, ...], list[tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]]] = {}
+            for member in zip(matrices, gradients, momenta, counts, strict=True):
+                (rows, columns), count = member[0].shape, member[3]
+                batches.setdefault(tuple(sorted((rows // count, columns))), []).append(member)
+            for (shorter, longer), members in batches.items():
+                parts: list[torch.Tensor] = []
+                for _, gradient, momentum, count in members:
+                    momentum.lerp_(gradient, 1 - group["momentum"])
+                    update = gather_shards(gradient.lerp(momentum, group["momentum"]))
+                    parts += [part if len(part) == shorter else part.T for part in update.chunk(count)]
                 results = orthogonalize(
-                    torch.stack(batch),
+                    torch.stack(parts),
                     group["ns_coefficients"],
                     group["ns_steps"],
                     group["eps"],
                     getattr(torch, group["newton_schulz_dtype"]),
                 )
-                for part, result in zip(batch, results, strict=True):
-                    part.copy_(result)
-            for matrix, update, count in zip(matrices, updates, counts, strict=True):
-                rows, columns = update.shape
-                matrix.mul_(1 - group["lr"] * group["weight_decay"])
-                scale = 0.2 * math.sqrt(max(rows // count, columns))
-                matrix.add_(shard_like(update, matrix), alpha=-group["lr"] * scale)
+                for matrix, _, _, count in members:
+                    own, results = results[:count], results[count:]
+                    update = (own if matrix.shape[1] == longer else own.mT).flatten(0, 1)
+                    matrix.mul_(1 - group["lr"] * group["weight_decay"])
+                    matrix.add_(shard_like(update, matrix), alpha=-group["lr"] * 0.2 * math.sqrt(longer))
         return loss
 
 
