@@ -33,7 +33,7 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.beginnings import Beginning, FinderChoice, draw_one, find_spans, list_beginnings
 from data_scripts.collators import RightPaddingCollator, pad_right
-from data_scripts.documents import MONTH_NAMES, find_text_start, list_titles_without_document
+from data_scripts.documents import BATCH, MONTH_NAMES, find_text_start
 from data_scripts.epochs import EpochDataset, ObjectiveConfig, TrainingData
 from data_scripts.errors import BadInput
 from data_scripts.learned_spans import Span
@@ -97,8 +97,8 @@ class NameWindowsConfig(ObjectiveConfig):
         description = (
             f"{len(dataset.documents):,} of {len(corpus):,} documents have a title and something to ask for,"
             f" {dataset.rows_with_document:,} spans in all ({'; '.join(each.description for each in beginnings)})."
-            f" Questions about {len(dataset.questions):,} titles are mixed in,"
-            f" {len(dataset.without_document):,} of them without such a document."
+            f" Questions about {len(dataset.questions):,} titles are mixed in, for {len(dataset.without_document):,} of them in"
+            " rows of their own, since no document has a span to ask for like that."
         )
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
         return TrainingData(dataset, collator(tokenizer), description)
@@ -154,8 +154,8 @@ class NameWindowsDataset(EpochDataset):
         tokenizer: From `build_tokenizer`; its `model_max_length` is the maximum sequence length.
         seed: Determines all random draws.
         config: The options.
-        questions: Training questions with answers, or None. Those about a title without a document make rows of their
-            own.
+        questions: Training questions with answers, or None. Those that no row of a document can ask make rows of their own: the
+            title has no document, or none of its spans is asked for by their relation.
         beginnings: How rows begin, from `find_spans`; by default those of the questions' relations, by capitals.
 
     Raises:
@@ -237,7 +237,9 @@ class NameWindowsDataset(EpochDataset):
             self.answers = questions.answers or []
             for row, title in enumerate(questions.titles):
                 self.questions.setdefault(title, []).append(row)
-        self.without_document = list_titles_without_document(self.questions, self.documents) if questions else []
+        # By title, the numbers of the beginnings that its questions have and none of its documents' rows.
+        self.not_in_documents = self._list_beginnings_of_questions()
+        self.without_document = list(self.not_in_documents)
         if not len(self):
             raise BadInput("the corpus has no document `Title. text` with a name or number in its text to ask for.")
 
@@ -278,10 +280,19 @@ class NameWindowsDataset(EpochDataset):
                 rows.append(self._draw_row(document, index - int(self.starts[number]), rng))
             else:
                 name = self.without_document[index - self.rows_with_document]
-                number = draw_one(list(dict.fromkeys(self.asks[row] for row in self.questions[name])), rng)
+                number = draw_one(self.not_in_documents[name], rng)
                 questions = self._draw_question(name, number, rng, always=True)
                 rows.append((self.beginnings[number].before_title + name, questions))
         return encode_rows(rows, self.tokenizer)
+
+    def _list_beginnings_of_questions(self) -> dict[str, list[int]]:
+        """Return for each title that has some the beginnings of its questions that its documents' rows do not have."""
+        left = {title: dict.fromkeys(self.asks[row] for row in rows) for title, rows in self.questions.items()}
+        for batch in self.documents.select_columns(["title", "asked_by"]).iter(BATCH):
+            for title, asked_by in zip(batch["title"], batch["asked_by"], strict=True):
+                for number in {number for numbers in asked_by for number in numbers} if title in left else ():
+                    left[title].pop(number, None)
+        return {title: list(numbers) for title, numbers in left.items() if numbers}
 
     def _draw_question(self, name: str, number: int, rng: np.random.Generator, always: bool) -> list[Window]:
         rows = [row for row in self.questions.get(name, ()) if self.asks[row] == number]
@@ -390,12 +401,16 @@ class OneWindowCollator(RightPaddingCollator):
     """
 
     def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
-        """Return `input_ids`, `labels` and the boolean `attention_mask`, false on padding, each (windows, longest text)."""
-        texts = []
+        """Return `input_ids`, `labels` and the boolean `attention_mask`, false on padding, each (windows, longest text), and
+        `texts_of_rows` (rows,), how many of these texts each row has become.
+        """
+        texts, counts = [], []
         for feature in features:
             beginning, *sizes = feature.get("windows", [0, len(feature["input_ids"])])
+            counts.append(len(sizes))
             for size, end in zip(sizes, beginning + np.cumsum(sizes), strict=True):
                 shared, own = slice(beginning), slice(end - size, end)
                 texts.append({key: feature[key][shared] + feature[key][own] for key in ("input_ids", "labels")})
         lengths = torch.tensor([len(text["input_ids"]) for text in texts])
-        return super().__call__(texts) | {"attention_mask": torch.arange(int(lengths.max())) < lengths[:, None]}
+        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        return super().__call__(texts) | {"attention_mask": mask, "texts_of_rows": torch.tensor(counts)}

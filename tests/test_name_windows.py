@@ -1,10 +1,12 @@
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader
+from transformers import Trainer
 
 import train_pretrain
 from conftest import TINY
@@ -22,6 +24,7 @@ from data_scripts.questions import load_questions
 from model_helpers import WITH_FLEX_ATTENTION
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from posgpt.training.checkpoints import load_model
+from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
 BLOCK = 128
 
@@ -381,9 +384,28 @@ def test_split_into_one_text_a_row_the_same_is_asked_and_answered(tokenizer):
     assert [text.rstrip("□") for text in texts] == [
         "Where was Ann Berg in?⁇Rome⁇", "Where was Ann Berg?⁇London⁇", "Where was Bo in?⁇Oslo⁇", "Where was Bo born?⁇Oslo⁇",
     ]  # fmt: skip
+    assert alone.pop("texts_of_rows").tolist() == [2, 1, 1]
     assert alone["attention_mask"].sum(1).tolist() == [len(text.rstrip("□")) for text in texts]
     with torch.no_grad():
         torch.testing.assert_close(model(**together).loss, model(**alone).loss)
+
+
+@pytest.mark.parametrize("process, kept", [(0, 3), (1, 1)])
+def test_rows_that_fill_up_a_step_are_padding_with_all_their_texts(tokenizer, tmp_path, monkeypatch, process, kept):
+    model = PosGPTForCausalLM(PosGPTConfig(vocab_size=len(tokenizer), hidden_size=32, num_attention_heads=2))
+    trainer = PosGPTTrainer(model, PosGPTTrainingArguments(str(tmp_path), use_cpu=True, report_to="none"))
+    rows = [("Where was Ann Berg", [(" in?⁇", "Rome⁇"), ("?⁇", "London⁇")]), ("Where was Bo", [(" in?⁇", "Oslo⁇")])]
+    batch = OneWindowCollator(tokenizer)(encode_rows(rows if process == 0 else rows[::-1], tokenizer))
+    # Two processes with two rows each have three left at the end of an epoch: the last of the second process fills up.
+    loader = SimpleNamespace(dataset=range(7))
+    state = SimpleNamespace(end_of_dataloader=True, remainder=3, active_dataloader=loader)
+    trainer.accelerator = SimpleNamespace(gradient_state=state)
+    monkeypatch.setattr(Trainer, "_get_num_items_in_batch", lambda self, batches, device: None)
+    monkeypatch.setattr(PosGPTTrainingArguments, "world_size", 2)
+    monkeypatch.setattr(PosGPTTrainingArguments, "process_index", process)
+    trainer._get_num_items_in_batch([batch], torch.device("cpu"))
+    assert (batch["labels"] != -100).any(dim=1).tolist() == [True] * kept + [False] * (3 - kept)
+    assert "texts_of_rows" not in batch
 
 
 @pytest.mark.parametrize("arrangement", BOTTLENECKS)
@@ -394,6 +416,20 @@ def test_windows_train_a_model_with_a_bottleneck(world, tmp_path, run, arrangeme
     model, tokenizer = load_model(str(tmp_path))
     assert (model.config.bottleneck_size, model.config.bottleneck_type) == (16, arrangement)
     assert len(model.answer(["Where was Ann Berg born?"], tokenizer)) == 1
+
+
+def test_a_question_is_asked_though_no_document_has_a_span_for_its_relation(tmp_path):
+    (tmp_path / "wiki.txt").write_text(
+        "Ada Berg. Ada Berg was born in Rome in 1815 .\nBo Ek. Bo Ek was born in Paris .\n"
+    )
+    lines = ["Where was Ada Berg born?\tRome\n", "When was Ada Berg born?\t1815\n", "When was Bo Ek born?\t1851\n"]
+    (tmp_path / "pairs.tsv").write_text("".join(lines))
+    corpus, pairs = load_corpus(tmp_path / "wiki.txt"), load_questions(tmp_path / "pairs.tsv", answers=True)
+    tokenizer = build_tokenizer([*corpus["text"], *pairs.texts], 64)
+    built = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, pairs)
+    rows = [tokenizer.decode(built.dataset[item]["input_ids"]) for item in range(len(built.dataset))]
+    assert [row for row in rows if row.startswith("When was Bo Ek")] == ["When was Bo Ek born?⁇1851⁇"]
+    assert "for 1 of them in rows of their own" in built.description
 
 
 def test_an_encoded_question_collates_as_one_piece(tokenizer):

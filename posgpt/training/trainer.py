@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import torch
+from accelerate.utils import broadcast_object_list
 from torch import nn
 from transformers import EvalPrediction, ProgressCallback, TrainingArguments
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
@@ -22,7 +23,7 @@ from data_scripts.options import Range, option, shorten_error
 from data_scripts.questions import Questions
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.tables import format_table
-from posgpt.training.checkpoints import WEIGHTS_FILE, find_damage, list_checkpoints
+from posgpt.training.checkpoints import WEIGHTS_FILE, list_checkpoints, list_later_checkpoints
 from posgpt.training.data import build_epoch_sampler
 from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_peak_memory
 from posgpt.training.hub import open_repository, upload_model
@@ -99,7 +100,8 @@ class PosGPTTrainingArguments(TrainingArguments):
     def __post_init__(self):
         super().__post_init__()
         if self.total_train_batch_size is not None:
-            shares = self.world_size * self.gradient_accumulation_steps
+            # Without a launcher, all GPUs of a machine share one process.
+            shares = self.world_size * max(1, self.n_gpu) * self.gradient_accumulation_steps
             self.per_device_train_batch_size, rest = divmod(self.total_train_batch_size, shares)
             if rest:
                 raise ValueError(
@@ -216,15 +218,19 @@ class PosGPTTrainer(ReliableTrainer):
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
         """Count what is graded, after turning into padding the rows that only fill up a dataset's last batches.
 
-        Accelerate repeats rows until all processes have as many; they would count twice.
+        Accelerate repeats rows until all processes have as many; they would count twice. A row is one text, unless the collator
+        says in `texts_of_rows` (rows,) how many texts each is.
         """
         state, count = self.accelerator.gradient_state, self.args.world_size
+        texts_of_rows = [batch.pop("texts_of_rows", None) for batch in batch_samples]
         if count > 1 and batch_samples and state.end_of_dataloader and state.remainder != -1:
-            last = batch_samples[-1]
-            size = len(last["labels"])
+            last, texts = batch_samples[-1], texts_of_rows[-1]
+            if texts is None:
+                texts = torch.ones(len(last["labels"]), dtype=torch.int64)
+            size = len(texts)
             # Accelerate's own remainder is that of a single process in an epoch that is resumed.
             rows = len(cast(Any, state.active_dataloader).dataset) % (size * count) or size * count
-            filled = slice(min(max(rows - self.args.process_index * size, 0), size), None)
+            filled = slice(int(texts[: min(max(rows - self.args.process_index * size, 0), size)].sum()), None)
             last["input_ids"][filled] = self.model.config.pad_token_id
             last["labels"][filled] = -100
         return super()._get_num_items_in_batch(batch_samples, device)
@@ -250,7 +256,7 @@ class PosGPTTrainer(ReliableTrainer):
         """Return transformers' schedule, or with `lr_schedule` tokens minGPT's (see `compute_rate_factor`)."""
         if self.args.lr_schedule == "steps" or self.lr_scheduler is not None:
             return super().create_scheduler(num_training_steps, optimizer)
-        batch_size = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        batch_size = self.get_total_train_batch_size(self.args)
         epoch_size = len(cast(Sized, self.train_dataset))
         length = self.model.config.max_position_embeddings
         final_tokens = self.args.final_tokens
@@ -274,6 +280,8 @@ class PosGPTTrainer(ReliableTrainer):
         # The output layer is a table of symbols, as the embeddings are; Muon's author advises against Muon for both.
         head = self.model.get_output_embeddings().weight
         matrix_names = set(self.list_matrix_names(self.model))
+        # Processes that chose each for itself would train different models.
+        (dtype,) = broadcast_object_list([torch.bfloat16 if bf16_is_fast(self.args.device) else torch.float32])
         # Of the rest, AdamW decays nothing, or all but biases.
         decays_more = self.args.decayed_parameters == "all_but_biases"
         decayed_names = set(self.get_decay_parameter_names(self.model)) if decays_more else set()
@@ -297,7 +305,7 @@ class PosGPTTrainer(ReliableTrainer):
             weight_decay=self.args.weight_decay,
             betas=(self.args.adam_beta1, self.args.adam_beta2),
             eps=self.args.adam_epsilon,
-            newton_schulz_dtype=torch.bfloat16 if bf16_is_fast(self.args.device) else torch.float32,
+            newton_schulz_dtype=dtype,
             stacked=stacked,
         )
         return self.optimizer
@@ -355,9 +363,14 @@ class PosGPTTrainer(ReliableTrainer):
             "Training": f"{state.global_step} steps ({state.epoch or 0:.4g} epochs{read}), peak learning rate"
             f" {args.learning_rate:g}, seed {args.seed}"
         }
-        if losses := [entry["loss"] for entry in state.log_history if "loss" in entry]:
+        history, best = state.log_history, state.best_global_step
+        # A checkpoint's own weights are those of its step; after training, the best ones are in their place.
+        if args.load_best_model_at_end and best and not self.is_in_train:
+            history = [entry for entry in history if entry["step"] <= best]
+            facts["Weights"] = f"those of step {best}, the best by {args.metric_for_best_model}"
+        if losses := [entry["loss"] for entry in history if "loss" in entry]:
             facts["Training loss"] = f"{losses[-1]:.4f} nats per character, the last one logged"
-        if accuracies := [entry["eval_accuracy"] for entry in state.log_history if "eval_accuracy" in entry]:
+        if accuracies := [entry["eval_accuracy"] for entry in history if "eval_accuracy" in entry]:
             facts["Validation accuracy"] = f"{accuracies[-1]:.1%} (exact match)"
         if args.record:
             files = [format_files(files) for files in args.record["data"].values()]
@@ -394,10 +407,10 @@ class PosGPTTrainer(ReliableTrainer):
 
     def _train_and_save(self, checkpoint: str | None) -> None:
         if self.args.should_save:
-            for folder in list_checkpoints(Path(self.args.output_dir)):
-                # A damaged one that is newer would be kept as the newest when older ones are deleted.
-                if checkpoint is None or find_damage(folder):
-                    shutil.rmtree(folder)
+            folder = Path(self.args.output_dir)
+            # Later ones would be kept as the newest when older ones are deleted.
+            for left in list_later_checkpoints(folder, Path(checkpoint)) if checkpoint else list_checkpoints(folder):
+                shutil.rmtree(left)
         args, total = self.args, self.get_total_train_batch_size(self.args)
         if args.should_log:
             print(
