@@ -39,6 +39,8 @@ def exit_on_bad_input() -> Iterator[None]:
         sys.exit(f"error: {' '.join(str(error).splitlines())}")
     except OSError as error:
         # The system's refusals are the user's to settle: a file without permission, a name that is too long, a full disk.
-        if error.filename is None:
+        if error.errno is None:
             raise
-        sys.exit(f"error: {error.filename}: {error.strerror}; give another path, or put this right.")
+        # Writing, unlike opening, does not say which file it was.
+        file = f"{error.filename}: " if error.filename else ""
+        sys.exit(f"error: {file}{error.strerror}; give another path, or put this right.")

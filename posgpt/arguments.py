@@ -123,7 +123,7 @@ def parse_with_recipe(
 
     Raises:
         BadInput: the recipe cannot be read, has no such section or names an option that does not exist; an option
-            belongs to another objective or another schedule of the learning rate; or a value is refused.
+            belongs to another objective, another schedule of the learning rate or another optimizer; or a value is refused.
     """
     recipe, argv = split_recipe(argv)
     values = read_section(recipe, section)
@@ -165,6 +165,8 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
     parsed = parser.parse(argv)
     check_training_arguments(parsed[-1])
     given = list_given(argv)
+    if parsed[-1].use_muon and (given | set(values)) & {"optim", "optim_args"}:
+        raise BadInput("optim: Muon and AdamW are used; leave it out, or add --use_muon false.")
     # What a recipe says of its own schedule is left over when the command line chooses the other.
     refuse_other_schedule(parsed[-1], given if "lr_schedule" in given else given | set(values))
     return parsed

@@ -4,11 +4,10 @@
         --validation_file birth_dev.tsv --output_dir runs/finetune
     posgpt finetune --vocabulary_file wiki.txt --train_file birth_places_train.tsv --output_dir runs/scratch
 
-The recipe's section `finetune` holds the options, or `finetune_from_scratch` without `--model_name_or_path`.
+The recipe's section `finetune` holds the options, or `finetune_from_scratch` without `model_name_or_path`.
 `train_finetune.py` is the same.
 """
 
-import sys
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -21,7 +20,7 @@ from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.options import option
 from data_scripts.relations import BIRTHPLACE, RelationArguments
 from modeling_posgpt import PosGPTForCausalLM
-from posgpt.arguments import parse_with_recipe, peek_option
+from posgpt.arguments import parse_with_recipe, peek_option, read_recipe, split_recipe
 from posgpt.training.architecture import (
     ArchitectureArguments,
     build_model,
@@ -141,10 +140,13 @@ def finetune(
 
 @exit_on_bad_input()
 def main() -> None:
-    is_pretrained = peek_option(sys.argv[1:], "model_name_or_path") is not None
+    recipe, argv = split_recipe(None)
+    named = peek_option(argv, "model_name_or_path")
+    if named is None:
+        named = read_recipe(recipe).get("finetune", {}).get("model_name_or_path")
     model_args, architecture, data_args, training_args = parse_with_recipe(
         [ModelArguments, ArchitectureArguments, FinetuningArguments, PosGPTTrainingArguments],
-        "finetune" if is_pretrained else "finetune_from_scratch",
+        "finetune_from_scratch" if named is None else "finetune",
     )
     with claim_output_dir(training_args, data_args.overwrite_output_dir) as checkpoint:
         finetune(model_args, architecture, data_args, training_args, checkpoint)

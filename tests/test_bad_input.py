@@ -342,6 +342,7 @@ def test_recipes(refused, world, tmp_path):
         ("base: windows\npretrain: fast", "'pretrain' has to be a section, with an option per line; it is 'fast'"),
         ("base: windows\npretrian: {seed: 1}\npretrain: {learning_rat: 1}", "section 'pretrain': 'learning_rat'"),
         ("pretrain: {lr_schedule: tokens, warmup_steps: 5}", "warmup_steps: for lr_schedule steps only"),
+        ("base: windows\npretrain: {optim: adafactor}", "optim: Muon and AdamW are used"),
         ("pretrain: {lr_schedule: tokens, dataloader_drop_last: true}", "leave out dataloader_drop_last"),
     ):
         recipe.write_text(content)

@@ -66,6 +66,14 @@ def test_a_training_step_takes_at_least_one_row(tmp_path):
         check_options(PosGPTTrainingArguments(str(tmp_path), total_train_batch_size=0, use_cpu=True))
 
 
+def test_the_gpus_of_one_process_divide_a_training_steps_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(PosGPTTrainingArguments, "n_gpu", 2)
+    args = PosGPTTrainingArguments(
+        str(tmp_path), total_train_batch_size=32, gradient_accumulation_steps=4, use_cpu=True
+    )
+    assert (args.per_device_train_batch_size, args.train_batch_size) == (4, 8)
+
+
 @pytest.mark.parametrize("given, seed", [({}, 3), ({"data_seed": 5}, 5), ({"data_seed": 0}, 0)])
 def test_what_is_read_follows_from_the_data_seed_or_else_the_seed(tmp_path, given, seed):
     assert choose_data_seed(PosGPTTrainingArguments(str(tmp_path), seed=3, use_cpu=True, **given)) == seed

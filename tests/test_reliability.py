@@ -17,7 +17,7 @@ import torch
 
 import train_finetune
 import train_pretrain
-from conftest import ROOT, TINY
+from conftest import ROOT, TINY, history_of
 from data_scripts.span_corruption import SpanCorruptionDataset
 from model_helpers import tiny_model
 from posgpt.training.checkpoints import (
@@ -256,6 +256,45 @@ def test_without_a_whole_checkpoint_last_is_refused_and_auto_begins(saved, capsy
     assert "\n" not in str(error.value)
     assert choose(saved, "auto") is None and "training resumes from the start" in capsys.readouterr().out
     assert choose(saved / "new", "auto") is None and not capsys.readouterr().out
+
+
+def test_an_earlier_checkpoint_is_resumed_from_only_if_the_later_ones_may_go(run, commands, saved):
+    script, arguments = commands["span_corruption"]
+    command = [*arguments, "--output_dir", saved, "--resume_from_checkpoint", saved / "checkpoint-4", "--max_steps", 5]
+    with pytest.raises(SystemExit, match=r"holds later checkpoints \(checkpoint-6\), which `last` would resume from"):
+        run(script, *command)
+    assert choose(saved, "last") == "checkpoint-6"
+    run(script, *command, "--overwrite_output_dir", "--save_strategy", "no")
+    assert [folder.name for folder in saved.glob("checkpoint-*")] == ["checkpoint-4"]
+
+
+def test_a_resumed_run_takes_the_rates_that_it_is_given(run, commands, saved, tmp_path):
+    (script, arguments), other = commands["span_corruption"], shutil.copytree(saved, tmp_path / "other")
+    resume = [*arguments, "--resume_from_checkpoint", "last", "--max_steps", 8, "--output_dir"]
+    run(script, *resume, saved)
+    run(script, *resume, other, "--learning_rate", "5e-4", "--weight_decay", 0.03)
+    same, halved = history_of(saved, "learning_rate"), history_of(other, "learning_rate")
+    assert halved == pytest.approx([*same[:6], same[6] / 2, same[7] / 2])
+    state = torch.load(other / "checkpoint-8" / "optimizer.pt", weights_only=True)
+    assert {group["weight_decay"] for group in state["param_groups"]} == {0.0, 0.03}
+
+
+def test_a_checkpoint_of_weights_alone_is_not_resumed_from(run, commands, tmp_path):
+    script, arguments = commands["span_corruption"]
+    command = [*arguments, "--output_dir", tmp_path / "out"]
+    run(script, *command, "--save_only_model", "true", "--max_steps", 2)
+    (tmp_path / "out" / "model.safetensors").unlink()
+    with pytest.raises(SystemExit, match=r"checkpoint-2: cannot be resumed from.*weights alone \(save_only_model\)"):
+        run(script, *command, "--resume_from_checkpoint", "last")
+
+
+def test_auto_begins_anew_where_a_finished_model_is_to_be_replaced(run, commands, uninterrupted, tmp_path):
+    script, arguments = commands["span_corruption"]
+    folder = shutil.copytree(uninterrupted("span_corruption"), tmp_path / "out")
+    auto = [*arguments, "--output_dir", folder, "--resume_from_checkpoint", "auto"]
+    run(script, *auto, "--overwrite_output_dir", "--max_steps", 3, "--seed", 7)
+    losses = history_of(folder)
+    assert len(losses) == 3 and losses != history_of(uninterrupted("span_corruption"))[:3]
 
 
 def test_a_run_with_a_damaged_checkpoint_goes_on_from_the_one_before(run, commands, uninterrupted, saved):

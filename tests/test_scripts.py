@@ -495,6 +495,29 @@ def test_a_pretrained_model_is_finetuned_with_the_recipe_for_that(run, world, tm
     assert "section 'finetune';" in printed
 
 
+def test_a_recipe_may_name_the_pretrained_model(run, world, tmp_path, tiny_pretrained):
+    section = {
+        "model_name_or_path": str(tiny_pretrained["learned"]),
+        "train_file": [str(world / "birth_places_train.tsv")],
+    }
+    (tmp_path / "own.yaml").write_text(json.dumps({"base": "windows", "finetune": section}))
+    run(train_finetune, tmp_path / "own.yaml", "--output_dir", tmp_path / "out", "--max_steps", 1)
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["hidden_size"] == 32
+
+
+def test_the_card_of_the_best_model_tells_of_its_own_step(run, world, tmp_path):
+    run(
+        train_finetune, "--vocabulary_file", world / "wiki.txt", "--train_file", world / "birth_places_train.tsv",
+        "--validation_file", world / "birth_dev.tsv", "--output_dir", tmp_path, *TINY, "--learning_rate", "1e-1",
+        "--eval_strategy", "steps", "--eval_steps", 1, "--save_strategy", "steps", "--save_steps", 1, "--max_steps", 4,
+        "--load_best_model_at_end", "true", "--metric_for_best_model", "loss", "--logging_steps", 1,
+    )  # fmt: skip
+    state = json.loads((tmp_path / "trainer_state.json").read_text())
+    best, card = state["best_global_step"], (tmp_path / "README.md").read_text()
+    (loss,) = [entry["loss"] for entry in state["log_history"] if entry["step"] == best and "loss" in entry]
+    assert best < 4 and f"those of step {best}, the best by loss" in card and f"{loss:.4f} nats" in card
+
+
 def test_without_a_recipe_the_courses_own_holds(tmp_path):
     argv = ["--train_file", "x", "--output_dir", str(tmp_path), *HARDWARE]
     *_, arguments = parse_with_recipe(

@@ -79,6 +79,14 @@ def list_checkpoints(output_dir: Path) -> list[Path]:
     return [Path(folder) for folder in reversed(sort_checkpoints(str(output_dir)))]
 
 
+def list_later_checkpoints(output_dir: Path, checkpoint: Path) -> list[Path]:
+    """Return a folder's checkpoints, whole or not, of later steps than `checkpoint`, if its name says which it is of."""
+    _, _, step = checkpoint.name.rpartition("-")
+    if not step.isdecimal():
+        return []
+    return [folder for folder in list_checkpoints(output_dir) if int(folder.name.rpartition("-")[2]) > int(step)]
+
+
 def find_last_checkpoint(output_dir: Path) -> Path | None:
     """Return the newest whole checkpoint in a folder, None if there is none."""
     return next((folder for folder in list_checkpoints(output_dir) if find_damage(folder) is None), None)
@@ -142,7 +150,10 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
             " replace it."
         )
     if is_auto or resume.lower() in ("last", "true"):
-        checkpoint = find_last_checkpoint(output_dir)
+        checkpoint, weights = find_last_checkpoint(output_dir), output_dir / WEIGHTS_FILE
+        if is_auto and checkpoint and weights.exists() and checkpoint.stat().st_mtime < weights.stat().st_mtime:
+            # It is of the finished model that --overwrite_output_dir has replaced.
+            return None
         newer = takewhile(lambda folder: folder != checkpoint, list_checkpoints(output_dir))
         skipped = ", ".join(f"{folder.name} {find_damage(folder)}" for folder in newer)
         if checkpoint is None and not is_auto:
@@ -158,6 +169,12 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
             raise BadInput(
                 f"{resume}: no whole checkpoint to resume from ({damage}); give a folder named checkpoint-STEP, or"
                 " `last` for the newest whole one."
+            )
+        later = ", ".join(folder.name for folder in list_later_checkpoints(output_dir, Path(resume)))
+        if later and not overwrite_output_dir:
+            raise BadInput(
+                f"{output_dir}: holds later checkpoints ({later}), which `last` would resume from the next time; give"
+                " another --output_dir, or --overwrite_output_dir to remove them."
             )
         return resume
     if any(output_dir.glob("checkpoint-*")) and not overwrite_output_dir:

@@ -17,6 +17,7 @@ import torch
 from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError
 from torch import nn
+from torch.distributed.checkpoint import CheckpointException
 from transformers import Trainer, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
@@ -49,7 +50,7 @@ def remove_if_unsaved(folder: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, RuntimeError, SafetensorError) as error:
+    except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
         shutil.rmtree(folder, ignore_errors=True)
         # What torch says of a file that it could not write is no help.
         hint = " (is the disk full?)" if isinstance(error, RuntimeError) else ""
@@ -67,7 +68,7 @@ def name_checkpoint(checkpoint: str | None) -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:
+    except (Exception, CheckpointException) as error:
         raise BadInput(
             f"{checkpoint}: cannot be resumed from with these options: {shorten_error(error)}; give those that it was"
             " saved with, or another checkpoint."
@@ -237,6 +238,8 @@ class ReliableTrainer(Trainer):
             return
         own = self._list_settings()
         with name_checkpoint(checkpoint):
+            if not any(Path(checkpoint).glob("optimizer*")):
+                raise ValueError("it has weights alone (save_only_model)")
             for file in Path(checkpoint).glob("*.pt"):
                 load_pickle(file)
             super()._load_optimizer_and_scheduler(checkpoint)
@@ -245,6 +248,22 @@ class ReliableTrainer(Trainer):
             # Others keep more than tensors like their parameters, and shards only parts of them.
             if isinstance(optimizer, torch.optim.AdamW | MuonWithAdamW) and not self.is_fsdp_enabled:
                 check_optimizer_state(optimizer)
+        self._apply_options(*own)
+
+    def _apply_options(self, groups: list[dict[str, Any]], schedule: dict[str, Any]) -> None:
+        """Give this run's options to a state that was loaded with those of the run that saved it.
+
+        Args:
+            groups, schedule: From `_list_settings`, before the state was loaded.
+        """
+        loaded, scheduler = cast(Any, self.optimizer).param_groups, cast(Any, self.lr_scheduler)
+        for group, own in zip(loaded, groups, strict=True):
+            # Multiplying by 1 would not change a bit, but a peak rate of 0 cannot be scaled.
+            if group.get("initial_lr") and own["initial_lr"] != group["initial_lr"]:
+                group["lr"] *= own["initial_lr"] / group["initial_lr"]
+            group |= {name: own[name] for name in ("initial_lr", "weight_decay", "betas", "eps") if name in own}
+        if "base_lrs" in schedule:
+            scheduler.base_lrs, scheduler._last_lr = schedule["base_lrs"], [group["lr"] for group in loaded]
 
     def _list_settings(self) -> list[Any]:
         """Return what optimizer and schedule keep besides their states of parameters."""
