@@ -398,7 +398,7 @@ def test_rows_that_fill_up_a_step_are_padding_with_all_their_texts(tokenizer, tm
     batch = OneWindowCollator(tokenizer)(encode_rows(rows if process == 0 else rows[::-1], tokenizer))
     # Two processes with two rows each have three left at the end of an epoch: the last of the second process fills up.
     loader = SimpleNamespace(dataset=range(7))
-    state = SimpleNamespace(end_of_dataloader=True, remainder=3, active_dataloader=loader)
+    state = SimpleNamespace(end_of_dataloader=True, active_dataloader=loader)
     trainer.accelerator = SimpleNamespace(gradient_state=state)
     monkeypatch.setattr(Trainer, "_get_num_items_in_batch", lambda self, batches, device: None)
     monkeypatch.setattr(PosGPTTrainingArguments, "world_size", 2)

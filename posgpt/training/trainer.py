@@ -223,12 +223,12 @@ class PosGPTTrainer(ReliableTrainer):
         """
         state, count = self.accelerator.gradient_state, self.args.world_size
         texts_of_rows = [batch.pop("texts_of_rows", None) for batch in batch_samples]
-        if count > 1 and batch_samples and state.end_of_dataloader and state.remainder != -1:
+        if count > 1 and batch_samples and state.end_of_dataloader and not self.args.dataloader_drop_last:
             last, texts = batch_samples[-1], texts_of_rows[-1]
             if texts is None:
                 texts = torch.ones(len(last["labels"]), dtype=torch.int64)
             size = len(texts)
-            # Accelerate's own remainder is that of a single process in an epoch that is resumed.
+            # Accelerate does not know its own remainder in an epoch that is resumed.
             rows = len(cast(Any, state.active_dataloader).dataset) % (size * count) or size * count
             filled = slice(int(texts[: min(max(rows - self.args.process_index * size, 0), size)].sum()), None)
             last["input_ids"][filled] = self.model.config.pad_token_id
