@@ -224,7 +224,7 @@ class ReliableTrainer(Trainer):
         with name_checkpoint(resume_from_checkpoint):
             state = TrainerState.load_from_json(str(Path(resume_from_checkpoint, TRAINER_STATE_NAME)))
             counted = dict.fromkeys(("epoch", "total_flos", "logging_steps", "eval_steps", "save_steps"), 0.0)
-            check_alike(vars(state) | {"log_history": []}, vars(TrainerState()) | counted, "state")
+            check_alike(vars(state) | {"log_history": []}, vars(TrainerState(train_batch_size=1)) | counted, "state")
             for entry in state.log_history:
                 if not all(isinstance(entry.get(name, 0.0), float | int) for name in ("loss", "eval_accuracy")):
                     raise ValueError("its log is not as training saves it")
