@@ -23,6 +23,7 @@ of its own relation only. What the rows of a relation ask for follows from its t
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -97,7 +98,7 @@ class NameWindowsConfig(ObjectiveConfig):
         description = (
             f"{len(dataset.documents):,} of {len(corpus):,} documents have a title and something to ask for,"
             f" {dataset.rows_with_document:,} spans in all ({'; '.join(each.description for each in beginnings)})."
-            f" Questions about {len(dataset.questions):,} titles are mixed in, for {len(dataset.without_document):,} of them in"
+            f" Questions about {len(dataset.questions):,} titles are mixed in, for {len(dataset.titles_apart):,} of them in"
             " rows of their own, since no document has a span to ask for like that."
         )
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
@@ -238,13 +239,13 @@ class NameWindowsDataset(EpochDataset):
             for row, title in enumerate(questions.titles):
                 self.questions.setdefault(title, []).append(row)
         # By title, the numbers of the beginnings that its questions have and none of its documents' rows.
-        self.not_in_documents = self._list_beginnings_of_questions()
-        self.without_document = list(self.not_in_documents)
+        self.asked_apart = self._list_beginnings_of_questions()
+        self.titles_apart = list(self.asked_apart)
         if not len(self):
             raise BadInput("the corpus has no document `Title. text` with a name or number in its text to ask for.")
 
     def __len__(self) -> int:
-        return self.rows_with_document + len(self.without_document)
+        return self.rows_with_document + len(self.titles_apart)
 
     def lengths(self, epoch: int) -> np.ndarray:
         """Return (rows,) integers: every row is filled up to the maximum sequence length."""
@@ -260,7 +261,7 @@ class NameWindowsDataset(EpochDataset):
         """Return the title of the document that a row is drawn from, or that its question asks about."""
         if example < self.rows_with_document:
             return self.documents[self.find_document(example)]["title"]
-        return self.without_document[example - self.rows_with_document]
+        return self.titles_apart[example - self.rows_with_document]
 
     def find_document(self, row: int) -> int:
         """Return the number of the document that a row is drawn from."""
@@ -279,8 +280,8 @@ class NameWindowsDataset(EpochDataset):
                 document = dict(zip(self.documents.column_names, columns, strict=True))
                 rows.append(self._draw_row(document, index - int(self.starts[number]), rng))
             else:
-                name = self.without_document[index - self.rows_with_document]
-                number = draw_one(self.not_in_documents[name], rng)
+                name = self.titles_apart[index - self.rows_with_document]
+                number = draw_one(self.asked_apart[name], rng)
                 questions = self._draw_question(name, number, rng, always=True)
                 rows.append((self.beginnings[number].before_title + name, questions))
         return encode_rows(rows, self.tokenizer)
@@ -290,7 +291,7 @@ class NameWindowsDataset(EpochDataset):
         left = {title: dict.fromkeys(self.asks[row] for row in rows) for title, rows in self.questions.items()}
         for batch in self.documents.select_columns(["title", "asked_by"]).iter(BATCH):
             for title, asked_by in zip(batch["title"], batch["asked_by"], strict=True):
-                for number in {number for numbers in asked_by for number in numbers} if title in left else ():
+                for number in chain(*asked_by) if title in left else ():
                     left[title].pop(number, None)
         return {title: list(numbers) for title, numbers in left.items() if numbers}
 

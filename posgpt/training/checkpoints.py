@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import ENOENT
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +78,13 @@ def list_checkpoints(output_dir: Path) -> list[Path]:
     return [Path(folder) for folder in reversed(sort_checkpoints(str(output_dir)))]
 
 
-def list_later_checkpoints(output_dir: Path, checkpoint: Path) -> list[Path]:
-    """Return a folder's checkpoints, whole or not, of later steps than `checkpoint`, if its name says which it is of."""
+def list_later_checkpoints(output_dir: Path, checkpoint: Path | None) -> list[Path]:
+    """Return a folder's checkpoints, whole or not, of later steps than `checkpoint`, the newest first.
+
+    All of them without a checkpoint, and none where its name does not say which step it is of.
+    """
+    if checkpoint is None:
+        return list_checkpoints(output_dir)
     _, _, step = checkpoint.name.rpartition("-")
     if not step.isdecimal():
         return []
@@ -154,7 +158,7 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
         if is_auto and checkpoint and weights.exists() and checkpoint.stat().st_mtime < weights.stat().st_mtime:
             # It is of the finished model that --overwrite_output_dir has replaced.
             return None
-        newer = takewhile(lambda folder: folder != checkpoint, list_checkpoints(output_dir))
+        newer = list_later_checkpoints(output_dir, checkpoint)
         skipped = ", ".join(f"{folder.name} {find_damage(folder)}" for folder in newer)
         if checkpoint is None and not is_auto:
             raise BadInput(

@@ -23,7 +23,7 @@ from data_scripts.options import Range, option, shorten_error
 from data_scripts.questions import Questions
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.tables import format_table
-from posgpt.training.checkpoints import WEIGHTS_FILE, list_checkpoints, list_later_checkpoints
+from posgpt.training.checkpoints import WEIGHTS_FILE, list_later_checkpoints
 from posgpt.training.data import build_epoch_sampler
 from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_peak_memory
 from posgpt.training.hub import open_repository, upload_model
@@ -407,10 +407,9 @@ class PosGPTTrainer(ReliableTrainer):
 
     def _train_and_save(self, checkpoint: str | None) -> None:
         if self.args.should_save:
-            folder = Path(self.args.output_dir)
             # Later ones would be kept as the newest when older ones are deleted.
-            for left in list_later_checkpoints(folder, Path(checkpoint)) if checkpoint else list_checkpoints(folder):
-                shutil.rmtree(left)
+            for folder in list_later_checkpoints(Path(self.args.output_dir), Path(checkpoint) if checkpoint else None):
+                shutil.rmtree(folder)
         args, total = self.args, self.get_total_train_batch_size(self.args)
         if args.should_log:
             print(
