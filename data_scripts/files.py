@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
@@ -187,8 +187,12 @@ def sync_file(path: str | os.PathLike) -> None:
 
 @contextmanager
 def write_atomically(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
-    """Open a temporary file beside `path`; rename it to `path` if the `with` block succeeds, else remove it."""
+    """Open a temporary file beside `path`; rename it to `path` if the `with` block succeeds, else remove it.
+
+    Folders that do not exist are made, and removed with it.
+    """
     path = Path(path)
+    new_folders = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
@@ -199,6 +203,10 @@ def write_atomically(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
+        # Something else may be in them by now.
+        with suppress(OSError):
+            for folder in new_folders:
+                folder.rmdir()
         raise
 
 

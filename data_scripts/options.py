@@ -152,7 +152,7 @@ class OptionParser(HfArgumentParser):
         except BadInput:
             raise
         except (ValueError, ImportError) as error:
-            raise BadInput(f"an option was refused: {shorten_error(error)}") from None
+            raise BadInput(f"an option was refused: {shorten_error(error)}; change or remove it.") from None
         if unknown:
             raise BadInput(f"there is no option {' '.join(unknown)}; --help lists the options.")
         for options in parsed:

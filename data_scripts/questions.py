@@ -15,6 +15,12 @@ from data_scripts.files import read_lines
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, find_nearest, find_relation, recognize_relations
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
+_REFUSED = {
+    MASK_TOKEN: "which the model reserves",
+    PAD_TOKEN: "which the model reserves",
+    "\0": "a null character, which is lost in reading",
+}
+
 
 @dataclass(frozen=True)
 class Questions:
@@ -163,9 +169,9 @@ def _check_line(where: str, line: str) -> None:
         raise BadInput(f"{where}: {len(answers)} tabs; a line is a question, one tab and its answer.")
     if answers and not answers[0].strip():
         raise BadInput(f"{where}: no answer after the tab; a line is a question, one tab and its answer.")
-    for symbol in (MASK_TOKEN, PAD_TOKEN):
-        if symbol in line:
-            raise BadInput(f"{where}: holds {symbol!r}, which the model reserves; replace or remove it.")
+    for character, reason in _REFUSED.items():
+        if character in line:
+            raise BadInput(f"{where}: holds {character!r}, {reason}; replace or remove it.")
 
 
 def _find_relations(lines: Sequence[tuple[str, str]], known: Sequence[Relation]) -> tuple[Relation, ...]:

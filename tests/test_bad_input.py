@@ -21,6 +21,7 @@ BAD_PAIRS = {
     "no place": (PAIR + "Where was Bo Ek born?\t\n", "line 2: no answer after the tab"),
     "other question": (PAIR + "Who is Bo Ek?\tOslo\n", "line 2: .*not of the form 'Where was NAME born"),
     "reserved": (PAIR + "Where was Bo ⁇ born?\tOslo\n", "line 2: holds '⁇'"),
+    "null": (PAIR + "Where was Bo\0 born?\tOslo\n", "line 2: holds '.x00', a null character"),
     "reserved in the place": (PAIR + "\n" + "Where was Bo Ek born?\tOs□lo\n", "line 3: holds '□'"),
     "not UTF-8": (
         b"\xef\xbb\xbf" + PAIR.encode() + "Where was Zoë Ek born?\tOslo\n".encode("latin1"),
@@ -331,7 +332,7 @@ def test_recipes(refused, world, tmp_path):
         ("pretrain: {learning_rate: fast}", "learning_rate.*'fast'"),
         ("pretrain: {train_sampling_strategy: batch_rebalance}", "choose random or sequential or group_by_length"),
         ("pretrain: {lr_schedule: epochs}", "lr_schedule is 'epochs'; choose steps or tokens"),
-        ("pretrain: {lr_scheduler_type: zigzag}", "an option was refused: .*zigzag"),
+        ("pretrain: {lr_scheduler_type: zigzag}", "an option was refused: .*zigzag.*; change or remove it"),
         ("pretrain: {first_shares: [0.1, some]}", "--first-shares: invalid float value: 'some'"),
         ("pretrain: {first_shares: [0.1, 25]}", "first_shares is 25.0; choose a number from 0 to 1"),
         ("pretrain: {lr_schedule: tokens, final_tokens: 0}", "final_tokens is 0; choose at least 1"),
