@@ -15,7 +15,7 @@ class PositionEmbedding(nn.Module):
     """Where positions can enter a Transformer; a subclass overrides the methods of the places where its positions do.
 
     Attributes:
-        settings: Names of the configuration's fields that only this class reads.
+        settings: Names of the configuration's fields that not all position embeddings read, but this one does.
         ends_at_block: Whether positions end at `max_position_embeddings`: longer inputs are then refused.
         has_bias: Whether `bias` returns one. Attention implementations that ignore biases are then refused.
     """
@@ -124,8 +124,7 @@ class PosGPTConcatenatedEmbedding(PosGPTLearnedEmbedding):
     `config.position_share` of the `hidden_size` dimensions holds the position.
     """
 
-    # `position_initializer_range` counts as a setting of learned positions, which these are as well.
-    settings = ("position_share",)
+    settings = ("position_share", *PosGPTLearnedEmbedding.settings)
 
     @staticmethod
     def check_config(config) -> None:

@@ -22,8 +22,9 @@ from data_scripts.errors import BadInput
 from data_scripts.files import load_yaml
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import OptionParser, Range
+from posgpt.training.architecture import ArchitectureArguments, refuse_unused_architecture
 from posgpt.training.hardware import bf16_is_fast
-from posgpt.training.trainer import SCHEDULE_OPTIONS
+from posgpt.training.trainer import SCHEDULE_OPTIONS, PosGPTTrainingArguments
 
 FOLDER = Path(str(files("posgpt"))) / "recipes"
 DEFAULT_RECIPE = "course"
@@ -168,10 +169,12 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
     parsed = parser.parse(argv)
     check_training_arguments(parsed[-1])
     given = list_given(argv)
-    if parsed[-1].use_muon and (given | set(values)) & {"optim", "optim_args"}:
-        raise BadInput("optim: Muon and AdamW are used; leave it out, or add --use_muon false.")
-    # What a recipe says of its own schedule is left over when the command line chooses the other.
+    # What a recipe says of its own choice is left over when the command line chooses another.
+    refuse_unused_optimizer(parsed[-1], given | set(values))
     refuse_other_schedule(parsed[-1], given if "lr_schedule" in given else given | set(values))
+    for options in parsed:
+        if isinstance(options, ArchitectureArguments):
+            refuse_unused_architecture(options, given)
     return parsed
 
 
@@ -189,7 +192,17 @@ def list_given(argv: list[str]) -> set[str]:
     return {argument.split("=")[0].lstrip("-").replace("-", "_") for argument in argv if argument.startswith("--")}
 
 
-def refuse_other_schedule(training_args: Any, given: set[str]) -> None:
+def refuse_unused_optimizer(training_args: PosGPTTrainingArguments, given: set[str]) -> None:
+    """Refuse options of transformers' optimizers beside Muon.
+
+    Raises:
+        BadInput: one of them is among the `given`.
+    """
+    if training_args.use_muon and given & {"optim", "optim_args"}:
+        raise BadInput("optim: Muon and AdamW are used; leave it out, or add --use_muon false.")
+
+
+def refuse_other_schedule(training_args: PosGPTTrainingArguments, given: set[str]) -> None:
     """Refuse options that only the schedule that was not chosen has.
 
     Raises:

@@ -311,9 +311,18 @@ def test_muon_turns_the_blocks_matrices_and_adamw_the_rest(tmp_path, tiny_pretra
         (["--objective", "name_windows", "--questions_file", "missing.tsv"], "missing.tsv: no such file"),
         (["--objective", "name_windows", "--max_cue_words", "-1"], "max_cue_words is -1"),
         (["--objective", "name_windows", "--max_spans", "0"], "max_spans is 0"),
+        (
+            ["--position_share", "0.5"],
+            "--position_share is an option of the position embeddings concatenated, not of learned",
+        ),
+        (
+            ["--position_embedding_type", "rotary", "--position_initializer_range", "0"],
+            "of .* learned and concatenated, not",
+        ),
+        (["--bottleneck_type", "strided"], "leave it out, or add --bottleneck_size"),
     ],
 )
-def test_objectives_that_cannot_be_are_refused_in_one_line(run, world, tmp_path, options, message):
+def test_objectives_and_models_that_cannot_be_are_refused_in_one_line(run, world, tmp_path, options, message):
     with pytest.raises(SystemExit, match=message):
         pretrain(run, world, tmp_path / "out", *options)
     assert not (tmp_path / "out" / "model.safetensors").exists()

@@ -91,6 +91,28 @@ def list_config_values(architecture: Any) -> dict[str, Any]:
     }
 
 
+def refuse_unused_architecture(architecture: Any, given: set[str]) -> None:
+    """Refuse options that only other position embeddings have, or a bottleneck.
+
+    Args:
+        architecture: The `ArchitectureArguments`.
+        given: The options on the command line. (A recipe's may be for another `--position_embedding_type`.)
+
+    Raises:
+        BadInput: one of them is among the `given`.
+    """
+    chosen = architecture.position_embedding_type or PosGPTConfig.position_embedding_type
+    for name in sorted(given - set(POSITION_EMBEDDINGS[chosen].settings)):
+        users = [user for user, member in POSITION_EMBEDDINGS.items() if name in member.settings]
+        if users:
+            raise BadInput(
+                f"--{name} is an option of the position embeddings {' and '.join(users)}, not of {chosen}; leave it out, or choose"
+                " one of those with --position_embedding_type."
+            )
+    if "bottleneck_type" in given and architecture.bottleneck_size is None:
+        raise BadInput("--bottleneck_type is an option of a bottleneck; leave it out, or add --bottleneck_size.")
+
+
 def choose_attention(architecture: Any, training_args: TrainingArguments) -> str:
     """Return the attention implementation to train with."""
     return architecture.attn_implementation or ("eager" if training_args.device.type == "cpu" else "sdpa")
