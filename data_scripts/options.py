@@ -151,7 +151,8 @@ class OptionParser(HfArgumentParser):
             )
         except BadInput:
             raise
-        except (ValueError, ImportError) as error:
+        # argparse makes an empty list of `--option=--`, which transformers compares with numbers.
+        except (ValueError, ImportError, TypeError) as error:
             raise BadInput(f"an option was refused: {shorten_error(error)}; change or remove it.") from None
         if unknown:
             raise BadInput(f"there is no option {' '.join(unknown)}; --help lists the options.")

@@ -41,7 +41,7 @@ SECONDS, MEBIBYTES = 10, 2048
 FEW, MANY = 2, int(os.environ.get("HOSTILE_INPUTS", 700))
 # Part of the message that says what to do.
 FIX = re.compile(
-    r"\b(give|choose|fix|remove|replace|make|copy|leave|save|put|name|pass|add|write|wait|shorten|hold|end|needs|a line is|a"
+    r"\b(give|choose|change|a lower|fix|remove|replace|make|copy|leave|save|put|name|pass|add|write|wait|shorten|hold|end|needs|a line is|a"
     r" wording is|at least|has to be|be written|compare|pretrain|create|it first|with)\b|--help"
 )
 SIZES = ["--hidden_size", "8", "--num_hidden_layers", "1", "--num_attention_heads", "2", "--block_size", "96"]
@@ -380,7 +380,8 @@ class Hostile:
         if [file for file in changed if not file.startswith("saved")]:
             return f"left {changed} and ended with {status}"
         is_line = isinstance(status, str) and status.startswith("error: ") and "\n" not in status
-        is_named = name is None or name.split("/")[0] in str(status)
+        # Weights that are finite but far too large are noticed in training, which may have made them so itself.
+        is_named = name is None or name.split("/")[0] in str(status) or "gradient is" in str(status)
         return None if is_line and is_named and FIX.search(str(status)) else f"ended with {status!r}"
 
 

@@ -228,6 +228,10 @@ class ReliableTrainer(Trainer):
             for entry in state.log_history:
                 if not all(isinstance(entry.get(name, 0.0), float | int) for name in ("loss", "eval_accuracy")):
                     raise ValueError("its log is not as training saves it")
+            if not isinstance(state.best_model_checkpoint, str | None):
+                raise ValueError("its best_model_checkpoint is no folder")
+            if missing := set(self.state.stateful_callbacks) - set(state.stateful_callbacks):
+                raise ValueError(f"its stateful_callbacks lack {', '.join(missing)}")
             # Trainer would leave weights as they are for which the file has none.
             if (weights := Path(resume_from_checkpoint, WEIGHTS_FILE)).is_file():
                 load_weights(weights, cast(Any, self.model).config)

@@ -201,7 +201,9 @@ class PosGPTTrainer(ReliableTrainer):
         except BadInput:
             raise
         except (ValueError, ImportError) as error:
-            raise BadInput(f"these arguments are not compatible: {shorten_error(error)}") from None
+            raise BadInput(
+                f"these arguments are not compatible: {shorten_error(error)}; change or remove one of them."
+            ) from None
         self.card_facts = card_facts or {}
         self.samples: dict[str, list[str]] = {}
         if validation is not None and args.sample_answers:
