@@ -25,9 +25,8 @@ from datasets import (
 from datasets.arrow_writer import ArrowWriter
 from datasets.exceptions import DatasetsError
 from datasets.fingerprint import Hasher
-from httpx import HTTPError
 from huggingface_hub import HfApi
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.errors import HfHubHTTPError, HTTPError
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -154,7 +153,7 @@ def name_unreadable(path: str, what: str) -> Iterator[None]:
         yield
     except BadInput:
         raise
-    except (DatasetsError, HfHubHTTPError, OSError, ValueError, ImportError) as error:
+    except (DatasetsError, HTTPError, OSError, ValueError, ImportError) as error:
         raise BadInput(
             f"{path}: no table of {what}: {shorten_error(error.__cause__ or error)}; give one that can be read."
         ) from None

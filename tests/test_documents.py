@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pandas
 import pytest
 from datasets import Dataset
+from huggingface_hub.errors import HTTPError
 
 import train_pretrain
 from conftest import TINY
@@ -103,7 +104,7 @@ def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
 
     def find_info(self, name):
         if (commit := next(commits)) is None:
-            raise ConnectionError("no network")
+            raise HTTPError("no network")
         return SimpleNamespace(sha=commit)
 
     commits = iter(["one", "one", "two", None])
@@ -111,6 +112,9 @@ def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
     monkeypatch.setattr(documents.HfApi, "dataset_info", find_info)
     for _ in range(4):
         assert list(load_corpus("someone/people")["text"]) == TEXTS
+    with pytest.raises(BadInput, match="someone/else: no table of documents: no network"):
+        commits = iter([None])
+        load_corpus("someone/else")
     assert asked == [("someone/people", "train", True)] * 2, "read again for another commit only"
 
 

@@ -1,5 +1,6 @@
 """The wheel and the sdist, installed where the checkout cannot be seen."""
 
+import ast
 import json
 import os
 import re
@@ -11,9 +12,12 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from conftest import ROOT, TINY
 from posgpt.arguments import list_recipes
@@ -76,6 +80,54 @@ def test_the_wheel_holds_three_packages_and_all_they_read(distributions):
         }
         assert expected <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def list_required(distribution: str, extras: frozenset[str], found: set[str]) -> set[str]:
+    """Add to `found` the names of a distribution's requirements and of all that these require in turn."""
+    try:
+        requirements = list(map(Requirement, requires(distribution) or []))
+    except PackageNotFoundError:
+        return found
+    for requirement in requirements:
+        if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in {"", *extras}):
+            continue
+        name = requirement.name.lower().replace("_", "-")
+        if name not in found or requirement.extras:
+            found.add(name)
+            list_required(requirement.name, frozenset(requirement.extras), found)
+    return found
+
+
+def list_imports(file: Path) -> Iterator[str]:
+    """Yield the top-level packages that a module imports as soon as it is imported itself."""
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield str(node.module).split(".")[0]
+
+
+@pytest.mark.parametrize(
+    "folder, extras",
+    [
+        ("modeling_posgpt", ()),
+        ("data_scripts", ()),
+        ("posgpt", ()),
+        ("posgpt/evaluation", ("report",)),
+        ("posgpt/page", ("page",)),
+        ("posgpt/demo", ("demo",)),
+    ],
+)
+def test_what_is_imported_is_installed_with_the_package_or_its_extra(folder, extras):
+    apart = {"evaluation", "page", "demo", "assignment"} if folder == "posgpt" else set()
+    files = [file for file in (ROOT / folder).rglob("*.py") if apart.isdisjoint(file.relative_to(ROOT / folder).parts)]
+    required = list_required("posgpt", frozenset(extras), set())
+    distributions, own = packages_distributions(), {"modeling_posgpt", "data_scripts", "posgpt"}
+    for file in files:
+        for package in set(list_imports(file)) - sys.stdlib_module_names - own:
+            names = {name.lower().replace("_", "-") for name in distributions.get(package, [package])}
+            assert names & required, f"{file}: {package} comes with none of the requirements"
+    assert files
 
 
 def test_the_sdist_holds_the_sources(distributions):
