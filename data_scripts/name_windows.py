@@ -180,8 +180,13 @@ class NameWindowsDataset(EpochDataset):
         longest = max(len(beginning.before_title + beginning.relation.mark) for beginning in beginnings)
         room = self.max_length - longest - len(MASK_TOKEN + MASK_TOKEN)
 
-        def fits(title: str, span: Sequence[int]) -> bool:
-            return bool(title) and len(title) + span[1] - span[0] <= room
+        # `Who employed NAME?⁇China⁇`, with a cue without words, would be a wrong answer to the whole question.
+        self.needs_word = needs_word = [
+            config.window_wording == "question" and beginning.asks_without_words for beginning in beginnings
+        ]
+
+        def fits(title: str, span: Sequence[int], cue: str = "") -> bool:
+            return bool(title) and len(title) + span[1] - span[0] + len(cue) <= room
 
         def prepare(title: str, text: str, *spans_of: list[Span]) -> dict | None:
             asked_by: dict[Span, list[int]] = {}
@@ -189,22 +194,19 @@ class NameWindowsDataset(EpochDataset):
                 for span in spans:
                     if fits(title, span):
                         asked_by.setdefault(span, []).append(number)
-            if not asked_by:
-                return None
-            chosen = sorted(asked_by)
-            before = [
-                take_words_before(title, text, start, config.plain_cues, config.max_cue_words) for start, _ in chosen
-            ]
-            after = [
-                take_words_after(title, text, end, config.plain_cues, config.max_words_after) for _, end in chosen
-            ]
-            return {
-                "title": title,
-                "asked": [text[start:end] for start, end in chosen],
-                "asked_by": [asked_by[span] for span in chosen],
-                "before": [" ".join(words) for words in before],
-                "after": [" ".join(words) for words in after],
-            }
+            row: dict[str, Any] = {"title": title, "asked": [], "asked_by": [], "before": [], "after": []}
+            for start, end in sorted(asked_by):
+                before = take_words_before(title, text, start, config.plain_cues, config.max_cue_words)
+                has_word = before and fits(title, (start, end), join_words(before[-1:]))
+                numbers = [number for number in asked_by[start, end] if has_word or not needs_word[number]]
+                if not numbers:
+                    continue
+                after = take_words_after(title, text, end, config.plain_cues, config.max_words_after)
+                row["asked"].append(text[start:end])
+                row["asked_by"].append(numbers)
+                row["before"].append(" ".join(before))
+                row["after"].append(" ".join(after))
+            return row if row["asked"] else None
 
         def prepare_all(titles: list[str], texts: list[str], spans: list[list[list[int]]]) -> dict[str, list]:
             salient = [
@@ -320,29 +322,29 @@ class NameWindowsDataset(EpochDataset):
             order = order or rng.permutation(asked).tolist()
             span = order.pop()
             before, after = document["before"][span].split(), document["after"][span].split()
-            window = (self._draw_cue(before, after, beginning, rng), spans[span] + MASK_TOKEN)
+            window = (self._draw_cue(before, after, number, rng), spans[span] + MASK_TOKEN)
             if (length := len(window[0]) + len(window[1])) > room:
                 misfits += 1
                 continue
             windows.append(window)
             room -= length
         if not windows:
-            windows.append((self._end_cue("", beginning), spans[own] + MASK_TOKEN))
+            words = document["before"][own].split()[-1:] if self.needs_word[number] else []
+            windows.append((self._end_cue(join_words(words), beginning), spans[own] + MASK_TOKEN))
         return start, windows
 
-    def _draw_cue(self, before: list[str], after: list[str], beginning: Beginning, rng: np.random.Generator) -> str:
+    def _draw_cue(self, before: list[str], after: list[str], number: int, rng: np.random.Generator) -> str:
         most = int(rng.integers(min(self.config.max_cue_words, 1), self.config.max_cue_words + 1))
         before = before[max(len(before) - most, 0) :]
         kept, draws = rng.uniform(self.config.min_cue_kept, 1), rng.random(len(before))
-        # Without the name in it, ` born in Beijing?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks; and in rows that begin
-        # with `Who employed NAME`, `?⁇China⁇` would be a wrong answer to the question.
-        if before and (beginning.asks_without_words or (self.config.keep_names and before[-1][0].isupper())):
+        # Without the name in it, ` born in Beijing?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks.
+        if before and (self.needs_word[number] or (self.config.keep_names and before[-1][0].isupper())):
             draws[-1] = -1
         if after:
             after = after[: int(rng.integers(len(after) + 1))]
             draws = np.append(draws, rng.random(len(after)))
         words = [word for word, draw in zip(before + after, draws, strict=True) if draw < kept]
-        return self._end_cue(join_words(words), beginning)
+        return self._end_cue(join_words(words), self.beginnings[number])
 
     def _end_cue(self, cue: str, beginning: Beginning) -> str:
         return cue + (beginning.relation.mark if self.config.window_wording == "question" else "") + MASK_TOKEN

@@ -221,7 +221,7 @@ def test_cues_that_keep_their_names_tell_the_places_of_a_list_apart(tmp_path):
 
 
 def test_no_window_asks_by_chance_what_a_question_without_words_after_its_title_asks(tmp_path):
-    (tmp_path / "wiki.txt").write_text("Ann Ek. Having left Bolt for Nice, Ek worked for Acme .\n")
+    (tmp_path / "wiki.txt").write_text("Ann Ek. Ek (Oslo, 1979), having left Bolt for Nice, worked for Acme .\n")
     (tmp_path / "pairs.tsv").write_text("Who employed Ann Ek?\tAcme\n")
     corpus, questions = load_corpus(tmp_path / "wiki.txt"), load_questions(tmp_path / "pairs.tsv", answers=True)
     tokenizer = build_tokenizer([*corpus["text"], *questions.texts], BLOCK)
