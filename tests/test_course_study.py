@@ -114,6 +114,7 @@ def test_the_factorial_takes_each_optimizer_at_its_best_rate(run, world, tmp_pat
 
 def test_a_cell_of_the_factorial_is_pretrained_recalled_finetuned_and_asked(world, tmp_path, monkeypatch):
     monkeypatch.setattr(factorial, "RECIPE", write_recipe(tmp_path / "tiny.yaml", "windows"))
+    monkeypatch.setitem(factorial.FINETUNING, "span_corruption", write_recipe(tmp_path / "quick.yaml", "quick"))
     arguments = factorial.FactorialArguments(str(world), max_steps=2)
     task = course.load_task(world, tmp_path, 10)
     cell = factorial.Cell("span_corruption", "AdamW", 1e-3, 0.1)

@@ -504,6 +504,17 @@ def test_a_pretrained_model_is_finetuned_with_the_recipe_for_that(run, world, tm
     assert "section 'finetune';" in printed
 
 
+def test_one_training_step_on_few_pairs_is_not_all_warm_up(run, world, tmp_path, tiny_pretrained):
+    pairs = (world / "birth_places_train.tsv").read_text().splitlines(keepends=True)[:4]
+    (tmp_path / "few.tsv").write_text("".join(pairs))
+    model = tiny_pretrained["rotary"]
+    options = ["--model_name_or_path", model, "--train_file", tmp_path / "few.tsv", "--output_dir", tmp_path / "out"]
+    run(train_finetune, "windows", *options, *HARDWARE)
+    state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
+    before, after = (load_file(folder / "model.safetensors") for folder in (model, tmp_path / "out"))
+    assert state["global_step"] == 1 and any(not torch.equal(before[name], after[name]) for name in before)
+
+
 def test_a_recipe_may_name_the_pretrained_model(run, world, tmp_path, tiny_pretrained):
     section = {
         "model_name_or_path": str(tiny_pretrained["learned"]),

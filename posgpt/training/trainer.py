@@ -115,6 +115,14 @@ class PosGPTTrainingArguments(TrainingArguments):
                 "hub_token would be saved in each checkpoint's training_args.bin; log in with `hf auth login`, or set HF_TOKEN"
             )
 
+    def get_warmup_steps(self, num_training_steps: int) -> int:
+        """Return the number of steps in which the learning rate rises; a share of a short training is never all of it.
+
+        transformers rounds a share up, so the one step of a training on a few pairs would have the rate 0.
+        """
+        steps = super().get_warmup_steps(num_training_steps)
+        return steps if self.warmup_steps >= 1 else min(steps, num_training_steps - 1)
+
 
 def reduce_logits(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Reduce logits (batch, length, symbols), to save memory in evaluation.
