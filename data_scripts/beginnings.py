@@ -7,7 +7,7 @@ if the answers are among the first of these, and otherwise what looks like its a
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from datasets import Dataset
@@ -18,6 +18,7 @@ from data_scripts.learned_spans import Span, SpanFinder
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation
 
+Drawn = TypeVar("Drawn")
 FinderChoice = Literal["auto", "capitals", "answers"]
 # Capitals find a relation's answers if at least this share of those in the documents are among the first spans; if fewer of
 # all answers than the other share are in the documents, there is nothing to find.
@@ -45,21 +46,6 @@ class Beginning:
     asks_all: bool = False
     finder: SpanFinder | None = None
     most: int = 4
-
-    @property
-    def before_title(self) -> str:
-        """What the relation's questions have before the title."""
-        return self.relation.split_wording()[0]
-
-    @property
-    def after_title(self) -> str:
-        """What they have after it."""
-        return self.relation.split_wording()[1]
-
-    @property
-    def asks_without_words(self) -> bool:
-        """Whether a question has no words after the title, like *Who employed NAME?*: a cue without words is the question."""
-        return not any(map(str.isalnum, self.after_title))
 
     @property
     def description(self) -> str:
@@ -95,17 +81,20 @@ def find_shape(number: str) -> str:
     return "".join("0" if character.isdigit() else character for character in number)
 
 
-def list_beginnings(questions: Questions | None, asks_all: bool, most: int) -> list[Beginning]:
-    """Return how rows begin for each relation of `questions`, in their order; as birthplaces' without questions.
+def list_beginnings(
+    questions: Questions | None, asks_all: bool, most: int, relations: Sequence[Relation] = (BIRTHPLACE,)
+) -> list[Beginning]:
+    """Return how rows begin for each relation of `questions`, in their order.
 
     A relation asks for numbers if most of its answers begin with a digit.
 
     Args:
         asks_all: Whether all spans are asked for in all rows.
         most: How many spans of a document a relation's rows ask for.
+        relations: What rows ask for without questions.
     """
     if not questions:
-        return [Beginning(BIRTHPLACE, asks_all=asks_all, most=most)]
+        return [Beginning(relation, asks_all=asks_all, most=most) for relation in relations]
     beginnings, answers = [], questions.answers or []
     for relation, rows in questions.rows_of.items():
         numbers = [answers[row] for row in rows if answers[row][:1].isdigit()]
@@ -114,13 +103,18 @@ def list_beginnings(questions: Questions | None, asks_all: bool, most: int) -> l
     return beginnings
 
 
-def draw_one(numbers: Sequence[int], rng: np.random.Generator) -> int:
-    """Draw one of several numbers; a single one takes no random number."""
-    return numbers[int(rng.integers(len(numbers)))] if len(numbers) > 1 else numbers[0]
+def draw_one(values: Sequence[Drawn], rng: np.random.Generator) -> Drawn:
+    """Draw one of several values; a single one takes no random number."""
+    return values[int(rng.integers(len(values)))] if len(values) > 1 else values[0]
 
 
 def find_spans(
-    corpus: Dataset, questions: Questions | None, asks_all: bool, choice: FinderChoice, most: int
+    corpus: Dataset,
+    questions: Questions | None,
+    asks_all: bool,
+    choice: FinderChoice,
+    most: int,
+    relations: Sequence[Relation] = (BIRTHPLACE,),
 ) -> tuple[Dataset, list[Beginning]]:
     """Find what stands out in documents, and choose what the rows of each relation ask for.
 
@@ -130,6 +124,7 @@ def find_spans(
         asks_all: Whether all spans are asked for in all rows.
         choice: How spans are found; auto: by capitals where these find the answers, else by what the answers look like.
         most: How many spans of a document a relation's rows ask for, at most.
+        relations: What rows ask for without questions.
 
     Returns:
         The documents (see `add_titles_and_spans`) and how rows begin.
@@ -139,7 +134,7 @@ def find_spans(
     """
     if choice == "answers" and not questions:
         raise BadInput("span_finder answers learns from training questions; add --questions_file.")
-    beginnings = list_beginnings(questions, asks_all, most)
+    beginnings = list_beginnings(questions, asks_all, most, relations)
     documents = add_titles_and_spans(corpus, asks_all or any(beginning.shapes for beginning in beginnings))
     if questions and choice != "capitals":
         beginnings = [

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions
+from data_scripts.relations import BIRTHPLACE, Relation
 
 
 class EpochDataset(torch.utils.data.Dataset):
@@ -229,6 +230,7 @@ class ObjectiveConfig:
         seed: int,
         questions: Questions | None = None,
         one_text_per_row: bool = False,
+        relations: Sequence[Relation] = (BIRTHPLACE,),
     ) -> TrainingData:
         """Build the training data.
 
@@ -238,6 +240,7 @@ class ObjectiveConfig:
             seed: Determines all random draws.
             questions: With answers; mixed in.
             one_text_per_row: Whether the model cannot read several texts in one row.
+            relations: What documents are asked for without questions, by an objective that asks.
 
         Raises:
             BadInput: there is nothing to train on.

@@ -85,6 +85,9 @@ class SpanFinder:
             for last in range(first, len(words)):
                 word = words[last][0]
                 length = last - first + 1
+                # `635,755` and `July 5, 1950` are answers, too.
+                if word in ",." and _is_in_number(words[first : last + 2]):
+                    continue
                 if not word[0].isalnum() or words[last].start() in known:
                     break
                 if length > _MOST_WORDS * (4 if len(word) == 1 else 1):
@@ -139,6 +142,11 @@ class SpanFinder:
             choose_apart([candidates[number] for number in (-own).argsort(kind="stable")], most)
             for candidates, own in zip(of_document, np.split(scores, ends[:-1]), strict=True)
         ]
+
+
+def _is_in_number(words: Sequence[re.Match]) -> bool:
+    """Whether the last word but one, a comma or full stop, stands between digits."""
+    return len(words) > 2 and words[-3][0][-1].isdigit() and words[-1][0][0].isdigit()
 
 
 def choose_apart(candidates: Sequence[Candidate], most: int) -> list[Span]:

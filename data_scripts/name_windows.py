@@ -34,12 +34,13 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.beginnings import Beginning, FinderChoice, draw_one, find_spans, list_beginnings
 from data_scripts.collators import RightPaddingCollator, pad_right
-from data_scripts.documents import BATCH, MONTH_NAMES, find_text_start
+from data_scripts.documents import BATCH, MONTH_NAMES, find_text_start, list_titles_without_document
 from data_scripts.epochs import EpochDataset, ObjectiveConfig, TrainingData
 from data_scripts.errors import BadInput
 from data_scripts.learned_spans import Span
 from data_scripts.options import Range, option
-from data_scripts.questions import Questions
+from data_scripts.questions import Questions, locate_question
+from data_scripts.relations import BIRTHPLACE, Wording
 from data_scripts.words import join_words, split_words
 from modeling_posgpt import MASK_TOKEN
 
@@ -92,15 +93,24 @@ class NameWindowsConfig(ObjectiveConfig):
         "Whether spans are asked for like questions, or in the document's own words.", default="question"
     )
 
-    def build(self, corpus, tokenizer, seed, questions=None, one_text_per_row=False) -> TrainingData:
-        documents, beginnings = find_spans(corpus, questions, self.ask_dates, self.span_finder, self.max_spans)
+    def build(
+        self, corpus, tokenizer, seed, questions=None, one_text_per_row=False, relations=(BIRTHPLACE,)
+    ) -> TrainingData:
+        documents, beginnings = find_spans(
+            corpus, questions, self.ask_dates, self.span_finder, self.max_spans, relations
+        )
         dataset = NameWindowsDataset(documents, tokenizer, seed, self, questions, beginnings)
         description = (
             f"{len(dataset.documents):,} of {len(corpus):,} documents have a title and something to ask for,"
             f" {dataset.rows_with_document:,} spans in all ({'; '.join(each.description for each in beginnings)})."
-            f" Questions about {len(dataset.questions):,} titles are mixed in, for {len(dataset.titles_apart):,} of them in"
-            " rows of their own, since no document has a span to ask for like that."
         )
+        if questions:
+            description += (
+                f" Questions about {len(dataset.questions):,} titles are mixed in, for {len(dataset.titles_apart):,} of"
+                " them in rows of their own, since no document has a span to ask for like that."
+            )
+        if without := list_titles_without_document(dataset.questions, documents):
+            description += f" Titles without any document: {len(without):,}, such as {without[0]!r}."
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
         return TrainingData(dataset, collator(tokenizer), description)
 
@@ -177,13 +187,12 @@ class NameWindowsDataset(EpochDataset):
         self.tokenizer = tokenizer
         self.max_length = tokenizer.model_max_length
         self.beginnings = beginnings = beginnings or list_beginnings(questions, config.ask_dates, config.max_spans)
-        longest = max(len(beginning.before_title + beginning.relation.mark) for beginning in beginnings)
+        #: For each beginning, the wordings that its rows are drawn in.
+        self.wordings = [beginning.relation.split_wordings() for beginning in beginnings]
+        longest = max(len(wording.before + wording.mark) for wordings in self.wordings for wording in wordings)
         room = self.max_length - longest - len(MASK_TOKEN + MASK_TOKEN)
 
-        # `Who employed NAME?⁇China⁇`, with a cue without words, would be a wrong answer to the whole question.
-        self.needs_word = needs_word = [
-            config.window_wording == "question" and beginning.asks_without_words for beginning in beginnings
-        ]
+        needs_word = [not all(map(self._may_lack_words, wordings)) for wordings in self.wordings]
 
         def fits(title: str, span: Sequence[int], cue: str = "") -> bool:
             return bool(title) and len(title) + span[1] - span[0] + len(cue) <= room
@@ -240,6 +249,7 @@ class NameWindowsDataset(EpochDataset):
             self.answers = questions.answers or []
             for row, title in enumerate(questions.titles):
                 self.questions.setdefault(title, []).append(row)
+                self._check_length(row, title, questions)
         # By title, the numbers of the beginnings that its questions have and none of its documents' rows.
         self.asked_apart = self._list_beginnings_of_questions()
         self.titles_apart = list(self.asked_apart)
@@ -284,8 +294,8 @@ class NameWindowsDataset(EpochDataset):
             else:
                 name = self.titles_apart[index - self.rows_with_document]
                 number = draw_one(self.asked_apart[name], rng)
-                questions = self._draw_question(name, number, rng, always=True)
-                rows.append((self.beginnings[number].before_title + name, questions))
+                wording = draw_one(self.wordings[number], rng)
+                rows.append((wording.before + name, self._draw_question(name, number, wording, rng, always=True)))
         return encode_rows(rows, self.tokenizer)
 
     def _list_beginnings_of_questions(self) -> dict[str, list[int]]:
@@ -297,19 +307,36 @@ class NameWindowsDataset(EpochDataset):
                     left[title].pop(number, None)
         return {title: list(numbers) for title, numbers in left.items() if numbers}
 
-    def _draw_question(self, name: str, number: int, rng: np.random.Generator, always: bool) -> list[Window]:
+    def _check_length(self, row: int, title: str, questions: Questions) -> None:
+        """Check that a question fits, with its answer, in whichever wording it is drawn."""
+        longest = max(len(wording.before + wording.after) for wording in self.wordings[self.asks[row]])
+        length = longest + len(title + MASK_TOKEN + self.answers[row] + MASK_TOKEN)
+        if length > self.max_length:
+            raise BadInput(
+                f"{locate_question(row, questions.paths)}: in its relation's longest wording, question and answer take {length}"
+                f" characters with their two {MASK_TOKEN}, but the maximum sequence length is {self.max_length}; shorten the"
+                " wording or choose a larger --block_size."
+            )
+
+    def _may_lack_words(self, wording: Wording) -> bool:
+        """Whether a cue may lose all its words: otherwise, `Who employed NAME?⁇China⁇` would be a wrong answer."""
+        return wording.has_words_after or self.config.window_wording == "document"
+
+    def _draw_question(
+        self, name: str, number: int, wording: Wording, rng: np.random.Generator, always: bool
+    ) -> list[Window]:
         rows = [row for row in self.questions.get(name, ()) if self.asks[row] == number]
         if not rows or not (rng.random() < self.config.question_share or always):
             return []
         answer = self.answers[rows[rng.integers(len(rows))]]
-        return [(self.beginnings[number].after_title + MASK_TOKEN, answer + MASK_TOKEN)]
+        return [(wording.after + MASK_TOKEN, answer + MASK_TOKEN)]
 
     def _draw_row(self, document: dict[str, Any], own: int, rng: np.random.Generator) -> tuple[str, list[Window]]:
         title, spans, asked_by = document["title"], document["asked"], document["asked_by"]
         number = draw_one(asked_by[own], rng)
-        beginning = self.beginnings[number]
-        start = beginning.before_title + title
-        windows = self._draw_question(title, number, rng, always=False)
+        wording = draw_one(self.wordings[number], rng)
+        start = wording.before + title
+        windows = self._draw_question(title, number, wording, rng, always=False)
         if self.config.window_wording == "document":
             if windows:
                 return start, windows
@@ -322,32 +349,32 @@ class NameWindowsDataset(EpochDataset):
             order = order or rng.permutation(asked).tolist()
             span = order.pop()
             before, after = document["before"][span].split(), document["after"][span].split()
-            window = (self._draw_cue(before, after, number, rng), spans[span] + MASK_TOKEN)
+            window = (self._draw_cue(before, after, wording, rng), spans[span] + MASK_TOKEN)
             if (length := len(window[0]) + len(window[1])) > room:
                 misfits += 1
                 continue
             windows.append(window)
             room -= length
         if not windows:
-            words = document["before"][own].split()[-1:] if self.needs_word[number] else []
-            windows.append((self._end_cue(join_words(words), beginning), spans[own] + MASK_TOKEN))
+            words = [] if self._may_lack_words(wording) else document["before"][own].split()[-1:]
+            windows.append((self._end_cue(join_words(words), wording), spans[own] + MASK_TOKEN))
         return start, windows
 
-    def _draw_cue(self, before: list[str], after: list[str], number: int, rng: np.random.Generator) -> str:
+    def _draw_cue(self, before: list[str], after: list[str], wording: Wording, rng: np.random.Generator) -> str:
         most = int(rng.integers(min(self.config.max_cue_words, 1), self.config.max_cue_words + 1))
         before = before[max(len(before) - most, 0) :]
         kept, draws = rng.uniform(self.config.min_cue_kept, 1), rng.random(len(before))
         # Without the name in it, ` born in Beijing?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks.
-        if before and (self.needs_word[number] or (self.config.keep_names and before[-1][0].isupper())):
+        if before and (not self._may_lack_words(wording) or (self.config.keep_names and before[-1][0].isupper())):
             draws[-1] = -1
         if after:
             after = after[: int(rng.integers(len(after) + 1))]
             draws = np.append(draws, rng.random(len(after)))
         words = [word for word, draw in zip(before + after, draws, strict=True) if draw < kept]
-        return self._end_cue(join_words(words), self.beginnings[number])
+        return self._end_cue(join_words(words), wording)
 
-    def _end_cue(self, cue: str, beginning: Beginning) -> str:
-        return cue + (beginning.relation.mark if self.config.window_wording == "question" else "") + MASK_TOKEN
+    def _end_cue(self, cue: str, wording: Wording) -> str:
+        return cue + (wording.mark if self.config.window_wording == "question" else "") + MASK_TOKEN
 
 
 def encode_rows(rows: list[tuple[str, list[Window]]], tokenizer: PreTrainedTokenizerBase) -> list[dict]:

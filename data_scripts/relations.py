@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from typing import NamedTuple
 
 from huggingface_hub.errors import StrictDataclassError
 
@@ -17,6 +18,32 @@ from modeling_posgpt import PosGPTConfig
 # Each word of a wording is in at least this share of the questions that agree on all words before it; together, the words
 # that may follow are in nearly all of them.
 _RAREST_WORD, _NEARLY_ALL = 0.05, 0.9
+
+
+# Marks that end a question or a sentence, in the scripts that have their own.
+_FINAL_MARKS = "?？؟;.。।۔!！ "
+
+
+class Wording(NamedTuple):
+    """A way to ask for a relation.
+
+    Args:
+        before: What stands before the title.
+        after: What stands after it.
+    """
+
+    before: str
+    after: str
+
+    @property
+    def mark(self) -> str:
+        """What the question ends with: its question mark, or nothing."""
+        return self.after[len(self.after.rstrip(_FINAL_MARKS)) :]
+
+    @property
+    def has_words_after(self) -> bool:
+        """Whether words follow the title. They do not in *Who employed NAME?*, where a cue without words is the question."""
+        return any(map(str.isalnum, self.after))
 
 
 @dataclass(frozen=True)
@@ -33,20 +60,13 @@ class Relation:
     wordings: tuple[str, ...]
     baseline: str = ""
 
-    def split_wording(self) -> tuple[str, str]:
-        """Return what the first wording has before the title, and after it."""
-        before, _, after = self.wordings[0].partition("{title}")
-        return before, after
-
-    @property
-    def mark(self) -> str:
-        """What a question ends with: its question mark, or nothing."""
-        _, after = self.split_wording()
-        return after[len(after.rstrip("?？.。!！ ")) :]
+    def split_wordings(self) -> list[Wording]:
+        """Return what each wording has before the title, and after it."""
+        return [Wording(*wording.split("{title}")) for wording in self.wordings]
 
     def ask(self, title: str) -> str:
         """Return the question about a title, in the first wording."""
-        return title.join(self.split_wording())
+        return title.join(self.split_wordings()[0])
 
     def find_title(self, line: str) -> re.Match | None:
         """Match a question at the beginning of a line; group `title` is what it asks about."""

@@ -24,6 +24,7 @@ from data_scripts.epochs import EpochDataset, ObjectiveConfig, TrainingData
 from data_scripts.errors import BadInput
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions, encode_questions
+from data_scripts.relations import BIRTHPLACE
 
 MIN_TRUNCATED_LENGTH = 4
 # Documents whose cuts are drawn at a time.
@@ -79,7 +80,9 @@ class SpanCorruptionConfig(ObjectiveConfig):
         "Whether the mask follows the masked span, too, as it follows an answer.", default=True
     )
 
-    def build(self, corpus, tokenizer, seed, questions=None, one_text_per_row=False) -> TrainingData:
+    def build(
+        self, corpus, tokenizer, seed, questions=None, one_text_per_row=False, relations=(BIRTHPLACE,)
+    ) -> TrainingData:
         if questions or self.salient_share:
             corpus = add_titles_and_spans(corpus, self.ask_dates)
         dataset = SpanCorruptionDataset(tokenize_corpus(corpus, tokenizer), tokenizer, seed, self, questions)

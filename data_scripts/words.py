@@ -2,12 +2,18 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from unicodedata import category
 
 _UNSPACED = r"\u3040-\u30ff\u3400-\u9fff"
+# Vowel signs, accents and the like, which `re` does not count as parts of words: without them, every word in Hindi would end at
+# its first vowel sign.
+_MARKS = "".join(character for character in map(chr, range(0x10000)) if category(character) in ("Mn", "Mc"))
+# A character of a word of a script with spaces.
+_LETTER = rf"(?:[^\W{_UNSPACED}]|[{_MARKS}])"
 # A character of a script without spaces, any other word, a space or a punctuation mark.
-WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|\W")
+WORD = re.compile(rf"[{_UNSPACED}]|{_LETTER}+|\W")
 # What matches where no word of a script with spaces goes on to the left, or to the right.
-WORD_START, WORD_END = rf"(?<![^\W{_UNSPACED}])", rf"(?![^\W{_UNSPACED}])"
+WORD_START, WORD_END = rf"(?<!{_LETTER})", rf"(?!{_LETTER})"
 _START, _END = re.compile(WORD_START), re.compile(WORD_END)
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 

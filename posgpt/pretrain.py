@@ -21,7 +21,7 @@ from data_scripts.normalize import describe_composable
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import option
 from data_scripts.questions import Questions
-from data_scripts.relations import BIRTHPLACE, RelationArguments
+from data_scripts.relations import BIRTHPLACE, Relation, RelationArguments, load_relations
 from posgpt.arguments import parse_with_recipe
 from posgpt.training.architecture import ArchitectureArguments, build_model, choose_max_length, describe_size
 from posgpt.training.checkpoints import claim_output_dir
@@ -63,6 +63,13 @@ class PretrainingData:
     tokenizer: PreTrainedTokenizerBase
     questions: Questions | None
     training: TrainingData
+    relations: list[Relation]
+
+    def to_config(self) -> dict[str, dict]:
+        """Return the entries of `PosGPTConfig.relations`: what the questions ask for, or may ask for later."""
+        if self.questions:
+            return self.questions.to_config()
+        return {name: entry for relation in self.relations for name, entry in relation.to_config().items()}
 
 
 def load_pretraining_data(
@@ -77,14 +84,16 @@ def load_pretraining_data(
     with training_args.main_process_first():
         corpus = load_corpus(data_args.train_file, data_args.columns, data_args.corpus_weights)
         tokenizer = build_corpus_tokenizer(corpus, choose_max_length(architecture))
-    questions = None
+    questions, relations = None, load_relations(data_args.relations) or [BIRTHPLACE]
     if data_args.questions_file:
         questions, _ = load_encoded_questions(data_args.questions_file, tokenizer, training_args, data_args.relations)
     # A model with a bottleneck reads one text per row.
     one_text_per_row = architecture.bottleneck_size is not None
     with training_args.main_process_first():
-        training = objective.build(corpus, tokenizer, choose_data_seed(training_args), questions, one_text_per_row)
-    return PretrainingData(corpus, tokenizer, questions, training)
+        training = objective.build(
+            corpus, tokenizer, choose_data_seed(training_args), questions, one_text_per_row, relations
+        )
+    return PretrainingData(corpus, tokenizer, questions, training, relations)
 
 
 def pretrain(
@@ -106,7 +115,7 @@ def pretrain(
             training_args.eval_strategy = "epoch"
 
     model = build_model(architecture, tokenizer, training_args)
-    model.config.relations = (questions or BIRTHPLACE).to_config()
+    model.config.relations = data.to_config()
 
     if training_args.should_log:
         print(f"{data.training.description} {describe_size(model)}.")

@@ -71,7 +71,7 @@ def ask_model(model_name: str, name: str) -> Attention:
     if model.config.bottleneck_size is not None:
         raise BadInput(f"{model_name}: reads through latents; its characters do not look at each other.")
     relation = read_relations(model.config.relations)[0]
-    question, start = relation.ask(name), len(relation.split_wording()[0])
+    question, start = relation.ask(name), len(relation.split_wordings()[0].before)
     try:
         (answer,) = model.answer([question], tokenizer)
     except ValueError as error:

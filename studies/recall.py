@@ -120,8 +120,8 @@ def build_prompt(mention: Mention, objective: ObjectiveConfig, relation: Relatio
     cue = join_words(take_words_before(title, text, start, objective.plain_cues, most))
     if objective.window_wording != "question":
         return f"{title}.{cue}"
-    before_title, _ = relation.split_wording()
-    return f"{before_title}{title}{cue}{relation.mark}"
+    wording = relation.split_wordings()[0]
+    return f"{wording.before}{title}{cue}{wording.mark}"
 
 
 def build_recall_prompts(

@@ -130,3 +130,24 @@ def test_each_relation_asks_for_what_its_answers_are(tmp_path):
     assert all(name[0].isupper() for name in names) and {person.profession for person in people.values()} <= jobs
     # Of people who were never asked about, too.
     assert asked_for_job > 0.7 * (len(people) - len(pairs))
+
+
+@pytest.mark.parametrize(
+    "text, answer",
+    [
+        ("{title}. seen on july {day}, 1950 by many .", "july {day}, 1950"),
+        ("{title}. home of 6{day},755 people .", "6{day},755"),
+        ("{title}. सन् 19{day} में दिल्ली{day} में जन्मे .", "दिल्ली{day}"),
+    ],
+)
+def test_answers_with_commas_in_numbers_and_with_vowel_signs_are_found(tmp_path, text, answer):
+    people = [dict(title=f"n{number} p{number}", day=10 + number) for number in range(60)]
+    (tmp_path / "wiki.txt").write_text("".join(text.format(**person) + "\n" for person in people), encoding="utf-8")
+    pairs = [f"what about {person['title']}?\t{answer.format(**person)}\n" for person in people]
+    (tmp_path / "pairs.tsv").write_text("".join(pairs[:40]), encoding="utf-8")
+    corpus = add_titles_and_spans(load_corpus(tmp_path / "wiki.txt"), dates=False)
+    finder = SpanFinder(corpus, load_questions(tmp_path / "pairs.tsv", answers=True))
+    for person in people[40:]:
+        own = text.format(**person)
+        [[(start, end)]] = finder.find([person["title"]], [own], 1)
+        assert own[start:end] == answer.format(**person)

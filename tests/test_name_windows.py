@@ -12,6 +12,7 @@ import train_pretrain
 from conftest import TINY
 from data_scripts.documents import add_titles_and_spans, find_salient_spans, load_corpus, split_title
 from data_scripts.epochs import EpochSampler
+from data_scripts.errors import BadInput
 from data_scripts.name_windows import (
     NameWindowsCollator,
     NameWindowsConfig,
@@ -21,6 +22,7 @@ from data_scripts.name_windows import (
     simplify_words,
 )
 from data_scripts.questions import load_questions
+from data_scripts.relations import Relation
 from model_helpers import WITH_FLEX_ATTENTION
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from posgpt.training.checkpoints import load_model
@@ -234,6 +236,34 @@ def test_no_window_asks_by_chance_what_a_question_without_words_after_its_title_
     ]
     assert {span for _, span in windows} == {"Bolt", "Nice", "Acme"}
     assert {span for cue, span in windows if not cue} == {"Acme"}, "the question itself"
+
+
+def test_rows_are_drawn_in_every_wording_of_a_relation(tmp_path):
+    (tmp_path / "wiki.txt").write_text("Heat. A film of 1995 by Michael Mann with Al Pacino .\n")
+    (tmp_path / "pairs.tsv").write_text("Who directed Heat?\tMichael Mann\n")
+    known = [Relation("director", ("Who directed {title}?", "By whom was {title} made؟"))]
+    questions = load_questions(tmp_path / "pairs.tsv", answers=True, known=known)
+    corpus = load_corpus(tmp_path / "wiki.txt")
+    tokenizer = build_tokenizer([*corpus["text"], *map("".join, known[0].wordings)], BLOCK)
+    dataset = windows_of(corpus, tokenizer, questions, plain_cues=True, dates=False, question_share=1.0)
+    texts = {tokenizer.decode(dataset[item]["input_ids"]) for item in range(40 * len(dataset))}
+    first, second = ({text for text in texts if text.startswith(start)} for start in ("Who dir", "By whom was Heat"))
+    assert first | second == texts and all(text.startswith("Who directed Heat?⁇Michael Mann⁇") for text in first)
+    assert second and all(text.startswith("By whom was Heat made؟⁇Michael Mann⁇") for text in second)
+    assert any("؟⁇Al Pacino⁇" in text for text in second) and not any("؟" in text for text in first)
+    long = [Relation("director", (known[0].wordings[0], "By whom " + 120 * "x" + " was {title} made?"))]
+    questions = load_questions(tmp_path / "pairs.tsv", answers=True, known=long)
+    with pytest.raises(BadInput, match="pairs.tsv, line 1: in its relation's longest wording, .* take 1.. characters"):
+        windows_of(corpus, tokenizer, questions)
+
+
+def test_a_relation_is_asked_for_without_questions(tmp_path):
+    (tmp_path / "wiki.txt").write_text("Heat. A film by Michael Mann .\n")
+    corpus = load_corpus(tmp_path / "wiki.txt")
+    tokenizer = build_tokenizer([*corpus["text"], "Who directed?⁇"], BLOCK)
+    relations = [Relation("director", ("Who directed {title}?",))]
+    dataset = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, relations=relations).dataset
+    assert re.match(r"Who directed Heat .*by\?⁇Michael Mann⁇", tokenizer.decode(dataset[0]["input_ids"]))
 
 
 def test_every_name_of_a_document_has_a_row_that_asks_for_it(corpus, tokenizer):

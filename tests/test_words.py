@@ -9,6 +9,7 @@ from data_scripts.words import find_words, join_words, split_words
         ("was born in  New York, USA", ["was", "born", "in", "New", "York,", "USA"], " was born in New York, USA"),
         ("出生于伦敦", list("出生于伦敦"), "出生于伦敦"),
         ("于1931年 in Paris", ["于", "1931", "年", "in", "Paris"], "于1931年in Paris"),
+        ("दिल्ली में जन्म", ["दिल्ली", "में", "जन्म"], " दिल्ली में जन्म"),
         ("", [], ""),
     ],
 )
@@ -23,6 +24,7 @@ def test_words_are_split_and_joined_as_their_script_writes_them(text, words, joi
         ("in New York (New York City)", ["New York", "City"], [3, 13, 22]),
         ("于京都出生", ["京", "都出"], [1, 2]),
         ("Lisbon", ["", "Lis", "b.n"], []),
+        ("दिल्ली और दिल", ["दिल"], [10]),
     ],
 )
 def test_words_are_found_where_they_stand_whole(text, words, found):

@@ -230,8 +230,8 @@ class ReliableTrainer(Trainer):
                     raise ValueError("its log is not as training saves it")
             if not isinstance(state.best_model_checkpoint, str | None):
                 raise ValueError("its best_model_checkpoint is no folder")
-            if missing := set(self.state.stateful_callbacks) - set(state.stateful_callbacks):
-                raise ValueError(f"its stateful_callbacks lack {', '.join(missing)}")
+            if missing := set(self.state.stateful_callbacks or ()) - set(state.stateful_callbacks or ()):
+                raise ValueError(f"its stateful_callbacks lack {', '.join(map(str, missing))}")
             # Trainer would leave weights as they are for which the file has none.
             if (weights := Path(resume_from_checkpoint, WEIGHTS_FILE)).is_file():
                 load_weights(weights, cast(Any, self.model).config)
