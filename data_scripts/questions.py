@@ -28,12 +28,12 @@ class Questions:
 
     Args:
         paths: The TSVs.
-        relations: What they ask for; each of them at least once.
+        asked: The relation that each question asks for.
         rows: The columns `question` and, if the file has answers, `answer`.
     """
 
     paths: tuple[str, ...]
-    relations: tuple[Relation, ...]
+    asked: tuple[Relation, ...]
     rows: Dataset
 
     def __len__(self) -> int:
@@ -50,11 +50,9 @@ class Questions:
         return list(self.rows["question"])
 
     @cached_property
-    def asked(self) -> list[Relation]:
-        """The relation that each question asks for."""
-        # Without its characters that are not ASCII, a question may fit no wording.
-        found = (find_relation(question, self.relations) for question in self.rows["question"])
-        return [relation or self.relations[0] for relation in found]
+    def relations(self) -> tuple[Relation, ...]:
+        """What the questions ask for, in the order in which they first do."""
+        return tuple(dict.fromkeys(self.asked))
 
     @cached_property
     def titles(self) -> list[str]:
@@ -98,7 +96,8 @@ class Questions:
         """Return the questions that ask for one relation."""
         if self.relations == (relation,):
             return self
-        return replace(self, relations=(relation,), rows=self.rows.select(self.rows_of.get(relation, [])))
+        rows = self.rows_of.get(relation, [])
+        return replace(self, asked=(relation,) * len(rows), rows=self.rows.select(rows))
 
     @cached_property
     def rows_of(self) -> dict[Relation, list[int]]:
@@ -122,7 +121,8 @@ def load_questions(
 
     Raises:
         BadInput: the file is missing, a directory, empty or not UTF-8; a line has no tab where it needs one, two tabs,
-            no answer after its tab, or a question of another form; with `ascii_only`, nothing is left of an answer.
+            no answer after its tab, or a question of another form; two relations have one name; with `ascii_only`, nothing
+            is left of an answer.
     """
     lines: list[tuple[str, str]] = []
     for path in paths:
@@ -132,8 +132,8 @@ def load_questions(
         lines += filled
     for where, line in lines:
         _check_line(where, line)
-    relations = _find_relations(lines, [*known, *RELATIONS.values()])
-    columns = ["question", "answer"] if _have_answers(lines, relations, answers) else ["question"]
+    asked = _match_relations(lines, [*known, *RELATIONS.values()])
+    columns = ["question", "answer"] if _have_answers(lines, asked, answers) else ["question"]
     rows = load_dataset(
         "csv",
         data_files=[str(path) for path in paths],
@@ -147,7 +147,7 @@ def load_questions(
     )
     # The reader skips empty lines only, not lines of spaces and tabs.
     rows = rows.filter(lambda text: bool(text.strip()), input_columns="question")
-    questions = Questions(tuple(map(str, paths)), relations, rows)
+    questions = Questions(tuple(map(str, paths)), asked, rows)
     return _drop_non_ascii(questions) if ascii_only else questions
 
 
@@ -174,8 +174,8 @@ def _check_line(where: str, line: str) -> None:
             raise BadInput(f"{where}: holds {character!r}, {reason}; replace or remove it.")
 
 
-def _find_relations(lines: Sequence[tuple[str, str]], known: Sequence[Relation]) -> tuple[Relation, ...]:
-    """Return what the lines ask for: relations that are known, and those that the other questions show."""
+def _match_relations(lines: Sequence[tuple[str, str]], known: Sequence[Relation]) -> tuple[Relation, ...]:
+    """Return what each line asks for: one of the relations that are known, or of those that the other questions show."""
 
     def find(line: str, relations: Sequence[Relation]) -> Relation | None:
         # A line without a tab may have lost it: then its answer follows, after spaces.
@@ -185,30 +185,39 @@ def _find_relations(lines: Sequence[tuple[str, str]], known: Sequence[Relation])
 
     relations = list(known)
     relations += recognize_relations(line.split("\t")[0] for _, line in lines if find(line, known) is None)
-    asked: dict[Relation, None] = {}
+    asked: list[Relation] = []
+    named: dict[str, Relation] = {}
     for where, line in lines:
         relation = find(line, relations)
         if relation is None:
             # An unknown question is compared with those of the same file before all others.
-            nearest = find_nearest(line.split("\t")[0], list(asked) or relations)
+            nearest = find_nearest(line.split("\t")[0], list(named.values()) or relations)
             raise BadInput(
                 f"{where}: {line[:60]!r} is not of the form {nearest.form!r}; fix the question. A form of its"
                 " own is recognized from two questions, or named by --relations."
             )
-        asked[relation] = None
+        # A model keeps its relations by their names, and so do the results of an evaluation.
+        if (first := named.setdefault(relation.name, relation)) != relation:
+            raise BadInput(
+                f"{where}: {relation.form!r} and {first.form!r} are both named {relation.name!r}; make them wordings of"
+                " one relation, or give one of them another name, with --relations."
+            )
+        asked.append(relation)
     return tuple(asked)
 
 
-def _have_answers(lines: Sequence[tuple[str, str]], relations: Sequence[Relation], wanted: bool | None) -> bool:
+def _have_answers(lines: Sequence[tuple[str, str]], asked: Sequence[Relation], wanted: bool | None) -> bool:
     """Check that all lines have answers or none has; return whether they have (`wanted` None: either)."""
-    without_tab = [(where, line) for where, line in lines if "\t" not in line]
+    without_tab = [
+        (where, line, relation) for (where, line), relation in zip(lines, asked, strict=True) if "\t" not in line
+    ]
     # An answer joined to its question by spaces: this line lost its tab, whatever the other lines are.
-    joined = any(find_relation(line, relations) is None for _, line in without_tab)
+    joined = any(not relation.is_asked_by(line) for _, line, relation in without_tab)
     has_answers = (joined or len(without_tab) < len(lines)) if wanted is None else wanted or joined
     if has_answers and without_tab:
         raise BadInput(
             f"{without_tab[0][0]}: no tab between question and answer ({len(without_tab)} of {len(lines)}"
-            f" lines have none); a line is {relations[0].line_form}. In some copies the tab became spaces: put it back."
+            f" lines have none); a line is {asked[0].line_form}. In some copies the tab became spaces: put it back."
         )
     return has_answers
 

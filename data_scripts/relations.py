@@ -155,8 +155,13 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
 
 
 def find_relation(question: str, relations: Iterable[Relation]) -> Relation | None:
-    """Return the first of `relations` that `question` asks for, None if there is none."""
-    return next((relation for relation in relations if relation.is_asked_by(question)), None)
+    """Return the one of `relations` that `question` asks for, None if there is none.
+
+    Where one wording contains another, it is the longer one that is asked: `Where was the mother of {title} born?` rather
+    than `Where was {title} born?`.
+    """
+    fitting = (relation for relation in relations if relation.is_asked_by(question))
+    return min(fitting, key=lambda relation: len(relation.read_title(question)), default=None)
 
 
 def find_nearest(question: str, relations: Sequence[Relation]) -> Relation:

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from itertools import product
 
 import pytest
 
@@ -95,6 +96,39 @@ def test_relations_of_a_file_are_known_recognized_or_named(tmp_path):
     named = load_questions(file, known=load_relations(names))
     assert named.relations == (BIRTH_YEAR, Relation("director", ("Who directed {title}?",), "Bo"), BIRTHPLACE)
     assert named.titles == questions.titles
+
+
+def test_the_longer_of_two_wordings_is_asked_whatever_is_known_or_comes_first(tmp_path):
+    mother = Relation("mother's birthplace", ("Where was the mother of {title} born?",))
+    lines = ["Where was Ada Example born?\tRome\n", "Where was the mother of Ada Example born?\tOslo\n"]
+    for number, (known, order) in enumerate(product(([mother], [BIRTHPLACE, mother]), (lines, lines[::-1]))):
+        file = tmp_path / f"{number}.tsv"
+        file.write_text("".join(order))
+        questions = load_questions(file, known=known)
+        first, second = questions.relations
+        assert {first, second} == {mother, BIRTHPLACE} and first.is_asked_by(order[0].split("\t")[0])
+        assert questions.rows_of == {first: [0], second: [1]} and questions.titles == ["Ada Example"] * 2
+        assert questions.select(mother).answers == ["Oslo"]
+    # A wording of two relations is the first one's, which the file may ask later.
+    both, named = Relation("both", ("Who is {title}?", "Who was {title}?")), Relation("named", ("Who is {title}?",))
+    file.write_text("Who was Ada?\nWho is Bo?\n")
+    assert load_questions(file, known=[named, both]).rows_of == {both: [0], named: [1]}
+
+
+def test_two_relations_of_one_name_are_refused(run, tiny_pretrained, tmp_path):
+    (tmp_path / "relations.yaml").write_text("birthplace:\n  wordings: ['What is the birthplace of {title}?']\n")
+    test = tmp_path / "test.tsv"
+    test.write_text("Where was Ada born?\tRome\nWhat is the birthplace of Bo?\tOslo\n")
+    with pytest.raises(
+        SystemExit, match="test.tsv, line 2: .*'What is the birth.* and 'Where was.*named 'birthplace'"
+    ):
+        run(
+            evaluate_birthplace, "--model_name_or_path", tiny_pretrained["rotary"], "--test_file", test,
+            "--relations", tmp_path / "relations.yaml", "--output_dir", tmp_path / "out",
+        )  # fmt: skip
+    assert not (tmp_path / "out").exists()
+    two = Relation("birthplace", ("Where was {title} born?", "What is the birthplace of {title}?"))
+    assert load_questions(test, known=[two]).relations == (two,)
 
 
 @pytest.mark.parametrize(

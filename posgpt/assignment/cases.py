@@ -84,7 +84,7 @@ def build_finetuning_cases(rng: np.random.Generator, world: World) -> list[Case]
         "question": [BIRTHPLACE.ask(person.name) for person in asked],
         "answer": [person.birth_place for person in asked],
     }
-    encoded = encode_questions(Questions(("",), (BIRTHPLACE,), Dataset.from_dict(pairs)), tokenizer)
+    encoded = encode_questions(Questions(("",), (BIRTHPLACE,) * len(asked), Dataset.from_dict(pairs)), tokenizer)
     ids = tokenizer.get_vocab()
     return [
         ((question, answer, ids), (row["input_ids"], row["labels"]))

@@ -85,8 +85,9 @@ def load_inquiry(test: Questions, arguments: EvaluationArguments, known: Sequenc
     if people:
         taken = names | set(documents or ())
         strangers = islice((name for name in fictional_names(test.titles) if name not in taken), people)
-        asked = [relation.ask(name) for relation, name in zip(cycle(test.relations), strangers)]
-        groups[FICTIONAL] = Questions((FICTIONAL,), test.relations, Dataset.from_dict({"question": asked}))
+        asked = list(zip(cycle(test.relations), strangers))
+        texts = Dataset.from_dict({"question": [relation.ask(name) for relation, name in asked]})
+        groups[FICTIONAL] = Questions((FICTIONAL,), tuple(relation for relation, _ in asked), texts)
     return Inquiry(groups, training, documents)
 
 
