@@ -22,6 +22,8 @@ _OWN_OPTIONS = {"output_dir", "logging_dir", "run_name", "overwrite_output_dir",
 # The part of `run.json` with what a model has seen, and the files in it that it is only measured on.
 _DATA, _MEASURED_ON = "data", {"validation_file"}
 _MISSING, _LONGEST_CELL = "-", 60
+# What the record of a run has for what only others have.
+_ABSENT = (None, _MISSING)
 
 # By part and name: what is compared, and how it is shown.
 Record = dict[tuple[str, str], tuple[Any, str]]
@@ -73,17 +75,21 @@ def load_training(folder: str) -> SavedRun:
         BadInput: a file is not as training wrote it.
     """
     file = Path(folder) / TRAINER_STATE_NAME
-    state = load_json(file, "state of a training")
+    state, record = load_json(file, "state of a training"), load_record(folder)
     figures = {}
     try:
+        history, best = state["log_history"], state.get("best_global_step")
+        # The weights are then those of the best step, not those of the last one.
+        if best and record and record.get(("options", "load_best_model_at_end"), _ABSENT)[0] == "true":
+            history = [entry for entry in history if entry["step"] <= best]
         for key, name, form in (("eval_accuracy", "validation accuracy", ".1%"), ("loss", "training loss", ".4f")):
-            if values := [entry[key] for entry in state["log_history"] if key in entry]:
+            if values := [entry[key] for entry in history if key in entry]:
                 figures[name] = format(values[-1], form)
         figures["steps"] = format(state["global_step"], ",")
         figures["characters read"] = format(state["num_input_tokens_seen"], ",")
     except (ValueError, KeyError, TypeError):
         raise BadInput(f"{file}: not the state of a training; give the folder as training wrote it.") from None
-    return SavedRun(folder, figures, load_record(folder))
+    return SavedRun(folder, figures, record)
 
 
 def load_report(folder: str) -> SavedRun:
@@ -158,12 +164,11 @@ def describe_pair(a: SavedRun, b: SavedRun) -> tuple[str, int, int, str]:
 
 def list_differences(records: Sequence[Record]) -> list[tuple[str, ...]]:
     """Return part, name and each run's value of what is not the same in all runs."""
-    absent = (None, _MISSING)
     names = dict.fromkeys(name for record in records for name in sorted(record))
     return [
-        (*name, *(record.get(name, absent)[1] for record in records))
+        (*name, *(record.get(name, _ABSENT)[1] for record in records))
         for name in names
-        if any(record.get(name, absent)[0] != records[0].get(name, absent)[0] for record in records)
+        if any(record.get(name, _ABSENT)[0] != records[0].get(name, _ABSENT)[0] for record in records)
     ]
 
 
