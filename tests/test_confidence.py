@@ -19,6 +19,7 @@ from posgpt.evaluation.confidence import (
     fit_temperature,
     measure_confidence,
 )
+from posgpt.evaluation.figures import describe_worth
 from posgpt.evaluation.judge import Wager, fit_sureness
 
 SHARES = st.floats(0, 1, allow_subnormal=False)
@@ -89,9 +90,24 @@ def test_a_threshold_keeps_its_precision_and_no_lower_one_does(data):
 
 def test_intervals_and_significance_are_the_textbooks():
     assert compute_wilson_interval(437, 500) == pytest.approx((0.842, 0.900), abs=5e-4)
+    for total in range(1, 200):
+        assert compute_wilson_interval(0, total)[0] == 0 and compute_wilson_interval(total, total)[1] == 1
     a, b = np.array([True] * 9 + [False] * 5), np.array([True] * 4 + [False] * 10)
     assert compare_paired(a, b) == compare_paired(b, a) == pytest.approx(2 * 0.5**5)
     assert compare_paired(a, a) == 1.0
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_worth_has_equals_together_and_no_point_without_people(share):
+    sure = [mock.Mock(confidence=confidence, right=right) for confidence, right in ((0.8, True), (0.6, False))]
+    strangers = [mock.Mock(confidence=confidence, right=None) for confidence in (0.9, 0.6)]
+    worth = describe_worth(sure, strangers, 0.7, Wager(1.0, share))
+    coverage, risk = {
+        0.0: ([0.5, 1], [0, 0.5]),
+        0.5: ([0.25, 0.5, 1], [1, 0.5, 0.75]),
+        1.0: ([0.5, 0.5, 1], [1, 1, 1]),
+    }[share]
+    assert worth["coverage"] == pytest.approx(coverage) and worth["risk"] == pytest.approx(risk)
 
 
 def test_the_threshold_that_is_worth_most_weighs_wrong_answers_and_strangers():

@@ -32,9 +32,11 @@ def compute_accuracy(predictions: Sequence[str], references: Sequence[str]) -> d
 
 def compute_wilson_interval(right: int, total: int) -> tuple[float, float]:
     """Return the 95 % interval of a share (Wilson 1927), 0 to 1."""
-    z = NormalDist().inv_cdf(0.975)
+    z, share = NormalDist().inv_cdf(0.975), right / total
     center, width = right + z**2 / 2, z * sqrt(right * (total - right) / total + z**2 / 4)
-    return (center - width) / (total + z**2), (center + width) / (total + z**2)
+    low, high = (center - width) / (total + z**2), (center + width) / (total + z**2)
+    # Where none or all are right, it ends at the share itself, which rounding may miss.
+    return max(0.0, min(low, share)), min(1.0, max(high, share))
 
 
 def format_share(row: dict[str, Any]) -> tuple[str, str, str]:

@@ -15,6 +15,7 @@ from posgpt.evaluation.confidence import (
     compute_auroc,
     compute_calibration,
     compute_risk_coverage,
+    count_answered,
     measure_confidence,
 )
 from posgpt.evaluation.judge import Prediction, Sureness, Wager, split_into_groups
@@ -118,8 +119,10 @@ def describe_worth(
     weights = wager.weigh(len(predictions), len(strangers))
     gains = weights * wager.value(right)
     answered = confidence >= (-np.inf if abstain_below is None else abstain_below)
-    order = np.argsort(-confidence, kind="stable")
-    coverage = np.cumsum(weights[order])
+    _, _, coverage = count_answered(confidence, weights)
+    _, _, wrong = count_answered(confidence, weights * ~right)
+    # At a share of 0 or 1, the surest may be people of whom nobody asks.
+    asked = coverage > 0
     attainable = float(gains[right].sum())
     at_threshold = float(gains[answered].sum())
     return {
@@ -129,8 +132,8 @@ def describe_worth(
         "always": float(gains.sum()),
         "attainable": attainable,
         "share": at_threshold / attainable if attainable else None,
-        "coverage": coverage.tolist(),
-        "risk": (np.cumsum((weights * ~right)[order]) / coverage).tolist(),
+        "coverage": coverage[asked].tolist(),
+        "risk": (wrong[asked] / coverage[asked]).tolist(),
     }
 
 
