@@ -8,7 +8,7 @@ import jinja2
 from huggingface_hub import ModelCard, ModelCardData
 
 from data_scripts.relations import read_relations
-from modeling_posgpt import PosGPTForCausalLM
+from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from posgpt.training.architecture import describe_size
 
 
@@ -26,7 +26,7 @@ def write_model_card(
         config=model.config,
         size=describe_size(model),
         facts=facts,
-        question=read_relations(model.config.relations)[0].ask("Ada Example"),
+        prompt=repr(read_relations(model.config.relations)[0].ask("Ada Example") + MASK_TOKEN),
     )
     data = ModelCardData(license=license, library_name="transformers", pipeline_tag="text-generation", tags=["posgpt"])
     ModelCard(f"---\n{data.to_yaml()}\n---\n{text}\n").save(folder / "README.md")
