@@ -1,3 +1,4 @@
+import ast
 import json
 import os
 import re
@@ -294,6 +295,16 @@ def test_a_world_is_a_data_set_for_load_dataset_here_and_on_the_hub(tmp_path, lo
         assert set(questions["test"]["answer"]) == {None}
 
 
+def test_the_example_of_a_card_is_python_whatever_the_wording(tmp_path):
+    wording = """What is "{title}'s" capital?"""
+    config = PosGPTConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+    config.relations = {"capital": {"wordings": [wording], "baseline": ""}}
+    write_model_card(tmp_path, PosGPTForCausalLM(config), {})
+    (example,) = re.findall("```python\n(.*?)```", (tmp_path / "README.md").read_text(), flags=re.DOTALL)
+    strings = [node.value for node in ast.walk(ast.parse(example)) if isinstance(node, ast.Constant)]
+    assert wording.replace("{title}", "Ada Example") + "⁇" in strings
+
+
 def test_an_evaluation_is_written_into_the_models_card(run, world, tmp_path):
     pytest.importorskip("sklearn", reason="needs the report's libraries")
     model, _, folder = save_model(tmp_path / "model")
@@ -314,6 +325,8 @@ def test_an_evaluation_is_written_into_the_models_card(run, world, tmp_path):
     card = ModelCard.load(folder / "README.md")
     card.text += "\n## My own words\n\nThese stay.\n"
     card.save(folder / "README.md")
+    own = "\nMeasured on my laptop.\n\n# More of my own\n\n```\n## no heading\n```\n"
+    below = [own]
     World(num_people=100, relations=["birthplace", "birth year"]).write(tmp_path / "facts")
     shutil.copy(tmp_path / "facts" / "birth_dev.tsv", tmp_path / "facts.tsv")
     for file, options in (
@@ -322,6 +335,8 @@ def test_an_evaluation_is_written_into_the_models_card(run, world, tmp_path):
         (world / "birth_dev.tsv", ["--report", tmp_path / "report", "--fictional_people", 3]),
     ):
         run(evaluate_birthplace, *evaluated, "--test_file", file, *options, "--update_model_card")
+        with (folder / "README.md").open("a") as readme:
+            readme.write(below.pop() if below else "")
     card = ModelCard.load(folder / "README.md")
     metrics = json.loads((tmp_path / "report" / "metrics.json").read_text())
     shown = [(result.dataset_name, result.dataset_config, result.metric_type) for result in card.data.eval_results]
@@ -336,6 +351,7 @@ def test_an_evaluation_is_written_into_the_models_card(run, world, tmp_path):
     assert card.data.license == "apache-2.0" and card.data.model_name == "model"
     assert card.text.count("## Evaluation: ") == 2 and card.text.count("# PosGPT") == 1
     assert "\n## My own words\n\nThese stay.\n" in card.text
+    assert card.text.count(own) == 1 and card.text.split(own)[0].endswith(".png)\n")
     assert f"{metrics['correct']} of {metrics['total']}" in card.text.split("## Evaluation: birth_dev.tsv")[1]
     (chart,) = re.findall(r"\]\((.*\.png)\)", card.text)
     assert (folder / chart).read_bytes() == (tmp_path / "report" / "report.png").read_bytes()

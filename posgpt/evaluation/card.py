@@ -17,6 +17,7 @@ from posgpt.evaluation.accuracy import Accuracies, format_share
 from posgpt.tables import format_table
 
 CARD_FILE = "README.md"
+_CHART = "Accuracy, reliability and confidence"
 
 
 def load_card(folder: Path) -> ModelCard:
@@ -32,6 +33,16 @@ def load_card(folder: Path) -> ModelCard:
             f"{folder / CARD_FILE}: no model card that can be read: {shorten_error(error)}; --update_model_card needs a model's"
             " folder on this machine, as training writes it."
         ) from None
+
+
+def replace_section(text: str, heading: str, section: str) -> str:
+    """Return a card's text with a section in place of the one with this heading, or at the end if there is none.
+
+    Only the heading and the table and charts below it are replaced: what follows them is the user's own.
+    """
+    earlier = rf"^{re.escape(heading)}\r?\n\r?\n(?:\|.*(?:\n|\Z))+(?:\r?\n!\[{_CHART}: .*(?:\n|\Z))*"
+    replaced, number = re.subn(earlier, lambda _: section + "\n", text, count=1, flags=re.MULTILINE)
+    return replaced if number else f"{text.rstrip()}\n\n{section}\n"
 
 
 def update_card(
@@ -71,14 +82,13 @@ def update_card(
     for relation, measured in accuracies.items():
         for who, row in measured.list_rows().items():
             rows.append((relation, who, *format_share(row)))
-    parts = [format_table(("relation", "answers by", "accuracy", "95 % interval", "right"), rows)]
+    heading = f"## Evaluation: {name}"
+    parts = [heading, format_table(("relation", "answers by", "accuracy", "95 % interval", "right"), rows)]
     for relation_reported, report in reports.items():
         chart = make_file_name(f"{name} {relation_reported.name}") + ".png"
         with write_atomically(folder / chart, "wb") as file:
             file.write((report / "report.png").read_bytes())
-        parts.append(f"![Accuracy, reliability and confidence: {relation_reported.name}]({chart})")
-    heading = f"## Evaluation: {name}"
-    others = re.sub(rf"\n{re.escape(heading)}\n.*?(?=\n## |\Z)", "", card.text, flags=re.DOTALL)
-    card.text = "\n\n".join([others.rstrip("\n"), heading, *parts]) + "\n"
+        parts.append(f"![{_CHART}: {relation_reported.name}]({chart})")
+    card.text = replace_section(card.text, heading, "\n\n".join(parts))
     with write_atomically(folder / CARD_FILE) as file:
         file.write(str(card))
