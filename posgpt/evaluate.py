@@ -185,12 +185,12 @@ def main() -> None:
     arguments = parse_options(EvaluationArguments)
     if arguments.report or arguments.compare:
         check_installed("report", "sklearn", "rapidfuzz", "matplotlib")
+    check_arguments(arguments)
     if arguments.compare:
         from posgpt.evaluation.comparison import format_comparison, load_runs
 
         print(format_comparison(load_runs(arguments.compare)))
         return
-    check_arguments(arguments)
     if arguments.update_model_card:
         load_card(Path(arguments.model_name_or_path))
     # Without the argument, processes on a CPU would not find each other: each would answer everything.

@@ -386,6 +386,14 @@ def test_questions_without_answers_get_predictions_and_nothing_to_judge(run, hel
     [
         (["--report", "out"], "add --train_file"),
         (["--output_dir", "out", "--abstain_below", "0.5"], "add --report"),
+        (["--output_dir", "out", "--fictional_people", "200"], "add --report"),
+        (["--report", "out", "--train_file", "TRAIN", "--predictions_file", "out/report.png"], "other results are"),
+        (["--report", "out", "--train_file", "TRAIN", "--predictions_file", "out/run.json"], "other results are"),
+        (
+            ["--report", ".", "--train_file", "TRAIN", "--predictions_file", "in/predictions.jsonl"],
+            "other results are",
+        ),
+        (["--compare", "a", "b", "--output_dir", "out"], "--compare .* leave out .*--test_file, --output_dir"),
         (["--report", "out", "--train_file", "TRAIN", "--target_precision", "0.9"], "add --calibration_file"),
         (["--report", "out", "--train_file", "TRAIN", "--abstain_below", "1.5"], "abstain_below is 1.5"),
         (["--report", "out", "--train_file", "TRAIN", "--calibration_file", "TRAIN"], "cannot calibrate"),
@@ -399,6 +407,7 @@ def test_a_report_that_cannot_be_made_is_refused_before_anything_is_written(
 ):
     monkeypatch.chdir(tmp_path)
     arguments = [world / "birth_places_train.tsv" if argument == "TRAIN" else argument for argument in arguments]
+    (tmp_path / "in").mkdir()
     (tmp_path / "FOREIGN").write_text("Somebody Else. Lived .\n")
     (tmp_path / "LONG").write_text(f"Where was A born?\tRome\nWhere was {'A' * 200} born?\tRome\n")
     model = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", world / "birth_dev.tsv"]

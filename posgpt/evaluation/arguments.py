@@ -1,7 +1,6 @@
 """The options of an evaluation, and whether they are compatible."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,6 +9,12 @@ from data_scripts.errors import BadInput
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import Range, option
 from data_scripts.relations import RelationArguments
+from posgpt.training.run_record import RUN_FILE
+
+METRICS_FILE = "metrics.json"
+PAGE_FILE, PICTURE_FILE, PREDICTIONS_FILE = "report.html", "report.png", "predictions.jsonl"
+# What a report adds to the metrics and the record of the model that was asked.
+REPORT_FILES = (PAGE_FILE, PICTURE_FILE, PREDICTIONS_FILE)
 
 
 @dataclass
@@ -34,8 +39,8 @@ class EvaluationArguments(RelationArguments, ColumnArguments):
     unseen_file: list[str] | None = option(
         "report: TSVs of people whose documents were taken out of the corpus.", default=None
     )
-    fictional_people: Annotated[int, Range(0)] = option(
-        "report: how many people who do not exist are asked about.", default=200
+    fictional_people: Annotated[int | None, Range(0)] = option(
+        "report: how many people who do not exist are asked about (default: 200).", default=None
     )
     abstain_below: Annotated[float | None, Range(0, 1)] = option(
         "report: the confidence below which the answer is: I don't know.", default=None
@@ -79,6 +84,13 @@ class EvaluationArguments(RelationArguments, ColumnArguments):
         return Path(self.predictions_file) if self.predictions_file else default
 
     @property
+    def num_fictional_people(self) -> int:
+        """How many people who do not exist are asked about; none without a report."""
+        if not self.report:
+            return 0
+        return 200 if self.fictional_people is None else self.fictional_people
+
+    @property
     def input_files(self) -> list[Path]:
         """The files that are read."""
         given = (self.test_file, self.train_file, self.calibration_file, self.unseen_file)
@@ -92,6 +104,9 @@ def check_arguments(arguments: EvaluationArguments) -> None:
     Raises:
         BadInput: one is missing, two are not compatible, or a path is not what it should be.
     """
+    if arguments.compare:
+        check_compared_alone(arguments)
+        return
     if arguments.test_file is None:
         raise BadInput("--test_file is missing; --help lists the options.")
     if arguments.baseline is None:
@@ -108,7 +123,20 @@ def check_arguments(arguments: EvaluationArguments) -> None:
     for folder in arguments.folders:
         check_is_folder_or_new(folder)
     if arguments.predictions_file:
-        check_can_be_written(Path(arguments.predictions_file), arguments.input_files, arguments.folders)
+        check_can_be_written(Path(arguments.predictions_file), arguments)
+
+
+def check_compared_alone(arguments: EvaluationArguments) -> None:
+    """Check that a comparison has no other options: it asks nothing and writes nothing.
+
+    Raises:
+        BadInput: one is given.
+    """
+    defaults = EvaluationArguments()
+    names = [field.name for field in fields(arguments) if field.name != "compare"]
+    given = [f"--{name}" for name in names if getattr(arguments, name) != getattr(defaults, name)]
+    if given:
+        raise BadInput(f"--compare reads what is in its folders and prints it; leave out {', '.join(given)}.")
 
 
 def check_report_arguments(arguments: EvaluationArguments) -> None:
@@ -118,7 +146,8 @@ def check_report_arguments(arguments: EvaluationArguments) -> None:
         BadInput: one is given without --report, one is missing, or two are not compatible.
     """
     chosen_by = ("abstain_below", "target_precision", "wrong_costs")
-    for name in ("corpus_file", "calibration_file", "unseen_file", *chosen_by, "stranger_share"):
+    groups = ("calibration_file", "unseen_file", "fictional_people")
+    for name in ("corpus_file", *groups, *chosen_by, "stranger_share"):
         if getattr(arguments, name) is not None and not arguments.report:
             raise BadInput(f"--{name} is for a report; add --report with a folder.")
     if arguments.report and not arguments.train_file:
@@ -137,22 +166,22 @@ def check_report_arguments(arguments: EvaluationArguments) -> None:
         raise BadInput(f"{' and '.join(given)} choose the same threshold; give one of them.")
 
 
-def check_can_be_written(file: Path, inputs: Sequence[Path], folders: Sequence[Path]) -> None:
+def check_can_be_written(file: Path, arguments: EvaluationArguments) -> None:
     """Check that the predictions can be written where they are wanted.
 
-    Args:
-        inputs: The files that they must not replace.
-        folders: Those that are created for the results.
-
     Raises:
-        BadInput: it is a directory, one of `inputs` or where the metrics go, or its folder does not exist.
+        BadInput: it is a directory, a file that is read or where other results go, or its folder does not exist.
     """
-    created = [folder.resolve() for folder in folders]
+    created = [folder.resolve() for folder in arguments.folders]
     if file.is_dir():
         raise BadInput(f"{file}: this is a directory; give the file to write the predictions to.")
     if not file.parent.is_dir() and file.parent.resolve() not in created:
         raise BadInput(f"{file}: there is no folder {file.parent}; create it first (mkdir -p {file.parent}).")
-    if file.resolve() in [path.resolve() for path in inputs]:
+    if file.resolve() in [path.resolve() for path in arguments.input_files]:
         raise BadInput(f"{file}: this file is read; give another file to write the predictions to.")
-    if file.resolve() in [folder / "metrics.json" for folder in created]:
-        raise BadInput(f"{file}: the metrics are written there; give another file to write the predictions to.")
+    # Several relations have a folder each in the report's.
+    in_report = arguments.report and file.resolve().is_relative_to(Path(arguments.report).resolve())
+    if file.resolve() in [folder / METRICS_FILE for folder in created] or (
+        in_report and file.name in (METRICS_FILE, RUN_FILE, *REPORT_FILES)
+    ):
+        raise BadInput(f"{file}: other results are written there; give another file to write the predictions to.")

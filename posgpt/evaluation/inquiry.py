@@ -67,11 +67,11 @@ def load_inquiry(test: Questions, arguments: EvaluationArguments, known: Sequenc
     files = {group: load_questions(*given, answers=True, known=known) for group, given in paths.items() if given}
     groups = {TEST: test} | files
     names = {name for questions in groups.values() for name in questions.titles}
+    check_groups(groups, test, arguments)
     training = groups.pop(TRAINING, None)
     if training is not None and HELD_OUT in groups:
         check_held_out(groups[HELD_OUT], training)
-    check_groups(groups, test, arguments)
-    people, documents = arguments.fictional_people if arguments.report else 0, None
+    people, documents = arguments.num_fictional_people, None
     if arguments.corpus_file:
         # Twice as many as are asked about: some may have a document, as a namesake of a real person.
         documents = find_documents(
