@@ -27,15 +27,16 @@ without a report will do, too. `evaluate_birthplace.py` is the same command.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from data_scripts.errors import check_installed, exit_on_bad_input
+from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
 from data_scripts.files import make_file_name, write_atomically
 from data_scripts.options import parse_options
 from data_scripts.questions import Questions, load_questions
@@ -43,19 +44,28 @@ from data_scripts.relations import Relation, load_relations
 from modeling_posgpt import Answer
 from posgpt.evaluation.accuracy import Accuracies, format_share, measure_accuracies
 from posgpt.evaluation.answerers import Answerer, AskedModel, load_answerer
-from posgpt.evaluation.arguments import EvaluationArguments, check_arguments
+from posgpt.evaluation.arguments import (
+    METRICS_FILE,
+    PAGE_FILE,
+    REPORT_FILES,
+    EvaluationArguments,
+    check_arguments,
+)
 from posgpt.evaluation.card import load_card, update_card
 from posgpt.evaluation.inquiry import TEST, Inquiry, load_inquiry
 from posgpt.tables import format_table
 from posgpt.training.run_record import copy_record
 
 
-def print_accuracies(name: str, accuracies: Accuracies) -> None:
+def print_accuracies(name: str, accuracies: Accuracies, inquiry: Inquiry) -> None:
     """Print the table of an evaluation of one relation; `name` is who answered."""
     for row_name, row in accuracies.list_rows(name).items():
         print(f"{row_name:45} {row['accuracy']:7.1%}   {row['correct']} of {row['total']}")
-    if accuracies.majority is None:
+    if inquiry.training is None:
         print("(--train_file adds the most frequent training answer to the comparison)")
+    elif accuracies.majority is None:
+        (relation,) = inquiry.groups[TEST].relations
+        print(f"({inquiry.training.path}: has no question {relation.form!r}, so no most frequent answer to compare)")
 
 
 def print_relations(name: str, of_relation: dict[str, Accuracies], together: Accuracies) -> None:
@@ -75,10 +85,10 @@ def print_relations(name: str, of_relation: dict[str, Accuracies], together: Acc
 
 def write_metrics(folder: Path, metrics: dict[str, Any]) -> Path:
     """Write `metrics.json` into a folder and return its path."""
-    with write_atomically(folder / "metrics.json") as file:
+    with write_atomically(folder / METRICS_FILE) as file:
         json.dump(metrics, file, indent=2, ensure_ascii=False)
         file.write("\n")
-    return folder / "metrics.json"
+    return folder / METRICS_FILE
 
 
 def write_results(
@@ -92,6 +102,17 @@ def write_results(
     print(f"Written: {', '.join(map(str, written))}")
 
 
+def write_report(folder: Path, contents: Mapping[str, bytes], model_name_or_path: str) -> None:
+    """Write a report's files and its model's record into a folder; an older report's that it does not have are removed."""
+    for name in REPORT_FILES:
+        if name in contents:
+            with write_atomically(folder / name, "wb") as file:
+                file.write(contents[name])
+        else:
+            (folder / name).unlink(missing_ok=True)
+    copy_record(model_name_or_path, folder)
+
+
 class Judged(NamedTuple):
     """The answers to one relation's questions, judged.
 
@@ -99,27 +120,39 @@ class Judged(NamedTuple):
         texts: The answers; `I don't know` where a report finds the model not sure enough.
         accuracies: None if the questions have no answers.
         metrics: The entries of `metrics.json`.
+        report: The contents of the report's files by their names; empty without one, and for several relations together.
     """
 
     texts: list[str]
     accuracies: Accuracies | None
     metrics: dict[str, Any]
+    report: Mapping[str, bytes] = MappingProxyType({})
 
 
 def choose_report_folders(arguments: EvaluationArguments, test: Questions) -> dict[Relation, Path]:
-    """Return the folder of each relation's report: the one that is given, or for several relations folders in it."""
+    """Return the folder of each relation's report: the one that is given, or for several relations folders in it.
+
+    Raises:
+        BadInput: two relations would have one folder.
+    """
     if not arguments.report:
         return {}
     folder = Path(arguments.report)
     if len(test.relations) == 1:
         return {test.relations[0]: folder}
-    return {relation: folder / make_file_name(relation.name) for relation in test.relations}
+    folders = {relation: folder / make_file_name(relation.name) for relation in test.relations}
+    if len({folder, *folders.values()}) <= len(folders):
+        names = ", ".join(repr(relation.name) for relation in test.relations)
+        raise BadInput(
+            f"{test.path}: {names}: not a folder for each report; give names of other words by --relations."
+        )
+    return folders
 
 
 def judge_relation(
-    arguments: EvaluationArguments, answerer: Answerer, inquiry: Inquiry, answers: list[Answer], folder: Path | None
+    arguments: EvaluationArguments, answerer: Answerer, inquiry: Inquiry, answers: list[Answer]
 ) -> Judged:
-    """Compare the answers to the test questions of one relation with the right ones; write its report into `folder`."""
+    """Compare the answers to the test questions of one relation with the right ones; make its report, if one is wanted."""
     test = inquiry.groups[TEST]
     texts, accuracies = [answer.text for answer in answers], None
     metrics: dict[str, Any] = {"accuracy": None, "correct": None, "total": len(test)}
@@ -127,15 +160,13 @@ def judge_relation(
         (relation,) = test.relations
         accuracies = measure_accuracies(texts, test.answers, relation.baseline, inquiry.training_answers)
         metrics = accuracies.to_metrics()
-    if folder and isinstance(answerer, AskedModel):
-        # Its libraries, scikit-learn, rapidfuzz and matplotlib, are needed for reports only.
-        from posgpt.evaluation.report import make_report, write_report
+    if not (arguments.report and isinstance(answerer, AskedModel)):
+        return Judged(texts, accuracies, metrics)
+    # Its libraries, scikit-learn, rapidfuzz and matplotlib, are needed for reports only.
+    from posgpt.evaluation.report import make_report, render_report
 
-        report = make_report(arguments, answerer, inquiry, answers, accuracies)
-        write_report(folder, report)
-        copy_record(str(arguments.model_name_or_path), folder)
-        texts, metrics = report.answers, metrics | report.facts | report.figures
-    return Judged(texts, accuracies, metrics)
+    report = make_report(arguments, answerer, inquiry, answers, accuracies)
+    return Judged(report.answers, accuracies, metrics | report.facts | report.figures, render_report(report))
 
 
 def judge_together(test: Questions, answers: list[Answer], judged: dict[str, Judged]) -> Judged:
@@ -155,9 +186,10 @@ def judge_and_write(
     """Compare the answers to the test questions with the right ones; print and write the results, and any reports."""
     test = inquiry.groups[TEST]
     folders = choose_report_folders(arguments, test)
+    # All reports are made before any is written.
     judged = {
         relation.name: judge_relation(
-            arguments, answerer, inquiry.select(relation), [test_answers[row] for row in rows], folders.get(relation)
+            arguments, answerer, inquiry.select(relation), [test_answers[row] for row in rows]
         )
         for relation, rows in test.rows_of.items()
     }
@@ -166,9 +198,14 @@ def judge_and_write(
     if whole.accuracies is None:
         print(f"{test.path}: no answers to compare with the {len(test)} predictions.")
     elif len(judged) == 1:
-        print_accuracies(answerer.name, whole.accuracies)
+        print_accuracies(answerer.name, whole.accuracies, inquiry)
     else:
         print_relations(answerer.name, of_relation, whole.accuracies)
+    if arguments.report:
+        # Of several relations together, there is none: what an earlier evaluation left there would be another's.
+        reports = {Path(arguments.report): whole} | {folder: judged[each.name] for each, folder in folders.items()}
+        for folder, each in reports.items():
+            write_report(folder, each.report, str(arguments.model_name_or_path))
     if arguments.predictions_path:
         write_results(arguments.predictions_path, arguments.folders, whole.texts, whole.metrics)
     if arguments.update_model_card and of_relation:
@@ -177,7 +214,7 @@ def judge_and_write(
         if len(folders) > 1:
             write_metrics(folder, judged[relation.name].metrics)
         if whole.accuracies:
-            print(f"Report: {folder / 'report.html'}")
+            print(f"Report: {folder / PAGE_FILE}")
 
 
 @exit_on_bad_input()

@@ -1,6 +1,7 @@
 """The one style of PosGPT's charts, and how they are written."""
 
 import os
+from io import BytesIO
 from typing import Any
 
 from data_scripts.files import write_atomically
@@ -20,7 +21,14 @@ def make_figure(width: float, height: float, rows: int = 1, columns: int = 1) ->
     return figure, figure.subplots(rows, columns)
 
 
+def render_picture(figure: Any, dpi: int = 120) -> bytes:
+    """Return a matplotlib figure as PNG."""
+    file = BytesIO()
+    figure.savefig(file, format="png", dpi=dpi)
+    return file.getvalue()
+
+
 def save_picture(figure: Any, path: str | os.PathLike, dpi: int = 120) -> None:
     """Write a matplotlib figure to `path` as PNG; nothing is left half-written."""
     with write_atomically(path, "wb") as file:
-        figure.savefig(file, format="png", dpi=dpi)
+        file.write(render_picture(figure, dpi))

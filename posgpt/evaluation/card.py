@@ -14,6 +14,7 @@ from data_scripts.options import shorten_error
 from data_scripts.questions import Questions
 from data_scripts.relations import Relation
 from posgpt.evaluation.accuracy import Accuracies, format_share
+from posgpt.evaluation.arguments import PICTURE_FILE
 from posgpt.tables import format_table
 
 CARD_FILE = "README.md"
@@ -87,7 +88,7 @@ def update_card(
     for relation_reported, report in reports.items():
         chart = make_file_name(f"{name} {relation_reported.name}") + ".png"
         with write_atomically(folder / chart, "wb") as file:
-            file.write((report / "report.png").read_bytes())
+            file.write((report / PICTURE_FILE).read_bytes())
         parts.append(f"![{_CHART}: {relation_reported.name}]({chart})")
     card.text = replace_section(card.text, heading, "\n\n".join(parts))
     with write_atomically(folder / CARD_FILE) as file:

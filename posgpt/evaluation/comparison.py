@@ -12,6 +12,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from data_scripts.errors import BadInput
 from data_scripts.files import check_is_file, load_json, read_lines
 from posgpt.evaluation.accuracy import compute_wilson_interval
+from posgpt.evaluation.arguments import METRICS_FILE, PREDICTIONS_FILE
 from posgpt.evaluation.confidence import compare_paired
 from posgpt.tables import format_table
 from posgpt.training.run_record import RUN_FILE, format_files
@@ -57,7 +58,7 @@ def load_runs(folders: Sequence[str]) -> list[SavedRun]:
     for report in reports:
         if report.questions != reports[0].questions:
             raise BadInput(
-                f"{Path(report.folder) / 'predictions.jsonl'}: other questions than {reports[0].folder}; compare reports on"
+                f"{Path(report.folder) / PREDICTIONS_FILE}: other questions than {reports[0].folder}; compare reports on"
                 " one --test_file."
             )
     return runs
@@ -65,7 +66,7 @@ def load_runs(folders: Sequence[str]) -> list[SavedRun]:
 
 def is_training(folder: str) -> bool:
     """Whether a folder is a training's and holds no report."""
-    return Path(folder, TRAINER_STATE_NAME).is_file() and not Path(folder, "predictions.jsonl").exists()
+    return Path(folder, TRAINER_STATE_NAME).is_file() and not Path(folder, PREDICTIONS_FILE).exists()
 
 
 def load_training(folder: str) -> SavedRun:
@@ -98,7 +99,7 @@ def load_report(folder: str) -> SavedRun:
     Raises:
         BadInput: a file is missing, or a prediction was not judged because its question had no answer.
     """
-    predictions = Path(folder) / "predictions.jsonl"
+    predictions = Path(folder) / PREDICTIONS_FILE
     questions, answered = [], []
     for number, line in read_lines(predictions, _ROLE):
         try:
@@ -112,7 +113,7 @@ def load_report(folder: str) -> SavedRun:
             ) from None
     right = np.array(answered)
     low, high = compute_wilson_interval(int(right.sum()), len(right))
-    file = check_is_file(Path(folder) / "metrics.json", _ROLE)
+    file = check_is_file(Path(folder) / METRICS_FILE, _ROLE)
     try:
         metrics = json.loads(file.read_text(encoding="utf-8"))
         auroc = metrics["auroc"]["probability"]

@@ -92,21 +92,23 @@ def load_inquiry(test: Questions, arguments: EvaluationArguments, known: Sequenc
 
 
 def check_groups(groups: dict[str, Questions], test: Questions, arguments: EvaluationArguments) -> None:
-    """Check that each relation of the test questions has what the threshold of its report is chosen on.
+    """Check that each relation of the test questions has what its report compares and chooses a threshold on.
 
     Raises:
         BadInput: one does not.
     """
-    needed = {
-        HELD_OUT: arguments.target_precision is not None or arguments.wrong_costs is not None,
-        TAKEN_OUT: arguments.wrong_costs is not None,
-    }
-    for group in (group for group, is_needed in needed.items() if is_needed):
+    threshold = "to choose when to answer it"
+    reasons = {TRAINING: "for its report, which compares their answers"} if arguments.report else {}
+    if arguments.target_precision is not None or arguments.wrong_costs is not None:
+        reasons[HELD_OUT] = threshold
+    if arguments.wrong_costs is not None:
+        reasons[TAKEN_OUT] = threshold
+    for group, reason in reasons.items():
         for relation in test.relations:
             if relation not in groups[group].relations:
                 raise BadInput(
-                    f"{groups[group].path}: has no question {relation.form!r}, which {test.path} asks; add some to choose"
-                    " when to answer it."
+                    f"{groups[group].path}: has no question {relation.form!r}, which {test.path} asks; add some"
+                    f" {reason}."
                 )
 
 

@@ -6,17 +6,16 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from data_scripts.files import write_atomically
 from modeling_posgpt import Answer
 from posgpt.evaluation.accuracy import Accuracies
 from posgpt.evaluation.answerers import AskedModel, ask_groups
-from posgpt.evaluation.arguments import EvaluationArguments
+from posgpt.evaluation.arguments import PAGE_FILE, PICTURE_FILE, PREDICTIONS_FILE, EvaluationArguments
 from posgpt.evaluation.chart import draw_chart
 from posgpt.evaluation.figures import compute_figures, describe_worth
 from posgpt.evaluation.inquiry import FICTIONAL, HELD_OUT, TAKEN_OUT, TEST, Inquiry
 from posgpt.evaluation.judge import Prediction, Wager, fit_sureness, judge_group
 from posgpt.evaluation.pages import load_template
-from posgpt.plots import save_picture
+from posgpt.plots import render_picture
 
 UNKNOWN_ANSWER = "I don't know"
 
@@ -92,21 +91,19 @@ def make_report(
     return Report(facts, predictions, strangers, figures)
 
 
-def write_report(folder: Path, report: Report) -> None:
-    """Write `report.html`, `report.png` and `predictions.jsonl` into `folder`.
+def render_report(report: Report) -> dict[str, bytes]:
+    """Return the contents of those of `REPORT_FILES` that the report has.
 
-    Questions without answers leave nothing to judge: then only the predictions are written, and an older page is removed.
+    Questions without answers leave nothing to judge: then these are the predictions alone.
     """
-    with write_atomically(folder / "predictions.jsonl") as file:
-        for prediction in report.predictions:
-            row = {key: value for key, value in asdict(prediction).items() if value is not None}
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    rows = [
+        {key: value for key, value in asdict(prediction).items() if value is not None}
+        for prediction in report.predictions
+    ]
+    predictions = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     if not report.figures:
-        for name in ("report.html", "report.png"):
-            (folder / name).unlink(missing_ok=True)
-        return
+        return {PREDICTIONS_FILE: predictions}
     figure = draw_chart(report.figures, report.predictions, report.strangers)
-    save_picture(figure, folder / "report.png")
     svg = StringIO()
     figure.savefig(svg, format="svg")
     page = load_template("posgpt.evaluation", "report.html.jinja").render(
@@ -117,5 +114,4 @@ def write_report(folder: Path, report: Report) -> None:
         # Written by matplotlib, not read from a data file; without the XML declaration, which HTML does not allow.
         chart=svg.getvalue()[svg.getvalue().index("<svg") :],
     )
-    with write_atomically(folder / "report.html") as file:
-        file.write(page)
+    return {PREDICTIONS_FILE: predictions, PICTURE_FILE: render_picture(figure), PAGE_FILE: page.encode()}
