@@ -31,7 +31,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from data_scripts.errors import BadInput
-from data_scripts.files import COMPRESSED, check_is_file, hash_file, read_lines, write_atomically
+from data_scripts.files import COMPRESSED, check_is_file, escape_name, hash_file, read_lines, write_atomically
 from data_scripts.options import option, shorten_error
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
 
@@ -143,7 +143,8 @@ def open_table(path: str, role: str, config_name: str | None = None) -> Iterable
     builder = find_builder(path)
     if builder in (None, "hub"):
         return load_dataset(path, config_name, split="train", streaming=True)
-    return load_dataset(builder, data_files=str(check_is_file(path, role).resolve()), split="train", streaming=True)
+    file = escape_name(check_is_file(path, role).resolve())
+    return load_dataset(builder, data_files=file, split="train", streaming=True)
 
 
 @contextmanager

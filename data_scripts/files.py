@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from glob import escape, has_magic
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
@@ -38,6 +39,18 @@ def check_is_file(path: str | os.PathLike, what: str) -> Path:
     if path.stat().st_size == 0:
         raise BadInput(f"{path}: the file is empty; give a {what} with at least one line.")
     return path
+
+
+def escape_name(path: str | os.PathLike) -> str:
+    """Return a file's name as `datasets` takes it, which reads brackets, stars and question marks as patterns.
+
+    Raises:
+        BadInput: the file is compressed, which it cannot read under such a name.
+    """
+    path = Path(path)
+    if path.suffix in COMPRESSED and has_magic(path.name):
+        raise BadInput(f"{path}: a compressed file cannot be read with [, * or ? in its name; rename it.")
+    return escape(str(path))
 
 
 def check_is_folder_or_new(path: str | os.PathLike) -> Path:

@@ -11,7 +11,7 @@ from datasets import Dataset, Features, Value, load_dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.errors import BadInput
-from data_scripts.files import read_lines
+from data_scripts.files import escape_name, read_lines
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, find_nearest, find_relation, recognize_relations
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
@@ -122,7 +122,7 @@ def load_questions(
     Raises:
         BadInput: the file is missing, a directory, empty or not UTF-8; a line has no tab where it needs one, two tabs,
             no answer after its tab, or a question of another form; two relations have one name; with `ascii_only`, nothing
-            is left of an answer.
+            is left of an answer; or see `escape_name`.
     """
     lines: list[tuple[str, str]] = []
     for path in paths:
@@ -136,7 +136,7 @@ def load_questions(
     columns = ["question", "answer"] if _have_answers(lines, asked, answers) else ["question"]
     rows = load_dataset(
         "csv",
-        data_files=[str(path) for path in paths],
+        data_files=list(map(escape_name, paths)),
         split="train",
         delimiter="\t",
         column_names=columns,

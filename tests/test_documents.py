@@ -68,6 +68,16 @@ def test_a_table_is_read_as_the_documents_of_a_text_file(tmp_path, kind):
     assert [document.line for document in found["Ada Berg"]] == [1, 4]
 
 
+def test_a_name_that_is_a_pattern_is_that_of_its_own_file(tmp_path):
+    (tmp_path / "people1.csv").write_text("title,text\nBo Ek,Born in Oslo .\n")
+    for name in ("people[1].csv", "people?.csv", "people*.csv"):
+        (tmp_path / name).write_text("title,text\nAda Berg,Born in Rome .\n")
+        assert list(load_corpus(tmp_path / name)["text"]) == ["Ada Berg. Born in Rome ."]
+    (tmp_path / "people[1].csv.gz").write_bytes(b"not read")
+    with pytest.raises(BadInput, match=r"people\[1\].csv.gz: .* rename it"):
+        load_corpus(tmp_path / "people[1].csv.gz")
+
+
 def test_the_columns_are_named_on_the_command_line(run, world, tmp_path):
     lines = (world / "wiki.txt").read_text(encoding="utf-8").splitlines()
     rows = [dict(zip(("who", "what"), line.split(". ", 1), strict=True)) for line in lines]

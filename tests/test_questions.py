@@ -12,6 +12,13 @@ from modeling_posgpt import build_tokenizer
 METRIC = Path(__file__).parent.parent / "posgpt" / "evaluation" / "metrics" / "birthplace_accuracy"
 
 
+def test_a_name_that_is_a_pattern_is_that_of_its_own_file(tmp_path):
+    (tmp_path / "pairs1.tsv").write_text("Where was Bo Ek born?\tOslo\n")
+    for name in ("pairs[1].tsv", "pairs?.tsv", "pairs*.tsv"):
+        (tmp_path / name).write_text("Where was Ada Berg born?\tRome\n")
+        assert load_questions(tmp_path / name).answers == ["Rome"]
+
+
 def test_places_stay_the_strings_they_are(tmp_path):
     places = ["NA", "nan", "null", "None", "True", "1984", "007", "1e5", '"Oslo', 'The "Hague"', "St. John's"]
     places += ["Nancy, France", " Bern", "#1", "Ro\\nme"]
