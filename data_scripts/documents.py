@@ -6,9 +6,11 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from glob import glob, has_magic
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from datasets import (
@@ -40,6 +42,8 @@ TABLES = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet
 FEATURES = Features({"title": Value("string"), "text": Value("string")})
 # Documents that are written, or whose characters are collected, at a time.
 BATCH = 10_000
+# Changes with how files are read: what was read otherwise is not taken from the cache.
+_READER = 2
 _LONGEST_TITLE = 200
 # Initials ("John F. ") belong to the title, which ends at the first other full stop.
 _ENDS_IN_INITIAL = re.compile(r"(?:^|\. )[^.]*\b[^\W\d_]$")
@@ -116,7 +120,8 @@ def find_files(path: str | os.PathLike) -> list[str]:
 
 def find_builder(path: str | os.PathLike) -> str | None:
     """Return what `datasets` reads a table with, by its name: the file's kind, or the hub; None: it is a text file."""
-    *_, suffix = [".", *(suffix for suffix in Path(path).suffixes if suffix not in COMPRESSED)]
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    *_, suffix = [".", *(suffix for suffix in suffixes if suffix not in COMPRESSED)]
     is_on_hub = re.fullmatch(r"[\w-]+/[\w.-]+", str(path)) and not Path(path).parent.exists()
     return TABLES.get(suffix) or ("hub" if is_on_hub and suffix != ".txt" else None)
 
@@ -135,7 +140,12 @@ def read_table(path: str, columns: Columns) -> Iterator[tuple[str, str]]:
                         f"{path}: has no column {column!r}, but {', '.join(batch)}; name one with --{option_name}."
                     )
             for title, text in zip(batch[columns.title], batch[columns.text], strict=True):
-                yield str(title or "").strip(), str(text or "")
+                yield read_cell(title).strip(), read_cell(text)
+
+
+def read_cell(value: Any) -> str:
+    """Return what stands in a table as text, numbers too; empty where nothing does."""
+    return "" if value is None else str(value)
 
 
 def open_table(path: str, role: str, config_name: str | None = None) -> IterableDataset:
@@ -143,8 +153,18 @@ def open_table(path: str, role: str, config_name: str | None = None) -> Iterable
     builder = find_builder(path)
     if builder in (None, "hub"):
         return load_dataset(path, config_name, split="train", streaming=True)
-    file = escape_name(check_is_file(path, role).resolve())
-    return load_dataset(builder, data_files=file, split="train", streaming=True)
+    load_table = partial(
+        load_dataset,
+        builder,
+        data_files=escape_name(check_is_file(path, role).resolve()),
+        split="train",
+        streaming=True,
+    )
+    if builder != "csv":
+        return load_table()
+    # What stands in a CSV is text: `None` may be a name, and 00501 is no number.
+    first: dict[str, Any] = next(iter(load_table(nrows=1)), {})
+    return load_table(features=Features(dict.fromkeys(first, Value("string"))), keep_default_na=False)
 
 
 @contextmanager
@@ -197,7 +217,7 @@ def load_corpus(
 def index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
     """Return one corpus out of the cache, where it is written first if need be; see `load_corpus`."""
     contents = [identify_content(file) for file in find_files(path)]
-    fingerprint = Hasher.hash([contents, columns])
+    fingerprint = Hasher.hash([_READER, contents, columns])
     file = find_cache() / f"{fingerprint}.arrow"
     if not file.exists():
         with write_atomically(file, "wb") as stream:

@@ -48,7 +48,7 @@ def escape_name(path: str | os.PathLike) -> str:
         BadInput: the file is compressed, which it cannot read under such a name.
     """
     path = Path(path)
-    if path.suffix in COMPRESSED and has_magic(path.name):
+    if find_compression(path) and has_magic(path.name):
         raise BadInput(f"{path}: a compressed file cannot be read with [, * or ? in its name; rename it.")
     return escape(str(path))
 
@@ -76,6 +76,11 @@ def check_is_new(path: str | os.PathLike) -> Path:
     if os.path.lexists(path):
         raise BadInput(f"{path}: is already there and is not overwritten; give another name, or remove it first.")
     return check_is_folder_or_new(path)
+
+
+def find_compression(path: str | os.PathLike) -> str | None:
+    """Return how a file is compressed, by its name; None: it is not."""
+    return COMPRESSED.get(Path(path).suffix.lower())
 
 
 def read_whole(file: BufferedReader, path: Path) -> Iterator[bytes]:
@@ -116,7 +121,7 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
         BadInput: see `check_is_file`; or a line is not UTF-8 or holds a carriage return (the line is named).
     """
     path = check_is_file(path, what)
-    with BufferedReader(pyarrow.input_stream(path, compression=COMPRESSED.get(path.suffix))) as file:
+    with BufferedReader(pyarrow.input_stream(path, compression=find_compression(path))) as file:
         for number, raw in enumerate(read_whole(file, path), start=1):
             try:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8")

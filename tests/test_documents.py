@@ -35,6 +35,9 @@ TEXTS = [f"{row['title']}. {row['text']}" if row["title"] else row["text"] for r
         ("nobody/wiki", "hub"),
         ("nobody/wiki.csv", "csv"),
         ("wiki.jsonl.zst", "json"),
+        ("WIKI.CSV", "csv"),
+        ("wiki.Txt.GZ", None),
+        ("wiki.Parquet.GZ", "parquet"),
     ],
 )
 def test_a_corpus_is_read_as_what_its_name_says(name, builder):
@@ -66,6 +69,21 @@ def test_a_table_is_read_as_the_documents_of_a_text_file(tmp_path, kind):
     found = find_documents(file, ["Ada Berg", "Dr. St. Ek"])
     assert found["Dr. St. Ek"] == [Document(2, TEXTS[1])]
     assert [document.line for document in found["Ada Berg"]] == [1, 4]
+
+
+def test_the_cells_of_a_csv_are_the_texts_they_are(tmp_path):
+    titles = ["NA", "None", "nan", "null", "N/A", "00501", "1984", "0", "1e5", "", "True"]
+    file = tmp_path / "people.CSV"
+    file.write_text("title,text,year\n" + "".join(f"{title},{title or 'NA'},{title}\n" for title in titles))
+    corpus = load_corpus(file)
+    assert list(corpus["title"]) == titles
+    assert list(corpus["text"]) == [f"{title}. {title}" if title else "NA" for title in titles]
+
+
+def test_numbers_are_titles_too(tmp_path):
+    file = tmp_path / "people.jsonl"
+    file.write_text("".join(json.dumps({"title": title, "text": 0}) + "\n" for title in (0, 1984, None)))
+    assert list(load_corpus(file)["text"]) == ["0. 0", "1984. 0", "0"]
 
 
 def test_a_name_that_is_a_pattern_is_that_of_its_own_file(tmp_path):
