@@ -12,17 +12,16 @@ first sentence that says where the person was born; rules for words and punctuat
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from datasets import IterableDataset
 from tqdm import tqdm
 
-from data_scripts.documents import TABLES, find_builder, find_salient_spans, name_unreadable, open_table
+from data_scripts.documents import TABLES, find_builder, find_salient_spans, name_unreadable, open_table, read_cell
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import check_none_is_there, write_atomically, write_lines
 from data_scripts.options import Range, option, parse_options
@@ -148,29 +147,34 @@ class WikipediaArguments:
     overwrite: bool = option("Replace files that are already there.", default=False)
 
 
-def stream_articles(source: str, config_name: str) -> IterableDataset:
-    """Return the articles of a table or of a dataset on the hub, read as they are used.
+def read_articles(source: str, config_name: str) -> Iterator[tuple[str, str]]:
+    """Yield title and text of the articles of a table or of a dataset on the hub, read as they are used.
 
     Raises:
-        BadInput: there is no such table or dataset, or it has no columns `title` and `text`.
+        BadInput: there is no such table or dataset, it cannot be read, or it has no columns `title` and `text`.
     """
+    # A table may be broken anywhere.
     with name_unreadable(source, "articles"):
-        articles = open_table(source, "table of articles", config_name)
-        columns = set(next(iter(articles), {}))
-    if not {"title", "text"} <= columns:
-        raise BadInput(f"{source}: has the columns {', '.join(sorted(columns))}; articles need `title` and `text`.")
-    return articles
+        for article in open_table(source, "table of articles", config_name):
+            if not {"title", "text"} <= article.keys():
+                columns = ", ".join(sorted(article))
+                raise BadInput(f"{source}: has the columns {columns}; articles need `title` and `text`.")
+            yield read_cell(article["title"]), read_cell(article["text"])
 
 
 def find_people(
-    articles: IterableDataset, num_people: int, max_characters: int, dropped: Counter[str]
+    articles: Iterable[tuple[str, str]], num_people: int, max_characters: int, dropped: Counter[str]
 ) -> Iterator[Person]:
-    """Yield people of different names, at most `num_people`; count articles that are left out by their reason."""
+    """Yield people of different names, at most `num_people`; count articles that are left out by their reason.
+
+    Args:
+        articles: Title and text of each.
+    """
     names: set[str] = set()
     with tqdm(total=num_people, desc="Finding people", unit="person", disable=None) as progress:
-        for number, article in enumerate(articles, start=1):
+        for number, (title, text) in enumerate(articles, start=1):
             progress.set_postfix(articles=number, refresh=False)
-            person = read_person(article["title"] or "", article["text"] or "", max_characters)
+            person = read_person(title, text, max_characters)
             if isinstance(person, Person) and person.name in names:
                 person = "a namesake came first"
             if isinstance(person, str):
@@ -234,7 +238,7 @@ def main() -> None:
     folder = Path(arguments.output_dir)
     check_none_is_there(folder, (*FILE_NAMES, DATASHEET), arguments.overwrite)
     dropped = Counter(dict.fromkeys(_DROPPED, 0))
-    articles = stream_articles(arguments.articles, arguments.dataset_config_name)
+    articles = read_articles(arguments.articles, arguments.dataset_config_name)
     people = list(find_people(articles, arguments.num_people, arguments.max_characters, dropped))
     if len(people) < _FEWEST:
         found = ", ".join(f"{reason}: {count:,}" for reason, count in dropped.items())

@@ -112,6 +112,14 @@ def test_reading_stops_when_there_are_enough_people(run, tmp_path):
     )
 
 
+def test_a_number_may_be_a_title(run, tmp_path):
+    # A film's article, which is left out as any that is no biography.
+    articles = [{"title": 1917, "text": "1917 is a film."}, {"title": 7, "text": 7}, {"title": None, "text": None}]
+    (tmp_path / "dump.jsonl").write_text("".join(json.dumps(article) + "\n" for article in articles))
+    with pytest.raises(SystemExit, match="has 0 people, .*no biography: 3"):
+        run(wikipedia, "--articles", tmp_path / "dump.jsonl", "--output_dir", tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     "content, match",
     [
@@ -121,6 +129,11 @@ def test_reading_stops_when_there_are_enough_people(run, tmp_path):
         ),
         ('{"title": "Elm", "body": "Elm is a village."}\n', "articles need `title` and `text`"),
         ("not json\n", "no table of articles"),
+        # The reader takes blocks of 10 MB.
+        (
+            f'{{"title": "Elm", "text": "{"Elm is a village. " * 30_000}"}}\n' * 25 + "not json\n",
+            "no table of articles",
+        ),
         ("", "the file is empty"),
     ],
 )
