@@ -345,6 +345,12 @@ def split_title(document: str) -> tuple[str, str]:
     return title, document[find_text_start(title) :]
 
 
+def find_title(title: str | None, document: str) -> str:
+    """Return a document's title, empty if it has none; `title` is what a table says it is, None in a text file."""
+    # A table's title is known and may hold full stops.
+    return split_title(document)[0] if title is None else title
+
+
 def find_text_start(title: str) -> int:
     """Return where the text begins in a document with this title, which may be empty."""
     return len(f"{title}. ") if title else 0
@@ -384,11 +390,7 @@ def add_titles_and_spans(corpus: Dataset, dates: bool) -> Dataset:
 
     def split(batch: dict) -> dict:
         texts, spans = batch["text"], []
-        # A table's title is known and may hold full stops.
-        titles = [
-            split_title(text)[0] if title is None else title
-            for text, title in zip(texts, batch.get("title", [None] * len(texts)), strict=True)
-        ]
+        titles = list(map(find_title, batch.get("title", [None] * len(texts)), texts))
         for text, title in zip(texts, titles, strict=True):
             begin = find_text_start(title)
             found = find_salient_spans(title, text[begin:], dates)

@@ -164,6 +164,21 @@ def test_what_cannot_become_a_page_is_said_in_a_line(models, tmp_path, run, monk
     assert not new.exists() and not list(there.iterdir())
 
 
+def test_the_titles_of_a_table_are_proposed_as_they_are(tmp_path, run, monkeypatch):
+    titles = ["Dr. No", "Ada Byron", "", "Dr. No"]
+    table = tmp_path / "people.jsonl"
+    table.write_text("".join(json.dumps({"title": title, "text": "A text. It ends ."}) + "\n" for title in titles))
+    proposed = []
+    monkeypatch.setattr(write, "check_installed", lambda *libraries: None)
+    monkeypatch.setattr(write, "export_models", lambda arguments: ["model"])
+    monkeypatch.setattr(
+        write, "render_page", lambda models, documents, titles, arguments: str(proposed.append(titles))
+    )
+    monkeypatch.setattr(write, "compare_answers", lambda model, titles: str(proposed.append(titles)))
+    run(write, "--model_name_or_path", "model", "--corpus_file", table, "--output_dir", tmp_path / "page")
+    assert proposed == [["Dr. No", "Ada Byron"]] * 2
+
+
 def test_versions_are_the_checkpoints_in_their_order_and_then_the_model(models, tmp_path):
     for step in (30, 20, 3):
         (tmp_path / f"checkpoint-{step}").mkdir()

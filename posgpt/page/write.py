@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.documents import ColumnArguments, read_documents, split_title
+from data_scripts.documents import ColumnArguments, find_title, read_rows
 from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
 from data_scripts.files import check_is_new, write_folder_atomically
 from data_scripts.options import Range, option, parse_options
@@ -239,10 +239,11 @@ def main() -> None:
     arguments = parse_options(PageArguments)
     folder = check_is_new(arguments.output_dir)
     check_installed("page", "onnx", "onnxscript", "onnxruntime")
-    documents = None
+    documents, titles = None, []
     if arguments.corpus_file is not None:
-        documents = [text for _, text in read_documents(arguments.corpus_file, arguments.columns)]
-    titles = list(dict.fromkeys(filter(None, (split_title(text)[0] for text in documents or ()))))
+        rows = [(title, text) for _, title, text in read_rows(arguments.corpus_file, arguments.columns)]
+        documents = [text for _, text in rows]
+        titles = list(dict.fromkeys(filter(None, (find_title(*row) for row in rows))))
     titles = titles[:: max(1, len(titles) // PROPOSED)][:PROPOSED]
     models = export_models(arguments)
     page = render_page(models, documents, titles, arguments).encode()
