@@ -18,7 +18,7 @@ from data_scripts.documents import ColumnArguments, build_corpus_tokenizer, load
 from data_scripts.epochs import FixedDataset
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.options import option
-from data_scripts.relations import BIRTHPLACE, RelationArguments
+from data_scripts.relations import BIRTHPLACE, RelationArguments, load_relations, read_relations
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.arguments import parse_with_recipe, peek_option, read_recipe, split_recipe
 from posgpt.training.architecture import (
@@ -105,11 +105,13 @@ def finetune(
     """Train from the beginning or from a checkpoint, and save the model into the output folder."""
     model, tokenizer = load_or_build_model(model_args, architecture, training_args)
 
+    # What the model was asked before may be asked once only in a file, which shows no form then.
+    known = [*load_relations(data_args.relations), *read_relations(model.config.relations)]
     questions, train_examples = load_encoded_questions(
         data_args.train_file,
         tokenizer,
         training_args,
-        data_args.relations,
+        known,
         ascii_only=data_args.ascii_only,
         loss_on_first_mask=data_args.loss_on_first_mask,
     )
@@ -117,7 +119,7 @@ def finetune(
     validation = eval_dataset = None
     if data_args.validation_file:
         validation, eval_dataset = load_encoded_questions(
-            data_args.validation_file, tokenizer, training_args, data_args.relations
+            data_args.validation_file, tokenizer, training_args, [*known, *questions.relations]
         )
     else:
         training_args.eval_strategy = "no"

@@ -84,16 +84,16 @@ def load_pretraining_data(
     with training_args.main_process_first():
         corpus = load_corpus(data_args.train_file, data_args.columns, data_args.corpus_weights)
         tokenizer = build_corpus_tokenizer(corpus, choose_max_length(architecture))
-    questions, relations = None, load_relations(data_args.relations) or [BIRTHPLACE]
+    questions, relations = None, load_relations(data_args.relations)
     if data_args.questions_file:
-        questions, _ = load_encoded_questions(data_args.questions_file, tokenizer, training_args, data_args.relations)
+        questions, _ = load_encoded_questions(data_args.questions_file, tokenizer, training_args, relations)
     # A model with a bottleneck reads one text per row.
     one_text_per_row = architecture.bottleneck_size is not None
     with training_args.main_process_first():
         training = objective.build(
-            corpus, tokenizer, choose_data_seed(training_args), questions, one_text_per_row, relations
+            corpus, tokenizer, choose_data_seed(training_args), questions, one_text_per_row, relations or [BIRTHPLACE]
         )
-    return PretrainingData(corpus, tokenizer, questions, training, relations)
+    return PretrainingData(corpus, tokenizer, questions, training, relations or [BIRTHPLACE])
 
 
 def pretrain(
@@ -108,9 +108,9 @@ def pretrain(
     tokenizer, questions = data.tokenizer, data.questions
     validation = eval_dataset = None
     if data_args.validation_file:
-        validation, eval_dataset = load_encoded_questions(
-            data_args.validation_file, tokenizer, training_args, data_args.relations
-        )
+        # One question alone shows no form; it may be of a form that is trained on.
+        known = [*load_relations(data_args.relations), *(questions.relations if questions else ())]
+        validation, eval_dataset = load_encoded_questions(data_args.validation_file, tokenizer, training_args, known)
         if training_args.eval_strategy == "no":
             training_args.eval_strategy = "epoch"
 

@@ -17,7 +17,7 @@ from data_scripts.errors import exit_on_bad_input
 from data_scripts.options import Range, option
 from data_scripts.preview import draw_examples, render_batch, render_documents
 from data_scripts.questions import encode_questions, load_questions
-from data_scripts.relations import load_relations
+from data_scripts.relations import load_relations, read_relations
 from modeling_posgpt import build_tokenizer
 from posgpt.arguments import parse_with_recipe, peek_option
 from posgpt.finetune import FinetuningArguments, ModelArguments
@@ -64,18 +64,15 @@ def preview_finetuning(section: str) -> None:
         [ModelArguments, ArchitectureArguments, FinetuningArguments, PreviewArguments, PosGPTTrainingArguments],
         section,
     )
-    questions = load_questions(
-        *data_args.train_file,
-        answers=True,
-        ascii_only=data_args.ascii_only,
-        known=load_relations(data_args.relations),
-    )
+    known, tokenizer = load_relations(data_args.relations), None
     max_length = choose_max_length(architecture)
     if model_args.model_name_or_path:
-        _, tokenizer = load_model(model_args.model_name_or_path)
+        model, tokenizer = load_model(model_args.model_name_or_path)
+        known += read_relations(model.config.relations)
     elif model_args.vocabulary_file:
         tokenizer = build_corpus_tokenizer(load_corpus(model_args.vocabulary_file, model_args.columns), max_length)
-    else:
+    questions = load_questions(*data_args.train_file, answers=True, ascii_only=data_args.ascii_only, known=known)
+    if tokenizer is None:
         tokenizer = build_tokenizer([*questions.texts, *(questions.answers or ())], max_length)
     encoded = encode_questions(questions, tokenizer, data_args.loss_on_first_mask)
     batch = RightPaddingCollator(tokenizer)(list(encoded.take(min(preview.examples, len(encoded)))))

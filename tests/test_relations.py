@@ -23,6 +23,7 @@ from data_scripts.relations import (
     recognize_relations,
 )
 from data_scripts.synthetic_world import fictional_names
+from posgpt import preview
 from study_helpers import read_rows
 
 NAMES = [name for name, _ in zip(fictional_names(), range(400), strict=False)]
@@ -209,6 +210,20 @@ def test_several_relations_are_trained_and_reported_each_by_itself(run, world, t
     )
     assert metrics["correct"] == sum(each["correct"] for each in by_relation.values())
     assert "london_accuracy" in by_relation["birthplace"] and "london_accuracy" not in by_relation["How long is …?"]
+
+
+def test_one_question_of_a_form_that_was_trained_on_is_enough(run, world, two_relations, tmp_path):
+    one, questions = tmp_path / "one.tsv", two_relations / "lengths_birth_places_train.tsv"
+    one.write_text("How long is Ada Berg?\t8\n")
+    train = ["--max_steps", 1, "--report_to", "none", "--bf16", "false", "--use_cpu", "true"]
+    arguments = ["--train_file", world / "wiki.txt", "--questions_file", questions, "--validation_file", one]
+    run(train_pretrain, "windows", *arguments, "--output_dir", tmp_path / "pretrained", *train, *TINY[:8])
+    model = ["--model_name_or_path", tmp_path / "pretrained", "--train_file", one]
+    printed = run(train_finetune, *model, "--validation_file", one, "--output_dir", tmp_path / "finetuned", *train)
+    assert printed.count("one.tsv: 1 How long is …? questions") == 2
+    assert "How long is Ada Berg?" in run(preview, "--section", "finetune", *model)
+    scratch = ["--vocabulary_file", world / "wiki.txt", "--train_file", questions, "--validation_file", one]
+    run(train_finetune, *scratch, "--output_dir", tmp_path / "scratch", *train, *TINY[:8])
 
 
 def test_a_relation_that_a_model_was_never_asked_is_answered_with_a_warning(run, tiny_pretrained, tmp_path):

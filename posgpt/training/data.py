@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from data_scripts.epochs import EpochDataset, EpochSampler
 from data_scripts.questions import Questions, describe_unknown_characters, encode_questions, load_questions
-from data_scripts.relations import load_relations
+from data_scripts.relations import Relation
 
 
 def choose_data_seed(training_args: TrainingArguments) -> int:
@@ -40,14 +40,14 @@ def load_encoded_questions(
     paths: Sequence[str],
     tokenizer: PreTrainedTokenizerBase,
     training_args: TrainingArguments,
-    relations: str | None = None,
+    known: Sequence[Relation] = (),
     ascii_only: bool = False,
     loss_on_first_mask: bool = False,
 ) -> tuple[Questions, Dataset]:
     """Load and encode TSVs with answers; print what it holds and which characters the tokenizer does not know.
 
     Args:
-        relations: See `RelationArguments`.
+        known: See `load_questions`.
         ascii_only: See `load_questions`.
         loss_on_first_mask: See `encode_questions`.
 
@@ -55,7 +55,7 @@ def load_encoded_questions(
         The questions as text, and encoded (see `encode_questions`).
     """
     with training_args.main_process_first():
-        questions = load_questions(*paths, answers=True, ascii_only=ascii_only, known=load_relations(relations))
+        questions = load_questions(*paths, answers=True, ascii_only=ascii_only, known=known)
         encoded = encode_questions(questions, tokenizer, loss_on_first_mask)
     if training_args.should_log:
         answers = questions.answers or []
