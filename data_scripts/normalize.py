@@ -3,19 +3,24 @@
     posgpt normalize --files wiki.txt birth_places_train.tsv birth_dev.tsv --output_dir normalized
 
 A model reads characters, so one that has read an accent as a character of its own does not know the letter with the accent.
-Nothing is normalized without being asked for: training says when a corpus is not in NFC.
+Nothing is normalized without being asked for: training says when a corpus is not in NFC. A file that is compressed is written
+compressed, and in JSON an accent may also be written as its number (`\\u0301`).
 """
 
+import json
 import unicodedata
-from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import pyarrow
+from datasets import Dataset
+
+from data_scripts.documents import BATCH, find_builder
 from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new, check_is_new, read_lines, write_atomically
-from data_scripts.options import option, parse_options
+from data_scripts.files import check_is_folder_or_new, check_is_new, find_compression, read_lines, write_atomically
+from data_scripts.options import option, parse_options, shorten_error
 
 FORM: Literal["NFC"] = "NFC"
 
@@ -24,30 +29,49 @@ FORM: Literal["NFC"] = "NFC"
 class NormalizeArguments:
     """What to normalize, and where to write it."""
 
-    files: list[str] = option("UTF-8 files: a corpus, questions.")
+    files: list[str] = option("UTF-8 files: a corpus, questions; tables as CSV or JSON Lines.")
     output_dir: str = option("Folder for the files, under their names.")
 
 
-def find_composable(characters: Collection[str]) -> list[str]:
-    """Return those of a corpus's characters that NFC replaces, alone or after another one of them, sorted."""
-    marks = [character for character in characters if unicodedata.combining(character)]
-    composable = {character for character in characters if not unicodedata.is_normalized(FORM, character)}
-    composable |= {
-        mark for mark in marks if any(len(unicodedata.normalize(FORM, base + mark)) == 1 for base in characters)
-    }
-    return sorted(composable)
+def describe_decomposed(corpus: Dataset, path: str) -> str:
+    """Return one line on the documents of a corpus that are not in NFC; empty if all are.
 
+    Args:
+        corpus: From `load_corpus`.
+        path: Its name, for the message.
+    """
 
-def describe_composable(characters: Collection[str], path: str) -> str:
-    """Return one line on a corpus's characters that NFC replaces; empty if there is none."""
-    composable = find_composable(characters)
-    if not composable:
-        return ""
-    name = unicodedata.name(composable[0], f"U+{ord(composable[0]):04X}")
-    return (
-        f"{path}: not in Unicode's normal form C because of {len(composable)} of its characters, first {name};"
-        " posgpt normalize writes files in that form."
+    def count(texts: list[str]) -> dict[str, list[int]]:
+        return {"decomposed": [sum(not unicodedata.is_normalized(FORM, text) for text in texts)]}
+
+    # Which characters a corpus has does not show it: no letter takes the stress mark of a Russian а, but an a beside it does.
+    counts = corpus.map(
+        count,
+        batched=True,
+        batch_size=BATCH,
+        input_columns="text",
+        remove_columns=corpus.column_names,
+        desc="Looking for accents apart from their letters",
     )
+    if not (decomposed := sum(counts["decomposed"])):
+        return ""
+    return (
+        f"{path}: {decomposed:,} of {len(corpus):,} documents are not in Unicode's normal form C; posgpt normalize writes"
+        " files in that form."
+    )
+
+
+def normalize_json(line: str) -> str:
+    """Return a line of JSON with its values in NFC, in which characters may be written as numbers.
+
+    Raises:
+        ValueError: it is not JSON by itself.
+        RecursionError: it is nested too deep.
+    """
+    text = json.dumps(json.loads(line), ensure_ascii=False) if "\\u" in line else line
+    normalized = unicodedata.normalize(FORM, text)
+    # What already is in NFC stays as it is written.
+    return line if normalized == text else normalized
 
 
 def normalize_files(files: list[Path], output_dir: Path) -> dict[str, int]:
@@ -63,12 +87,25 @@ def normalize_files(files: list[Path], output_dir: Path) -> dict[str, int]:
         )
     for name in changed:
         check_is_new(output_dir / name)
+    for file in files:
+        if find_builder(file) == "parquet":
+            raise BadInput(f"{file}: a Parquet table is not text; write it as JSON Lines or CSV first.")
     with ExitStack() as stack:
         for file in files:
-            written = stack.enter_context(write_atomically(output_dir / file.name))
-            for _, line in read_lines(file, "text file"):
-                normalized = unicodedata.normalize(FORM, line)
-                written.write(normalized + "\n")
+            written = stack.enter_context(write_atomically(output_dir / file.name, "wb"))
+            if compression := find_compression(file):
+                written = stack.enter_context(pyarrow.CompressedOutputStream(written, compression))
+            is_json = find_builder(file) == "json"
+            for number, line in read_lines(file, "text file"):
+                try:
+                    normalized = normalize_json(line) if is_json else unicodedata.normalize(FORM, line)
+                    # JSON's numbers may be halves of characters.
+                    encoded = f"{normalized}\n".encode()
+                except (ValueError, RecursionError) as error:
+                    raise BadInput(
+                        f"{file}, line {number}: not a row of JSON: {shorten_error(error)}; write one row per line."
+                    ) from None
+                written.write(encoded)
                 changed[file.name] += normalized != line
     return changed
 

@@ -1,11 +1,16 @@
+import json
 import unicodedata
 
+import pandas
+import pyarrow
 import pytest
 
 import train_pretrain
 from conftest import TINY
 from data_scripts import normalize
-from data_scripts.normalize import find_composable
+from data_scripts.documents import load_corpus, read_documents
+from data_scripts.files import find_compression
+from data_scripts.normalize import describe_decomposed
 
 DECOMPOSED = "Ge\u0301za. Ge\u0301za was born in Go\u0308d"
 
@@ -27,10 +32,7 @@ def test_training_says_that_a_corpus_is_not_in_nfc(run, tmp_path):
     for name, text in (("decomposed.txt", DECOMPOSED), ("composed.txt", unicodedata.normalize("NFC", DECOMPOSED))):
         (tmp_path / name).write_text(f"{text}\n", encoding="utf-8")
         options = ["--train_file", tmp_path / name, "--output_dir", tmp_path / name[:-4], "--max_steps", 1, *TINY]
-        said = (
-            "decomposed.txt: not in Unicode's normal form C because of 2 of its characters, first COMBINING ACUTE"
-            in run(train_pretrain, *options)
-        )
+        said = "decomposed.txt: 1 of 1 documents are not in Unicode's normal form C" in run(train_pretrain, *options)
         assert said == (name == "decomposed.txt")
 
 
@@ -39,16 +41,64 @@ def test_all_files_are_written_or_none(run, tmp_path):
     (tmp_path / "bad.tsv").write_bytes(b"\xff\n")
     with pytest.raises(SystemExit, match="bad.tsv, line 1: .* not UTF-8"):
         run(normalize, "--files", tmp_path / "wiki.txt", tmp_path / "bad.tsv", "--output_dir", tmp_path / "out")
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "wiki.txt").write_text("Ann\n")
     with pytest.raises(SystemExit, match="the same name"):
         run(normalize, "--files", tmp_path / "wiki.txt", tmp_path / "a" / "wiki.txt", "--output_dir", tmp_path / "b")
 
 
-def test_characters_that_nfc_would_replace_are_found():
-    assert find_composable(set(DECOMPOSED)) == ["\u0301", "\u0308"]
-    assert find_composable(set("Géza Göd")) == []
-    assert find_composable(set("A\u212b")) == ["\u212b"], "the sign for angstrom is the letter"
-    # A mark that no letter beside it takes is as it should be.
-    assert find_composable(set("กิ नमस्ते")) == []
+@pytest.mark.parametrize("kind", ["txt.gz", "txt.zst", "jsonl", "jsonl.gz", "csv"])
+def test_compressed_files_and_tables_stay_what_they_are(run, tmp_path, kind):
+    file = tmp_path / f"wiki.{kind}"
+    title, text = DECOMPOSED.split(". ")
+    # As Python writes it by default, with characters as numbers.
+    row = json.dumps({"title": title, "text": f"{text} \\u0301 😀"})
+    content = {
+        "txt": DECOMPOSED,
+        "csv": f"title,text\n{title},{text}",
+        "jsonl": f'{row}\n{{"title": "\\u00e9", "text": 1.50}}',
+    }
+    with pyarrow.output_stream(file, compression=find_compression(file)) as stream:
+        stream.write(content[kind.split(".")[0]].encode() + b"\n")
+    printed = run(normalize, "--files", file, "--output_dir", tmp_path / "out")
+    assert f"{file.name}: 1 lines" in printed
+    before, after = (list(read_documents(folder / file.name)) for folder in (tmp_path, tmp_path / "out"))
+    assert after == [(number, unicodedata.normalize("NFC", document)) for number, document in before] != before
+    compressed = (tmp_path / "out" / file.name).read_bytes()[:2] in (b"\x1f\x8b", b"\x28\xb5")
+    assert compressed == (find_compression(file) is not None)
+
+
+def test_what_is_no_text_is_refused(run, tmp_path):
+    pandas.DataFrame([{"title": "Ann", "text": "Born in Rome"}]).to_parquet(tmp_path / "wiki.parquet")
+    (tmp_path / "wiki.json").write_text(
+        '[\n{"title": "Ge\\u0301za", "text": "Born in Rome"}\n,\n{"title": "\\u0301"\n}]'
+    )
+    (tmp_path / "half.jsonl").write_text('{"title": "Ge\\u0301za", "text": "\\ud800"}\n')
+    for name, match in (
+        ("wiki.parquet", "a Parquet table is not text; write it as JSON Lines or CSV"),
+        ("wiki.json", "line 4: not a row of JSON: .* write one row per line"),
+        ("half.jsonl", "line 1: not a row of JSON: .*surrogates"),
+    ):
+        with pytest.raises(SystemExit, match=f"{name}.* {match}") as stop:
+            run(normalize, "--files", tmp_path / name, "--output_dir", tmp_path / "out")
+        assert "\n" not in stop.value.code and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "text, decomposed",
+    [
+        (DECOMPOSED, True),
+        ("\u1100\u1161\u11a8", True),  # letters of Korean, which has none with a mark
+        ("A\u212b", True),  # the sign for angstrom, which is the letter
+        ("Géza Göd", False),
+        # Marks that no letter beside them takes are as they should be, whatever other letters there are.
+        ("กิ नमस्ते", False),
+        ("Ада\u0301м e", False),
+        ("ड\u093cी क", False),
+    ],
+)
+def test_documents_that_nfc_would_change_are_counted(tmp_path, text, decomposed):
+    file = tmp_path / "wiki.txt"
+    file.write_text(f"Ann\n{text}\n", encoding="utf-8")
+    assert describe_decomposed(load_corpus(file), str(file)).startswith(f"{file}: 1 of 2") == decomposed
