@@ -74,7 +74,10 @@ class SpanFinder:
                 f"{questions.path}: no answer stands in a document of its title, so nothing shows what an answer looks"
                 " like; choose --span_finder capitals."
             )
-        self.classifier = LogisticRegression(max_iter=300).fit(self.hasher.transform(candidates), is_answer)
+        self.classifier = None
+        # Where every run is an answer, as in a glossary, none looks less like one than another.
+        if not all(is_answer):
+            self.classifier = LogisticRegression(max_iter=300).fit(self.hasher.transform(candidates), is_answer)
 
     def _list_runs(self, title: str, text: str) -> Iterator[tuple[list[re.Match], int, int]]:
         """Yield the words after the title, and the first and the last of each run that has none of the title's words."""
@@ -136,7 +139,9 @@ class SpanFinder:
         features = [candidate.features for candidates in of_document for candidate in candidates]
         if not features:
             return [[] for _ in titles]
-        scores = self.classifier.decision_function(self.hasher.transform(features))
+        scores = np.zeros(len(features))
+        if self.classifier is not None:
+            scores = self.classifier.decision_function(self.hasher.transform(features))
         ends = np.cumsum(list(map(len, of_document)))
         return [
             choose_apart([candidates[number] for number in (-own).argsort(kind="stable")], most)

@@ -1,5 +1,7 @@
 """Salient spans that look like the training questions' answers, in texts without capitals."""
 
+from itertools import product
+
 import pytest
 
 from data_scripts.documents import add_titles_and_spans, load_corpus
@@ -101,6 +103,19 @@ def test_answers_that_stand_in_no_document_teach_nothing(lower, tmp_path):
     (tmp_path / "pairs.tsv").write_text("Where was nobody known born?\tnowhere\n")
     with pytest.raises(BadInput, match="no answer stands in a document"):
         SpanFinder(corpus, load_questions(tmp_path / "pairs.tsv", answers=True))
+
+
+@pytest.mark.parametrize("number", [5, 200])
+@pytest.mark.parametrize("choice", ["auto", "answers"])
+def test_where_documents_are_answers_and_nothing_else_all_of_them_are_asked_for(tmp_path, number, choice):
+    words = ["".join(letters) for letters in product("bcdfghjklmnprst", "aeiou", "gnt")][: number + 9]
+    (tmp_path / "wiki.txt").write_text("".join(f"{word}. {word}o\n" for word in words))
+    questions = [f"What is {word} in Spanish?\t{word}o\n" for word in words[:number]]
+    (tmp_path / "pairs.tsv").write_text("".join(questions))
+    corpus, questions = load_corpus(tmp_path / "wiki.txt"), load_questions(tmp_path / "pairs.tsv")
+    config = NameWindowsConfig(ask_dates=False, span_finder=choice)
+    training = config.build(corpus, build_tokenizer([*corpus["text"], *questions.texts], 128), 0, questions)
+    assert list(training.dataset.documents["asked"]) == [[f"{word}o"] for word in words]
 
 
 def test_each_relation_asks_for_what_its_answers_are(tmp_path):
