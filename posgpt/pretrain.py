@@ -87,13 +87,14 @@ def load_pretraining_data(
     questions, relations = None, load_relations(data_args.relations)
     if data_args.questions_file:
         questions, _ = load_encoded_questions(data_args.questions_file, tokenizer, training_args, relations)
+    # What documents are asked for without questions.
+    relations = relations or [BIRTHPLACE]
     # A model with a bottleneck reads one text per row.
     one_text_per_row = architecture.bottleneck_size is not None
     with training_args.main_process_first():
-        training = objective.build(
-            corpus, tokenizer, choose_data_seed(training_args), questions, one_text_per_row, relations or [BIRTHPLACE]
-        )
-    return PretrainingData(corpus, tokenizer, questions, training, relations or [BIRTHPLACE])
+        seed = choose_data_seed(training_args)
+        training = objective.build(corpus, tokenizer, seed, questions, one_text_per_row, relations)
+    return PretrainingData(corpus, tokenizer, questions, training, relations)
 
 
 def pretrain(
@@ -109,7 +110,7 @@ def pretrain(
     validation = eval_dataset = None
     if data_args.validation_file:
         # One question alone shows no form; it may be of a form that is trained on.
-        known = [*load_relations(data_args.relations), *(questions.relations if questions else ())]
+        known = [*data.relations, *(questions.relations if questions else ())]
         validation, eval_dataset = load_encoded_questions(data_args.validation_file, tokenizer, training_args, known)
         if training_args.eval_strategy == "no":
             training_args.eval_strategy = "epoch"
