@@ -152,7 +152,7 @@ def learn_spans(beginning: Beginning, documents: Dataset, questions: Questions, 
     """
     if len(questions) > _MOST_JUDGED:
         every = range(0, len(questions), -(-len(questions) // _MOST_JUDGED))
-        questions = replace(questions, rows=questions.rows.select(every))
+        questions = questions.take(every)
     titles, texts, salient, stated = find_stated_answers(documents, questions)
     # Rows that ask for everything need not have the answers among the first spans.
     judged = replace(beginning, most=sys.maxsize) if beginning.asks_all else beginning
@@ -168,9 +168,7 @@ def learn_spans(beginning: Beginning, documents: Dataset, questions: Questions, 
         return replace(beginning, finder=SpanFinder(documents, questions))
     # Spans that never contain the answer are read in vain.
     order = np.random.default_rng(0).permutation(len(questions)).tolist()
-    held_out, rest = (
-        replace(questions, rows=questions.rows.select(rows)) for rows in (order[:fewest], order[fewest:])
-    )
+    held_out, rest = questions.take(order[:fewest]), questions.take(order[fewest:])
     finder = SpanFinder(documents, rest)
     titles, texts, _, stated = find_stated_answers(documents, held_out)
     ranked = [

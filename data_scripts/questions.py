@@ -96,8 +96,11 @@ class Questions:
         """Return the questions that ask for one relation."""
         if self.relations == (relation,):
             return self
-        rows = self.rows_of.get(relation, [])
-        return replace(self, asked=(relation,) * len(rows), rows=self.rows.select(rows))
+        return self.take(self.rows_of.get(relation, []))
+
+    def take(self, numbers: Sequence[int]) -> "Questions":
+        """Return the questions with these numbers, from 0."""
+        return replace(self, asked=tuple(self.asked[number] for number in numbers), rows=self.rows.select(numbers))
 
     @cached_property
     def rows_of(self) -> dict[Relation, list[int]]:
