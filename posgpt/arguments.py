@@ -70,11 +70,15 @@ def read_recipe(recipe: Path, derived: Sequence[Path] = ()) -> dict[str, dict[st
             )
     if base is None:
         return sections
-    beside = recipe.parent / str(base)
+    if not isinstance(base, str):
+        raise BadInput(f"{recipe}: its base is {repr(base)[:60]}; give the name of another recipe.")
+    beside = recipe.parent / base
     try:
-        based_on = beside if beside.is_file() else find_recipe(str(base))
+        based_on = beside if beside.is_file() else find_recipe(base)
     except BadInput as error:
         raise BadInput(f"{recipe}: its base {error}") from None
+    except OSError as error:
+        raise BadInput(f"{recipe}: its base {base[:60]!r}: {error.strerror}; name another recipe.") from None
     if based_on.resolve() in [file.resolve() for file in (recipe, *derived)]:
         raise BadInput(f"{recipe}: its base {base} is based on itself; name another recipe.")
     inherited = read_recipe(based_on, (recipe, *derived))

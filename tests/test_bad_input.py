@@ -338,6 +338,8 @@ def test_recipes(refused, world, tmp_path):
         ("pretrain: {lr_schedule: tokens, final_tokens: 0}", "final_tokens is 0; choose at least 1"),
         ("pretrain: {final_tokens: 5}", "final_tokens: for lr_schedule tokens only"),
         ("base: corse", "corse: no such recipe"),
+        ("base: {seed: 1}", "its base is {'seed': 1}; give the name"),
+        (f"base: {'a' * 1000}", "its base 'aaa.*: File name too long; name another recipe"),
         (f"base: {recipe}", "is based on itself"),
         (f"base: {looping}", "is based on itself"),
         ("base: windows\npretrain: fast", "'pretrain' has to be a section, with an option per line; it is 'fast'"),

@@ -338,7 +338,9 @@ class Hostile:
             self.patch.setattr("sys.argv", ["posgpt", "--help"])
             with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
                 module.main()
-            self.options[module] = sorted(set(re.findall(r"--[a-z]\w+", printed.getvalue())))
+            # Compiling takes longer than a command may, if it is asked for.
+            named = set(re.findall(r"--[a-z]\w+", printed.getvalue()))
+            self.options[module] = sorted(name for name in named if not name.startswith("--torch_compile"))
         return self.options[module]
 
     def run(self, module: ModuleType, arguments: list[str], name: str | None) -> str | None:
