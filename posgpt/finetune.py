@@ -115,7 +115,9 @@ def finetune(
         ascii_only=data_args.ascii_only,
         loss_on_first_mask=data_args.loss_on_first_mask,
     )
-    model.config.relations = questions.to_config() | (model.config.relations or {})
+    # What it is finetuned on comes first, and in this wording.
+    trained = questions.to_config()
+    model.config.relations = trained | (model.config.relations or {}) | trained
     validation = eval_dataset = None
     if data_args.validation_file:
         validation, eval_dataset = load_encoded_questions(
