@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import psutil
 import pytest
@@ -12,6 +13,7 @@ import yaml
 
 from benchmarks import speedrun
 from conftest import ROOT
+from data_scripts.errors import BadInput
 from posgpt.arguments import find_recipe, read_section
 from studies import attention_explained, attention_maps, cache, length, positions, training_runs
 from study_helpers import SMALL, read_rows, train_in_process
@@ -51,6 +53,34 @@ def test_a_result_is_kept_until_its_key_changes_and_what_it_can_resume_from_is_t
     assert keep(1) == keep(1) == {"figure": 2} and seen == [False, True]
     assert cache.read_result(folder / "result.json", {"key": 2}) is None
     assert keep(2) == {"figure": 3} and seen[2:] == [False]
+
+
+@pytest.mark.parametrize("path", ["mine.txt", "mine/model.safetensors", "result.json"])
+def test_a_folder_that_no_study_has_made_is_left_as_it_is(tmp_path, path):
+    file = tmp_path / "run" / path
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    with pytest.raises(
+        BadInput, match="run: holds .*, and no result.json that says .*; give another --output_dir, or"
+    ):
+        cache.keep_result(tmp_path / "run" / "result.json", {}, lambda: pytest.fail("computed"), tmp_path / "run")
+    assert file.read_text() == "{}"
+    (tmp_path / "empty").mkdir()
+    assert cache.keep_result(tmp_path / "empty" / "result.json", {}, lambda: {"figure": 1}, tmp_path / "empty")
+
+
+def test_a_folder_that_is_being_emptied_still_says_whose_it_is(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    (folder / "checkpoint-2").mkdir(parents=True)
+    cache.write_result(folder / "result.json", {"key": 1}, {"figure": 1})
+
+    def keep() -> dict:
+        return cache.keep_result(folder / "result.json", {"key": 2}, lambda: {"figure": 2}, folder)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(cache.shutil, "rmtree", mock.Mock(side_effect=KeyboardInterrupt))
+        keep()
+    assert keep() == {"figure": 2} and [entry.name for entry in folder.iterdir()] == ["result.json"]
 
 
 def test_positions_are_compared_over_seeds_and_finished_trainings_are_kept(
