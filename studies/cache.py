@@ -1,15 +1,40 @@
 """Results that a study keeps, each for as long as what it depends on stays the same."""
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import posgpt
 from data_scripts.errors import BadInput
-from data_scripts.files import load_json, write_atomically
+from data_scripts.files import hash_file, load_json, write_atomically
 
 Record = dict[str, Any]
+# The entry of a key that `hash_code` returns.
+CODE = "code"
+# What decides how a training goes: packages and modules.
+_TRAINING_CODE = (
+    "modeling_posgpt",
+    "data_scripts",
+    "posgpt/training",
+    "posgpt/arguments.py",
+    "posgpt/finetune.py",
+    "posgpt/pretrain.py",
+)
+
+
+@cache
+def hash_code(*files: Path) -> str:
+    """Return one SHA-256 of the sources that train a model, for a key; `files` are a study's own."""
+    root = Path(posgpt.__file__).parent.parent
+    sources = [
+        file for part in _TRAINING_CODE for file in (root / part, *(root / part).rglob("*.py")) if file.is_file()
+    ]
+    hashes = "".join(hash_file(file) for file in sorted(sources) + sorted(files))
+    return hashlib.sha256(hashes.encode()).hexdigest()
 
 
 def read_result(path: Path, key: Record) -> Record | None:
@@ -34,12 +59,12 @@ def keep_result(path: Path, key: Record, compute: Callable[[], Record], folder: 
         folder: Where `compute` leaves what it can resume from, and `path` lies; emptied if that belongs to another key.
 
     Raises:
-        BadInput: `folder` holds what is not a study's.
+        BadInput: `folder` holds what is not a study's, or was trained with the same key but for the code.
     """
     kept = read_result(path, key)
     if kept is None:
         if folder and folder.exists():
-            _empty_folder(folder, path)
+            _empty_folder(folder, path, key)
         write_result(path, key, {})
     if not kept:
         kept = compute()
@@ -51,17 +76,23 @@ def _read_record(path: Path) -> Record:
     return load_json(path, "result of a study") if path.exists() else {}
 
 
-def _empty_folder(folder: Path, path: Path) -> None:
-    """Remove what a study has left in its folder under another key; the key in `path` stays.
+def _empty_folder(folder: Path, path: Path, key: Record) -> None:
+    """Remove what a study has left in its folder under another key than `key`; the key in `path` stays.
 
     Raises:
-        BadInput: the folder is not empty, and no key in it says that a study made it.
+        BadInput: the folder is not empty and no key in it says that a study made it, or only the code is another.
     """
-    entries = sorted(folder.iterdir())
-    if entries and "key" not in _read_record(path):
+    entries, before = sorted(folder.iterdir()), _read_record(path).get("key")
+    if entries and before is None:
         raise BadInput(
             f"{folder}: holds {entries[0].name}, and no {path.name} that says which study made it; give another --output_dir,"
             " or move the folder away."
+        )
+    # It may be hours of training, and a comment that has changed.
+    if CODE in key and isinstance(before, dict) and before | {CODE: key[CODE]} == key:
+        raise BadInput(
+            f"{folder}: was trained with other code than this; remove the folder to train again, or go back to that code to"
+            " keep it."
         )
     for entry in entries:
         if entry == path:

@@ -29,7 +29,7 @@ from posgpt.plots import make_figure, save_picture
 from posgpt.training.architecture import ArchitectureArguments, build_model
 from posgpt.training.checkpoints import find_last_checkpoint
 from posgpt.training.hardware import bf16_is_fast
-from studies.cache import Record, keep_result
+from studies.cache import CODE, Record, hash_code, keep_result
 from studies.tables import choose_rows, write_table
 
 TRAINED_LENGTH, LONGEST = 128, 1024
@@ -195,6 +195,7 @@ def main() -> None:
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
     texts = make_texts(arguments)
     key = {name: value for name, value in vars(arguments).items() if name not in ("output_dir", "members")}
+    key[CODE] = hash_code(Path(__file__))
     curves: dict[str, np.ndarray] = {}
     for member in members:
         folder = output_dir / member

@@ -13,7 +13,7 @@ from data_scripts.questions import load_questions
 from data_scripts.synthetic_world import DEV_FILE
 from posgpt.arguments import read_section, split_recipe
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, load_model
-from studies.cache import Record, keep_result
+from studies.cache import CODE, Record, hash_code, keep_result
 from studies.grading import grade_answers
 
 # The command that reads each section of a recipe.
@@ -34,7 +34,7 @@ def build_command(recipe: str, **options: object) -> list[str]:
 
 
 def build_key(arguments: list[str], section: str = "pretrain") -> dict[str, str]:
-    """Return what a training depends on: its arguments, its recipe's section, and the files and models among its arguments."""
+    """Return what a training depends on: its arguments, its recipe's section, the files and models among them, and the code."""
     recipe, options = split_recipe(arguments)
     hashes = {
         option: hash_file(file)
@@ -42,7 +42,8 @@ def build_key(arguments: list[str], section: str = "pretrain") -> dict[str, str]
         for file in (Path(option), Path(option) / WEIGHTS_FILE)
         if file.is_file()
     }
-    return {"arguments": " ".join(arguments), "recipe": json.dumps(read_section(recipe, section)), **hashes}
+    settings = json.dumps(read_section(recipe, section))
+    return {"arguments": " ".join(arguments), "recipe": settings, CODE: hash_code(), **hashes}
 
 
 def launch(module: str, arguments: list[str], processes: int = 1) -> int:
@@ -85,7 +86,8 @@ def launch(module: str, arguments: list[str], processes: int = 1) -> int:
 def train(name: str, arguments: list[str], folder: Path, processes: int = 1, section: str = "pretrain") -> Record:
     """Train into `folder`, unless a finished training of the same arguments and files is there.
 
-    An interrupted training is resumed from its last checkpoint; one of other arguments or files is replaced.
+    An interrupted training is resumed from its last checkpoint; one of other arguments or files is replaced, and one by other
+    code stops the study.
 
     Args:
         name: What the study calls it.
@@ -99,7 +101,7 @@ def train(name: str, arguments: list[str], folder: Path, processes: int = 1, sec
         and loss.
 
     Raises:
-        BadInput: the training failed; it has said why.
+        BadInput: the training failed; it has said why. Or `folder` is not this study's to train in (see `keep_result`).
     """
     arguments = [*arguments, "--include_num_input_tokens_seen", "true"]
 

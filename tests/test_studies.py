@@ -83,6 +83,43 @@ def test_a_folder_that_is_being_emptied_still_says_whose_it_is(tmp_path, monkeyp
     assert keep() == {"figure": 2} and [entry.name for entry in folder.iterdir()] == ["result.json"]
 
 
+@pytest.mark.parametrize("result", [{}, {"figure": 1}])
+def test_what_other_code_has_trained_is_neither_kept_as_this_codes_nor_removed(tmp_path, result):
+    folder = tmp_path / "run"
+    (folder / "checkpoint-2").mkdir(parents=True)
+
+    def keep(key: dict) -> dict:
+        return cache.keep_result(folder / "result.json", key, lambda: {"figure": 2}, folder)
+
+    # Records of earlier versions do not say which code it was.
+    for before in ({"seed": 1, cache.CODE: "other"}, {"seed": 1}):
+        cache.write_result(folder / "result.json", before, result)
+        with pytest.raises(BadInput, match="run: was trained with other code than this; remove the folder to train"):
+            keep({"seed": 1, cache.CODE: "this"})
+        assert (folder / "checkpoint-2").exists() and cache.read_result(folder / "result.json", before) == result
+    assert keep({"seed": 2, cache.CODE: "this"}) == {"figure": 2} and not (folder / "checkpoint-2").exists()
+
+
+def test_a_key_has_the_sources_that_train_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache.posgpt, "__file__", str(tmp_path / "posgpt" / "__init__.py"))
+
+    def hash_after(path: str) -> str:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(path)
+        return cache.hash_code.__wrapped__()
+
+    first = hash_after("data_scripts/__init__.py")
+    assert first == hash_after("posgpt/demo/app.py") == hash_after("data_scripts/README.md")
+    training = [
+        "modeling_posgpt/model.py",
+        "data_scripts/world/cues.py",
+        "posgpt/training/muon.py",
+        "posgpt/pretrain.py",
+    ]
+    assert len({first, *map(hash_after, training)}) == 5
+    assert cache.hash_code.__wrapped__(tmp_path / training[0]) != cache.hash_code.__wrapped__()
+
+
 def test_positions_are_compared_over_seeds_and_finished_trainings_are_kept(
     run, world, recipe, in_process, tmp_path, monkeypatch
 ):
@@ -141,7 +178,7 @@ def test_the_difference_of_members_is_taken_person_by_person():
 
 
 def test_an_interrupted_training_goes_on_and_one_with_other_arguments_begins_anew(
-    world, recipe, in_process, tmp_path, capfd
+    world, recipe, in_process, tmp_path, capfd, monkeypatch
 ):
     folder = tmp_path / "run"
     arguments = [str(recipe), "--train_file", str(world / "wiki.txt"), "--max_steps", "4"]
@@ -161,6 +198,9 @@ def test_an_interrupted_training_goes_on_and_one_with_other_arguments_begins_ane
     assert "--resume_from_checkpoint last" in capfd.readouterr().out
     assert (folder / "model.safetensors").read_bytes() == weights
     assert resumed["losses"] == whole["losses"] and not list(folder.glob("checkpoint-*"))
+    monkeypatch.setattr(training_runs, "hash_code", lambda: "other")
+    with pytest.raises(BadInput, match="run: was trained with other code"):
+        training_runs.train("by other code", arguments, folder)
     again = training_runs.train("other", [*arguments, "--seed", "7"], folder)
     assert again["losses"] != whole["losses"]
     recipe.write_text(recipe.read_text().replace("learning_rate: 0.002", "learning_rate: 0.001"))
@@ -208,6 +248,9 @@ def test_losses_past_the_trained_length_are_read_for_every_member_that_goes_on(r
     assert (tmp_path / "chart.png").stat().st_size > 1000
     monkeypatch.setattr(length, "train_member", lambda *_: pytest.fail("trained again"))
     assert (tmp_path / "table.md").read_text() in run(length, *arguments, "--members", "learned", "rotary")
+    monkeypatch.setattr(length, "hash_code", lambda file: "other")
+    with pytest.raises(SystemExit, match="rotary: was trained with other code"):
+        run(length, *arguments, "--members", "rotary")
 
 
 def test_attention_maps_show_every_head_and_how_much_falls_on_the_name(run, tiny_pretrained, tmp_path):
