@@ -18,7 +18,7 @@ from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
 from studies.cache import Record
 from studies.positions import summarize_member
-from studies.tables import write_table
+from studies.tables import format_known, write_table
 from studies.training_runs import build_command, train_and_ask
 
 
@@ -61,6 +61,7 @@ def write_record(runs: list[Record], limit: float, arguments: SpeedrunArguments,
     mean = summarize_member(runs)
     flops = count_training_flops(config, config.max_position_embeddings) * mean["characters"]
     low, high = mean["interval"]
+    used = flops / (60 * mean["minutes"]) / limit
     cells = {
         "recipe": arguments.recipe,
         "positions": arguments.position_embedding_type,
@@ -68,8 +69,8 @@ def write_record(runs: list[Record], limit: float, arguments: SpeedrunArguments,
         "95 % interval": f"{low:.1%} to {high:.1%}",
         "each seed": ", ".join(f"{accuracy:.1%}" for accuracy in mean["seeds"]),
         "characters": f"{mean['characters'] / 1e6:.1f} M",
-        "minutes": f"{mean['minutes']:.1f}",
-        "share of the matmul limit": f"{flops / (60 * mean['minutes']) / limit:.0%} of {limit / 1e9:.0f} GFLOP/s",
+        "minutes": format_known(mean["minutes"], ".1f"),
+        "share of the matmul limit": f"{format_known(used, '.0%')} of {limit / 1e9:.0f} GFLOP/s",
         "machine": describe_machine(),
     }
     write_table(Path(arguments.output_dir), [cells])

@@ -33,7 +33,7 @@ from posgpt.training.checkpoints import WEIGHTS_FILE, load_model
 from studies.cache import Record, keep_result
 from studies.grading import grade_answers
 from studies.recall import measure_model, read_objective
-from studies.tables import load_rows, write_table
+from studies.tables import format_known, load_rows, write_table
 from studies.training_runs import build_command, train
 
 ROWS = Path(__file__).with_suffix(".yaml")
@@ -182,7 +182,7 @@ def describe_row(name: str, row: dict[str, Any], runs: list[dict[str, Record]]) 
         cells[f"pretrained: {measure}"] = f"{right / max(total, 1):.1%}"
     spent = [stage for stages in runs[:1] for stage in stages.values()]
     cells["characters read"] = f"{sum(stage['characters'] for stage in spent) / 1e6:.1f} M"
-    cells["minutes"] = f"{sum(stage['minutes'] for stage in spent):.0f}"
+    cells["minutes"] = format_known(sum(stage["minutes"] for stage in spent), ".0f")
     return cells
 
 

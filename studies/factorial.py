@@ -24,7 +24,7 @@ from data_scripts.synthetic_world import CORPUS_FILE, TRAIN_FILE
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from studies.cache import Record
 from studies.course import Task, finetune, load_task, pretrain
-from studies.tables import write_table
+from studies.tables import format_known, write_table
 
 RECIPE = "windows"
 # How each objective reads its share of the characters in a training step: documents of random length are about 60
@@ -113,7 +113,7 @@ def write_cells(runs: dict[Cell, dict[int, Record]], held_out: int, folder: Path
             "recalled before finetuning": f"{right / max(total, 1):.1%}",
             "last loss": f"{np.mean([record['loss'] for record in records]):.3f}",
             "characters read": f"{records[0]['characters'] / 1e6:.1f} M",
-            "minutes": f"{records[0]['minutes']:.0f}",
+            "minutes": format_known(records[0]["minutes"], ".0f"),
         }
         table.append(cells)
     write_table(folder, table, f"{held_out} training pairs that were held out")

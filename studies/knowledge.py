@@ -29,7 +29,7 @@ from posgpt.training.checkpoints import load_model
 from studies.cache import Record, keep_result, read_result
 from studies.grading import grade_answers
 from studies.recall import build_recall_prompts, read_objective
-from studies.tables import load_rows, write_table
+from studies.tables import format_known, load_rows, write_table
 from studies.training_runs import build_command, build_key, train
 
 ROWS = Path(__file__).with_suffix(".yaml")
@@ -124,7 +124,8 @@ def write_rows(figures: list[Record], held_out: int, folder: Path) -> None:
     table = []
     for row in figures:
         measured = {measure: f"{row[measure]:.1%}" for measure in MEASURES}
-        spent = {"characters read": f"{row['characters'] / 1e6:.1f} M", "minutes": f"{row['minutes']:.0f}"}
+        minutes = format_known(row["minutes"], ".0f")
+        spent = {"characters read": f"{row['characters'] / 1e6:.1f} M", "minutes": minutes}
         table.append({"row": row["name"]} | measured | spent)
     write_table(folder, table)
     figure, axes = make_figure(9, 1 + 0.4 * len(figures))

@@ -25,7 +25,7 @@ from posgpt.arguments import find_recipe, read_section
 from posgpt.evaluation.accuracy import compute_wilson_interval
 from posgpt.plots import make_figure, save_picture
 from studies.cache import Record
-from studies.tables import choose_rows, write_table
+from studies.tables import choose_rows, format_known, write_table
 from studies.training_runs import build_command, train_and_ask
 
 BATCH_SIZE = "per_device_train_batch_size"
@@ -112,7 +112,7 @@ def write_members(runs: dict[str, list[Record]], folder: Path) -> None:
             "each seed": ", ".join(f"{accuracy:.1%}" for accuracy in row["seeds"]),
             "last loss": f"{row['loss']:.3f}",
             "characters read": f"{row['characters'] / 1e6:.1f} M",
-            "minutes": f"{row['minutes']:.0f}",
+            "minutes": format_known(row["minutes"], ".0f"),
             "memory": f"{row['memory']:,.0f} MiB",
         }
         table.append(cells)

@@ -1,5 +1,6 @@
 """What the studies' tables share: which rows are wanted, and where the table goes."""
 
+import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,11 @@ def choose_rows(names: list[str] | None, known: Collection[str], kind: str) -> l
     if unknown:
         raise BadInput(f"{unknown[0]!r} is no {kind}; there are: {', '.join(known)}.")
     return names or list(known)
+
+
+def format_known(value: float, form: str) -> str:
+    """Return a figure in a format such as `.0f`; `unknown` if it is NaN, as the minutes of a training may be."""
+    return "unknown" if math.isnan(value) else format(value, form)
 
 
 def write_table(folder: Path, rows: Sequence[dict[str, str]], caption: str | None = None) -> None:

@@ -1,6 +1,7 @@
 """The training runs of a study: each is one command, kept while its arguments and files stay the same, or resumed."""
 
 import json
+import math
 import shutil
 import signal
 import subprocess
@@ -8,7 +9,7 @@ import sys
 from pathlib import Path
 
 from data_scripts.errors import BadInput
-from data_scripts.files import hash_file
+from data_scripts.files import hash_file, load_json, write_atomically
 from data_scripts.questions import load_questions
 from data_scripts.synthetic_world import DEV_FILE
 from posgpt.arguments import read_section, split_recipe
@@ -16,6 +17,8 @@ from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, load
 from studies.cache import CODE, Record, hash_code, keep_result
 from studies.grading import grade_answers
 
+# Says, beside a training's key, which step it was last started from.
+LAUNCH_FILE = "launch.json"
 # The command that reads each section of a recipe.
 MODULES = {
     "pretrain": "posgpt.pretrain",
@@ -96,9 +99,9 @@ def train(name: str, arguments: list[str], folder: Path, processes: int = 1, sec
         section: That of the recipe; it says which command trains.
 
     Returns:
-        `minutes` of training (of the whole, extrapolated from the steps since it was last started), `memory`, the peak of
-        the first process in MiB, on the accelerator where there is one, `characters` read, and `losses`, pairs of step
-        and loss.
+        `minutes` of training (of the whole, extrapolated from the steps since it was last started; NaN if there were none),
+        `memory`, the peak of the first process in MiB, on the accelerator where there is one, `characters` read, and
+        `losses`, pairs of step and loss.
 
     Raises:
         BadInput: the training failed; it has said why. Or `folder` is not this study's to train in (see `keep_result`).
@@ -107,9 +110,9 @@ def train(name: str, arguments: list[str], folder: Path, processes: int = 1, sec
 
     def compute() -> Record:
         # A folder that has weights is finished: only its figures were not kept.
-        is_finished = (folder / WEIGHTS_FILE).is_file()
-        steps = 0 if is_finished else _train_or_resume(name, MODULES[section], arguments, folder, processes)
-        figures = _read_figures(folder, steps)
+        if not (folder / WEIGHTS_FILE).is_file():
+            _train_or_resume(name, MODULES[section], arguments, folder, processes)
+        figures = _read_figures(folder)
         for checkpoint in folder.glob("checkpoint-*"):
             shutil.rmtree(checkpoint)
         return {"figures": figures}
@@ -134,26 +137,30 @@ def train_and_ask(name: str, command: list[str], folder: Path, test_file: Path, 
     return figures | keep_result(folder / "dev.json", {DEV_FILE: hash_file(test_file)}, ask)
 
 
-def _train_or_resume(name: str, module: str, arguments: list[str], folder: Path, processes: int) -> int:
-    """Train to the end and return the step that it was resumed from, 0 if it started from scratch."""
+def _train_or_resume(name: str, module: str, arguments: list[str], folder: Path, processes: int) -> None:
+    """Train to the end, from the last checkpoint or from scratch."""
     checkpoint = find_last_checkpoint(folder)
     command = [*arguments, "--output_dir", str(folder)]
     command += ["--resume_from_checkpoint", "last"] if checkpoint else ["--overwrite_output_dir"]
     print(f"\n== {name}\n$ python -m {module} {' '.join(command)}", flush=True)
+    # Before the training: the study may end before it has read the figures.
+    with write_atomically(folder / LAUNCH_FILE) as file:
+        json.dump({"step": int(checkpoint.name.split("-")[1]) if checkpoint else 0}, file)
     if launch(module, command, processes) or not (folder / WEIGHTS_FILE).is_file():
         raise BadInput(f"{name!r} failed; see its message above.")
-    return int(checkpoint.name.split("-")[1]) if checkpoint else 0
 
 
-def _read_figures(folder: Path, steps_before: int) -> Record:
-    """Read a finished training's figures from what it wrote; `steps_before` are not in its running time."""
+def _read_figures(folder: Path) -> Record:
+    """Read a finished training's figures from what it wrote."""
     state, results = (
         json.loads((folder / name).read_bytes()) for name in ("trainer_state.json", "train_results.json")
     )
     steps = state["global_step"]
+    # The running time is of these alone.
+    trained = steps - load_json(folder / LAUNCH_FILE, "record of a launch")["step"]
     losses = [[entry["step"], entry["loss"]] for entry in state["log_history"] if "loss" in entry]
     return {
-        "minutes": results["train_runtime"] / 60 * steps / max(steps - steps_before, 1),
+        "minutes": results["train_runtime"] / 60 * steps / trained if trained else math.nan,
         "memory": results.get("peak_gpu_memory_mib", results["peak_memory_mib"]),
         "characters": state["num_input_tokens_seen"],
         # Too short a training logs none.

@@ -1,6 +1,7 @@
 """The studies: one command each, cached, and resumed where they stopped."""
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from conftest import ROOT
 from data_scripts.errors import BadInput
 from posgpt.arguments import find_recipe, read_section
 from studies import attention_explained, attention_maps, cache, length, positions, training_runs
+from studies.tables import format_known
 from study_helpers import SMALL, read_rows, train_in_process
 
 
@@ -214,6 +216,37 @@ def test_a_finished_training_whose_figures_were_lost_is_not_trained_again(world,
     record.write_text(json.dumps({"key": json.loads(record.read_text())["key"]}))
     monkeypatch.setattr(training_runs, "launch", lambda *_: pytest.fail("trained again"))
     assert training_runs.train("whole", arguments, tmp_path / "run") == figures
+
+
+@pytest.mark.parametrize("first_step, minutes", [(0, 2), (1, 4), (2, math.nan)])
+def test_minutes_are_of_the_whole_training_whichever_step_it_was_resumed_from(
+    world, recipe, in_process, tmp_path, monkeypatch, first_step, minutes
+):
+    folder = tmp_path / "run"
+    arguments = [str(recipe), "--train_file", str(world / "wiki.txt"), "--max_steps", "2", "--save_steps", "1"]
+    arguments += ["--save_total_limit", "5"]
+
+    def read_figures(folder) -> dict:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(training_runs, "_read_figures", read_figures)
+        training_runs.train("first", arguments, folder)
+    (folder / "model.safetensors").unlink()
+    for step in range(first_step + 1, 3):
+        shutil.rmtree(folder / f"checkpoint-{step}")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(training_runs, "_read_figures", read_figures)
+        training_runs.train("resumed", arguments, folder)
+    results = json.loads((folder / "train_results.json").read_text())
+    (folder / "train_results.json").write_text(json.dumps(results | {"train_runtime": 120}))
+    monkeypatch.setattr(training_runs, "launch", lambda *_: pytest.fail("trained again"))
+    figures = training_runs.train("read", arguments, folder)
+    assert figures["minutes"] == pytest.approx(minutes, nan_ok=True)
+    kept = training_runs.train("kept", arguments, folder)
+    assert kept["minutes"] == pytest.approx(minutes, nan_ok=True)
+    row = positions.summarize_member([kept | {"right": [True], "parameters": 1}])
+    assert format_known(row["minutes"], ".0f") == ("unknown" if math.isnan(minutes) else str(minutes))
 
 
 def test_a_study_that_is_ended_ends_its_training(world, recipe, tmp_path):
