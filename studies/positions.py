@@ -28,8 +28,6 @@ from studies.cache import Record
 from studies.tables import choose_rows, format_known, write_table
 from studies.training_runs import build_command, train_and_ask
 
-BATCH_SIZE = "per_device_train_batch_size"
-
 
 @dataclass
 class PositionsArguments:
@@ -50,10 +48,11 @@ def build_member_command(member: str, seed: int, arguments: PositionsArguments) 
     """Return the command line of one training."""
     options: dict[str, object] = {"max_steps": arguments.max_steps}
     if arguments.processes > 1:
-        # The batch over all processes stays the recipe's.
+        # The batch over all processes stays the recipe's; training refuses what it cannot divide.
         settings = read_section(find_recipe(arguments.recipe), "pretrain")
-        batch_size = settings.get(BATCH_SIZE, TrainingArguments.per_device_train_batch_size)
-        options[BATCH_SIZE] = max(batch_size // arguments.processes, 1)
+        batch_size = settings.get("per_device_train_batch_size", TrainingArguments.per_device_train_batch_size)
+        batch_size *= settings.get("gradient_accumulation_steps", 1)
+        options["total_train_batch_size"] = settings.get("total_train_batch_size", batch_size)
         options["use_cpu"] = None if torch.accelerator.is_available() else "true"
     data = Path(arguments.data_dir).resolve()
     files = {"train_file": data / CORPUS_FILE, "questions_file": data / TRAIN_FILE}

@@ -146,6 +146,18 @@ def test_positions_are_compared_over_seeds_and_finished_trainings_are_kept(
     assert len(json.loads((tmp_path / "out" / "alibi_1" / "dev.json").read_text())["right"]) == 5
 
 
+def test_processes_share_the_recipes_batch_or_the_training_refuses(recipe, tmp_path):
+    settings = yaml.safe_load(recipe.read_text())["pretrain"] | {"gradient_accumulation_steps": 2}
+    recipe.write_text(yaml.safe_dump({"pretrain": settings}))
+    arguments = positions.PositionsArguments(str(tmp_path), recipe=str(recipe))
+    assert not any("batch_size" in part for part in positions.build_member_command("none", 1, arguments))
+    for processes in (2, 3):
+        arguments.processes = processes
+        command = positions.build_member_command("none", 1, arguments)
+        assert command[command.index("--total_train_batch_size") + 1] == "8"
+        assert "--per_device_train_batch_size" not in command
+
+
 def test_a_race_prints_what_a_record_needs_and_asks_what_it_is_told_to(
     run, world, recipe, in_process, tmp_path, monkeypatch
 ):
