@@ -66,7 +66,7 @@ def measure_model(size: tuple[int, int, int], length: int, characters: int, step
     input_ids = torch.randint(2, 256, (max(1, characters // length), length))
 
     def step() -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16_is_fast()):
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16_is_fast("cpu")):
             loss = model(input_ids=input_ids, labels=input_ids).loss
         loss.backward()
         optimizer.step()
@@ -120,7 +120,7 @@ def main() -> None:
     torch.set_num_threads(1)
     cases = [("parameters", size, LENGTHS[0]) for size in MODELS]
     cases += [("length", MODELS[1], length) for length in LENGTHS]
-    figures: dict[str, Any] = {"machine": describe_machine(), "parameters": [], "length": []}
+    figures: dict[str, Any] = {"machine": describe_machine(torch.device("cpu")), "parameters": [], "length": []}
     for name, size, length in tqdm(cases, desc="Measuring models", unit="model", disable=None):
         figures[name].append(measure_model(size, length, arguments.characters, arguments.steps))
     with write_atomically(folder / "scaling.json") as file:

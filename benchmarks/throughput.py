@@ -217,15 +217,15 @@ def list_fast_dtypes() -> dict[str, torch.dtype]:
     return {"fp32": torch.float32} | ({"bf16": torch.bfloat16} if bf16_is_fast() else {})
 
 
-def describe_machine() -> str:
-    """Say what this runs on."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
+def describe_machine(device: torch.device = DEVICE) -> str:
+    """Say what this runs on, if it runs on `device`."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
     cpu = Path("/proc/cpuinfo")
     found = re.search(r"^model name\s*:\s*(.+)", cpu.read_text(), re.M) if cpu.exists() else None
     name = found[1].strip() if found else platform.processor() or platform.machine()
     found_bf16 = [name for name, there in torch.cpu.get_capabilities().items() if "bf16" in name and there is True]
-    bf16 = ", ".join(found_bf16) if bf16_is_fast() else "no bf16 instructions"
+    bf16 = ", ".join(found_bf16) if bf16_is_fast(device) else "no bf16 instructions"
     return f"{torch.get_num_threads()} cores of {name} ({torch.backends.cpu.get_cpu_capability()}, {bf16})"
 
 

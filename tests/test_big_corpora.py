@@ -8,6 +8,7 @@ from itertools import islice
 import numpy as np
 import pyarrow
 import pytest
+import torch
 from accelerate.data_loader import BatchSamplerShard
 from datasets import config
 from torch.utils.data import BatchSampler, DataLoader
@@ -29,6 +30,13 @@ def test_the_benchmark_fits_a_line_through_what_it_measures(run, tmp_path, monke
     printed = run(scaling, "--output_dir", tmp_path, "--characters", 64, "--steps", 1)
     assert printed.strip() == (tmp_path / "scaling.md").read_text(encoding="utf-8").strip()
     assert printed.count("| GFLOP/s") == 2 and (tmp_path / "scaling.png").stat().st_size > 1000
+    # On a machine with a GPU, too, the CPU is measured.
+    for name in ("get_device_name", "is_bf16_supported"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, **__: pytest.fail("asked about a GPU"))
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        printed = run(scaling, "--output_dir", tmp_path, "--characters", 64, "--steps", 1)
+    assert "cores of" in printed.splitlines()[0]
     squares = [{"length": x, "seconds": 3e-6 * x**2} for x in (1, 10, 100)]
     assert scaling.fit_line(squares, "length") == pytest.approx((3e-6, 2))
 
