@@ -7,7 +7,8 @@
 Everything is measured in one run, in turns, so that what else the machine does falls on all alike; ratios are what to
 compare between machines. `--as_if avx2` restricts torch and its libraries to what most laptops have. On a GPU, models that
 train on rows of full length are added: as they are, compiled, and with CUDA graphs. A character is a real one: padding does
-not count. Writes `throughput.md` and, when corpus sizes are given, `corpus_size.png`.
+not count. Few steps of similar length are timed, of lengths spread evenly over the epoch's, so that they are as long on average
+as rows in random order, which the others read. Writes `throughput.md` and, when corpus sizes are given, `corpus_size.png`.
 """
 
 import multiprocessing
@@ -23,8 +24,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice, product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
+import numpy as np
 import torch
 import transformers
 from accelerate.utils import find_executable_batch_size
@@ -35,7 +37,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerBase, T
 from transformers.utils import logging
 
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
-from data_scripts.epochs import EpochSampler, TrainingData
+from data_scripts.epochs import EpochDataset, EpochSampler, TrainingData
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new, write_atomically
 from data_scripts.options import Range, option, parse_options
@@ -241,6 +243,41 @@ def count_training_flops(config: PosGPTConfig, length: int) -> int:
     return 6 * weights + 12 * layers * width * length
 
 
+class SpreadSampler(EpochSampler):
+    """The order of an epoch, but that the steps that are timed come first.
+
+    Args:
+        timed: How many are timed, after WARMUP_STEPS. Steps of similar length differ much from each other: these are spread
+            evenly over the epoch's, for a few at random could all be short.
+    """
+
+    def __init__(self, dataset: EpochDataset, strategy: str, timed: int):
+        super().__init__(dataset, BATCH_SIZE, strategy)
+        self.timed = timed
+
+    def _order(self, documents: np.ndarray, number: int) -> np.ndarray:
+        count = len(documents) // self.batch_size
+        if self.strategy != "group_by_length" or count == 0:
+            return super()._order(documents, number)
+        # The smaller last step has to stay last; sorted with the others, it would have the longest documents.
+        rng = np.random.default_rng(number)
+        whole, rest = np.split(rng.permutation(documents), [count * self.batch_size])
+        steps = super()._order(whole, number).reshape(count, self.batch_size)
+        by_length = np.argsort(self.dataset.lengths(number)[steps].mean(1), kind="stable")
+        timed = by_length[np.unique(((np.arange(self.timed) + 0.5) * count / self.timed).astype(int))]
+        others = rng.permutation(np.setdiff1d(by_length, timed))
+        first = np.concatenate([others[:WARMUP_STEPS], rng.permutation(timed), others[WARMUP_STEPS:]])
+        return np.concatenate([steps[first].ravel(), rest])
+
+
+class SpreadTrainer(PosGPTTrainer):
+    """Trains on the epoch of `SpreadSampler`."""
+
+    def _get_train_sampler(self, train_dataset=None):
+        dataset, timed = cast(EpochDataset, self.train_dataset), self.args.max_steps - WARMUP_STEPS
+        return SpreadSampler(dataset, self.args.train_sampling_strategy, timed)
+
+
 class StepClock(TrainerCallback):
     """Notes the time and the characters read after the steps for warming up and after the last step of a Trainer run."""
 
@@ -253,7 +290,10 @@ class StepClock(TrainerCallback):
 
 
 def measure_trainer(model: nn.Module, workload: Workload, steps: int, **arguments: Any) -> float:
-    """Measure the characters per second of `steps` steps through Trainer, after those for warming up."""
+    """Measure the characters per second of `steps` steps through Trainer, after those for warming up.
+
+    Steps of similar length are spread evenly over an epoch's lengths (see `SpreadSampler`).
+    """
     clock = StepClock()
     with tempfile.TemporaryDirectory() as folder:
         settings: dict[str, Any] = {"bf16": bf16_is_fast(), "train_sampling_strategy": "group_by_length"}
@@ -271,7 +311,7 @@ def measure_trainer(model: nn.Module, workload: Workload, steps: int, **argument
             **settings | arguments,
         )
         data: dict[str, Any] = {"train_dataset": workload.data.dataset, "data_collator": workload.data.collator}
-        PosGPTTrainer(model, args, **data, processing_class=workload.tokenizer, callbacks=[clock]).train()
+        SpreadTrainer(model, args, **data, processing_class=workload.tokenizer, callbacks=[clock]).train()
     (start, warmup), (end, characters) = clock.notes
     return (characters - warmup) / (end - start)
 

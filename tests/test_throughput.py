@@ -46,6 +46,23 @@ def test_the_machines_limit_in_bf16_is_measured_only_where_the_hardware_has_inst
     assert shown in throughput.describe_training(rates, limits, PosGPTConfig())
 
 
+def test_few_timed_steps_of_similar_length_are_as_long_on_average_as_the_whole_epoch(tmp_path, monkeypatch):
+    monkeypatch.setattr(throughput, "BATCH_SIZE", 16)
+    World(num_people=300).write(tmp_path)
+    workload = throughput.load_workload(tmp_path, "rotary")
+    dataset = workload.data.dataset
+    order = list(throughput.SpreadSampler(dataset, "group_by_length", 6))
+    assert sorted(order) == list(range(300))
+    # The steps take a second, so that the rate is what they read.
+    times = iter([0.0, 1.0])
+    monkeypatch.setattr(throughput, "read_clock", lambda: next(times))
+    model = workload.build_posgpt(hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+    read = throughput.measure_trainer(model, workload, 6)
+    dataset.set_epoch(0)
+    epoch = sum(int((batch["input_ids"] != 0).sum()) for batch in workload.read_batches("random"))
+    assert read / (6 * 16) == pytest.approx(epoch / 300, rel=0.03)
+
+
 def load_small_workload(tmp_path, monkeypatch):
     monkeypatch.setattr(throughput, "CHARACTERS_PER_STEP", 64)
     World(num_people=100).write(tmp_path)
