@@ -18,6 +18,7 @@ from data_scripts.files import check_is_folder_or_new, write_atomically
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
+from posgpt.evaluation.comparison import load_record
 from posgpt.plots import BLUE, GREY, ORANGE, make_figure, save_picture
 from studies.course import Task, ask, finetune, load_task
 from studies.tables import write_table
@@ -36,6 +37,19 @@ class FewQuestionsArguments:
     held_out: Annotated[int | None, Range(1)] = option(
         "Ask about so many training pairs, held out, instead of about dev.", default=None
     )
+
+
+def check_has_read_no_questions(model: str) -> None:
+    """Check that a model was pretrained without questions, if its record of the training is there.
+
+    Raises:
+        BadInput: it was not, and would know the pairs that are drawn or held out.
+    """
+    if ("data", "questions_file") in (load_record(model) or {}):
+        raise BadInput(
+            f"{model}: was pretrained with questions, so that there is nothing to learn from few of them; give a model that"
+            " was trained without --questions_file."
+        )
 
 
 def finetune_on(
@@ -84,6 +98,7 @@ def write_results(accuracies: dict[int, list[float]], asked: str, folder: Path) 
 @exit_on_bad_input()
 def main() -> None:
     arguments = parse_options(FewQuestionsArguments)
+    check_has_read_no_questions(arguments.model_name_or_path)
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
     results = output_dir / (f"held_out_{arguments.held_out}" if arguments.held_out else "dev")
     task = load_task(Path(arguments.data_dir).resolve(), results, arguments.held_out)
