@@ -23,6 +23,8 @@ from data_scripts.words import WORD, find_words
 Span = tuple[int, int]
 # Words in a span, at most; a character of a script without spaces is a word.
 _MOST_WORDS, _MOST_CHARACTERS = 4, 16
+# So many documents are ranked at a time: the runs of 20 documents of 1,000 words take 57 MiB.
+_BLOCK = 50
 
 
 class Candidate(NamedTuple):
@@ -135,6 +137,13 @@ class SpanFinder:
 
     def rank(self, titles: Sequence[str], texts: Sequence[str], most: int) -> list[list[Span]]:
         """Return what `find` does, the most like an answer first; with fewer, these are the first of them."""
+        ranked: list[list[Span]] = []
+        for start in range(0, len(titles), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            ranked += self._rank_block(titles[block], texts[block], most)
+        return ranked
+
+    def _rank_block(self, titles: Sequence[str], texts: Sequence[str], most: int) -> list[list[Span]]:
         of_document = list(map(self.list_candidates, titles, texts))
         features = [candidate.features for candidates in of_document for candidate in candidates]
         if not features:
