@@ -316,6 +316,15 @@ def tokenize_corpus(corpus: Dataset, tokenizer: PreTrainedTokenizerBase) -> Data
     )
 
 
+def collect_titles(corpus: Dataset) -> set[str]:
+    """Return the titles of a corpus's documents."""
+    titles: set[str] = set()
+    for batch in corpus.iter(BATCH):
+        texts = batch["text"]
+        titles.update(map(find_title, batch.get("title", [None] * len(texts)), texts))
+    return titles - {""}
+
+
 def list_titles_without_document(titles: Iterable[str], documents: Dataset) -> list[str]:
     """Return those of `titles` that no row of `documents` has in its column `title`."""
     left = dict.fromkeys(titles)

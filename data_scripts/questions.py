@@ -10,6 +10,7 @@ from itertools import islice
 from datasets import Dataset, Features, Value, load_dataset
 from transformers import PreTrainedTokenizerBase
 
+from data_scripts.documents import collect_titles
 from data_scripts.errors import BadInput
 from data_scripts.files import escape_name, read_lines
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, find_nearest, find_relation, recognize_relations
@@ -112,7 +113,11 @@ class Questions:
 
 
 def load_questions(
-    *paths: str | os.PathLike, answers: bool | None = None, ascii_only: bool = False, known: Sequence[Relation] = ()
+    *paths: str | os.PathLike,
+    answers: bool | None = None,
+    ascii_only: bool = False,
+    known: Sequence[Relation] = (),
+    corpus: Dataset | None = None,
 ) -> Questions:
     """Load TSVs of questions; blank lines are skipped. What they ask for is recognized (see `recognize_relations`).
 
@@ -121,6 +126,7 @@ def load_questions(
         answers: True: every line has to have one. None: all lines or none.
         ascii_only: Whether to drop the characters that are not ASCII, as the course's loader does with training pairs.
         known: Relations that are known besides `RELATIONS`.
+        corpus: From `load_corpus`: its titles show where titles are in questions of other relations.
 
     Raises:
         BadInput: the file is missing, a directory, empty or not UTF-8; a line has no tab where it needs one, two tabs,
@@ -135,7 +141,7 @@ def load_questions(
         lines += filled
     for where, line in lines:
         _check_line(where, line)
-    asked = _match_relations(lines, [*known, *RELATIONS.values()])
+    asked = _match_relations(lines, [*known, *RELATIONS.values()], corpus)
     columns = ["question", "answer"] if _have_answers(lines, asked, answers) else ["question"]
     rows = load_dataset(
         "csv",
@@ -177,7 +183,9 @@ def _check_line(where: str, line: str) -> None:
             raise BadInput(f"{where}: holds {character!r}, {reason}; replace or remove it.")
 
 
-def _match_relations(lines: Sequence[tuple[str, str]], known: Sequence[Relation]) -> tuple[Relation, ...]:
+def _match_relations(
+    lines: Sequence[tuple[str, str]], known: Sequence[Relation], corpus: Dataset | None
+) -> tuple[Relation, ...]:
     """Return what each line asks for: one of the relations that are known, or of those that the other questions show."""
 
     def find(line: str, relations: Sequence[Relation]) -> Relation | None:
@@ -187,7 +195,8 @@ def _match_relations(lines: Sequence[tuple[str, str]], known: Sequence[Relation]
         )
 
     relations = list(known)
-    relations += recognize_relations(line.split("\t")[0] for _, line in lines if find(line, known) is None)
+    if unknown := [line.split("\t")[0] for _, line in lines if find(line, known) is None]:
+        relations += recognize_relations(unknown, collect_titles(corpus) if corpus is not None else ())
     asked: list[Relation] = []
     named: dict[str, Relation] = {}
     for where, line in lines:

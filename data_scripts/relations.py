@@ -2,9 +2,11 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import chain
 from typing import NamedTuple
 
 from huggingface_hub.errors import StrictDataclassError
@@ -169,31 +171,54 @@ def find_nearest(question: str, relations: Sequence[Relation]) -> Relation:
     return max(relations, key=lambda relation: SequenceMatcher(None, relation.form, question).ratio())
 
 
-def recognize_relations(questions: Iterable[str]) -> list[Relation]:
+def recognize_relations(questions: Iterable[str], titles: Collection[str] = ()) -> list[Relation]:
     """Find the wordings of questions: what at least two of them share around their titles.
 
-    Questions are sorted by their words from the beginning as long as few different words follow; where many do, titles begin.
-    What follows the titles is found from the end in the same way. A relation is named by its wording, without a baseline.
+    Where none of `titles` is in them, questions are sorted by their words from the beginning as long as few different words
+    follow; where many do, titles begin. What follows the titles is found from the end in the same way. A relation is named by
+    its wording, without a baseline.
     """
     left = list(questions)
-    relations: list[Relation] = []
+    relations = _recognize_around(titles, left)
     while True:
+        left = [question for question in left if find_relation(question, relations) is None]
         wordings = [
             ("".join(before), "".join(reversed(after)))
             for before, group in _sort_by_words([WORD.findall(question) for question in left], _get_from_beginning)
             for after, _ in _sort_by_words([words[len(before) :] for words in group], _get_from_end)
         ]
-        found = [
-            Relation("…".join(wording), ("{title}".join(wording),))
-            for wording in wordings
-            if any(map(str.isalnum, "".join(wording)))
-        ]
+        found = [_name_by_wording(*wording) for wording in wordings if any(map(str.isalnum, "".join(wording)))]
         found = [relation for relation in found if sum(map(relation.is_asked_by, left)) > 1]
         if not found:
             return relations
-        relations += found
         # Rare relations are hidden by frequent ones until those are found.
-        left = [question for question in left if find_relation(question, found) is None]
+        relations += found
+
+
+def _name_by_wording(before: str, after: str) -> Relation:
+    return Relation(f"{before}…{after}", (f"{before}{{title}}{after}",))
+
+
+def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list[Relation]:
+    """Find the wordings that at least two questions have around one of `titles`.
+
+    A question may hold several: `When was Apollo 11 launched?` has `Apollo`, too. What most questions share counts, and then
+    the longest title.
+    """
+    around: list[list[tuple[str, str]]] = []
+    for question in questions if titles else ():
+        words = [match.span() for match in WORD.finditer(question) if not match[0].isspace()]
+        spans = [(start, end) for first, (start, _) in enumerate(words) for _, end in words[first:]]
+        around.append([(question[:start], question[end:]) for start, end in spans if question[start:end] in titles])
+    counts = Counter(chain(*around))
+    chosen = Counter(
+        max(wordings, key=lambda wording: (counts[wording], -len("".join(wording)))) for wordings in around if wordings
+    )
+    return [
+        _name_by_wording(*wording)
+        for wording, count in chosen.items()
+        if count > 1 and any(map(str.isalnum, "".join(wording)))
+    ]
 
 
 def _get_from_beginning(words: Sequence[str], number: int) -> str | None:

@@ -86,7 +86,7 @@ def load_pretraining_data(
         tokenizer = build_corpus_tokenizer(corpus, choose_max_length(architecture))
     questions, relations = None, load_relations(data_args.relations)
     if data_args.questions_file:
-        questions, _ = load_encoded_questions(data_args.questions_file, tokenizer, training_args, relations)
+        questions, _ = load_encoded_questions(data_args.questions_file, tokenizer, training_args, relations, corpus)
     # What documents are asked for without questions.
     relations = relations or [BIRTHPLACE]
     # A model with a bottleneck reads one text per row.

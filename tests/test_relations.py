@@ -11,6 +11,7 @@ import evaluate_birthplace
 import train_finetune
 import train_pretrain
 from conftest import TINY
+from data_scripts.documents import load_corpus
 from data_scripts.errors import BadInput
 from data_scripts.questions import load_questions
 from data_scripts.relations import (
@@ -69,6 +70,25 @@ def test_several_forms_are_told_apart_also_where_one_is_rare():
     ]
     draw.shuffle(questions)
     assert {relation.wordings[0] for relation in recognize_relations(questions)} == set(wordings)
+
+
+@pytest.mark.parametrize(
+    "wordings, titles",
+    [
+        (["Who directed {title}?"], [f"The {word} {name}" for word in ("Quiet", "Last") for name in "ABCDE"]),
+        (["When was {title} launched?"], ["Apollo", *(f"Apollo {number}" for number in range(11, 18))]),
+        ([f"What is the {what} of {{title}}?" for what in ("area", "capital", "coast")], ["Aalen", "Bonn", "Chur"]),
+    ],
+)
+def test_titles_of_the_corpus_show_where_titles_are_in_questions(tmp_path, wordings, titles):
+    questions = [wording.replace("{title}", title) for wording in wordings for title in titles]
+    (tmp_path / "wiki.txt").write_text("".join(f"{title}. Something .\n" for title in titles[1:]))
+    (tmp_path / "pairs.tsv").write_text("".join(f"{question}\tsomething\n" for question in questions))
+    corpus = load_corpus(tmp_path / "wiki.txt")
+    loaded = load_questions(tmp_path / "pairs.tsv", answers=True, corpus=corpus)
+    assert [relation.wordings[0] for relation in loaded.relations] == wordings
+    # One of them has no document.
+    assert loaded.titles == titles * len(wordings)
 
 
 def test_forms_of_a_script_without_spaces_are_recognized():

@@ -41,21 +41,21 @@ def load_encoded_questions(
     tokenizer: PreTrainedTokenizerBase,
     training_args: TrainingArguments,
     known: Sequence[Relation] = (),
+    corpus: Dataset | None = None,
     ascii_only: bool = False,
     loss_on_first_mask: bool = False,
 ) -> tuple[Questions, Dataset]:
     """Load and encode TSVs with answers; print what it holds and which characters the tokenizer does not know.
 
     Args:
-        known: See `load_questions`.
-        ascii_only: See `load_questions`.
+        known, corpus, ascii_only: See `load_questions`.
         loss_on_first_mask: See `encode_questions`.
 
     Returns:
         The questions as text, and encoded (see `encode_questions`).
     """
     with training_args.main_process_first():
-        questions = load_questions(*paths, answers=True, ascii_only=ascii_only, known=known)
+        questions = load_questions(*paths, answers=True, ascii_only=ascii_only, known=known, corpus=corpus)
         encoded = encode_questions(questions, tokenizer, loss_on_first_mask)
     if training_args.should_log:
         answers = questions.answers or []
