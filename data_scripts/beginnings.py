@@ -14,7 +14,7 @@ from datasets import Dataset
 
 from data_scripts.documents import MONTH_NAMES, add_titles_and_spans, find_text_start
 from data_scripts.errors import BadInput
-from data_scripts.learned_spans import Span, SpanFinder
+from data_scripts.learned_spans import NothingToLearn, Span, SpanFinder
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation
 
@@ -163,6 +163,17 @@ def learn_spans(beginning: Beginning, documents: Dataset, questions: Questions, 
     )
     if not forced and (found >= _MOSTLY * total or total < _HARDLY * len(questions)):
         return beginning
+    try:
+        return _fit_finder(beginning, documents, questions)
+    except NothingToLearn:
+        # Longer answers, for instance: capitals find parts of them.
+        if forced:
+            raise
+        return beginning
+
+
+def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions) -> Beginning:
+    """Return a beginning that asks for as many of the spans that look most like the answers as are worth it."""
     most, fewest = beginning.most, len(questions) // 5
     if fewest < _FEWEST_HELD_OUT:
         return replace(beginning, finder=SpanFinder(documents, questions))

@@ -27,6 +27,10 @@ _MOST_WORDS, _MOST_CHARACTERS = 4, 16
 _BLOCK = 50
 
 
+class NothingToLearn(BadInput):
+    """No training answer is a run of a few words in a document of its title."""
+
+
 class Candidate(NamedTuple):
     """A run of words, from `start` to `end` in its text, and what its rank depends on."""
 
@@ -43,7 +47,8 @@ class SpanFinder:
         questions: Training questions with answers; those whose answer stands in a document of their title are learned from.
 
     Raises:
-        BadInput: no answer stands in a document, or scikit-learn is not installed.
+        NothingToLearn: none does as a run of a few words.
+        BadInput: scikit-learn is not installed.
     """
 
     def __init__(self, documents: Dataset, questions: Questions):
@@ -62,7 +67,7 @@ class SpanFinder:
         """Learn from these questions instead of any earlier ones; `documents` are the same.
 
         Raises:
-            BadInput: no answer stands in a document.
+            NothingToLearn: no answer stands in a document as a run of a few words.
         """
         from sklearn.linear_model import LogisticRegression
 
@@ -72,9 +77,9 @@ class SpanFinder:
                 candidates.append(candidate.features)
                 is_answer.append(text[candidate.start : candidate.end] in questions.answers_of[title])
         if not any(is_answer):
-            raise BadInput(
-                f"{questions.path}: no answer stands in a document of its title, so nothing shows what an answer looks"
-                " like; choose --span_finder capitals."
+            raise NothingToLearn(
+                f"{questions.path}: no answer to {questions.relations[0].form!r} stands in a document of its title as a run"
+                f" of at most {_MOST_WORDS} words, so nothing shows what an answer looks like; choose --span_finder capitals."
             )
         self.classifier = None
         # Where every run is an answer, as in a glossary, none looks less like one than another.

@@ -101,7 +101,7 @@ def test_where_all_nouns_have_capitals_fewer_spans_have_more_of_the_answers(tmp_
 def test_answers_that_stand_in_no_document_teach_nothing(lower, tmp_path):
     corpus = add_titles_and_spans(load_corpus(lower / "wiki.txt"), dates=False)
     (tmp_path / "pairs.tsv").write_text("Where was nobody known born?\tnowhere\n")
-    with pytest.raises(BadInput, match="no answer stands in a document"):
+    with pytest.raises(BadInput, match="no answer to .* stands in a document"):
         SpanFinder(corpus, load_questions(tmp_path / "pairs.tsv", answers=True))
 
 
@@ -166,3 +166,20 @@ def test_answers_with_commas_in_numbers_and_with_vowel_signs_are_found(tmp_path,
         own = text.format(**person)
         [[(start, end)]] = finder.find([person["title"]], [own], 1)
         assert own[start:end] == answer.format(**person)
+
+
+def test_a_relation_with_answers_longer_than_any_span_does_not_stop_the_others(tmp_path):
+    motto = "Never Give Up On What You Love, And Laugh"
+    names = [f"Ann{number} Ek" for number in range(60)]
+    (tmp_path / "wiki.txt").write_text("".join(f"{name}. Born in Rome with the motto {motto} .\n" for name in names))
+    pairs = [f"Where was {name} born?\tRome\nBy what did {name} live?\t{motto}\n" for name in names]
+    (tmp_path / "pairs.tsv").write_text("".join(pairs))
+    corpus = load_corpus(tmp_path / "wiki.txt")
+    questions = load_questions(tmp_path / "pairs.tsv", answers=True, corpus=corpus)
+    tokenizer = build_tokenizer([*corpus["text"], *questions.texts], 128)
+    training = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, questions)
+    assert "birthplace: names; By what did … live?: names" in training.description
+    with pytest.raises(
+        BadInput, match="no answer to 'By what did NAME live.' stands in a document .* at most 4 words"
+    ):
+        NameWindowsConfig(ask_dates=False, span_finder="answers").build(corpus, tokenizer, 0, questions)
