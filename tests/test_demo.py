@@ -19,6 +19,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 from conftest import ROOT
+from data_scripts.errors import BadInput
 from data_scripts.relations import BIRTHPLACE, Relation
 from posgpt.demo.app import mark_evidence, read_question
 
@@ -165,10 +166,13 @@ def test_a_line_is_a_question_of_any_relation_or_a_name_that_the_chosen_one_is_a
     for line, form, expected in (
         ("Ada", "When was NAME born?", ("Ada", "When was Ada born?")),
         ("Ada", "Where was NAME born?", ("Ada", "Where was Ada born?")),
-        ("Ada", "no such form", ("Ada", "Where was Ada born?")),
         ("When was Ada born?", "Where was NAME born?", ("Ada", "When was Ada born?")),
     ):
         assert read_question(line, [BIRTHPLACE, years], form) == expected
+    with pytest.raises(
+        BadInput, match="not asked “When was NAME born.”; choose another question, .* Where was NAME born"
+    ):
+        read_question("Ada", [BIRTHPLACE], years.form)
 
 
 def test_evidence_marks_the_name_and_the_answer_as_whole_words():

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from conftest import ROOT
 from data_scripts.errors import BadInput
-from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE
+from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, Relation
 from model_helpers import tiny_model, tokens
 from modeling_posgpt import MASK_TOKEN, POSITION_EMBEDDINGS, build_tokenizer
 from posgpt.page import write
@@ -164,6 +164,19 @@ def test_what_cannot_become_a_page_is_said_in_a_line(models, tmp_path, run, monk
     assert not new.exists() and not list(there.iterdir())
 
 
+@pytest.mark.parametrize(
+    "folders, shown",
+    [
+        (["runs/a"], ["a"]),
+        (["runs/a", "runs/b"], ["a", "b"]),
+        (["runs/a/pretrain", "runs/b/pretrain"], ["a/pretrain", "b/pretrain"]),
+        (["runs/a", "./runs/a"], ["runs/a", "./runs/a"]),
+    ],
+)
+def test_models_are_called_what_tells_them_apart(folders, shown):
+    assert write.shorten_names(folders) == shown
+
+
 def test_the_titles_of_a_table_are_proposed_as_they_are(tmp_path, run, monkeypatch):
     titles = ["Dr. No", "Ada Byron", "", "Dr. No"]
     table = tmp_path / "people.jsonl"
@@ -200,12 +213,14 @@ def test_the_page_reads_questions_and_marks_evidence_as_the_demo_does():
         script = f"{(ROOT / 'posgpt/page/answers.js').read_text()}; console.log(JSON.stringify({expression}))"
         return json.loads(subprocess.run(["node", "-e", script], capture_output=True, check=True, text=True).stdout)
 
-    relations = json.dumps([{"wordings": relation.wordings} for relation in (BIRTHPLACE, BIRTH_YEAR)])
+    mother = Relation("mother", ("Where was the mother of {title} born?",))
+    relations = json.dumps([{"wordings": relation.wordings} for relation in (BIRTHPLACE, BIRTH_YEAR, mother)])
     for line, chosen, expected in (
         ("Ada", 1, ("Ada", BIRTH_YEAR.ask("Ada"))),
         (BIRTH_YEAR.ask("Ada"), 0, ("Ada", BIRTH_YEAR.ask("Ada"))),
         (BIRTHPLACE.ask(" "), 0, (BIRTHPLACE.ask(" "), BIRTHPLACE.ask(BIRTHPLACE.ask(" ")))),
-        ("$& Ada?", 2, ("$& Ada?", "$& Ada?")),
+        (mother.ask("Ada"), 0, ("Ada", mother.ask("Ada"))),
+        ("$& Ada?", 3, (None, "$& Ada?")),
     ):
         found = compute(f"readQuestion({json.dumps(line)}, {relations}, {relations}[{chosen}])")
         assert (found["title"], found["question"]) == expected
@@ -214,6 +229,8 @@ def test_the_page_reads_questions_and_marks_evidence_as_the_demo_does():
     marked = [(part["part"], part["kind"]) for part in parts if part["kind"]]
     assert marked == [("A. (B)", "title"), ("New York", "said"), ("York", "said"), ("成都", "said")]
     assert "".join(part["part"] for part in parts) == text
+    parts = compute("markEvidence('राम. दिल्ली में, दिल में', 'राम', ['दिल'])")
+    assert "".join(part["part"] for part in parts[:2]) == "राम" and [part["kind"] for part in parts].count("said") == 1
 
 
 def write_page(folder, *arguments):

@@ -141,11 +141,19 @@ def read_question(line: str, relations: Sequence[Relation], form: str) -> tuple[
 
     Returns:
         The name, and the question.
+
+    Raises:
+        BadInput: the line is a name, and none of the relations is of this form.
     """
     relation = find_relation(line, relations)
     if relation is not None:
         return relation.read_title(line), line
-    chosen = next((relation for relation in relations if relation.form == form), relations[0])
+    chosen = next((relation for relation in relations if relation.form == form), None)
+    if chosen is None:
+        raise BadInput(
+            f"The model is not asked “{form[:60]}”; choose another question, or write one whole:"
+            f" {' or '.join(relation.form for relation in relations)}."
+        )
     return line, chosen.ask(line)
 
 

@@ -119,18 +119,22 @@ function matchTitle(relation, line) {
 
 const escapePattern = (text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
 
-/** The title in a line, and the question: a line is a whole question of some relation, or a title for the chosen one. */
+/**
+ * The title in a line, and the question: a line is a whole question of some relation, or a title for the chosen one. The longest
+ * wording that fits counts. A line that is neither has no title.
+ */
 function readQuestion(line, relations, chosen) {
-  for (const relation of relations) {
-    const match = matchTitle(relation, line);
-    if (match && match[0].length === line.length) return { title: match.groups.title, question: line };
-  }
-  return { title: line, question: chosen ? chosen.wordings[0].split("{title}").join(line) : line };
+  const titles = relations.map((relation) => matchTitle(relation, line))
+    .filter((match) => match && match[0].length === line.length)
+    .map((match) => match.groups.title)
+    .sort((one, other) => one.length - other.length);
+  if (titles.length) return { title: titles[0], question: line };
+  return chosen ? { title: line, question: chosen.wordings[0].split("{title}").join(line) } : { title: null, question: line };
 }
 
 /** A document's parts: the title, one of the answers as whole words, or neither. */
 function markEvidence(text, title, answers) {
-  const letter = "(?![\\u3040-\\u30ff\\u3400-\\u9fff])[\\p{L}\\p{N}_]";
+  const letter = "(?:(?![\\u3040-\\u30ff\\u3400-\\u9fff])[\\p{L}\\p{N}_]|[\\p{Mn}\\p{Mc}])";
   const places = answers.filter(Boolean).sort((one, other) => other.length - one.length).map(escapePattern).join("|");
   const said = places ? `|(?<!${letter})(?:${places})(?!${letter})` : "";
   return text.split(new RegExp(`(${escapePattern(title)}${said})`, "u"))

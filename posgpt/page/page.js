@@ -46,11 +46,12 @@ async function load() {
 
 /** Ask one model; throws an error with what to say if the question is too long. */
 async function askModel(number, title, question, signal) {
-  const model = models[number], characters = Array.from(question).length, length = Array.from(title).length;
+  const model = models[number], typed = title ?? question;
+  const characters = Array.from(question).length, length = Array.from(typed).length;
   const room = model.maxPositions - characters - 2;
   if (room < 1) {
     const most = length + room - 1;
-    throw new RangeError(`“${title.slice(0, 40)}…” has ${length} characters; ${model.name} reads at most ${most} there.`);
+    throw new RangeError(`“${typed.slice(0, 40)}…” has ${length} characters; ${model.name} reads at most ${most} there.`);
   }
   const session = await openSession(number, Math.min(find("version").value, model.versions.length - 1));
   const attention = await measureAttention(model, session, question);
@@ -59,10 +60,11 @@ async function askModel(number, title, question, signal) {
 }
 
 async function ask() {
+  const line = find("title").value.trim();
+  if (!line) return;
   asking.abort();
   asking = new AbortController();
-  const { signal } = asking, line = find("title").value.trim();
-  if (!line) return;
+  const { signal } = asking;
   say("Thinking …");
   try {
     await loaded;
@@ -92,7 +94,7 @@ function show() {
   find("question").hidden = !asked;
   find("question").textContent = asked?.question ?? "";
   find("answers").replaceChildren(...(asked?.answers ?? []).map((answer, number) => showAnswer(answer, number)));
-  find("evidence").replaceChildren(...(asked && documents ? showEvidence() : []));
+  find("evidence").replaceChildren(...(asked?.title && documents ? showEvidence() : []));
 }
 
 function showAnswer({ best, attention, unknown }, number) {

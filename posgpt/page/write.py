@@ -94,8 +94,16 @@ def load_page_model(name_or_path: str) -> PageModel:
         raise BadInput(
             f"{name_or_path}: the page has no use for a model with a bottleneck, or one that is not causal; give another."
         )
-    # The folders above are nobody's business.
-    return PageModel(Path(name_or_path).resolve().name, model.eval(), tokenizer)
+    return PageModel(name_or_path, model.eval(), tokenizer)
+
+
+def shorten_names(names: Sequence[str]) -> list[str]:
+    """Return what the page calls models: their folders' names, and as many of the folders above as tell them apart."""
+    parts = [Path(name).resolve().parts for name in names]
+    longest = max(map(len, parts))
+    # More of them are nobody's business.
+    shortened = (["/".join(own[-depth:]) for own in parts] for depth in range(1, longest + 1))
+    return next((short for short in shortened if len(set(short)) == len(parts)), list(names))
 
 
 def list_versions(arguments: PageArguments) -> list[tuple[str, str, str]]:
@@ -134,7 +142,10 @@ def export_models(arguments: PageArguments, questions: Sequence[str] = ()) -> li
     """
     versions = list_versions(arguments)
     # What cannot be loaded is said before the minutes that exporting may take.
-    models = {name: load_page_model(name) for name in dict.fromkeys(name for name, *_ in versions)}
+    names = list(dict.fromkeys(name for name, *_ in versions))
+    models = {name: load_page_model(name) for name in names}
+    for page_model, short in zip(models.values(), shorten_names(names), strict=True):
+        page_model.name = short
     # The libraries of the extra `page`.
     from posgpt.page.export import export_model, quantize
 
@@ -164,15 +175,25 @@ def compare_answers(page_model: PageModel, titles: Sequence[str]) -> str:
     return f"{page_model.name}: on the page, {same} of {len(questions)} questions get the model's own answer."
 
 
+def find_npm() -> str:
+    """Return the path of npm.
+
+    Raises:
+        BadInput: it is not installed.
+    """
+    npm = shutil.which("npm")
+    if npm is None:
+        raise BadInput("this needs npm, which is not installed; install Node.js, which has it.")
+    return npm
+
+
 def bundle_runtime() -> tuple[str, bytes]:
     """Return onnxruntime-web as one script that defines `ort`, and its WebAssembly.
 
     Raises:
         BadInput: npm is not installed, or fails.
     """
-    npm = shutil.which("npm")
-    if npm is None:
-        raise BadInput("this needs npm, which is not installed; install Node.js, which has it.")
+    npm = find_npm()
     with TemporaryDirectory() as folder, as_file(files("posgpt.page")) as source:
         for name in ("package.json", "package-lock.json", "runtime.js"):
             shutil.copy(source / name, folder)
@@ -239,6 +260,7 @@ def main() -> None:
     arguments = parse_options(PageArguments)
     folder = check_is_new(arguments.output_dir)
     check_installed("page", "onnx", "onnxscript", "onnxruntime")
+    find_npm()
     documents, titles = None, []
     if arguments.corpus_file is not None:
         rows = [(title, text) for _, title, text in read_rows(arguments.corpus_file, arguments.columns)]
