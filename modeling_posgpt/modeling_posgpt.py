@@ -112,6 +112,8 @@ class PosGPTModel(PosGPTPreTrainedModel):
             raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
+        # In an empty cache of our own, transformers would not look for packed documents.
+        cache_for_mask = past_key_values
         # A cache is of no use to latents, nor to a model that does not generate.
         has_bottleneck = self.config.bottleneck_size is not None
         if has_bottleneck:
@@ -133,7 +135,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
         else:
             # The caller's positions may restart, which shows that documents are packed. Those numbered here never do:
             # given them, transformers would look for it nevertheless, and would build a mask that is not needed.
-            mask = self.make_mask(hidden_states, attention_mask, past_key_values, position_ids)
+            mask = self.make_mask(hidden_states, attention_mask, cache_for_mask, position_ids)
             hidden_states = self.run_layers(hidden_states, positions, mask, past_key_values, **kwargs)
         return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values)
 

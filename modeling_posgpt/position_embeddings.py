@@ -128,8 +128,13 @@ class PosGPTConcatenatedEmbedding(PosGPTLearnedEmbedding):
 
     @staticmethod
     def check_config(config) -> None:
-        """Raise ValueError when `position_share` leaves no dimension to the tokens or none to the positions."""
+        """Raise ValueError when `position_share` leaves no dimension to tokens or positions, or the tokens' weights are tied."""
         PosGPTLearnedEmbedding.check_config(config)
+        if config.tie_word_embeddings:
+            raise ValueError(
+                "concatenated positions leave tokens fewer dimensions than the output layer has: tie_word_embeddings has to be"
+                " False."
+            )
         if not 0 < PosGPTConcatenatedEmbedding.width(config) < config.hidden_size:
             raise ValueError(
                 f"position_share is {config.position_share}; of hidden_size {config.hidden_size} that leaves"
@@ -224,6 +229,8 @@ class PosGPTRotaryEmbedding(PositionEmbedding):
             raise ValueError(
                 'rope_parameters have a factor, which needs a rope_type: {"rope_type": "linear", "factor": 4.0}.'
             )
+        if parameters.get("partial_rotary_factor", 1) != 1:
+            raise ValueError("rope_parameters have a partial_rotary_factor; PosGPT rotates whole heads: leave it out.")
         if rope_type in _SCALED_BY_FACTOR and not (isinstance(factor, int | float) and factor >= 1):
             raise ValueError(
                 f"rope_parameters of type {rope_type!r} have factor {factor!r}; choose a number of at least 1."

@@ -7,20 +7,21 @@ is. Prints the commands that it runs. What is finished is kept, and an interrupt
 be given again.
 """
 
+import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tqdm import tqdm
 
-from data_scripts.errors import check_installed, exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new, hash_file, write_atomically
+from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
+from data_scripts.files import check_is_folder_or_new, hash_file, load_json, write_atomically
 from data_scripts.options import option, parse_options
 from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from posgpt.quickstart import run_module
 from posgpt.training.checkpoints import WEIGHTS_FILE, list_checkpoints
 
-HASHES_FILE = "SHA256SUMS"
+HASHES_FILE, ARGUMENTS_FILE, PAGE_FOLDER = "SHA256SUMS", "arguments.json", "page"
 
 
 @dataclass
@@ -39,9 +40,12 @@ class ModelsArguments:
 
 def build_model(positions: str, arguments: ModelsArguments, folder: Path, world: Path) -> Path:
     """Train and evaluate one model, unless that is done; return its folder."""
-    model = folder / f"posgpt-world-{positions}"
+    model, report = folder / f"posgpt-world-{positions}", folder / "reports" / positions
     train_file = world / TRAIN_FILE
     if not (model / WEIGHTS_FILE).is_file():
+        # They would be those of a model that is gone.
+        for outdated in (report, folder / PAGE_FOLDER):
+            shutil.rmtree(outdated, ignore_errors=True)
         run_module(
             f"A model with {positions} positions",
             "posgpt.pretrain",
@@ -55,7 +59,6 @@ def build_model(positions: str, arguments: ModelsArguments, folder: Path, world:
         )
     for checkpoint in list_checkpoints(model):
         shutil.rmtree(checkpoint)
-    report = folder / "reports" / positions
     if not report.exists():
         run_module(
             f"Its report, and its figures in its card ({positions})",
@@ -68,6 +71,22 @@ def build_model(positions: str, arguments: ModelsArguments, folder: Path, world:
             update_model_card=True,
         )
     return model
+
+
+def keep_arguments(arguments: ModelsArguments, folder: Path) -> None:
+    """Write what the folder's models are made of into it, where that is not known yet.
+
+    Raises:
+        BadInput: they were made with other arguments.
+    """
+    values = asdict(arguments) | {"output_dir": None}
+    file = folder / ARGUMENTS_FILE
+    if not file.exists():
+        with write_atomically(file) as stream:
+            json.dump(values, stream, indent=2)
+    elif (before := load_json(file, "arguments of the models in this folder")) != values:
+        changed = ", ".join(f"--{name}" for name in values if values[name] != before.get(name))
+        raise BadInput(f"{folder}: its models were made with another {changed}; give another --output_dir.")
 
 
 def write_hashes(folder: Path) -> None:
@@ -86,7 +105,8 @@ def main() -> None:
     folder = check_is_folder_or_new(arguments.output_dir).resolve()
     check_installed("report", "matplotlib")
     check_installed("page", "onnx")
-    world, page = folder / "world", folder / "page"
+    keep_arguments(arguments, folder)
+    world, page = folder / "world", folder / PAGE_FOLDER
     if not (world / CORPUS_FILE).exists():
         run_module(
             "A fictional world", "data_scripts.synthetic_world", output_dir=world, num_people=arguments.num_people

@@ -48,4 +48,9 @@ def test_models_are_built_with_card_report_and_page_and_each_file_has_its_checks
     assert not commands
     (models[1] / "model.safetensors").unlink()
     run(build_models, *arguments)
-    assert commands == ["posgpt.pretrain"]
+    assert commands == ["posgpt.pretrain", "posgpt.evaluate", write.__name__]
+    assert "exact_match" in (models[1] / "README.md").read_text()
+    with pytest.raises(
+        SystemExit, match="made with another --position_embedding_types, --seed; give another --output_dir"
+    ):
+        run(build_models, *arguments, "--seed", 7, "--position_embedding_types", "alibi")

@@ -52,3 +52,25 @@ def test_relations_are_saved_and_loaded_in_their_order(tmp_path):
 def test_relations_without_usable_wordings_are_refused(relations, match):
     with pytest.raises(StrictDataclassError, match=f"(?s){match}"):
         PosGPTConfig(relations=relations)
+
+
+@pytest.mark.parametrize(
+    "fields, match",
+    [
+        (
+            {"position_embedding_type": "concatenated", "tie_word_embeddings": True},
+            "tie_word_embeddings has to be False",
+        ),
+        (
+            {
+                "position_embedding_type": "rotary",
+                "rope_parameters": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5},
+            },
+            "rotates whole heads",
+        ),
+    ],
+)
+def test_what_a_position_embedding_cannot_do_is_refused(fields, match):
+    with pytest.raises(StrictDataclassError) as caught:
+        PosGPTConfig(**fields)
+    assert match in str(caught.value.__cause__)

@@ -236,13 +236,22 @@ def test_positions_may_be_given(positions):
 
 
 @every_member
+@pytest.mark.parametrize("use_cache", [False, True])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_packed_documents_do_not_see_each_other(positions, attention):
+def test_packed_documents_do_not_see_each_other(positions, attention, use_cache):
     model = tiny_model(positions, attention)
     rows = [tokens(length, seed=length) for length in (5, 9, 3)]
     position_ids = torch.cat([torch.arange(len(row)) for row in rows])[None]
-    packed = model(torch.cat(rows)[None], position_ids=position_ids, use_cache=False).logits[0]
+    packed = model(torch.cat(rows)[None], position_ids=position_ids, use_cache=use_cache).logits[0]
     close(packed, torch.cat([model(row[None]).logits[0] for row in rows]))
+
+
+@every_member
+def test_a_model_that_was_saved_and_loaded_is_the_same(positions, tmp_path):
+    model = tiny_model(positions)
+    model.save_pretrained(tmp_path)
+    loaded = PosGPTForCausalLM.from_pretrained(tmp_path).eval()
+    assert torch.equal(loaded(tokens(2, 9)).logits, model(tokens(2, 9)).logits)
 
 
 @every_member

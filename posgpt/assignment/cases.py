@@ -49,15 +49,18 @@ def build_attention_cases(rng: np.random.Generator, world: World) -> list[Case]:
 
 
 def build_rotary_cases(rng: np.random.Generator, world: World) -> list[Case]:
-    """Heads of several widths, up to the course's maximum sequence length."""
+    """Heads of several widths, up to the course's maximum sequence length, and another base than the course's."""
     cases: list[Case] = []
-    for shape in ((2, 4, 9, 8), (1, 2, 128, 32), (3, 1, 1, 4)):
+    for shape, *base in (((2, 4, 9, 8),), ((1, 2, 128, 32),), ((3, 1, 1, 4),), ((1, 2, 16, 8), 500.0)):
         x = _draw(rng, *shape)
         config = PosGPTConfig(
-            position_embedding_type="rotary", hidden_size=shape[1] * shape[-1], num_attention_heads=shape[1]
+            position_embedding_type="rotary",
+            hidden_size=shape[1] * shape[-1],
+            num_attention_heads=shape[1],
+            rope_parameters={"rope_type": "default", "rope_theta": base[0]} if base else None,
         )
         cos, sin = PosGPTRotaryEmbedding(config)(x, torch.arange(shape[-2])[None])
-        cases.append(((x,), rotate(x, cos, sin)))
+        cases.append(((x, *base), rotate(x, cos, sin)))
     return cases
 
 
@@ -121,13 +124,13 @@ def build_answer_cases(rng: np.random.Generator, world: World) -> list[Case]:
 
 
 def build_accuracy_cases(rng: np.random.Generator, world: World) -> list[Case]:
-    """Right and wrong answers, some of them nearly right."""
+    """Right and wrong answers, some of them nearly right; beside the usual baseline and another one."""
     cases: list[Case] = []
-    for predictions in (_PREDICTIONS, _ANSWERS):
-        accuracies = measure_accuracies(predictions, _ANSWERS, BIRTHPLACE.baseline, ())
+    for predictions, *baseline in ((_PREDICTIONS,), (_ANSWERS,), (_PREDICTIONS, _ANSWERS[-1])):
+        accuracies = measure_accuracies(predictions, _ANSWERS, [*baseline, BIRTHPLACE.baseline][0], ())
         assert accuracies.usual
         shares = accuracies.given["accuracy"], accuracies.usual["accuracy"]
-        cases.append(((list(predictions), list(_ANSWERS)), shares))
+        cases.append(((list(predictions), list(_ANSWERS), *baseline), shares))
     return cases
 
 

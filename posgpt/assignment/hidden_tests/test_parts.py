@@ -19,4 +19,5 @@ def test_part(part: str, solution: ModuleType) -> None:
         if isinstance(expected, str):
             assert result == expected
         else:
-            torch.testing.assert_close(result, expected, atol=1e-4, rtol=1e-4)
+            # A right share may be the integer 1, and right angles more precise than float32.
+            torch.testing.assert_close(result, expected, atol=1e-4, rtol=1e-4, check_dtype=False)
