@@ -51,16 +51,17 @@ def build_attention_cases(rng: np.random.Generator, world: World) -> list[Case]:
 def build_rotary_cases(rng: np.random.Generator, world: World) -> list[Case]:
     """Heads of several widths, up to the course's maximum sequence length, and another base than the course's."""
     cases: list[Case] = []
-    for shape, *base in (((2, 4, 9, 8),), ((1, 2, 128, 32),), ((3, 1, 1, 4),), ((1, 2, 16, 8), 500.0)):
+    for shape, base in (((2, 4, 9, 8), None), ((1, 2, 128, 32), None), ((3, 1, 1, 4), None), ((1, 2, 16, 8), 500.0)):
+        given = () if base is None else (base,)
         x = _draw(rng, *shape)
         config = PosGPTConfig(
             position_embedding_type="rotary",
             hidden_size=shape[1] * shape[-1],
             num_attention_heads=shape[1],
-            rope_parameters={"rope_type": "default", "rope_theta": base[0]} if base else None,
+            rope_theta=base or 10_000.0,
         )
         cos, sin = PosGPTRotaryEmbedding(config)(x, torch.arange(shape[-2])[None])
-        cases.append(((x, *base), rotate(x, cos, sin)))
+        cases.append(((x, *given), rotate(x, cos, sin)))
     return cases
 
 
