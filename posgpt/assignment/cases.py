@@ -58,7 +58,7 @@ def build_rotary_cases(rng: np.random.Generator, world: World) -> list[Case]:
             position_embedding_type="rotary",
             hidden_size=shape[1] * shape[-1],
             num_attention_heads=shape[1],
-            rope_theta=base or 10_000.0,
+            **{"rope_theta": base or 10_000.0},  # transformers' own name for it
         )
         cos, sin = PosGPTRotaryEmbedding(config)(x, torch.arange(shape[-2])[None])
         cases.append(((x, *given), rotate(x, cos, sin)))
