@@ -54,12 +54,8 @@ def build_rotary_cases(rng: np.random.Generator, world: World) -> list[Case]:
     for shape, base in (((2, 4, 9, 8), None), ((1, 2, 128, 32), None), ((3, 1, 1, 4), None), ((1, 2, 16, 8), 500.0)):
         given = () if base is None else (base,)
         x = _draw(rng, *shape)
-        config = PosGPTConfig(
-            position_embedding_type="rotary",
-            hidden_size=shape[1] * shape[-1],
-            num_attention_heads=shape[1],
-            **{"rope_theta": base or 10_000.0},  # transformers' own name for it
-        )
+        sizes = {"hidden_size": shape[1] * shape[-1], "num_attention_heads": shape[1], "rope_theta": base or 10_000.0}
+        config = PosGPTConfig.from_dict({"position_embedding_type": "rotary", **sizes})
         cos, sin = PosGPTRotaryEmbedding(config)(x, torch.arange(shape[-2])[None])
         cases.append(((x, *given), rotate(x, cos, sin)))
     return cases
