@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -275,15 +275,19 @@ def build_corpus_tokenizer(corpus: Dataset, max_length: int) -> PreTrainedTokeni
     def collect(texts: list[str]) -> dict[str, list[str]]:
         return {"characters": ["".join(sorted(set().union(*texts)))]}
 
-    characters = corpus.map(
-        collect,
+    return build_tokenizer(summarize_texts(corpus, collect, "Collecting characters")["characters"], max_length)
+
+
+def summarize_texts(corpus: Dataset, summarize: Callable[[list[str]], dict[str, list]], desc: str) -> Dataset:
+    """Return what `summarize` makes of the texts of each batch of documents; `desc` is what the progress bar says."""
+    return corpus.map(
+        summarize,
         batched=True,
         batch_size=BATCH,
         input_columns="text",
         remove_columns=corpus.column_names,
-        desc="Collecting characters",
+        desc=desc,
     )
-    return build_tokenizer(characters["characters"], max_length)
 
 
 def tokenize_corpus(corpus: Dataset, tokenizer: PreTrainedTokenizerBase) -> Dataset:
@@ -320,8 +324,7 @@ def collect_titles(corpus: Dataset) -> set[str]:
     """Return the titles of a corpus's documents."""
     titles: set[str] = set()
     for batch in corpus.iter(BATCH):
-        texts = batch["text"]
-        titles.update(map(find_title, batch.get("title", [None] * len(texts)), texts))
+        titles.update(find_titles(batch))
     return titles - {""}
 
 
@@ -329,6 +332,8 @@ def list_titles_without_document(titles: Iterable[str], documents: Dataset) -> l
     """Return those of `titles` that no row of `documents` has in its column `title`."""
     left = dict.fromkeys(titles)
     for batch in documents.select_columns("title").iter(BATCH):
+        if not left:
+            break
         for title in batch["title"]:
             left.pop(title, None)
     return list(left)
@@ -358,6 +363,12 @@ def find_title(title: str | None, document: str) -> str:
     """Return a document's title, empty if it has none; `title` is what a table says it is, None in a text file."""
     # A table's title is known and may hold full stops.
     return split_title(document)[0] if title is None else title
+
+
+def find_titles(batch: dict[str, list]) -> list[str]:
+    """Return the titles of a batch of a corpus, empty where a document has none."""
+    texts = batch["text"]
+    return list(map(find_title, batch.get("title", [None] * len(texts)), texts))
 
 
 def find_text_start(title: str) -> int:
@@ -398,8 +409,7 @@ def add_titles_and_spans(corpus: Dataset, dates: bool) -> Dataset:
     """Add the columns `title` and `spans`, the salient spans' starts and ends in `text`, to a corpus."""
 
     def split(batch: dict) -> dict:
-        texts, spans = batch["text"], []
-        titles = list(map(find_title, batch.get("title", [None] * len(texts)), texts))
+        texts, titles, spans = batch["text"], find_titles(batch), []
         for text, title in zip(texts, titles, strict=True):
             begin = find_text_start(title)
             found = find_salient_spans(title, text[begin:], dates)

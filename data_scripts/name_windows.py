@@ -251,7 +251,7 @@ class NameWindowsDataset(EpochDataset):
                 self.questions.setdefault(title, []).append(row)
                 self._check_length(row, title, questions)
         # By title, the numbers of the beginnings that its questions have and none of its documents' rows.
-        self.asked_apart = self._list_beginnings_of_questions()
+        self.asked_apart = self._list_beginnings_of_questions() if self.questions else {}
         self.titles_apart = list(self.asked_apart)
         if not len(self):
             raise BadInput("the corpus has no document `Title. text` with a name or number in its text to ask for.")

@@ -17,7 +17,7 @@ from typing import Literal
 import pyarrow
 from datasets import Dataset
 
-from data_scripts.documents import BATCH, find_builder
+from data_scripts.documents import find_builder, summarize_texts
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new, check_is_new, find_compression, read_lines, write_atomically
 from data_scripts.options import option, parse_options, shorten_error
@@ -45,14 +45,7 @@ def describe_decomposed(corpus: Dataset, path: str) -> str:
         return {"decomposed": [sum(not unicodedata.is_normalized(FORM, text) for text in texts)]}
 
     # Which characters a corpus has does not show it: no letter takes the stress mark of a Russian а, but an a beside it does.
-    counts = corpus.map(
-        count,
-        batched=True,
-        batch_size=BATCH,
-        input_columns="text",
-        remove_columns=corpus.column_names,
-        desc="Looking for accents apart from their letters",
-    )
+    counts = summarize_texts(corpus, count, "Looking for accents apart from their letters")
     if not (decomposed := sum(counts["decomposed"])):
         return ""
     return (

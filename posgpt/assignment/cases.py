@@ -123,11 +123,12 @@ def build_answer_cases(rng: np.random.Generator, world: World) -> list[Case]:
 def build_accuracy_cases(rng: np.random.Generator, world: World) -> list[Case]:
     """Right and wrong answers, some of them nearly right; beside the usual baseline and another one."""
     cases: list[Case] = []
-    for predictions, *baseline in ((_PREDICTIONS,), (_ANSWERS,), (_PREDICTIONS, _ANSWERS[-1])):
-        accuracies = measure_accuracies(predictions, _ANSWERS, [*baseline, BIRTHPLACE.baseline][0], ())
+    for predictions, baseline in ((_PREDICTIONS, None), (_ANSWERS, None), (_PREDICTIONS, _ANSWERS[-1])):
+        given = () if baseline is None else (baseline,)
+        accuracies = measure_accuracies(predictions, _ANSWERS, baseline or BIRTHPLACE.baseline, ())
         assert accuracies.usual
         shares = accuracies.given["accuracy"], accuracies.usual["accuracy"]
-        cases.append(((list(predictions), list(_ANSWERS), *baseline), shares))
+        cases.append(((list(predictions), list(_ANSWERS), *given), shares))
     return cases
 
 
