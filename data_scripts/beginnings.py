@@ -25,6 +25,8 @@ FinderChoice = Literal["auto", "capitals", "answers"]
 _MOSTLY, _HARDLY = 0.93, 0.1
 # Spans that would find no more than this share of the answers are not worth reading; with fewer questions to count on, all are.
 _NEGLIGIBLE, _FEWEST_HELD_OUT = 0.02, 10
+# Nor are spans that look less like answers than all but this share of the answers that were found.
+_UNLIKELY = 0.01
 # So many questions show what a relation's answers look like.
 _MOST_JUDGED = 10_000
 
@@ -51,7 +53,7 @@ class Beginning:
     def description(self) -> str:
         """What rows ask for, in a few words."""
         kind = "numbers like its answers" if self.shapes else "names, numbers and months" if self.asks_all else "names"
-        return f"{self.relation.name}: {f'{self.most} that look like its answers' if self.finder else kind}"
+        return f"{self.relation.name}: {f'at most {self.most} that look like its answers' if self.finder else kind}"
 
     def choose_spans(
         self, titles: Sequence[str], texts: Sequence[str], salient: Sequence[Sequence[Span]]
@@ -173,7 +175,7 @@ def learn_spans(beginning: Beginning, documents: Dataset, questions: Questions, 
 
 
 def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions) -> Beginning:
-    """Return a beginning that asks for as many of the spans that look most like the answers as are worth it."""
+    """Return a beginning that asks for those of the spans that look most like the answers that are worth it."""
     most, fewest = beginning.most, len(questions) // 5
     if fewest < _FEWEST_HELD_OUT:
         return replace(beginning, finder=SpanFinder(documents, questions))
@@ -182,14 +184,18 @@ def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions) 
     held_out, rest = questions.take(order[:fewest]), questions.take(order[fewest:])
     finder = SpanFinder(documents, rest)
     titles, texts, _, stated = find_stated_answers(documents, held_out)
-    ranked = [
-        (answers, [text[start:end] for start, end in spans])
-        for text, spans, answers in zip(texts, finder.rank(titles, texts, most), stated, strict=True)
-    ]
-    counts = [
-        sum(len(answers.intersection(spans[:number])) for answers, spans in ranked) for number in range(1, most + 1)
-    ]
+    # Of each answer that is one of a document's spans: its place among them, and how much it looks like an answer.
+    found: list[tuple[int, float]] = []
+    for text, spans, answers in zip(texts, finder.rank(titles, texts, most), stated, strict=True):
+        left = set(answers)
+        for place, span in enumerate(spans, 1):
+            if (run := text[span.start : span.end]) in left:
+                left.remove(run)
+                found.append((place, span.score))
+    counts = [sum(place <= number for place, _ in found) for number in range(1, most + 1)]
     most = next(number for number, count in enumerate(counts, 1) if count >= counts[-1] - _NEGLIGIBLE * fewest)
+    if scores := [score for place, score in found if place <= most]:
+        finder.least_score = float(np.quantile(scores, _UNLIKELY))
     finder.fit(documents, questions)
     return replace(beginning, finder=finder, most=most)
 

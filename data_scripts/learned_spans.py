@@ -9,7 +9,7 @@ worth masking is PMI-masking's (Levine et al. 2021, arXiv 2010.01825); what an a
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,8 +39,18 @@ class Candidate(NamedTuple):
     features: list[str]
 
 
+class RankedSpan(NamedTuple):
+    """A run of words, from `start` to `end` in its text, and how much it looks like an answer (log-odds)."""
+
+    start: int
+    end: int
+    score: float
+
+
 class SpanFinder:
     """Ranks the runs of words in documents by how much they look like answers.
+
+    `least_score` is what a run has to score for `find`; anything does unless it is set.
 
     Args:
         documents: With the columns `title` and `text`.
@@ -55,6 +65,7 @@ class SpanFinder:
         check_installed("report", "sklearn")
         from sklearn.feature_extraction import FeatureHasher
 
+        self.least_score = -math.inf
         self.hasher = FeatureHasher(2**18, input_type="string", alternate_sign=False)
         self.documents_with: Counter[str] = Counter()
         for title, text in zip(documents["title"], documents["text"], strict=True):
@@ -138,17 +149,23 @@ class SpanFinder:
 
         None overlap.
         """
-        return list(map(sorted, self.rank(titles, texts, most)))
+        return [
+            sorted((start, end) for start, end, score in ranked if score >= self.least_score)
+            for ranked in self.rank(titles, texts, most)
+        ]
 
-    def rank(self, titles: Sequence[str], texts: Sequence[str], most: int) -> list[list[Span]]:
-        """Return what `find` does, the most like an answer first; with fewer, these are the first of them."""
-        ranked: list[list[Span]] = []
+    def rank(self, titles: Sequence[str], texts: Sequence[str], most: int) -> list[list[RankedSpan]]:
+        """Return the runs that look most like answers, whatever their score, the most like one first.
+
+        With a smaller `most`, these are the first of them.
+        """
+        ranked: list[list[RankedSpan]] = []
         for start in range(0, len(titles), _BLOCK):
             block = slice(start, start + _BLOCK)
             ranked += self._rank_block(titles[block], texts[block], most)
         return ranked
 
-    def _rank_block(self, titles: Sequence[str], texts: Sequence[str], most: int) -> list[list[Span]]:
+    def _rank_block(self, titles: Sequence[str], texts: Sequence[str], most: int) -> list[list[RankedSpan]]:
         of_document = list(map(self.list_candidates, titles, texts))
         features = [candidate.features for candidates in of_document for candidate in candidates]
         if not features:
@@ -158,7 +175,13 @@ class SpanFinder:
             scores = self.classifier.decision_function(self.hasher.transform(features))
         ends = np.cumsum(list(map(len, of_document)))
         return [
-            choose_apart([candidates[number] for number in (-own).argsort(kind="stable")], most)
+            choose_apart(
+                (
+                    RankedSpan(candidates[number].start, candidates[number].end, own[number])
+                    for number in (-own).argsort(kind="stable")
+                ),
+                most,
+            )
             for candidates, own in zip(of_document, np.split(scores, ends[:-1]), strict=True)
         ]
 
@@ -168,12 +191,12 @@ def _is_in_number(words: Sequence[re.Match]) -> bool:
     return len(words) > 2 and words[-3][0][-1].isdigit() and words[-1][0][0].isdigit()
 
 
-def choose_apart(candidates: Sequence[Candidate], most: int) -> list[Span]:
-    """Return start and end of the first candidates that do not overlap, at most so many."""
-    chosen: list[Span] = []
-    for start, end, _ in candidates:
+def choose_apart(ranked: Iterable[RankedSpan], most: int) -> list[RankedSpan]:
+    """Return the first spans that do not overlap, at most so many."""
+    chosen: list[RankedSpan] = []
+    for span in ranked:
         if len(chosen) == most:
             break
-        if all(end <= other_start or start >= other_end for other_start, other_end in chosen):
-            chosen.append((start, end))
+        if all(span.end <= other.start or span.start >= other.end for other in chosen):
+            chosen.append(span)
     return chosen

@@ -75,7 +75,7 @@ def test_windows_ask_for_what_looks_like_an_answer(lower):
     config = NameWindowsConfig(ask_dates=False, max_spans=2)
     training = config.build(corpus, tokenizer, 0, questions)
     dataset = training.dataset
-    assert "birthplace: 1 that look like its answers" in training.description
+    assert "birthplace: at most 1 that look like its answers" in training.description
     assert len(dataset.documents) == len(corpus)
     assert max(len(spans) for spans in dataset.documents["asked"]) == 1
     with pytest.raises(BadInput, match="add --questions_file"):
@@ -131,7 +131,7 @@ def test_each_relation_asks_for_what_its_answers_are(tmp_path):
     tokenizer = build_tokenizer([*corpus["text"], *questions.texts], 160)
     training = NameWindowsConfig(ask_dates=False, max_spans=2).build(corpus, tokenizer, 0, questions)
     assert "(birthplace: names; " in training.description
-    assert "profession: 1 that look like its answers)" in training.description
+    assert "profession: at most 1 that look like its answers)" in training.description
     by_kind: tuple[set[str], set[str]] = set(), set()
     asked_for_job = 0
     for document in training.dataset.documents:
