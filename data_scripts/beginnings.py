@@ -184,17 +184,17 @@ def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions) 
     held_out, rest = questions.take(order[:fewest]), questions.take(order[fewest:])
     finder = SpanFinder(documents, rest)
     titles, texts, _, stated = find_stated_answers(documents, held_out)
-    # Of each answer that is one of a document's spans: its place among them, and how much it looks like an answer.
-    found: list[tuple[int, float]] = []
-    for text, spans, answers in zip(texts, finder.rank(titles, texts, most), stated, strict=True):
-        left = set(answers)
+    # Of each answer, wherever it is one of a document's spans: its place among them, and how much it looks like an answer.
+    found: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for title, text, spans, answers in zip(titles, texts, finder.rank(titles, texts, most), stated, strict=True):
         for place, span in enumerate(spans, 1):
-            if (run := text[span.start : span.end]) in left:
-                left.remove(run)
-                found.append((place, span.score))
-    counts = [sum(place <= number for place, _ in found) for number in range(1, most + 1)]
+            if (run := text[span.start : span.end]) in answers:
+                found.setdefault((title, run), []).append((place, span.score))
+    counts = [sum(min(of_answer)[0] <= number for of_answer in found.values()) for number in range(1, most + 1)]
     most = next(number for number, count in enumerate(counts, 1) if count >= counts[-1] - _NEGLIGIBLE * fewest)
-    if scores := [score for place, score in found if place <= most]:
+    # Where a document says it most clearly: another may happen to have the same place in it.
+    best = [max((score for place, score in of_answer if place <= most), default=None) for of_answer in found.values()]
+    if scores := [score for score in best if score is not None]:
         finder.least_score = float(np.quantile(scores, _UNLIKELY))
     finder.fit(documents, questions)
     return replace(beginning, finder=finder, most=most)

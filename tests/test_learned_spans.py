@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from data_scripts.documents import add_titles_and_spans, load_corpus
+from data_scripts.documents import add_titles_and_spans, load_corpus, split_title
 from data_scripts.errors import BadInput
 from data_scripts.name_windows import NameWindowsConfig
 from data_scripts.questions import load_questions
@@ -145,6 +145,28 @@ def test_each_relation_asks_for_what_its_answers_are(tmp_path):
     assert all(name[0].isupper() for name in names) and {person.profession for person in people.values()} <= jobs
     # Of people who were never asked about, too.
     assert asked_for_job > 0.7 * (len(people) - len(pairs))
+
+
+def test_documents_that_do_not_say_it_are_not_asked_for_a_profession(tmp_path):
+    world = World(
+        num_people=300, biographies_per_person=2, relations=["birthplace", "birth year", "profession", "employer"]
+    )
+    world.write(tmp_path)
+    professions = {person.name: person.profession for person in world.people()}
+    corpus = load_corpus(tmp_path / "wiki.txt")
+    questions = load_questions(tmp_path / "birth_places_train.tsv")
+    tokenizer = build_tokenizer([*corpus["text"], *questions.texts], 160)
+    documents = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, questions).dataset.documents
+    say_it = sum(professions[title] in text.split() for title, text in map(split_title, corpus["text"]))
+    jobs = [
+        (document["title"], span)
+        for document in documents
+        for span, by in zip(document["asked"], document["asked_by"], strict=True)
+        if 2 in by
+    ]
+    right = sum(professions[title] == span for title, span in jobs)
+    assert say_it < 0.7 * len(corpus) and right > 0.95 * say_it
+    assert len(jobs) - right < 0.05 * say_it, "each document used to be asked for some run of words"
 
 
 @pytest.mark.parametrize(
