@@ -1,5 +1,6 @@
 """The pretraining corpus: documents `Title. text` of a text file or a table; their titles, and what is worth asking for."""
 
+import math
 import os
 import re
 import sys
@@ -205,8 +206,11 @@ def load_corpus(
             each corpus.
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
-    if weights is not None and (len(weights) != len(paths) or min(weights) <= 0):
-        raise BadInput(f"corpus_weights has {len(weights)} numbers for {len(paths)} corpora; give each one above 0.")
+    if weights is not None and len(weights) != len(paths):
+        raise BadInput(f"corpus_weights has {len(weights)} numbers for {len(paths)} corpora; give one for each.")
+    for weight in weights or ():
+        if not 0 < weight < math.inf:
+            raise BadInput(f"corpus_weights has {weight}; give numbers above 0.")
     corpora = [index_corpus(path, columns) for path in paths]
     if weights is None:
         return concatenate_datasets(corpora) if len(corpora) > 1 else corpora[0]

@@ -128,6 +128,9 @@ class OptionParser(HfArgumentParser):
                 self.error(str(error))
         elif isinstance(value, dict | list) and type(value) not in kinds:
             raise BadInput(f"{name} is {str(value)[:60]}; give one value.")
+        elif value is False and "no" in (action.choices or ()):
+            # YAML's `no`.
+            value = "no"
         elif not isinstance(value, dict | list | None):
             # The parser converts and checks defaults that are texts as it does what was typed.
             value = str(value)

@@ -4,9 +4,10 @@ A recipe is a YAML file with a section of options per command; the command line 
 """
 
 import dataclasses
+import math
 import os
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.resources import files
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 from transformers import TrainingArguments
+from transformers.hf_argparser import string_to_bool
 from transformers.utils import logging
 
 from data_scripts.epochs import EpochSampler, ObjectiveConfig
@@ -108,6 +110,16 @@ def peek_option(argv: list[str], name: str) -> str | None:
     return parser.parse_known_args(argv)[0].value
 
 
+def peek_flag(argv: list[str], values: dict[str, Any], name: str) -> bool:
+    """Return whether a command line, or else a recipe's section, turns an option on, before the others are known."""
+    value = peek_option(argv, name)
+    value = values.get(name, False) if value is None else value or "true"
+    # Something else is refused when the options are parsed.
+    with suppress(ArgumentTypeError):
+        return string_to_bool(value if isinstance(value, bool) else str(value))
+    return False
+
+
 def split_recipe(argv: list[str] | None) -> tuple[Path, list[str]]:
     """Split `[RECIPE] --option value ...` (default: this program's command line) into the recipe's file and the rest."""
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -160,19 +172,29 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
         refuse_foreign_options(objective, foreign, argv)
     usage = "%(prog)s [RECIPE] --OPTION VALUE ..."
     parser = OptionParser(dataclass_types, usage=usage, epilog=_describe_other_objectives(foreign))
-    fp16 = peek_option(argv, "fp16")
-    uses_fp16 = values.get("fp16", False) if fp16 is None else fp16.lower() != "false"
-    bf16 = bf16_is_fast() and not uses_fp16
+    device = "cpu" if peek_flag(argv, values, "use_cpu") else None
+    bf16 = bf16_is_fast(device) and not peek_flag(argv, values, "fp16")
     # Without `use_cpu`, processes that find no accelerator would not know of each other.
     parser.set_defaults(bf16=bf16, use_cpu=not torch.accelerator.is_available())
     # Every parameter has a gradient; Trainer would have each step look for those that have none.
     parser.set_defaults(ddp_find_unused_parameters=False)
+    given = list_given(argv)
+    left_over = {"lr_scheduler_kwargs"} if "lr_scheduler_type" in given else set()
+    if peek_option(argv, "validation_file") or values.get("validation_file"):
+        parser.set_defaults(eval_strategy="epoch")
+    else:
+        # A recipe evaluates if there is something to evaluate on.
+        left_over.add("eval_strategy")
     for name, value in values.items():
-        if name not in foreign:
+        if name not in foreign.keys() | left_over:
             parser.set_option(name, value)
     parsed = parser.parse(argv)
     check_training_arguments(parsed[-1])
-    given = list_given(argv)
+    if {"per_device_train_batch_size", "total_train_batch_size"} <= given:
+        raise BadInput(
+            "per_device_train_batch_size follows from total_train_batch_size; leave one of them out, and add"
+            " --gradient_accumulation_steps for smaller batches."
+        )
     # What a recipe says of its own choice is left over when the command line chooses another.
     refuse_unused_optimizer(parsed[-1], given | set(values))
     refuse_other_schedule(parsed[-1], given if "lr_schedule" in given else given | set(values))
@@ -215,7 +237,10 @@ def refuse_other_schedule(training_args: PosGPTTrainingArguments, given: set[str
     for schedule, names in SCHEDULE_OPTIONS.items():
         wrong = [name for name in names if name in given]
         if wrong and schedule != training_args.lr_schedule:
-            raise BadInput(f"{' and '.join(wrong)}: for lr_schedule {schedule} only; leave out, or choose that.")
+            raise BadInput(
+                f"lr_schedule is {training_args.lr_schedule}, which has no {' and no '.join(wrong)}; leave that out, or add"
+                f" --lr_schedule {schedule}."
+            )
 
 
 def list_foreign_options(objective: type[ObjectiveConfig]) -> dict[str, str]:
@@ -256,13 +281,34 @@ def check_training_arguments(training_args: TrainingArguments) -> None:
     """Check what transformers lets pass.
 
     Raises:
-        BadInput: a batch size is below 1, a seed negative, or the order of the examples none that PosGPT has.
+        BadInput: a number is not finite or too small, the order of the examples is none that PosGPT has, or an option
+            would have batches of another form than PosGPT's.
     """
-    least = {"per_device_train_batch_size": 1, "per_device_eval_batch_size": 1, "seed": 0, "data_seed": 0}
+    least = {
+        "per_device_train_batch_size": 1,
+        "per_device_eval_batch_size": 1,
+        "gradient_accumulation_steps": 1,
+        "seed": 0,
+        "data_seed": 0,
+        "learning_rate": 0,
+        "weight_decay": 0,
+        "max_grad_norm": 0,
+        "adam_epsilon": 0,
+    }
     for name, at_least in least.items():
         value = getattr(training_args, name)
-        if value is not None and value < at_least:
+        if value is not None and not at_least <= value < math.inf:
             raise BadInput(f"{name} is {value}; choose {Range(at_least)}.")
+    if training_args.max_steps <= 0 and not 0 < training_args.num_train_epochs < math.inf:
+        raise BadInput(
+            f"num_train_epochs is {training_args.num_train_epochs}; choose a number above 0, or add --max_steps."
+        )
+    for name, refused in {"split_batches": True, "even_batches": False, "dispatch_batches": True}.items():
+        if getattr(training_args.accelerator_config, name) is refused:
+            raise BadInput(f"accelerator_config: {name} cannot be {refused} here; leave it out.")
+    for name, only in {"eval_do_concat_batches": True, "batch_eval_metrics": False}.items():
+        if getattr(training_args, name) != only:
+            raise BadInput(f"{name} has to stay {only}, since answers are measured over all batches; leave it out.")
     cores = os.cpu_count() or 1
     if not 0 <= training_args.dataloader_num_workers <= cores:
         number = training_args.dataloader_num_workers

@@ -123,8 +123,6 @@ def finetune(
         validation, eval_dataset = load_encoded_questions(
             data_args.validation_file, tokenizer, training_args, [*known, *questions.relations]
         )
-    else:
-        training_args.eval_strategy = "no"
 
     described = ", ".join(relation.name for relation in questions.relations)
     start = "after pretraining" if model_args.model_name_or_path else "without pretraining"

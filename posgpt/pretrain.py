@@ -112,8 +112,6 @@ def pretrain(
         # One question alone shows no form; it may be of a form that is trained on.
         known = [*data.relations, *(questions.relations if questions else ())]
         validation, eval_dataset = load_encoded_questions(data_args.validation_file, tokenizer, training_args, known)
-        if training_args.eval_strategy == "no":
-            training_args.eval_strategy = "epoch"
 
     model = build_model(architecture, tokenizer, training_args)
     model.config.relations = data.to_config()

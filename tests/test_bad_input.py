@@ -311,7 +311,33 @@ def test_finetuning_needs_a_model_or_a_vocabulary_and_never_changes_sizes(refuse
         (["--per_device_train_batch_size", "0"], "per_device_train_batch_size is 0"),
         (["--seed", "-1"], "seed is -1"),
         (["--report_to", "foo"], "report_to: foo is not supported"),
-        (["--eval_strategy", "steps"], "not compatible: .*eval"),
+        (["--eval_strategy", "steps"], "add --validation_file"),
+        (["--eval_on_start", "true"], "add --validation_file"),
+        (["--learning_rate", "-1"], "learning_rate is -1.0; choose at least 0"),
+        (["--learning_rate", "nan"], "learning_rate is nan"),
+        (["--weight_decay", "nan"], "weight_decay is nan"),
+        (["--max_grad_norm", "inf"], "max_grad_norm is inf"),
+        (["--gradient_accumulation_steps", "0"], "gradient_accumulation_steps is 0; choose at least 1"),
+        (
+            ["--gradient_accumulation_steps", "-1", "--total_train_batch_size", "8"],
+            "gradient_accumulation_steps is -1",
+        ),
+        (["--num_train_epochs", "0", "--max_steps", "-1"], "num_train_epochs is 0.0; choose a number above 0"),
+        (["--use_muon", "true", "--adam_beta1", "2"], "not compatible: .*beta"),
+        (
+            ["--lr_scheduler_type", "linear", "--lr_schedule", "steps", "--lr_scheduler_kwargs", '{"x": 1}'],
+            "not compatible",
+        ),
+        (
+            ["--dataloader_drop_last", "true", "--per_device_train_batch_size", "4000", "--lr_schedule", "steps"],
+            "leaves out all",
+        ),
+        (["--accelerator_config", '{"split_batches": true}'], "split_batches cannot be True here"),
+        (["--eval_do_concat_batches", "false"], "eval_do_concat_batches has to stay True"),
+        (["--per_device_train_batch_size", "8", "--total_train_batch_size", "32"], "leave one of them out"),
+        (["--corpus_weights", "nan"], "corpus_weights has nan; give numbers above 0"),
+        (["--corpus_weights", "0"], "corpus_weights has 0.0; give numbers above 0"),
+        (["--corpus_weights", "1", "2"], "corpus_weights has 2 numbers for 1 corpora"),
     ],
 )
 def test_training_arguments_that_cannot_be(refused, world, arguments, match):
@@ -323,7 +349,13 @@ def test_recipes(refused, world, tmp_path):
     recipe = tmp_path / "mine.yaml"
     refused("no such recipe", train_pretrain, recipe, *corpus, names=recipe)
     looping = write(tmp_path / "looping.yaml", f"base: {recipe}")
-    refused("warmup_steps: for lr_schedule steps only", train_pretrain, *corpus, "--warmup_steps", 100)
+    refused(
+        "lr_schedule is tokens, which has no warmup_steps; .* add --lr_schedule steps",
+        train_pretrain,
+        *corpus,
+        "--warmup_steps",
+        100,
+    )
     for content, match in (
         ("pretrain: [", "not YAML that can be read"),
         ("finetune: {seed: 1}", "no section 'pretrain'"),
@@ -336,7 +368,7 @@ def test_recipes(refused, world, tmp_path):
         ("pretrain: {first_shares: [0.1, some]}", "--first-shares: invalid float value: 'some'"),
         ("pretrain: {first_shares: [0.1, 25]}", "first_shares is 25.0; choose a number from 0 to 1"),
         ("pretrain: {lr_schedule: tokens, final_tokens: 0}", "final_tokens is 0; choose at least 1"),
-        ("pretrain: {final_tokens: 5}", "final_tokens: for lr_schedule tokens only"),
+        ("pretrain: {final_tokens: 5}", "lr_schedule is steps, which has no final_tokens"),
         ("base: corse", "corse: no such recipe"),
         ("base: {seed: 1}", "its base is {'seed': 1}; give the name"),
         (f"base: {'a' * 1000}", "its base 'aaa.*: File name too long; name another recipe"),
@@ -344,7 +376,7 @@ def test_recipes(refused, world, tmp_path):
         (f"base: {looping}", "is based on itself"),
         ("base: windows\npretrain: fast", "'pretrain' has to be a section, with an option per line; it is 'fast'"),
         ("base: windows\npretrian: {seed: 1}\npretrain: {learning_rat: 1}", "section 'pretrain': 'learning_rat'"),
-        ("pretrain: {lr_schedule: tokens, warmup_steps: 5}", "warmup_steps: for lr_schedule steps only"),
+        ("pretrain: {lr_schedule: tokens, warmup_steps: 5}", "lr_schedule is tokens, which has no warmup_steps"),
         ("base: windows\npretrain: {optim: adafactor}", "optim: Muon and AdamW are used"),
         ("pretrain: {lr_schedule: tokens, dataloader_drop_last: true}", "leave out dataloader_drop_last"),
     ):

@@ -58,7 +58,7 @@ def launch(launcher, *command):
 def alone(world, tmp_path_factory):
     """The folder of the run of one process that the runs of two have to equal, and its arguments."""
     folder = tmp_path_factory.mktemp("alone")
-    arguments = ["--train_file", world / "wiki.txt", "--num_train_epochs", 1, "--logging_steps", 1, "--dropout", 0]
+    arguments = ["--train_file", world / "wiki.txt", "--num_train_epochs", 1, "--logging_steps", 2, "--dropout", 0]
     arguments = [*map(str, arguments), "--learning_rate", "1e-3", *TINY]
     whole_batch = ["--per_device_train_batch_size", "20", "--output_dir", str(folder)]
     with mock.patch.object(sys, "argv", ["train_pretrain.py", *arguments, *whole_batch]):
@@ -77,6 +77,9 @@ def test_two_processes_train_like_one_with_the_same_steps_and_save_one_model(alo
     # 100 documents, 10 a process: ten steps for one process, five for two.
     assert json.loads((output_dir / "trainer_state.json").read_text())["global_step"] == 5
     assert history_of(output_dir) == pytest.approx(history_of(folder), rel=1e-4)
+    # The fifth step's loss is in no log.
+    losses = [json.loads((each / "train_results.json").read_text())["train_loss"] for each in (output_dir, folder)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     expected = PosGPTForCausalLM.from_pretrained(folder).state_dict()
     for name, weights in PosGPTForCausalLM.from_pretrained(output_dir).state_dict().items():
         torch.testing.assert_close(weights, expected[name], rtol=0, atol=1e-4)

@@ -279,6 +279,28 @@ def test_a_resumed_run_takes_the_rates_that_it_is_given(run, commands, saved, tm
     assert {group["weight_decay"] for group in state["param_groups"]} == {0.0, 0.03}
 
 
+def test_a_training_on_other_rows_is_not_resumed(run, commands, saved, world, tmp_path):
+    script, arguments = commands["span_corruption"]
+    resume = [*arguments, "--output_dir", saved, "--resume_from_checkpoint", "last", "--max_steps", 7]
+    shorter = tmp_path / "shorter.txt"
+    shorter.write_text(
+        "".join((world / "wiki.txt").read_text(encoding="utf-8").splitlines(True)[:-1]), encoding="utf-8"
+    )
+    for change, match in (
+        (["--seed", 7], "seed was 42"),
+        # With 64 rows a step, all of an epoch's steps would have been made.
+        (["--per_device_train_batch_size", 64], "total_train_batch_size was 16"),
+        (["--question_share", 0.5], "question_share was 0.3"),
+        (["--train_file", shorter], r"train_file was wiki.txt \(sha256 \w+\); give those that it was saved with"),
+        (["--questions_file", world / "birth_places_train.tsv"], "questions_file was not given"),
+    ):
+        with pytest.raises(SystemExit, match=f"checkpoint-6: cannot be resumed from with these options: .*{match}"):
+            run(script, *resume, *change)
+    same_rows = ["--per_device_train_batch_size", 8, "--gradient_accumulation_steps", 2]
+    run(script, *resume, *same_rows, "--train_file", shutil.copy(world / "wiki.txt", tmp_path / "copy.txt"))
+    assert len(history_of(saved)) == 7
+
+
 def test_a_checkpoint_of_weights_alone_is_not_resumed_from(run, commands, tmp_path):
     script, arguments = commands["span_corruption"]
     command = [*arguments, "--output_dir", tmp_path / "out"]

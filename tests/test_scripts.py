@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 import evaluate_birthplace
+import posgpt.arguments as arguments_module
 import train_finetune
 import train_pretrain
 from conftest import TINY, history_of
@@ -538,11 +539,49 @@ def test_the_card_of_the_best_model_tells_of_its_own_step(run, world, tmp_path):
     assert best < 4 and f"those of step {best}, the best by loss" in card and f"{loss:.4f} nats" in card
 
 
+def parse_pretraining(tmp_path, *argv):
+    """Return the training arguments that a command line of `posgpt pretrain` gives."""
+    required = ["--train_file", "x", "--output_dir", tmp_path]
+    types = [ArchitectureArguments, PretrainingArguments, PosGPTTrainingArguments]
+    return parse_with_recipe(types, "pretrain", list(map(str, [*argv, *required])), has_objective=True)[-1]
+
+
+def test_evaluation_follows_from_the_file_to_evaluate_on_unless_something_else_is_said(tmp_path):
+    def choose(*argv):
+        return parse_pretraining(tmp_path, "windows", *argv, *HARDWARE).eval_strategy
+
+    assert (choose(), choose("--validation_file", "dev.tsv")) == ("no", "epoch")
+    assert choose("--validation_file", "dev.tsv", "--eval_strategy", "no") == "no"
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("base: windows\npretrain: {eval_strategy: steps, eval_steps: 9, save_strategy: no}")
+    arguments = parse_pretraining(tmp_path, recipe, "--validation_file", "dev.tsv", *HARDWARE)
+    assert (arguments.eval_strategy, arguments.save_strategy) == ("steps", "no")
+    assert parse_pretraining(tmp_path, recipe, *HARDWARE).eval_strategy == "no"
+
+
+def test_a_schedule_of_ones_own_leaves_the_recipes_settings_of_another(tmp_path):
+    arguments = parse_pretraining(tmp_path, "quick", "--lr_scheduler_type", "linear", *HARDWARE)
+    assert not arguments.lr_scheduler_kwargs
+    assert parse_pretraining(tmp_path, "quick", *HARDWARE).lr_scheduler_kwargs == {"min_lr_rate": 0.1}
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        ([], True),
+        (["--fp16", "no"], True),
+        (["--use_cpu"], False),
+        (["--use_cpu", "1"], False),
+    ],
+)
+def test_bf16_is_chosen_for_the_device_that_is_used(tmp_path, monkeypatch, options, expected):
+    monkeypatch.setattr(arguments_module, "bf16_is_fast", lambda device=None: device != "cpu")
+    monkeypatch.setattr("transformers.training_args.is_torch_bf16_gpu_available", lambda: True)
+    assert parse_pretraining(tmp_path, "windows", "--report_to", "none", *options).bf16 is expected
+
+
 def test_without_a_recipe_the_courses_own_holds(tmp_path):
-    argv = ["--train_file", "x", "--output_dir", str(tmp_path), *HARDWARE]
-    *_, arguments = parse_with_recipe(
-        [ArchitectureArguments, PretrainingArguments, PosGPTTrainingArguments], "pretrain", argv, has_objective=True
-    )
+    arguments = parse_pretraining(tmp_path, *HARDWARE)
     assert (arguments.num_train_epochs, arguments.learning_rate, arguments.weight_decay) == (650, 6e-3, 0.1)
     assert (arguments.per_device_train_batch_size, arguments.adam_beta2, arguments.max_grad_norm) == (128, 0.95, 1.0)
 

@@ -11,13 +11,15 @@ from typing import Any
 import posgpt
 from data_scripts.documents import find_files, identify_content
 from data_scripts.errors import BadInput
-from data_scripts.files import hash_file, write_atomically
+from data_scripts.files import hash_file, load_json, write_atomically
 from modeling_posgpt import PosGPTConfig
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_model_file
 
 RUN_FILE = "run.json"
 # How much of a SHA-256 is shown to people; the file has all of it.
 SHORT = 12
+# What, besides a command's own options, decides which rows a training step reads.
+ORDER_OPTIONS = ("seed", "data_seed", "total_train_batch_size", "train_sampling_strategy", "first_shares")
 LIBRARIES = ("torch", "transformers", "datasets", "accelerate")
 
 
@@ -67,6 +69,44 @@ def write_record(folder: Path, options: dict[str, Any], config: PosGPTConfig) ->
     with write_atomically(folder / RUN_FILE) as file:
         json.dump(parts | {"model": own, "options": options}, file, indent=2, ensure_ascii=False)
         file.write("\n")
+
+
+def check_same_rows(checkpoint: Path, record: dict[str, Any], options: dict[str, Any]) -> None:
+    """Check that the run that saved a checkpoint read the rows that this one would have read until then.
+
+    How long it trains, the learning rate, what it logs and what it is validated on may differ.
+
+    Args:
+        checkpoint: Those of earlier versions, which lack `run.json` or some of the options, pass.
+        record: This run's, from `describe_run`.
+        options: This run's, from `PosGPTTrainingArguments.to_dict`.
+
+    Raises:
+        ValueError: it read others.
+    """
+    if not (checkpoint / RUN_FILE).is_file():
+        return
+    saved = load_json(checkpoint / RUN_FILE, "record of a run")
+    files, own_files = saved["data"], record["data"]
+    differences = [
+        f"{name} was {format_files(files.get(name, [])) or 'not given'}"
+        for name in sorted((files.keys() | own_files.keys()) - {"validation_file"})
+        if list_contents(files.get(name, [])) != list_contents(own_files.get(name, []))
+    ]
+    # In the types of JSON, as the others are.
+    own = json.loads(json.dumps({name: options[name] for name in (*ORDER_OPTIONS, *record) if name in options}))
+    differences += [
+        f"{name} was {saved['options'][name]}"
+        for name in sorted(own.keys() & saved["options"].keys() - {"overwrite_output_dir"})
+        if saved["options"][name] != own[name]
+    ]
+    if differences:
+        raise ValueError(f"it was saved by a training on other rows: {'; '.join(differences)}")
+
+
+def list_contents(files: list[dict[str, str]]) -> list[str]:
+    """Return the hashes or commits of files, whatever their names."""
+    return [next(value for key, value in file.items() if key != "name") for file in files]
 
 
 def copy_record(name_or_path: str, folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Sized
+from collections.abc import Iterator, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -14,7 +15,7 @@ from torch import nn
 from transformers import EvalPrediction, ProgressCallback, TrainingArguments
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 from transformers.trainer import TRAINING_ARGS_NAME
-from transformers.trainer_pt_utils import get_parameter_names
+from transformers.trainer_pt_utils import get_parameter_names, nested_gather
 
 from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
@@ -29,8 +30,8 @@ from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_pe
 from posgpt.training.hub import open_repository, upload_model
 from posgpt.training.model_card import write_model_card
 from posgpt.training.muon import MuonWithAdamW
-from posgpt.training.reliable_trainer import LAUNCHER_REPORT, ReliableTrainer, remove_if_unsaved
-from posgpt.training.run_record import format_files, write_record
+from posgpt.training.reliable_trainer import LAUNCHER_REPORT, ReliableTrainer, name_checkpoint, remove_if_unsaved
+from posgpt.training.run_record import check_same_rows, format_files, write_record
 from posgpt.training.schedule import compute_rate_factor, count_examples
 
 # What each `lr_schedule` alone reads.
@@ -95,13 +96,21 @@ class PosGPTTrainingArguments(TrainingArguments):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the arguments and `record`, for `run.json` and, by transformers' callbacks, for the trackers."""
-        return self.record | super().to_dict()
+        return self.record | super().to_dict() | {"total_train_batch_size": self.rows_per_step}
+
+    @property
+    def rows_per_step(self) -> int:
+        """Rows per training step, of all processes and accumulated batches together."""
+        return self.per_device_train_batch_size * self._count_batches_per_step()
+
+    def _count_batches_per_step(self) -> int:
+        # Without a launcher, all GPUs of a machine share one process.
+        return self.world_size * max(1, self.n_gpu) * max(1, self.gradient_accumulation_steps)
 
     def __post_init__(self):
         super().__post_init__()
         if self.total_train_batch_size is not None:
-            # Without a launcher, all GPUs of a machine share one process.
-            shares = self.world_size * max(1, self.n_gpu) * self.gradient_accumulation_steps
+            shares = self._count_batches_per_step()
             self.per_device_train_batch_size, rest = divmod(self.total_train_batch_size, shares)
             if rest:
                 raise ValueError(
@@ -161,6 +170,23 @@ def check_trackers(report_to: str | list[str] | None) -> None:
         raise BadInput(f"report_to: {shorten_error(error)}; choose trackers that are installed, or none.") from None
 
 
+@contextmanager
+def name_arguments() -> Iterator[None]:
+    """Say that it is the arguments that transformers or torch refuse.
+
+    Raises:
+        BadInput: they were.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, ImportError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(
+            f"these arguments are not compatible: {shorten_error(error)}; change or remove one of them."
+        ) from None
+
+
 class FiguresProgressCallback(ProgressCallback):
     """Transformers' progress bar with the newest figures on it instead of a new line of figures at every log."""
 
@@ -202,16 +228,13 @@ class PosGPTTrainer(ReliableTrainer):
         # Counting waits for an accelerator at every step; on a CPU it is free. Padding does not count as read.
         if args.device.type == "cpu" or args.include_num_input_tokens_seen != "no":
             args.include_num_input_tokens_seen = "non_padding"
-        if kwargs.get("eval_dataset") is not None:
+        if kwargs.get("eval_dataset") is None:
+            if args.eval_strategy != "no" or args.eval_on_start:
+                raise BadInput("there is nothing to evaluate on; add --validation_file, or leave evaluation out.")
+        else:
             kwargs |= {"compute_metrics": measure_answers, "preprocess_logits_for_metrics": reduce_logits}
-        try:
+        with name_arguments():
             super().__init__(model, args, **kwargs)
-        except BadInput:
-            raise
-        except (ValueError, ImportError) as error:
-            raise BadInput(
-                f"these arguments are not compatible: {shorten_error(error)}; change or remove one of them."
-            ) from None
         self.card_facts = card_facts or {}
         self.samples: dict[str, list[str]] = {}
         if validation is not None and args.sample_answers:
@@ -245,6 +268,18 @@ class PosGPTTrainer(ReliableTrainer):
             last["labels"][filled] = -100
         return super()._get_num_items_in_batch(batch_samples, device)
 
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        # The first process alone knows what the run reads.
+        if self.args.record:
+            with name_checkpoint(resume_from_checkpoint):
+                check_same_rows(Path(resume_from_checkpoint), self.args.record, self.args.to_dict())
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
+        # Trainer would add what one process alone has lost since the last log.
+        self._tr_loss = nested_gather(self._tr_loss, self.args.parallel_mode).mean()
+        return super()._finalize_training(*args, **kwargs)
+
     def _track_num_input_tokens(self, inputs: dict) -> None:
         """Count tokens that are not padding; Trainer would count the entries of a mask of any shape."""
         super()._track_num_input_tokens({"input_ids": inputs["input_ids"]})
@@ -265,7 +300,8 @@ class PosGPTTrainer(ReliableTrainer):
     ) -> torch.optim.lr_scheduler.LRScheduler:
         """Return transformers' schedule, or with `lr_schedule` tokens minGPT's (see `compute_rate_factor`)."""
         if self.args.lr_schedule == "steps" or self.lr_scheduler is not None:
-            return super().create_scheduler(num_training_steps, optimizer)
+            with name_arguments():
+                return super().create_scheduler(num_training_steps, optimizer)
         batch_size = self.get_total_train_batch_size(self.args)
         epoch_size = len(cast(Sized, self.train_dataset))
         length = self.model.config.max_position_embeddings
@@ -285,8 +321,12 @@ class PosGPTTrainer(ReliableTrainer):
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """Return Trainer's, or with `use_muon` Muon for the layers' matrices and AdamW for the rest."""
-        if not self.args.use_muon or self.optimizer is not None:
+        with name_arguments():
+            if self.args.use_muon and self.optimizer is None:
+                self.optimizer = self._build_muon()
             return super().create_optimizer(model)
+
+    def _build_muon(self) -> MuonWithAdamW:
         # The output layer is a table of symbols, as the embeddings are; Muon's author advises against Muon for both.
         head = self.model.get_output_embeddings().weight
         matrix_names = set(self.list_matrix_names(self.model))
@@ -307,7 +347,7 @@ class PosGPTTrainer(ReliableTrainer):
             else:
                 (decayed_others if name in decayed_names else others).append(parameter)
         groups = [{"params": others}, {"params": decayed_others, "weight_decay": self.args.weight_decay}]
-        self.optimizer = MuonWithAdamW(
+        return MuonWithAdamW(
             matrices,
             # One group where AdamW decays nothing: optimizer states saved by earlier versions have no second one.
             groups if decayed_others else others,
@@ -318,7 +358,6 @@ class PosGPTTrainer(ReliableTrainer):
             newton_schulz_dtype=dtype,
             stacked=stacked,
         )
-        return self.optimizer
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         """Evaluate, and log some of the validation questions with the model's answers: trackers show texts, too."""
@@ -395,7 +434,6 @@ class PosGPTTrainer(ReliableTrainer):
             BadInput: the loss is not finite, the checkpoint does not fit, a file could not be written, another process has
                 ended, or the hub refuses.
         """
-        self._tell_launcher(self._describe_last_checkpoint())
         try:
             self._train_and_save(checkpoint)
         except (OSError, RuntimeError) as error:
@@ -420,11 +458,18 @@ class PosGPTTrainer(ReliableTrainer):
             # Later ones would be kept as the newest when older ones are deleted.
             for folder in list_later_checkpoints(Path(self.args.output_dir), Path(checkpoint) if checkpoint else None):
                 shutil.rmtree(folder)
+        self.accelerator.wait_for_everyone()
+        self._tell_launcher(self._describe_last_checkpoint())
         args, total = self.args, self.get_total_train_batch_size(self.args)
         if args.should_log:
             print(
                 f"Each training step reads {total} rows: {args.world_size} processes, each"
                 f" {args.gradient_accumulation_steps} batches of {self._train_batch_size}."
+            )
+        if args.dataloader_drop_last and len(cast(Sized, self.train_dataset)) < total:
+            raise BadInput(
+                f"dataloader_drop_last leaves out all {len(cast(Sized, self.train_dataset))} rows, since a training step reads"
+                f" {total}; leave it out, or choose smaller batches."
             )
         if args.device.type == "cpu":
             keep_freed_memory()
@@ -435,6 +480,12 @@ class PosGPTTrainer(ReliableTrainer):
         self.log_metrics("train", metrics)
         self.save_metrics("train", metrics)
         self.save_state()
+        # A last step that went wrong would show in the next one's loss.
+        if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
+            raise BadInput(
+                f"step {self.state.global_step}: the weights are not finite after it; {self._describe_last_checkpoint()}."
+                " Most often a lower --learning_rate helps."
+            )
         if self.is_fsdp_enabled:
             # Checkpoints may be in shards; the finished model is whole.
             self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
