@@ -41,6 +41,7 @@ class Beginning:
         asks_all: Whether names, numbers and months are all asked for.
         finder: What finds the spans; None: capital letters and digits.
         most: How many spans of a document are asked for.
+        missed: Training answers, each with its title, that no row will ask for.
     """
 
     relation: Relation
@@ -48,12 +49,18 @@ class Beginning:
     asks_all: bool = False
     finder: SpanFinder | None = None
     most: int = 4
+    missed: tuple[tuple[str, str], ...] = ()
 
     @property
     def description(self) -> str:
-        """What rows ask for, in a few words."""
+        """What rows ask for, in a few words, and how many training answers are not among it."""
         kind = "numbers like its answers" if self.shapes else "names, numbers and months" if self.asks_all else "names"
-        return f"{self.relation.name}: {f'at most {self.most} that look like its answers' if self.finder else kind}"
+        kind = f"at most {self.most} that look like its answers" if self.finder else kind
+        missed = ""
+        if self.missed:
+            title, answer = self.missed[0]
+            missed = f", without {len(self.missed):,} of the training answers, such as {answer!r} of {title!r}"
+        return f"{self.relation.name}: {kind}{missed}"
 
     def choose_spans(
         self, titles: Sequence[str], texts: Sequence[str], salient: Sequence[Sequence[Span]]
@@ -138,11 +145,16 @@ def find_spans(
         raise BadInput("span_finder answers learns from training questions; add --questions_file.")
     beginnings = list_beginnings(questions, asks_all, most, relations)
     documents = add_titles_and_spans(corpus, asks_all or any(beginning.shapes for beginning in beginnings))
-    if questions and choice != "capitals":
-        beginnings = [
-            learn_spans(beginning, documents, questions.select(beginning.relation), forced=choice == "answers")
-            for beginning in beginnings
-        ]
+    if questions:
+        for number, beginning in enumerate(beginnings):
+            own = questions.select(beginning.relation)
+            if len(own) > _MOST_JUDGED:
+                own = own.take(range(0, len(own), -(-len(own) // _MOST_JUDGED)))
+            if choice != "capitals":
+                beginning = learn_spans(beginning, documents, own, forced=choice == "answers")
+            found = find_asked_answers(beginning, documents, own)
+            every = dict.fromkeys(zip(own.titles, own.answers or (), strict=True))
+            beginnings[number] = replace(beginning, missed=tuple(pair for pair in every if pair not in found))
     return documents, beginnings
 
 
@@ -152,21 +164,14 @@ def learn_spans(beginning: Beginning, documents: Dataset, questions: Questions, 
     Args:
         forced: Whether it does so even if they do.
     """
-    if len(questions) > _MOST_JUDGED:
-        every = range(0, len(questions), -(-len(questions) // _MOST_JUDGED))
-        questions = questions.take(every)
-    titles, texts, salient, stated = find_stated_answers(documents, questions)
     # Rows that ask for everything need not have the answers among the first spans.
     judged = replace(beginning, most=sys.maxsize) if beginning.asks_all else beginning
-    total = sum(map(len, stated))
-    found = sum(
-        len(answers.intersection(text[start:end] for start, end in spans))
-        for text, spans, answers in zip(texts, judged.choose_spans(titles, texts, salient), stated, strict=True)
-    )
-    if not forced and (found >= _MOSTLY * total or total < _HARDLY * len(questions)):
+    stated = find_stated_answers(documents, questions)
+    found = find_asked_answers(judged, documents, questions)
+    if not forced and (len(found) >= _MOSTLY * len(stated) or len(stated) < _HARDLY * len(questions)):
         return beginning
     try:
-        return _fit_finder(beginning, documents, questions)
+        return _fit_finder(beginning, documents, questions, forced)
     except NothingToLearn:
         # Longer answers, for instance: capitals find parts of them.
         if forced:
@@ -174,8 +179,11 @@ def learn_spans(beginning: Beginning, documents: Dataset, questions: Questions, 
         return beginning
 
 
-def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions) -> Beginning:
-    """Return a beginning that asks for those of the spans that look most like the answers that are worth it."""
+def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions, forced: bool) -> Beginning:
+    """Return a beginning that asks for those of the spans that look most like the answers that are worth it.
+
+    It asks for names or numbers as before if they are more of the answers, and it is not forced to do otherwise.
+    """
     most, fewest = beginning.most, len(questions) // 5
     if fewest < _FEWEST_HELD_OUT:
         return replace(beginning, finder=SpanFinder(documents, questions))
@@ -183,14 +191,16 @@ def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions) 
     order = np.random.default_rng(0).permutation(len(questions)).tolist()
     held_out, rest = questions.take(order[:fewest]), questions.take(order[fewest:])
     finder = SpanFinder(documents, rest)
-    titles, texts, _, stated = find_stated_answers(documents, held_out)
+    titles, texts, _ = read_asked(documents, held_out)
     # Of each answer, wherever it is one of a document's spans: its place among them, and how much it looks like an answer.
     found: dict[tuple[str, str], list[tuple[int, float]]] = {}
-    for title, text, spans, answers in zip(titles, texts, finder.rank(titles, texts, most), stated, strict=True):
+    for title, text, spans in zip(titles, texts, finder.rank(titles, texts, most), strict=True):
         for place, span in enumerate(spans, 1):
-            if (run := text[span.start : span.end]) in answers:
+            if (run := text[span.start : span.end]) in held_out.answers_of[title]:
                 found.setdefault((title, run), []).append((place, span.score))
     counts = [sum(min(of_answer)[0] <= number for of_answer in found.values()) for number in range(1, most + 1)]
+    if not forced and len(find_asked_answers(beginning, documents, held_out)) > counts[-1]:
+        return beginning
     most = next(number for number, count in enumerate(counts, 1) if count >= counts[-1] - _NEGLIGIBLE * fewest)
     # Where a document says it most clearly: another may happen to have the same place in it.
     best = [max((score for place, score in of_answer if place <= most), default=None) for of_answer in found.values()]
@@ -200,15 +210,28 @@ def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions) 
     return replace(beginning, finder=finder, most=most)
 
 
-def find_stated_answers(
-    documents: Dataset, questions: Questions
-) -> tuple[list[str], list[str], list[list[Span]], list[set[str]]]:
-    """Return the documents that questions ask about: titles, texts, salient spans, and for each the answers that it has."""
-    answers_of = questions.answers_of
-    asked = documents.filter(lambda title: title in answers_of, input_columns="title")
-    titles, texts, salient = (list(asked[column]) for column in ("title", "text", "spans"))
-    stated = [
-        {answer for answer in answers_of[title] if answer in text[find_text_start(title) :]}
+def read_asked(documents: Dataset, questions: Questions) -> tuple[list[str], list[str], list[list[Span]]]:
+    """Return titles, texts and salient spans of the documents that questions ask about."""
+    asked = documents.filter(questions.answers_of.__contains__, input_columns="title")
+    return list(asked["title"]), list(asked["text"]), list(asked["spans"])
+
+
+def find_stated_answers(documents: Dataset, questions: Questions) -> set[tuple[str, str]]:
+    """Return those of the questions' titles and answers where a document of the title has the answer in its text."""
+    titles, texts, _ = read_asked(documents, questions)
+    return {
+        (title, answer)
         for title, text in zip(titles, texts, strict=True)
-    ]
-    return titles, texts, salient, stated
+        for answer in questions.answers_of[title]
+        if answer in text[find_text_start(title) :]
+    }
+
+
+def find_asked_answers(beginning: Beginning, documents: Dataset, questions: Questions) -> set[tuple[str, str]]:
+    """Return those of the questions' titles and answers where rows that begin so ask for the answer."""
+    titles, texts, salient = read_asked(documents, questions)
+    return {
+        (title, answer)
+        for title, text, spans in zip(titles, texts, beginning.choose_spans(titles, texts, salient), strict=True)
+        for answer in questions.answers_of[title].intersection(text[start:end] for start, end in spans)
+    }

@@ -18,11 +18,13 @@ from datasets import Dataset
 from data_scripts.documents import find_text_start
 from data_scripts.errors import BadInput, check_installed
 from data_scripts.questions import Questions
-from data_scripts.words import WORD, find_words
+from data_scripts.words import WORD, find_words, is_unspaced
 
 Span = tuple[int, int]
-# Words in a span, at most; a character of a script without spaces is a word.
-_MOST_WORDS, _MOST_CHARACTERS = 4, 16
+# Words in a span: as many as in nearly all training answers, in these bounds. Four characters of a script without spaces count
+# as one.
+_FEWEST_WORDS, _MOST_WORDS, _MOST_CHARACTERS = 4, 8, 16
+_NEARLY_ALL = 0.98
 # So many documents are ranked at a time: the runs of 20 documents of 1,000 words take 57 MiB.
 _BLOCK = 50
 
@@ -66,6 +68,12 @@ class SpanFinder:
         from sklearn.feature_extraction import FeatureHasher
 
         self.least_score = -math.inf
+        answers = [_list_tokens(answer) for answer in questions.answers or ()]
+        # In `Tiger & Crane`, `Springfield, Illinois` and `St. Louis`, marks stand between words.
+        self.marks = {token[0] for tokens in answers for token in tokens[1:-1] if not token[0][0].isalnum()}
+        lengths = [math.ceil(_count_words(tokens)) for tokens in answers if tokens]
+        usual = int(np.quantile(lengths, _NEARLY_ALL, method="lower")) if lengths else 0
+        self.most_words = min(max(usual, _FEWEST_WORDS), _MOST_WORDS)
         self.hasher = FeatureHasher(2**18, input_type="string", alternate_sign=False)
         self.documents_with: Counter[str] = Counter()
         for title, text in zip(documents["title"], documents["text"], strict=True):
@@ -90,7 +98,7 @@ class SpanFinder:
         if not any(is_answer):
             raise NothingToLearn(
                 f"{questions.path}: no answer to {questions.relations[0].form!r} stands in a document of its title as a run"
-                f" of at most {_MOST_WORDS} words, so nothing shows what an answer looks like; choose --span_finder capitals."
+                f" of at most {self.most_words} words, so nothing shows what an answer looks like; choose --span_finder capitals."
             )
         self.classifier = None
         # Where every run is an answer, as in a glossary, none looks less like one than another.
@@ -99,23 +107,31 @@ class SpanFinder:
 
     def _list_runs(self, title: str, text: str) -> Iterator[tuple[list[re.Match], int, int]]:
         """Yield the words after the title, and the first and the last of each run that has none of the title's words."""
-        words = [word for word in WORD.finditer(text, find_text_start(title)) if not word[0].isspace()]
+        words = _list_tokens(text, find_text_start(title))
         # Whole names: in a script without spaces, a word is a character, which a place may share with the title.
         known = {place for span in find_words(re.findall(r"\w+", title), text) for place in range(*span)}
         for first, begin in enumerate(words):
             for last in range(first, len(words)):
-                word = words[last][0]
-                length = last - first + 1
-                # `635,755` and `July 5, 1950` are answers, too.
-                if word in ",." and _is_in_number(words[first : last + 2]):
+                if first < last < len(words) - 1 and self._is_inside(*words[last - 1 : last + 2]):
                     continue
-                if not word[0].isalnum() or words[last].start() in known:
+                word = words[last]
+                if not word[0][0].isalnum() or word.start() in known:
                     break
-                if length > _MOST_WORDS * (4 if len(word) == 1 else 1):
+                if _count_words(words[first : last + 1]) > self.most_words:
                     break
-                if words[last].end() - begin.start() > _MOST_CHARACTERS * _MOST_WORDS:
+                if word.end() - begin.start() > _MOST_CHARACTERS * self.most_words:
                     break
                 yield words, first, last
+
+    def _is_inside(self, before: re.Match, mark: re.Match, after: re.Match) -> bool:
+        """Whether a mark between two words is inside a name or number: as in a training answer, or between no spaces."""
+        if mark[0][0].isalnum() or not (before[0][0].isalnum() and after[0][0].isalnum()):
+            return False
+        if before[0][-1].isdigit() and after[0][0].isdigit():
+            # `635,755` and `July 5, 1950`.
+            return mark[0] in ",." or mark[0] in self.marks
+        is_tight = before.end() == mark.start() and mark.end() == after.start()
+        return mark[0] in self.marks or (is_tight and not is_unspaced(before[0]) and not is_unspaced(after[0]))
 
     def list_candidates(self, title: str, text: str) -> list[Candidate]:
         """List the runs of words in a document."""
@@ -186,9 +202,20 @@ class SpanFinder:
         ]
 
 
-def _is_in_number(words: Sequence[re.Match]) -> bool:
-    """Whether the last word but one, a comma or full stop, stands between digits."""
-    return len(words) > 2 and words[-3][0][-1].isdigit() and words[-1][0][0].isdigit()
+def _list_tokens(text: str, start: int = 0) -> list[re.Match]:
+    """List the words and the marks of a text from `start`."""
+    return [token for token in WORD.finditer(text, start) if not token[0].isspace()]
+
+
+def _count_words(tokens: Sequence[re.Match]) -> float:
+    """Count words between spaces; a character of a script without spaces is a quarter of one, and a mark none."""
+    count = 0.0
+    for place, token in enumerate(tokens):
+        if is_unspaced(token[0]):
+            count += 0.25
+        elif token[0][0].isalnum() and not (place and tokens[place - 1].end() == token.start()):
+            count += 1
+    return count
 
 
 def choose_apart(ranked: Iterable[RankedSpan], most: int) -> list[RankedSpan]:

@@ -18,6 +18,11 @@ _START, _END = re.compile(WORD_START), re.compile(WORD_END)
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 
 
+def is_unspaced(character: str) -> bool:
+    """Return whether a text begins with a character of a script without spaces."""
+    return _UNSPACED_CHARACTER.match(character) is not None
+
+
 def split_words(text: str) -> list[str]:
     """Split a text at spaces, and at every character of a script without spaces, which is a word of its own."""
     if not _UNSPACED_CHARACTER.search(text):
@@ -31,7 +36,7 @@ def join_words(words: Iterable[str]) -> str:
     """Join words as they would continue a text: each after a space, unless it or the one before it is of a script without."""
     text, spaced = "", True
     for word in words:
-        is_spaced = _UNSPACED_CHARACTER.match(word) is None
+        is_spaced = not is_unspaced(word)
         text += f" {word}" if spaced and is_spaced else word
         spaced = is_spaced
     return text
