@@ -37,6 +37,8 @@ def exit_on_bad_input() -> Iterator[None]:
     except BadInput as error:
         # A file's name may hold line breaks.
         sys.exit(f"error: {' '.join(str(error).splitlines())}")
+    except KeyboardInterrupt:
+        sys.exit("error: interrupted.")
     except OSError as error:
         # The system's refusals are the user's to settle: a file without permission, a name that is too long, a full disk.
         if error.errno is None:

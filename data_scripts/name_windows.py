@@ -104,7 +104,10 @@ class NameWindowsConfig(ObjectiveConfig):
             f"{len(dataset.documents):,} of {len(corpus):,} documents have a title and something to ask for,"
             f" {dataset.rows_with_document:,} spans in all ({'; '.join(each.description for each in beginnings)})."
         )
-        if questions:
+        if not questions:
+            asked = ", ".join(relation.form for relation in relations)
+            description += f" Without questions, they are asked for like {asked!r}; --relations names something else."
+        else:
             description += (
                 f" Questions about {len(dataset.questions):,} titles are mixed in, for {len(dataset.titles_apart):,} of"
                 " them in rows of their own, since no document has a span to ask for like that."

@@ -141,7 +141,7 @@ def load_questions(
         lines += filled
     for where, line in lines:
         _check_line(where, line)
-    asked = _match_relations(lines, [*known, *RELATIONS.values()], corpus)
+    asked = _match_relations(lines, [*known, *RELATIONS.values()], corpus, answers)
     columns = ["question", "answer"] if _have_answers(lines, asked, answers) else ["question"]
     rows = load_dataset(
         "csv",
@@ -184,9 +184,13 @@ def _check_line(where: str, line: str) -> None:
 
 
 def _match_relations(
-    lines: Sequence[tuple[str, str]], known: Sequence[Relation], corpus: Dataset | None
+    lines: Sequence[tuple[str, str]], known: Sequence[Relation], corpus: Dataset | None, wanted: bool | None
 ) -> tuple[Relation, ...]:
-    """Return what each line asks for: one of the relations that are known, or of those that the other questions show."""
+    """Return what each line asks for: one of the relations that are known, or of those that the other questions show.
+
+    Args:
+        wanted: Whether the lines are to have answers, see `load_questions`.
+    """
 
     def find(line: str, relations: Sequence[Relation]) -> Relation | None:
         # A line without a tab may have lost it: then its answer follows, after spaces.
@@ -202,8 +206,17 @@ def _match_relations(
     for where, line in lines:
         relation = find(line, relations)
         if relation is None:
+            if not any("\t" in line for _, line in lines) and wanted:
+                raise BadInput(
+                    f"{where}: no tab between question and answer; a line is a question, one tab and its answer."
+                )
             # An unknown question is compared with those of the same file before all others.
             nearest = find_nearest(line.split("\t")[0], list(named.values()) or relations)
+            if not named:
+                raise BadInput(
+                    f"{where}: {line[:60]!r} is not of the form {nearest.form!r}, the nearest that is known; fix the"
+                    " question, or have its own form recognized: add another question like it, or --relations."
+                )
             raise BadInput(
                 f"{where}: {line[:60]!r} is not of the form {nearest.form!r}; fix the question. A form of its"
                 " own is recognized from two questions, or named by --relations."

@@ -153,7 +153,7 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
     try:
         return read_relations(PosGPTConfig(relations=relations).relations)
     except StrictDataclassError as error:
-        raise BadInput(f"{path}: {shorten_error(error.__cause__ or error)}; fix it there.") from None
+        raise BadInput(f"{path}: {shorten_error(error.__cause__ or error).rstrip('.')}; fix it there.") from None
 
 
 def find_relation(question: str, relations: Iterable[Relation]) -> Relation | None:

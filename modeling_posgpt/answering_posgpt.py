@@ -102,7 +102,7 @@ class AnsweringMixin:
             (answer, its probability) for each title, in their order.
 
         Raises:
-            ValueError: the configuration has no such relation, or as `answer` does.
+            ValueError: the configuration has no such relation, a title is a whole question, or as `answer` does.
         """
         relations = self.config.relations or {}
         if not relations:
@@ -113,6 +113,14 @@ class AnsweringMixin:
         relation = next(iter(relations)) if relation is None else relation
         if relation not in relations:
             raise ValueError(f"relation is {relation!r}; choose one of {', '.join(relations)}.")
+        if isinstance(titles, str):
+            raise ValueError(f"titles is one text; give a list: [{titles!r}].")
+        wordings = [wording.split("{title}") for each in relations.values() for wording in each["wordings"]]
+        for title in titles:
+            if any(
+                title.startswith(before) and title.endswith(after) for before, after in wordings if before and after
+            ):
+                raise ValueError(f"{title!r} is a whole question; give what it asks about, or call `answer` with it.")
         # Not str.format: titles and wordings may contain other braces.
         questions = [relations[relation]["wordings"][0].replace("{title}", title) for title in titles]
         return [(answer.text, answer.probability) for answer in self.answer(questions, tokenizer, **options)]

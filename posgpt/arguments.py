@@ -176,6 +176,8 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
     bf16 = bf16_is_fast(device) and not peek_flag(argv, values, "fp16")
     # Without `use_cpu`, processes that find no accelerator would not know of each other.
     parser.set_defaults(bf16=bf16, use_cpu=not torch.accelerator.is_available())
+    # Instead of a folder `trainer_output` that nobody asked for.
+    parser.set_defaults(output_dir="")
     # Every parameter has a gradient; Trainer would have each step look for those that have none.
     parser.set_defaults(ddp_find_unused_parameters=False)
     given = list_given(argv)

@@ -127,6 +127,15 @@ def test_titles_are_asked_about_in_the_first_wording_of_a_relation(asked):
     ]
 
 
+def test_one_text_or_a_whole_question_is_not_taken_for_titles(asked):
+    model, tokenizer = asked
+    model.config.relations = {"birthplace": {"wordings": ["Where was {title} born?"]}}
+    with pytest.raises(ValueError, match=r"give a list: \['Ada Example'\]"):
+        model.ask("Ada Example", tokenizer)
+    with pytest.raises(ValueError, match="is a whole question; give what it asks about, or call `answer`"):
+        model.ask(["Where was Ada Example born?"], tokenizer)
+
+
 def test_a_relation_the_model_does_not_have_is_refused(asked):
     model, tokenizer = asked
     for relations in (None, {}):

@@ -384,6 +384,13 @@ def test_recipes(refused, world, tmp_path):
         refused(match, train_pretrain, recipe, *corpus)
 
 
+def test_a_training_needs_a_folder_to_save_to(run, world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="give one with --output_dir"):
+        run(train_pretrain, *TINY, "--train_file", world / "wiki.txt")
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_output_folder_with_a_finished_model_or_an_unfinished_run(run, world, tmp_path, tiny_pretrained):
     finished = tiny_pretrained["learned"]
     before = {file: file.stat().st_mtime_ns for file in finished.rglob("*")}

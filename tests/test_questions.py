@@ -51,6 +51,20 @@ def test_a_carriage_return_within_a_line_is_refused(tmp_path):
         load_questions(file)
 
 
+def test_the_message_says_what_is_missing_where_no_question_is_of_a_known_form(tmp_path):
+    file = tmp_path / "questions.tsv"
+    for content, match in (
+        (
+            "Who made Silent Dungeon?Moonbeam\nWho sold Old Ship?Kestrel\n",
+            "line 1: no tab between question and answer",
+        ),
+        ("Who made Silent Dungeon?\tMoonbeam\n", "the nearest that is known; .*add another question like it"),
+    ):
+        file.write_text(content)
+        with pytest.raises(BadInput, match=match):
+            load_questions(file, answers=True)
+
+
 def test_a_question_that_ends_in_a_space_is_refused(tmp_path):
     file = tmp_path / "questions.tsv"
     file.write_text("Where was A B born? \n")

@@ -372,6 +372,25 @@ def test_an_interrupted_run_looks_unfinished_and_goes_on_where_it_was(run, world
     assert_same_run(tmp_path / "whole", interrupted)
 
 
+def test_ctrl_c_ends_training_in_a_line_that_says_how_to_go_on(run, world, tmp_path, monkeypatch):
+    step = PosGPTTrainer.training_step
+
+    def train(trainer, *args, **kwargs):
+        if trainer.state.global_step == 3:
+            raise KeyboardInterrupt
+        return step(trainer, *args, **kwargs)
+
+    monkeypatch.setattr(PosGPTTrainer, "training_step", train)
+    line = (
+        r"interrupted at step 3; the last whole checkpoint is .*checkpoint-2\. --resume_from_checkpoint last goes on"
+    )
+    with pytest.raises(SystemExit, match=line):
+        pretrain(run, world, tmp_path, "--save_steps", 2)
+    with pytest.raises(SystemExit, match="training has not ended there; .*give its last checkpoint, .*checkpoint-2"):
+        data = ["--test_file", world / "birth_dev.tsv", "--output_dir", tmp_path / "eval"]
+        run(evaluate_birthplace, "--model_name_or_path", tmp_path, *data)
+
+
 def test_a_half_written_checkpoint_does_not_hide_the_whole_one_before(run, world, interrupted):
     (interrupted / "checkpoint-6").mkdir()
     shutil.copy(interrupted / "checkpoint-4" / "model.safetensors", interrupted / "checkpoint-6")

@@ -144,7 +144,7 @@ def build_model(
         return PosGPTForCausalLM._from_config(config, attn_implementation=attention)
     except (StrictDataclassError, ValueError, KeyError, ImportError) as error:
         raise BadInput(
-            f"the model cannot be built: {shorten_error(error.__cause__ or error)}; --help lists the sizes."
+            f"the model cannot be built: {shorten_error(error.__cause__ or error).rstrip('.')}; --help lists the sizes."
         ) from None
 
 

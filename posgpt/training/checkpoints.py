@@ -105,6 +105,8 @@ def claim_output_dir(training_args: TrainingArguments, overwrite_output_dir: boo
     Raises:
         BadInput: another training is writing to the folder, it cannot be written to, or as `choose_checkpoint` does.
     """
+    if not training_args.output_dir:
+        raise BadInput("there is no folder to save the model to; give one with --output_dir.")
     output_dir = check_is_folder_or_new(str(training_args.output_dir))
     if training_args.process_index > 0:
         yield choose_checkpoint(training_args, overwrite_output_dir)
@@ -213,6 +215,11 @@ def load_config(name_or_path: str, changes: dict[str, Any]) -> PosGPTConfig:
         BadInput: there is no such model, it is no PosGPT, or its sizes and choices are not compatible.
     """
     if Path(name_or_path).exists() and not (Path(name_or_path) / CONFIG_FILE).is_file():
+        if checkpoint := find_last_checkpoint(Path(name_or_path)):
+            raise BadInput(
+                f"{name_or_path}: training has not ended there; continue it with --resume_from_checkpoint last, or give its last"
+                f" checkpoint, {checkpoint}."
+            )
         raise BadInput(
             f"{name_or_path}: not a model folder (no readable {CONFIG_FILE}); give a folder that training wrote."
         )

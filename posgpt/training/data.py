@@ -62,7 +62,8 @@ def load_encoded_questions(
         for relation, rows in questions.rows_of.items():
             ((common, count),) = Counter(answers[row] for row in rows).most_common(1)
             print(
-                f"{questions.path}: {len(rows):,} {relation.name} questions, the most frequent answer is {common} ({count:,} times)."
+                f"{questions.path}: {len(rows):,} {relation.name} questions, the most frequent answer is {common}"
+                f" ({count:,} of them)."
             )
         if several := questions.contradictions:
             text, given = next(iter(several.items()))

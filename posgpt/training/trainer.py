@@ -431,11 +431,16 @@ class PosGPTTrainer(ReliableTrainer):
         """Train from the beginning or from a checkpoint, then save model, metrics and state into the output folder.
 
         Raises:
-            BadInput: the loss is not finite, the checkpoint does not fit, a file could not be written, another process has
+            BadInput: it was interrupted (Ctrl-C), the loss is not finite, the checkpoint does not fit, a file could not be written, another process has
                 ended, or the hub refuses.
         """
         try:
             self._train_and_save(checkpoint)
+        except KeyboardInterrupt:
+            raise BadInput(
+                f"{self.args.output_dir}: interrupted at step {self.state.global_step}; {self._describe_last_checkpoint()}."
+                " --resume_from_checkpoint last goes on from there."
+            ) from None
         except (OSError, RuntimeError) as error:
             # What gloo raises where another process has ended has no class of its own.
             is_distributed = isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
