@@ -273,13 +273,18 @@ def write_index(path: str | os.PathLike, columns: Columns, writer: ArrowWriter) 
         raise BadInput(f"{path}: every line is blank; give a corpus with one document per line.")
 
 
-def build_corpus_tokenizer(corpus: Dataset, max_length: int) -> PreTrainedTokenizerFast:
-    """Build the tokenizer of a corpus's characters; `max_length` is the maximum sequence length."""
+def build_corpus_tokenizer(corpus: Dataset, max_length: int, questions: Iterable[str] = ()) -> PreTrainedTokenizerFast:
+    """Build the tokenizer of a corpus's characters, and of those of training questions and their answers.
+
+    Args:
+        max_length: The maximum sequence length.
+    """
 
     def collect(texts: list[str]) -> dict[str, list[str]]:
         return {"characters": ["".join(sorted(set().union(*texts)))]}
 
-    return build_tokenizer(summarize_texts(corpus, collect, "Collecting characters")["characters"], max_length)
+    characters = summarize_texts(corpus, collect, "Collecting characters")["characters"]
+    return build_tokenizer([*characters, *questions], max_length)
 
 
 def summarize_texts(corpus: Dataset, summarize: Callable[[list[str]], dict[str, list]], desc: str) -> Dataset:

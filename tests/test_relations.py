@@ -155,7 +155,10 @@ def test_two_relations_of_one_name_are_refused(run, tiny_pretrained, tmp_path):
 @pytest.mark.parametrize(
     "text, match",
     [
-        ("Who is Ada?\tBo\n", "line 1: 'Who is Ada.*not of the form .*the nearest that is known; .*add another question like it"),
+        (
+            "Who is Ada?\tBo\n",
+            "line 1: 'Who is Ada.*not of the form .*the nearest that is known; .*add another question like it",
+        ),
         ("When was A B born?\t1815\nWhere is Bo Ek?\tOslo\n", "line 2: .*not of the form 'When was NAME born"),
         ("When was A B born?\t1815\nWhere was A B born?\tRome\nWere was Bo Ek born?\tOslo\n", "line 3: .*'Where was"),
         ("Who made A?\t1\nWho made B?\t2\nWho made C? 3\n", "line 3: no tab"),

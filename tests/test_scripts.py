@@ -631,6 +631,17 @@ def test_the_preview_shows_exactly_what_a_recipe_trains_on(run, world, tmp_path,
             assert all(label in ("·", character) for character, label in zip(text, graded, strict=True))
 
 
+def test_the_vocabulary_has_the_characters_of_the_training_questions_too(run, world, tmp_path):
+    (tmp_path / "wiki.txt").write_text(
+        (world / "wiki.txt").read_text(encoding="utf-8").replace("?", ""), encoding="utf-8"
+    )
+    pairs = world / "birth_places_train.tsv"
+    recipe = ["windows", "--train_file", tmp_path / "wiki.txt", "--questions_file", pairs, *TINY, "--max_steps", 1]
+    printed = run(train_pretrain, *recipe, "--output_dir", tmp_path / "model")
+    assert "?" in json.loads((tmp_path / "model" / "tokenizer.json").read_text())["model"]["vocab"]
+    assert "does not know" not in printed
+
+
 def test_the_preview_of_finetuning_shows_questions(run, world):
     printed = run(preview, "--section", "finetune", "--train_file", world / "birth_dev.tsv", "--examples", "2")
     first = (world / "birth_dev.tsv").read_text().splitlines()[0].split("\t")

@@ -36,27 +36,16 @@ def build_epoch_sampler(dataset: EpochDataset, training_args: Any, batch_size: i
     )
 
 
-def load_encoded_questions(
+def load_training_questions(
     paths: Sequence[str],
-    tokenizer: PreTrainedTokenizerBase,
     training_args: TrainingArguments,
     known: Sequence[Relation] = (),
     corpus: Dataset | None = None,
     ascii_only: bool = False,
-    loss_on_first_mask: bool = False,
-) -> tuple[Questions, Dataset]:
-    """Load and encode TSVs with answers; print what it holds and which characters the tokenizer does not know.
-
-    Args:
-        known, corpus, ascii_only: See `load_questions`.
-        loss_on_first_mask: See `encode_questions`.
-
-    Returns:
-        The questions as text, and encoded (see `encode_questions`).
-    """
+) -> Questions:
+    """Load TSVs with answers, and print what they hold; see `load_questions`."""
     with training_args.main_process_first():
         questions = load_questions(*paths, answers=True, ascii_only=ascii_only, known=known, corpus=corpus)
-        encoded = encode_questions(questions, tokenizer, loss_on_first_mask)
     if training_args.should_log:
         answers = questions.answers or []
         for relation, rows in questions.rows_of.items():
@@ -71,7 +60,20 @@ def load_encoded_questions(
                 f"{questions.path}: {len(several)} questions have different answers, all of which are used, first {text!r}:"
                 f" {', '.join(sorted(given))}."
             )
-        unknown = describe_unknown_characters([*questions.texts, *answers], tokenizer, questions.path)
-        if unknown:
+    return questions
+
+
+def encode_training_questions(
+    questions: Questions,
+    tokenizer: PreTrainedTokenizerBase,
+    training_args: TrainingArguments,
+    loss_on_first_mask: bool = False,
+) -> Dataset:
+    """Encode questions with their answers (see `encode_questions`); print which characters the tokenizer does not know."""
+    with training_args.main_process_first():
+        encoded = encode_questions(questions, tokenizer, loss_on_first_mask)
+    if training_args.should_log:
+        texts = [*questions.texts, *(questions.answers or ())]
+        if unknown := describe_unknown_characters(texts, tokenizer, questions.path):
             print(unknown)
-    return questions, encoded
+    return encoded
