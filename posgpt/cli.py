@@ -24,7 +24,7 @@ COMMANDS = {
     "normalize": ("data_scripts.normalize", "write text files in Unicode's normal form C"),
     "build-models": ("posgpt.build_models", "train models of the fictional world, to start from and to publish"),
     "assignment": ("posgpt.assignment.write", "write a programming assignment on a fictional world, for teachers"),
-    "grade": ("posgpt.assignment.grade", "grade what students hand in for it"),
+    "grade": ("posgpt.assignment.grade", "grade what students hand in for an assignment"),
     "hold-out": ("data_scripts.hold_out", "hold people out of a task's data"),
 }
 

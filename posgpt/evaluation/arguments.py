@@ -46,7 +46,8 @@ class EvaluationArguments(RelationArguments, ColumnArguments):
         "report: the confidence below which the answer is: I don't know.", default=None
     )
     target_precision: Annotated[float | None, Range(0, 1)] = option(
-        "report: choose abstain_below so that this share of calibration_file's answers is right.", default=None
+        "report: choose abstain_below so that, of calibration_file's answers at or above it, this share is right.",
+        default=None,
     )
     wrong_costs: Annotated[float | None, Range(0)] = option(
         "report: the cost of a wrong answer, where a right one earns 1; abstain_below is chosen to maximize the total on"
