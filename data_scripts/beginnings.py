@@ -5,6 +5,7 @@ if the answers are among the first of these, and otherwise what looks like its a
 """
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
@@ -131,7 +132,8 @@ def find_spans(
         corpus: From `load_corpus`.
         questions: Training questions with answers, or None.
         asks_all: Whether all spans are asked for in all rows.
-        choice: How spans are found; auto: by capitals where these find the answers, else by what the answers look like.
+        choice: How spans are found; auto: by capitals where these find the answers, and no other relation asks for the same
+            kind of spans; else by what the answers look like.
         most: How many spans of a document a relation's rows ask for, at most.
         relations: What rows ask for without questions.
 
@@ -146,32 +148,60 @@ def find_spans(
     beginnings = list_beginnings(questions, asks_all, most, relations)
     documents = add_titles_and_spans(corpus, asks_all or any(beginning.shapes for beginning in beginnings))
     if questions:
-        for number, beginning in enumerate(beginnings):
-            own = questions.select(beginning.relation)
-            if len(own) > _MOST_JUDGED:
-                own = own.take(range(0, len(own), -(-len(own) // _MOST_JUDGED)))
-            if choice != "capitals":
-                beginning = learn_spans(beginning, documents, own, forced=choice == "answers")
-            found = find_asked_answers(beginning, documents, own)
-            every = dict.fromkeys(zip(own.titles, own.answers or (), strict=True))
-            beginnings[number] = replace(beginning, missed=tuple(pair for pair in every if pair not in found))
+        own = [_sample_questions(questions, beginning.relation) for beginning in beginnings]
+        if choice != "capitals":
+            forced = choice == "answers"
+            beginnings = [
+                learn_spans(beginning, documents, asked, forced)
+                for beginning, asked in zip(beginnings, own, strict=True)
+            ]
+            # What is left asks for all names, or for all numbers.
+            kinds = Counter(beginning.shapes is None for beginning in beginnings if not beginning.finder)
+            beginnings = [
+                learn_spans(beginning, documents, asked, is_alone=False)
+                if not (beginning.finder or asks_all) and kinds[beginning.shapes is None] > 1
+                else beginning
+                for beginning, asked in zip(beginnings, own, strict=True)
+            ]
+        beginnings = [
+            replace(beginning, missed=_list_missed(beginning, documents, asked))
+            for beginning, asked in zip(beginnings, own, strict=True)
+        ]
     return documents, beginnings
 
 
-def learn_spans(beginning: Beginning, documents: Dataset, questions: Questions, forced: bool) -> Beginning:
+def _sample_questions(questions: Questions, relation: Relation) -> Questions:
+    """Return a relation's questions, or so many of them as show what its answers look like."""
+    own = questions.select(relation)
+    return own if len(own) <= _MOST_JUDGED else own.take(range(0, len(own), -(-len(own) // _MOST_JUDGED)))
+
+
+def _list_missed(beginning: Beginning, documents: Dataset, questions: Questions) -> tuple[tuple[str, str], ...]:
+    found = find_asked_answers(beginning, documents, questions)
+    every = dict.fromkeys(zip(questions.titles, questions.answers or (), strict=True))
+    return tuple(pair for pair in every if pair not in found)
+
+
+def learn_spans(
+    beginning: Beginning, documents: Dataset, questions: Questions, forced: bool = False, is_alone: bool = True
+) -> Beginning:
     """Return a beginning that asks for what looks like the answers to its questions, where capitals do not find these.
 
     Args:
         forced: Whether it does so even if they do.
+        is_alone: Whether no other relation asks for names, or for numbers, as this one does. Otherwise most of what both
+            would ask for is the answer to the other's question, so what looks like the answers has to find hardly fewer.
     """
     # Rows that ask for everything need not have the answers among the first spans.
     judged = replace(beginning, most=sys.maxsize) if beginning.asks_all else beginning
     stated = find_stated_answers(documents, questions)
     found = find_asked_answers(judged, documents, questions)
-    if not forced and (len(found) >= _MOSTLY * len(stated) or len(stated) < _HARDLY * len(questions)):
+    enough = len(found) >= _MOSTLY * len(stated) and is_alone
+    if not forced and (enough or len(stated) < _HARDLY * len(questions)):
         return beginning
+    fewer = sys.maxsize if forced else 0 if is_alone else _NEGLIGIBLE * len(questions) / 5
     try:
-        return _fit_finder(beginning, documents, questions, forced)
+        return _fit_finder(beginning, documents, questions, fewer)
     except NothingToLearn:
         # Longer answers, for instance: capitals find parts of them.
         if forced:
@@ -179,10 +209,12 @@ def learn_spans(beginning: Beginning, documents: Dataset, questions: Questions, 
         return beginning
 
 
-def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions, forced: bool) -> Beginning:
+def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions, fewer: float) -> Beginning:
     """Return a beginning that asks for those of the spans that look most like the answers that are worth it.
 
-    It asks for names or numbers as before if they are more of the answers, and it is not forced to do otherwise.
+    Args:
+        fewer: Of a fifth of the questions, held out, so many fewer answers may be found than `beginning` finds; otherwise
+            that is returned. With too few questions to hold out any, they are not compared.
     """
     most, fewest = beginning.most, len(questions) // 5
     if fewest < _FEWEST_HELD_OUT:
@@ -199,7 +231,7 @@ def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions, 
             if (run := text[span.start : span.end]) in held_out.answers_of[title]:
                 found.setdefault((title, run), []).append((place, span.score))
     counts = [sum(min(of_answer)[0] <= number for of_answer in found.values()) for number in range(1, most + 1)]
-    if not forced and len(find_asked_answers(beginning, documents, held_out)) > counts[-1]:
+    if len(find_asked_answers(beginning, documents, held_out)) > counts[-1] + fewer:
         return beginning
     most = next(number for number, count in enumerate(counts, 1) if count >= counts[-1] - _NEGLIGIBLE * fewest)
     # Where a document says it most clearly: another may happen to have the same place in it.

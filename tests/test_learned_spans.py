@@ -99,6 +99,28 @@ def test_where_all_nouns_have_capitals_fewer_spans_have_more_of_the_answers(tmp_
     assert found["auto"] > found["capitals"] and rows["auto"] < rows["capitals"] / 2
 
 
+def test_relations_that_would_ask_for_the_same_names_ask_for_their_own_answers_alone(tmp_path):
+    """One relation's names stay as they are: tested above."""
+    world = World(num_people=300, relations=["birthplace", "university", "place of death"])
+    world.write(tmp_path)
+    people = {person.name: person for person in world.people()}
+    corpus, questions = load_corpus(tmp_path / "wiki.txt"), load_questions(tmp_path / "birth_places_train.tsv")
+    tokenizer = build_tokenizer([*corpus["text"], *questions.texts], 160)
+    asked: dict[str, dict[str, set[str]]] = {}
+    for finder in ("auto", "capitals"):
+        training = NameWindowsConfig(ask_dates=False, span_finder=finder).build(corpus, tokenizer, 0, questions)
+        asked[finder] = {name: set() for name in people}
+        for document in training.dataset.documents:
+            for span, by in zip(document["asked"], document["asked_by"], strict=True):
+                if 0 in by:
+                    asked[finder][document["title"]].add(span)
+    only = {
+        finder: sum(spans == {people[name].birth_place} for name, spans in of_person.items())
+        for finder, of_person in asked.items()
+    }
+    assert only["auto"] > 0.9 * len(people) and only["capitals"] < 0.1 * len(people)
+
+
 def test_answers_that_stand_in_no_document_teach_nothing(lower, tmp_path):
     corpus = add_titles_and_spans(load_corpus(lower / "wiki.txt"), dates=False)
     (tmp_path / "pairs.tsv").write_text("Where was nobody known born?\tnowhere\n")
@@ -201,7 +223,7 @@ def test_a_relation_with_answers_longer_than_any_span_does_not_stop_the_others(t
     questions = load_questions(tmp_path / "pairs.tsv", answers=True, corpus=corpus)
     tokenizer = build_tokenizer([*corpus["text"], *questions.texts], 128)
     training = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, questions)
-    assert "birthplace: names; By what did … live?: names" in training.description
+    assert "birthplace: at most 1 that look like its answers; By what did … live?: names" in training.description
     with pytest.raises(
         BadInput, match="no answer to 'By what did NAME live.' stands in a document .* at most 8 words"
     ):
