@@ -236,7 +236,9 @@ def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions, 
     most = next(number for number, count in enumerate(counts, 1) if count >= counts[-1] - _NEGLIGIBLE * fewest)
     # Where a document says it most clearly: another may happen to have the same place in it.
     best = [max((score for place, score in of_answer if place <= most), default=None) for of_answer in found.values()]
-    if scores := [score for score in best if score is not None]:
+    scores = [score for score in best if score is not None]
+    # With fewer, more than a negligible share of all answers may look less like one than any of these.
+    if len(scores) >= 1 / _NEGLIGIBLE:
         finder.least_score = float(np.quantile(scores, _UNLIKELY))
     finder.fit(documents, questions)
     return replace(beginning, finder=finder, most=most)

@@ -101,7 +101,7 @@ def test_where_all_nouns_have_capitals_fewer_spans_have_more_of_the_answers(tmp_
 
 def test_relations_that_would_ask_for_the_same_names_ask_for_their_own_answers_alone(tmp_path):
     """One relation's names stay as they are: tested above."""
-    world = World(num_people=300, relations=["birthplace", "university", "place of death"])
+    world = World(num_people=500, relations=["birthplace", "university", "place of death"])
     world.write(tmp_path)
     people = {person.name: person for person in world.people()}
     corpus, questions = load_corpus(tmp_path / "wiki.txt"), load_questions(tmp_path / "birth_places_train.tsv")
