@@ -172,7 +172,7 @@ def test_each_relation_asks_for_what_its_answers_are(tmp_path):
 
 def test_documents_that_do_not_say_it_are_not_asked_for_a_profession(tmp_path):
     world = World(
-        num_people=300, biographies_per_person=2, relations=["birthplace", "birth year", "profession", "employer"]
+        num_people=500, biographies_per_person=2, relations=["birthplace", "birth year", "profession", "employer"]
     )
     world.write(tmp_path)
     professions = {person.name: person.profession for person in world.people()}
