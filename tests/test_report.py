@@ -26,7 +26,7 @@ from posgpt.evaluation.evidence import (
     find_disagreement,
     find_documents,
     has_mention,
-    normalize_place,
+    normalize_answer,
 )
 from posgpt.evaluation.figures import compute_figures, predict_from_nearest_names
 from posgpt.evaluation.judge import Sureness, judge_group
@@ -149,7 +149,7 @@ def test_documents_disagree_if_one_has_the_answer_and_another_only_other_ones(tm
     ],
 )
 def test_places_are_compared_leniently_as_people_mean_them(one, other, same):
-    assert (normalize_place(one) == normalize_place(other)) == same
+    assert (normalize_answer(one) == normalize_answer(other)) == same
 
 
 def test_the_nearest_name_lends_its_place():
@@ -207,7 +207,7 @@ def test_a_report_has_page_picture_figures_and_an_answer_for_each_question(repor
     dev = load_questions(held_out / "birth_dev.tsv")
     rows = [json.loads(line) for line in (report / "predictions.jsonl").read_text().splitlines()]
     assert [row["question"] for row in rows] == dev.texts
-    assert [row["place"] for row in rows] == dev.answers
+    assert [row["right_answer"] for row in rows] == dev.answers
     figures = json.loads((report / "metrics.json").read_text())
     assert figures["correct"] == sum(row["right"] for row in rows)
     assert sum(group["count"] for group in figures["groups"].values()) == len(rows)
@@ -329,8 +329,8 @@ def test_judging_returns_values_and_changes_none_of_its_inputs(tmp_path):
     assert [person.group for person in judged] == ["known and right", "unseen name"]
     assert [person.answer_in_document for person in judged] == [True, False]
     assert [person.abstained for person in judged] == [True, True]
-    assert figures["baselines"]["London"] == 0 and figures["places"][0] == {
-        "place": "Oslo",
+    assert figures["baselines"]["London"] == 0 and figures["right_answers"][0] == {
+        "answer": "Oslo",
         "true": 1,
         "said": 2,
         "right": 1,

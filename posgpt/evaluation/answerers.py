@@ -143,7 +143,7 @@ def ask_groups(model: AskedModel, inquiry: Inquiry, test_answers: list[Answer]) 
         group: test_answers if group == TEST else model.answer(questions.texts)
         for group, questions in inquiry.groups.items()
     }
-    known = inquiry.places
+    known = inquiry.candidates
     invented = {answer.text for given in answers.values() for answer in given} - set(known)
     candidates = [*known, *sorted(invented)]
     number = {candidate: index for index, candidate in enumerate(candidates)}

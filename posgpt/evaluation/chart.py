@@ -30,7 +30,7 @@ def draw_accuracies(axes: Any, figures: dict[str, Any]) -> None:
     axes.errorbar(percent[:1], [0], xerr=[[percent[0] - low], [high - percent[0]]], color="black", capsize=3)
     axes.bar_label(bars, fmt="%.1f %%", padding=16)
     axes.invert_yaxis()
-    axes.set(xlim=(0, 118), xlabel=f"accuracy on {figures['total']} people (%)", title="Right answers")
+    axes.set(xlim=(0, 118), xlabel=f"accuracy on {figures['total']} questions (%)", title="Right answers")
 
 
 def draw_reliability(axes: Any, figures: dict[str, Any]) -> None:
@@ -48,8 +48,8 @@ def draw_reliability(axes: Any, figures: dict[str, Any]) -> None:
 
 
 def draw_selection(axes: Any, selective: dict[str, Any], worth: dict[str, Any] | None) -> None:
-    """Draw risk over coverage, and the threshold; with `worth`, also for people among whom there are strangers."""
-    curves = {"people of the test": (selective, BLUE)}
+    """Draw risk over coverage, and the threshold; with `worth`, also for questions of which some are about strangers."""
+    curves = {"questions of the test": (selective, BLUE)}
     if worth:
         curves[f"{worth['stranger_share']:.0%} strangers among them"] = (worth, GREY)
     for label, (curve, color) in curves.items():
@@ -70,8 +70,8 @@ def draw_selection(axes: Any, selective: dict[str, Any], worth: dict[str, Any] |
 def draw_confidences(axes: Any, kinds: dict[str, list[Prediction]]) -> None:
     """Draw box plots of the confidence in each group."""
     axes.boxplot(
-        [[person.confidence for person in people] for people in kinds.values()],
-        tick_labels=[textwrap.fill(f"{kind} ({len(people)})", 22) for kind, people in kinds.items()],
+        [[prediction.confidence for prediction in of_kind] for of_kind in kinds.values()],
+        tick_labels=[textwrap.fill(f"{kind} ({len(of_kind)})", 22) for kind, of_kind in kinds.items()],
         orientation="horizontal",
         patch_artist=True,
         widths=0.6,

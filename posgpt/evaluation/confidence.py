@@ -1,7 +1,7 @@
 """How far a model's confidence can be trusted: calibration, and answering only when sure.
 
 A confidence is the probability of the given answer among all candidates, softmax(log P / T). The temperature T (Guo et al.
-2017, arXiv 1706.04599) is fitted on people held out from training: every model is sure of what it has memorized.
+2017, arXiv 1706.04599) is fitted on questions held out from training: every model is sure of what it has memorized.
 """
 
 from typing import Any

@@ -88,7 +88,7 @@ def choose_group(mentions: Sequence[bool], right: bool) -> str:
     return "known and right" if right else "known and wrong"
 
 
-def normalize_place(place: str) -> str:
-    """Reduce the spellings of a place to one: `Montr%C3%A9al`, `montreal` and `Montréal`; `St. Louis` and `St Louis`."""
-    letters = unicodedata.normalize("NFKD", unquote(place).casefold())
+def normalize_answer(answer: str) -> str:
+    """Reduce the spellings of an answer to one: `Montr%C3%A9al`, `montreal` and `Montréal`; `St. Louis` and `St Louis`."""
+    letters = unicodedata.normalize("NFKD", unquote(answer).casefold())
     return _SEPARATORS.sub(" ", "".join(letter for letter in letters if not unicodedata.combining(letter))).strip()

@@ -20,8 +20,8 @@ from posgpt.evaluation.confidence import (
 )
 from posgpt.evaluation.judge import Prediction, Sureness, Wager, split_into_groups
 
-COMMONEST = 5  # how many of the commonest training places a guess may fall on
-MOST_PLACES = 50  # how many places have a row in the table of places
+COMMONEST = 5  # how many of the commonest training answers a guess may fall on
+MOST_ANSWERS = 50  # how many right answers have a row of their own
 
 
 def compute_figures(
@@ -37,21 +37,21 @@ def compute_figures(
     Args:
         test: The test questions, with answers.
         predictions: From `judge_group(test, …)`.
-        strangers: Predictions about people the model cannot know about, by what they are.
-        known: The place of each training name.
+        strangers: Predictions about names the model cannot know, by what they are.
+        known: The answer of each training name.
         accuracies: On the test questions.
     """
-    right, places = test.right, test.questions.answers or []
+    right, expected = test.right, test.questions.answers or []
     sure = measure_confidence(test.scores, test.chosen, sureness.temperature)
     unscaled = measure_confidence(test.scores, test.chosen)["probability"]
-    commonest = [place for place, _ in Counter(known.values()).most_common(COMMONEST)]
+    commonest = [answer for answer, _ in Counter(known.values()).most_common(COMMONEST)]
     seen = [prediction.confidence for prediction in predictions if prediction.group != "unseen name"]
     return {
         **accuracies.given,
         "accuracy_interval": compute_wilson_interval(accuracies.given["correct"], accuracies.given["total"]),
         "lenient_accuracy": _average(bool(prediction.right_leniently) for prediction in predictions),
-        "baselines": list_baselines(accuracies, test.questions.titles, places, known),
-        "places": count_places(places, test.answers, right),
+        "baselines": list_baselines(accuracies, test.questions.titles, expected, known),
+        "right_answers": count_answers(expected, test.answers, right),
         "temperature": sureness.temperature,
         "calibration": {
             "before": compute_calibration(unscaled, right),
@@ -63,34 +63,34 @@ def compute_figures(
         | describe_abstention(predictions, right, sureness.abstain_below),
         "groups": describe_groups(predictions),
         "documents_disagree": sum(bool(prediction.documents_disagree) for prediction in predictions),
-        "unseen": {kind: describe_strangers(people, seen, commonest) for kind, people in strangers.items()},
+        "unseen": {kind: describe_strangers(asked, seen, commonest) for kind, asked in strangers.items()},
     }
 
 
 def predict_from_nearest_names(names: Iterable[str], known: dict[str, str]) -> list[str]:
-    """For each name, return the place of the known name with the least edit distance (Levenshtein 1966), ties: the first."""
+    """For each name, return the answer of the known name with the least edit distance (Levenshtein 1966), ties: the first."""
     known_names = list(known)
     return [known[extractOne(name, known_names, scorer=Levenshtein.distance)[0]] for name in names]
 
 
 def list_baselines(
-    accuracies: Accuracies, names: Sequence[str], places: Sequence[str], known: dict[str, str]
+    accuracies: Accuracies, names: Sequence[str], expected: Sequence[str], known: dict[str, str]
 ) -> dict[str, float]:
     """Return the accuracy of each baseline by its description."""
     usual, majority = accuracies.usual, accuracies.majority
     baselines = {usual["answer"]: usual["accuracy"]} if usual else {}
     if majority:
         baselines[f"{majority['answer']}, the most frequent training answer"] = majority["accuracy"]
-    nearest = compute_accuracy(predict_from_nearest_names(names, known), places)
-    return baselines | {"the place of the nearest training name": nearest["accuracy"]}
+    nearest = compute_accuracy(predict_from_nearest_names(names, known), expected)
+    return baselines | {"the answer of the nearest training name": nearest["accuracy"]}
 
 
-def count_places(places: Sequence[str], answers: Sequence[str], right: np.ndarray) -> list[dict[str, Any]]:
-    """For the commonest right places, count how often each is true, how often it is said, and how often rightly."""
-    said, rightly = Counter(answers), Counter(compress(places, right))
+def count_answers(expected: Sequence[str], answers: Sequence[str], right: np.ndarray) -> list[dict[str, Any]]:
+    """For the commonest right answers, count how often each is right, how often it is said, and how often rightly."""
+    said, rightly = Counter(answers), Counter(compress(expected, right))
     return [
-        {"place": place, "true": count, "said": said[place], "right": rightly[place]}
-        for place, count in Counter(places).most_common(MOST_PLACES)
+        {"answer": answer, "true": count, "said": said[answer], "right": rightly[answer]}
+        for answer, count in Counter(expected).most_common(MOST_ANSWERS)
     ]
 
 
@@ -106,22 +106,22 @@ def describe_abstention(
 def describe_worth(
     predictions: Sequence[Prediction], strangers: Sequence[Prediction], abstain_below: float | None, wager: Wager
 ) -> dict[str, Any]:
-    """Return what the answers are worth per person, when `wager.stranger_share` of those who are asked are strangers.
+    """Return what the answers are worth per question, when `wager.stranger_share` of the names asked about are strangers.
 
     Returns:
         `at_threshold` and `always`, the worth of the answers that are sure enough and of all; `attainable`, that of exactly
         the right ones; `share`, what the first is of the last; `coverage` and `risk`, as from `compute_risk_coverage`, for
-        this mix of people.
+        this mix.
     """
-    people = [*predictions, *strangers]
-    right = np.array([bool(person.right) for person in people])
-    confidence = np.array([person.confidence for person in people])
+    everything = [*predictions, *strangers]
+    right = np.array([bool(prediction.right) for prediction in everything])
+    confidence = np.array([prediction.confidence for prediction in everything])
     weights = wager.weigh(len(predictions), len(strangers))
     gains = weights * wager.value(right)
     answered = confidence >= (-np.inf if abstain_below is None else abstain_below)
     _, _, coverage = count_answered(confidence, weights)
     _, _, wrong = count_answered(confidence, weights * ~right)
-    # At a share of 0 or 1, the surest may be people of whom nobody asks.
+    # At a share of 0 or 1, the surest may be names that nobody asks about.
     asked = coverage > 0
     attainable = float(gains[right].sum())
     at_threshold = float(gains[answered].sum())
@@ -141,35 +141,35 @@ def describe_groups(predictions: Sequence[Prediction]) -> dict[str, dict[str, An
     """Return the figures of each group that is not empty."""
     return {
         group: {
-            "count": len(people),
-            "confidence": _average(person.confidence for person in people),
-            "answer_in_document": _average(bool(person.answer_in_document) for person in people),
-            "abstained": _average(person.abstained for person in people),
+            "count": len(of_group),
+            "confidence": _average(prediction.confidence for prediction in of_group),
+            "answer_in_document": _average(bool(prediction.answer_in_document) for prediction in of_group),
+            "abstained": _average(prediction.abstained for prediction in of_group),
         }
-        for group, people in split_into_groups(predictions).items()
+        for group, of_group in split_into_groups(predictions).items()
     }
 
 
-def describe_strangers(people: Sequence[Prediction], seen: list[float], commonest: list[str]) -> dict[str, Any]:
-    """Return the figures of people the model cannot know about.
+def describe_strangers(predictions: Sequence[Prediction], seen: list[float], commonest: list[str]) -> dict[str, Any]:
+    """Return the figures of answers about names the model cannot know.
 
     Args:
-        seen: Confidences of the answers about people with a document.
-        commonest: The commonest training places.
+        seen: Confidences of the answers about names with a document.
+        commonest: The commonest training answers.
     """
-    unseen = [person.confidence for person in people]
+    unseen = [prediction.confidence for prediction in predictions]
     is_seen = np.array([True] * len(seen) + [False] * len(unseen))
     figures = {
-        "count": len(people),
+        "count": len(predictions),
         "confidence": _average(unseen),
-        "share_on_commonest": _average(person.answer in commonest for person in people),
+        "share_on_commonest": _average(prediction.answer in commonest for prediction in predictions),
         "commonest": commonest,
-        "said_most": Counter(person.answer for person in people).most_common(COMMONEST),
-        "abstained": _average(person.abstained for person in people),
+        "said_most": Counter(prediction.answer for prediction in predictions).most_common(COMMONEST),
+        "abstained": _average(prediction.abstained for prediction in predictions),
         "auroc": compute_auroc(np.array(seen + unseen), is_seen),
     }
-    if people[0].right is not None:
-        figures["accuracy"] = _average(bool(person.right) for person in people)
+    if predictions[0].right is not None:
+        figures["accuracy"] = _average(bool(prediction.right) for prediction in predictions)
     return figures
 
 

@@ -24,7 +24,7 @@ class Inquiry:
     Args:
         groups: Questions by the name of their group; `TEST` is always there.
         training: The questions of training with their answers, if their file was given.
-        documents: The people's documents by name; None: no corpus was given.
+        documents: The documents of the names that are asked about, by name; None: no corpus was given.
     """
 
     groups: dict[str, Questions]
@@ -48,7 +48,7 @@ class Inquiry:
         return dict(zip(self.training.titles, self.training_answers, strict=True)) if self.training is not None else {}
 
     @property
-    def places(self) -> list[str]:
+    def candidates(self) -> list[str]:
         """The answers that are known from training, each once."""
         return sorted(set(self.known.values()))
 

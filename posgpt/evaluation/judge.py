@@ -16,7 +16,7 @@ from posgpt.evaluation.evidence import (
     compile_mentions,
     find_disagreement,
     has_mention,
-    normalize_place,
+    normalize_answer,
 )
 
 # A threshold where even the surest answers fall short.
@@ -40,16 +40,16 @@ class Wager(NamedTuple):
     """What answers are worth: a right one 1, a wrong one `-wrong_costs`, none 0.
 
     Args:
-        stranger_share: The share of people that the model cannot know about among those who are asked.
+        stranger_share: The share of names that the model cannot know among those that are asked about.
     """
 
     wrong_costs: float
     stranger_share: float
 
-    def weigh(self, people: int, strangers: int) -> np.ndarray:
-        """Return the weight of each person and then of each stranger, 1 in all, so that they are in this proportion."""
-        shares = np.repeat([1 - self.stranger_share, self.stranger_share], [people, strangers])
-        return shares / np.repeat([people, strangers], [people, strangers])
+    def weigh(self, known: int, strangers: int) -> np.ndarray:
+        """Return the weight of each known name and then of each stranger, 1 in all, so that they are in this proportion."""
+        shares = np.repeat([1 - self.stranger_share, self.stranger_share], [known, strangers])
+        return shares / np.repeat([known, strangers], [known, strangers])
 
     def value(self, right: np.ndarray) -> np.ndarray:
         """Return what each answer is worth; `right` are (answers,) booleans."""
@@ -63,13 +63,13 @@ def fit_sureness(
     wager: Wager | None = None,
     taken_out: AskedGroup | None = None,
 ) -> Sureness:
-    """Fit the temperature, and the threshold, on people held out from training.
+    """Fit the temperature, and the threshold, on questions held out from training.
 
     Args:
         abstain_below: The threshold, if it is given.
         target_precision: The share of right answers that the threshold has to give.
         wager: The threshold has to give the greatest worth.
-        taken_out: The people that the model cannot know about, for `wager`.
+        taken_out: The names that the model cannot know, for `wager`.
     """
     if held_out is None:
         return Sureness(abstain_below=abstain_below)
@@ -95,9 +95,9 @@ class Prediction:
         confidence, margin, entropy: See `measure_confidence`.
         best: The candidates with the best scores, and the probability of each.
         abstained: Whether the confidence is too low to answer.
-        place: The right answer.
+        right_answer: The right answer, if it is known.
         right, right_leniently: Whether the answer is it, exactly or but for case, accents and punctuation.
-        documents: The person's documents.
+        documents: The name's documents.
         answer_in_document: Whether one of them mentions the answer.
         documents_disagree: Whether one of them mentions the right answer, and another only other known ones.
         group: One of `GROUPS`.
@@ -111,7 +111,7 @@ class Prediction:
     entropy: float
     best: list[tuple[str, float]]
     abstained: bool
-    place: str | None = None
+    right_answer: str | None = None
     right: bool | None = None
     right_leniently: bool | None = None
     documents: list[Document] | None = None
@@ -134,12 +134,14 @@ def judge_group(
     threshold = -np.inf if sureness.abstain_below is None else sureness.abstain_below
     questions, predictions = asked.questions, []
     known = compile_mentions(asked.candidates)
-    places: Sequence[str | None] = questions.answers or [None] * len(questions)
-    rights = asked.right if questions.answers else places
-    rows = zip(questions.titles, questions.texts, asked.answers, places, rights, strict=True)
-    for row, (name, question, answer, place, right) in enumerate(rows):
+    all_expected: Sequence[str | None] = questions.answers or [None] * len(questions)
+    rights = asked.right if questions.answers else all_expected
+    rows = zip(questions.titles, questions.texts, asked.answers, all_expected, rights, strict=True)
+    for row, (name, question, answer, expected, right) in enumerate(rows):
         own = None if documents is None else documents.get(name, [])
-        mentions = None if own is None or place is None else [has_mention(document.text, place) for document in own]
+        mentions = (
+            None if own is None or expected is None else [has_mention(document.text, expected) for document in own]
+        )
         prediction = Prediction(
             name=name,
             question=question,
@@ -149,9 +151,9 @@ def judge_group(
             entropy=float(sure["entropy"][row]),
             best=[(asked.candidates[number], float(probabilities[row, number])) for number in best[row]],
             abstained=bool(sure["probability"][row] < threshold),
-            place=place,
-            right=None if place is None else bool(right),
-            right_leniently=None if place is None else normalize_place(answer) == normalize_place(place),
+            right_answer=expected,
+            right=None if expected is None else bool(right),
+            right_leniently=None if expected is None else normalize_answer(answer) == normalize_answer(expected),
             documents=own,
             answer_in_document=None if own is None else any(has_mention(document.text, answer) for document in own),
             documents_disagree=None if mentions is None else find_disagreement(own or [], mentions, known),

@@ -27,7 +27,7 @@ class Report:
     Args:
         facts: What was asked whom.
         predictions: About the test questions.
-        strangers: Predictions about people the model cannot know about, by what they are.
+        strangers: Predictions about names the model cannot know, by what they are.
         figures: From `compute_figures`; empty when the test questions have no answers.
     """
 
@@ -86,7 +86,7 @@ def make_report(
         "model": str(arguments.model_name_or_path),
         "position_embedding_type": model.model.config.position_embedding_type,
         "test_file": ", ".join(Path(path).name for path in inquiry.groups[TEST].paths),
-        "candidates": len(inquiry.places),
+        "candidates": len(inquiry.candidates),
     }
     return Report(facts, predictions, strangers, figures)
 
