@@ -246,7 +246,7 @@ def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions, 
 
 def read_asked(documents: Dataset, questions: Questions) -> tuple[list[str], list[str], list[list[Span]]]:
     """Return titles, texts and salient spans of the documents that questions ask about."""
-    asked = documents.filter(questions.answers_of.__contains__, input_columns="title")
+    asked = documents.filter(questions.answers_of.__contains__, input_columns="title", desc="Finding documents")
     return list(asked["title"]), list(asked["text"]), list(asked["spans"])
 
 

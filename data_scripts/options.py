@@ -76,9 +76,14 @@ def check_options(options: Any) -> None:
 
 
 class DefaultsFormatter(ArgumentDefaultsHelpFormatter):
-    """Shows defaults in `--help`, except None, which stands for an option that is not given."""
+    """Shows defaults in `--help`, except None, which stands for an option that is not given.
+
+    An option such as `--no_ask_dates` has the description and the default of the one that it turns off: it says that instead.
+    """
 
     def _get_help_string(self, action: Action) -> str | None:
+        if action.const is False:
+            return f"The same as --{action.dest} false."
         return action.help if action.default is None else super()._get_help_string(action)
 
 

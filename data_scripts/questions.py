@@ -155,7 +155,7 @@ def load_questions(
         encoding="utf-8-sig",
     )
     # The reader skips empty lines only, not lines of spaces and tabs.
-    rows = rows.filter(lambda text: bool(text.strip()), input_columns="question")
+    rows = rows.filter(lambda text: bool(text.strip()), input_columns="question", desc="Reading questions")
     questions = Questions(tuple(map(str, paths)), asked, rows)
     return _drop_non_ascii(questions) if ascii_only else questions
 
