@@ -1,8 +1,7 @@
 """Salient spans of texts without capitals to find them by: what looks like the answers of the training questions.
 
 Every run of a few words may be a span. A logistic regression tells the answers of training questions, where they stand in
-their titles' documents, from all other runs there, by the words beside them, their own first and last word, their length, and
-how many documents have them. It then ranks the runs of every document. The idea that a corpus itself shows which spans are
+their XX the runs of every document. The idea that a corpus itself shows which spans are
 worth masking is PMI-masking's (Levine et al. 2021, arXiv 2010.01825); what an answer looks like is learned here instead.
 """
 
@@ -153,20 +152,16 @@ class SpanFinder:
                 "documents": self._find_frequency(text[start:end]),
                 "documents of the first": self._find_frequency(run[0]),
                 "documents of the last": self._find_frequency(run[-1]),
-                # The last word of a name stands where its first does.
-                "fewer with the word before": self._count_fewer(text[start:end], text[words[first - 1].start() : end])
-                if before
-                else "",
+                # As the last word of a name is after its first.
+                "always after that word": bool(before)
+                and self._find_frequency(text[start:end])
+                == self._find_frequency(text[words[first - 1].start() : end]),
             }
             candidates.append(Candidate(start, end, [f"{name}={value}" for name, value in features.items()]))
         return candidates
 
     def _find_frequency(self, run: str) -> int:
         return int(math.log2(self.documents_with[run] or 1))
-
-    def _count_fewer(self, run: str, longer: str) -> int:
-        """Return how many times fewer documents have the longer run, as a power of two; 3 also stands for more."""
-        return min(self._find_frequency(run) - self._find_frequency(longer), 3)
 
     def find(self, titles: Sequence[str], texts: Sequence[str], most: int) -> list[list[Span]]:
         """Return start and end of the runs of each document that look most like answers, in the order of the text.
