@@ -4,6 +4,7 @@ A relation's training answers decide what its rows ask for: numbers if they are 
 if the answers are among the first of these, and otherwise what looks like its answers (`data_scripts/learned_spans.py`).
 """
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -42,26 +43,22 @@ class Beginning:
         asks_all: Whether names, numbers and months are all asked for.
         finder: What finds the spans; None: capital letters and digits.
         most: How many spans of a document are asked for.
-        missed: Training answers, each with its title, that no row will ask for.
+        missed: How many of the training answers are not among the spans, in words; empty if all are.
     """
 
     relation: Relation
-    shapes: frozenset[str] | None = None
+    shapes: tuple[str, ...] | None = None
     asks_all: bool = False
     finder: SpanFinder | None = None
     most: int = 4
-    missed: tuple[tuple[str, str], ...] = ()
+    missed: str = ""
 
     @property
     def description(self) -> str:
         """What rows ask for, in a few words, and how many training answers are not among it."""
         kind = "numbers like its answers" if self.shapes else "names, numbers and months" if self.asks_all else "names"
         kind = f"at most {self.most} that look like its answers" if self.finder else kind
-        missed = ""
-        if self.missed:
-            title, answer = self.missed[0]
-            missed = f", without {len(self.missed):,} of the training answers, such as {answer!r} of {title!r}"
-        return f"{self.relation.name}: {kind}{missed}"
+        return f"{self.relation.name}: {kind}{self.missed}"
 
     def choose_spans(
         self, titles: Sequence[str], texts: Sequence[str], salient: Sequence[Sequence[Span]]
@@ -108,7 +105,7 @@ def list_beginnings(
     beginnings, answers = [], questions.answers or []
     for relation, rows in questions.rows_of.items():
         numbers = [answers[row] for row in rows if answers[row][:1].isdigit()]
-        shapes = frozenset(map(find_shape, numbers)) if 2 * len(numbers) > len(rows) else None
+        shapes = tuple(sorted(set(map(find_shape, numbers)))) if 2 * len(numbers) > len(rows) else None
         beginnings.append(Beginning(relation, shapes, asks_all, most=most))
     return beginnings
 
@@ -164,8 +161,8 @@ def find_spans(
                 for beginning, asked in zip(beginnings, own, strict=True)
             ]
         beginnings = [
-            replace(beginning, missed=_list_missed(beginning, documents, asked))
-            for beginning, asked in zip(beginnings, own, strict=True)
+            replace(beginning, missed=_describe_missed(beginning, documents, questions.select(beginning.relation)))
+            for beginning in beginnings
         ]
     return documents, beginnings
 
@@ -176,10 +173,13 @@ def _sample_questions(questions: Questions, relation: Relation) -> Questions:
     return own if len(own) <= _MOST_JUDGED else own.take(range(0, len(own), -(-len(own) // _MOST_JUDGED)))
 
 
-def _list_missed(beginning: Beginning, documents: Dataset, questions: Questions) -> tuple[tuple[str, str], ...]:
+def _describe_missed(beginning: Beginning, documents: Dataset, questions: Questions) -> str:
     found = find_asked_answers(beginning, documents, questions)
     every = dict.fromkeys(zip(questions.titles, questions.answers or (), strict=True))
-    return tuple(pair for pair in every if pair not in found)
+    if not (missed := [pair for pair in every if pair not in found]):
+        return ""
+    title, answer = missed[0]
+    return f", which miss {len(missed):,} of the training answers, such as {answer!r} ({title})"
 
 
 def learn_spans(
@@ -196,12 +196,13 @@ def learn_spans(
     judged = replace(beginning, most=sys.maxsize) if beginning.asks_all else beginning
     stated = find_stated_answers(documents, questions)
     found = find_asked_answers(judged, documents, questions)
-    enough = len(found) >= _MOSTLY * len(stated) and is_alone
+    # Few pairs do not show that what looks like the answers is not the others'.
+    keeps = is_alone or len(questions) < 5 * _FEWEST_HELD_OUT
+    enough = len(found) >= _MOSTLY * len(stated) and keeps
     if not forced and (enough or len(stated) < _HARDLY * len(questions)):
         return beginning
-    fewer = sys.maxsize if forced else 0 if is_alone else _NEGLIGIBLE * len(questions) / 5
     try:
-        return _fit_finder(beginning, documents, questions, fewer)
+        return _fit_finder(beginning, documents, questions, math.inf if forced else 0 if is_alone else _NEGLIGIBLE)
     except NothingToLearn:
         # Longer answers, for instance: capitals find parts of them.
         if forced:
@@ -209,12 +210,12 @@ def learn_spans(
         return beginning
 
 
-def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions, fewer: float) -> Beginning:
+def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions, spare: float) -> Beginning:
     """Return a beginning that asks for those of the spans that look most like the answers that are worth it.
 
     Args:
-        fewer: Of a fifth of the questions, held out, so many fewer answers may be found than `beginning` finds; otherwise
-            that is returned. With too few questions to hold out any, they are not compared.
+        spare: By what share of the questions held out, a fifth, the finder may find fewer of their answers than `beginning`;
+            otherwise that is returned. With too few questions to hold out any, they are not compared.
     """
     most, fewest = beginning.most, len(questions) // 5
     if fewest < _FEWEST_HELD_OUT:
@@ -231,7 +232,7 @@ def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions, 
             if (run := text[span.start : span.end]) in held_out.answers_of[title]:
                 found.setdefault((title, run), []).append((place, span.score))
     counts = [sum(min(of_answer)[0] <= number for of_answer in found.values()) for number in range(1, most + 1)]
-    if len(find_asked_answers(beginning, documents, held_out)) > counts[-1] + fewer:
+    if len(find_asked_answers(beginning, documents, held_out)) > counts[-1] + spare * fewest:
         return beginning
     most = next(number for number, count in enumerate(counts, 1) if count >= counts[-1] - _NEGLIGIBLE * fewest)
     # Where a document says it most clearly: another may happen to have the same place in it.

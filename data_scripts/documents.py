@@ -50,7 +50,8 @@ _LONGEST_TITLE = 200
 _ENDS_IN_INITIAL = re.compile(r"(?:^|\. )[^.]*\b[^\W\d_]$")
 _WORD = re.compile(r"(?<!\w)\w[^\s,.;:()/\"]*(?<!-)")
 MONTHS = "January February March April May June July August September October November December".split()
-MONTH_NAMES = frozenset([*MONTHS, *(month[:3] for month in MONTHS), "Sept"])
+# A tuple: `datasets`, whose cache is found by a hash, hashes the elements of a frozenset in another order in each process.
+MONTH_NAMES = (*MONTHS, *(month[:3] for month in MONTHS), "Sept")
 _SHORTEST_NAME = 3
 
 
@@ -273,18 +274,21 @@ def write_index(path: str | os.PathLike, columns: Columns, writer: ArrowWriter) 
         raise BadInput(f"{path}: every line is blank; give a corpus with one document per line.")
 
 
-def build_corpus_tokenizer(corpus: Dataset, max_length: int, questions: Iterable[str] = ()) -> PreTrainedTokenizerFast:
-    """Build the tokenizer of a corpus's characters, and of those of training questions and their answers.
+def build_corpus_tokenizer(
+    corpus: Dataset, max_length: int, more_texts: Iterable[str] = ()
+) -> PreTrainedTokenizerFast:
+    """Build the tokenizer of a corpus's characters, and of those of other texts.
 
     Args:
         max_length: The maximum sequence length.
+        more_texts: E.g. training questions and their answers.
     """
 
     def collect(texts: list[str]) -> dict[str, list[str]]:
         return {"characters": ["".join(sorted(set().union(*texts)))]}
 
     characters = summarize_texts(corpus, collect, "Collecting characters")["characters"]
-    return build_tokenizer([*characters, *questions], max_length)
+    return build_tokenizer([*characters, *more_texts], max_length)
 
 
 def summarize_texts(corpus: Dataset, summarize: Callable[[list[str]], dict[str, list]], desc: str) -> Dataset:

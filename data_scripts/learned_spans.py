@@ -1,8 +1,10 @@
 """Salient spans of texts without capitals to find them by: what looks like the answers of the training questions.
 
 Every run of a few words may be a span. A logistic regression tells the answers of training questions, where they stand in
-their XX the runs of every document. The idea that a corpus itself shows which spans are
-worth masking is PMI-masking's (Levine et al. 2021, arXiv 2010.01825); what an answer looks like is learned here instead.
+their titles' documents, from all other runs there, by the words beside them, their own first and last word, their length, how
+many documents have them, and whether most of these have them after the same word. It then ranks the runs of every document. The
+idea that a corpus itself shows which spans are worth masking is PMI-masking's (Levine et al. 2021, arXiv 2010.01825); what an
+answer looks like is learned here instead.
 """
 
 import math
@@ -141,6 +143,7 @@ class SpanFinder:
                 [word[0] for word in part]
                 for part in (words[max(first - 2, 0) : first], words[first : last + 1], words[last + 1 : last + 2])
             )
+            span, longer = text[start:end], text[words[max(first - 1, 0)].start() : end]
             features = {
                 "before": before[-1] if before else "",
                 "two before": " ".join(before),
@@ -148,14 +151,12 @@ class SpanFinder:
                 "first": run[0],
                 "last": run[-1],
                 "words": len(run),
-                "digit": any(map(str.isdigit, text[start:end])),
-                "documents": self._find_frequency(text[start:end]),
+                "digit": any(map(str.isdigit, span)),
+                "documents": self._find_frequency(span),
                 "documents of the first": self._find_frequency(run[0]),
                 "documents of the last": self._find_frequency(run[-1]),
-                # As the last word of a name is after its first.
-                "always after that word": bool(before)
-                and self._find_frequency(text[start:end])
-                == self._find_frequency(text[words[first - 1].start() : end]),
+                # As the last word of a name is after its first; of a run in a single document, nothing says otherwise.
+                "mostly after that word": bool(before) and self._find_frequency(span) == self._find_frequency(longer),
             }
             candidates.append(Candidate(start, end, [f"{name}={value}" for name, value in features.items()]))
         return candidates

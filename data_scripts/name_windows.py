@@ -105,8 +105,8 @@ class NameWindowsConfig(ObjectiveConfig):
             f" {dataset.rows_with_document:,} spans in all ({'; '.join(each.description for each in beginnings)})."
         )
         if not questions:
-            asked = ", ".join(relation.form for relation in relations)
-            description += f" Without questions, they are asked for like {asked!r}; --relations names something else."
+            asked = ", ".join(repr(relation.form) for relation in relations)
+            description += f" Without questions, they are asked for like {asked}; --relations names something else."
         else:
             description += (
                 f" Questions about {len(dataset.questions):,} titles are mixed in, for {len(dataset.titles_apart):,} of"

@@ -141,7 +141,12 @@ def load_questions(
         lines += filled
     for where, line in lines:
         _check_line(where, line)
-    asked = _match_relations(lines, [*known, *RELATIONS.values()], corpus, answers)
+    if answers and not any("\t" in line for _, line in lines):
+        raise BadInput(
+            f"{lines[0][0]}: no tab between question and answer; a line is a question, one tab and its answer. In some"
+            " copies the tab became spaces: put it back."
+        )
+    asked = _match_relations(lines, [*known, *RELATIONS.values()], corpus)
     columns = ["question", "answer"] if _have_answers(lines, asked, answers) else ["question"]
     rows = load_dataset(
         "csv",
@@ -184,13 +189,9 @@ def _check_line(where: str, line: str) -> None:
 
 
 def _match_relations(
-    lines: Sequence[tuple[str, str]], known: Sequence[Relation], corpus: Dataset | None, wanted: bool | None
+    lines: Sequence[tuple[str, str]], known: Sequence[Relation], corpus: Dataset | None
 ) -> tuple[Relation, ...]:
-    """Return what each line asks for: one of the relations that are known, or of those that the other questions show.
-
-    Args:
-        wanted: Whether the lines are to have answers, see `load_questions`.
-    """
+    """Return what each line asks for: one of the relations that are known, or of those that the other questions show."""
 
     def find(line: str, relations: Sequence[Relation]) -> Relation | None:
         # A line without a tab may have lost it: then its answer follows, after spaces.
@@ -206,16 +207,12 @@ def _match_relations(
     for where, line in lines:
         relation = find(line, relations)
         if relation is None:
-            if not any("\t" in line for _, line in lines) and wanted:
-                raise BadInput(
-                    f"{where}: no tab between question and answer; a line is a question, one tab and its answer."
-                )
             # An unknown question is compared with those of the same file before all others.
             nearest = find_nearest(line.split("\t")[0], list(named.values()) or relations)
             if not named:
                 raise BadInput(
                     f"{where}: {line[:60]!r} is not of the form {nearest.form!r}, the nearest that is known; fix the"
-                    " question, or have its own form recognized: add another question like it, or --relations."
+                    " question or, if this is a form of its own, add a second question like it, or name the form with --relations."
                 )
             raise BadInput(
                 f"{where}: {line[:60]!r} is not of the form {nearest.form!r}; fix the question. A form of its"

@@ -112,11 +112,11 @@ def peek_option(argv: list[str], name: str) -> str | None:
 
 def peek_flag(argv: list[str], values: dict[str, Any], name: str) -> bool:
     """Return whether a command line, or else a recipe's section, turns an option on, before the others are known."""
-    value = peek_option(argv, name)
-    value = values.get(name, False) if value is None else value or "true"
+    typed = peek_option(argv, name)
+    value = values.get(name, False) if typed is None else typed or "true"
     # Something else is refused when the options are parsed.
     with suppress(ArgumentTypeError):
-        return string_to_bool(value if isinstance(value, bool) else str(value))
+        return string_to_bool(str(value))
     return False
 
 
@@ -181,12 +181,17 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
     # Every parameter has a gradient; Trainer would have each step look for those that have none.
     parser.set_defaults(ddp_find_unused_parameters=False)
     given = list_given(argv)
-    left_over = {"lr_scheduler_kwargs"} if "lr_scheduler_type" in given else set()
+    # What a recipe says of its own choice is left over when the command line chooses another.
+    left_over = set()
+    if peek_option(argv, "lr_scheduler_type") not in (None, values.get("lr_scheduler_type")):
+        left_over.add("lr_scheduler_kwargs")
+    if "per_device_train_batch_size" in given:
+        left_over.add("total_train_batch_size")
     if peek_option(argv, "validation_file") or values.get("validation_file"):
         parser.set_defaults(eval_strategy="epoch")
     else:
         # A recipe evaluates if there is something to evaluate on.
-        left_over.add("eval_strategy")
+        left_over |= {"eval_strategy", "load_best_model_at_end", "eval_on_start"}
     for name, value in values.items():
         if name not in foreign.keys() | left_over:
             parser.set_option(name, value)
@@ -197,7 +202,6 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
             "per_device_train_batch_size follows from total_train_batch_size; leave one of them out, and add"
             " --gradient_accumulation_steps for smaller batches."
         )
-    # What a recipe says of its own choice is left over when the command line chooses another.
     refuse_unused_optimizer(parsed[-1], given | set(values))
     refuse_other_schedule(parsed[-1], given if "lr_schedule" in given else given | set(values))
     for options in parsed:
@@ -295,12 +299,18 @@ def check_training_arguments(training_args: TrainingArguments) -> None:
         "learning_rate": 0,
         "weight_decay": 0,
         "max_grad_norm": 0,
+        "adam_beta1": 0,
+        "adam_beta2": 0,
         "adam_epsilon": 0,
+        "warmup_steps": 0,
+        "logging_steps": 0,
+        "save_steps": 0,
     }
     for name, at_least in least.items():
         value = getattr(training_args, name)
         if value is not None and not at_least <= value < math.inf:
-            raise BadInput(f"{name} is {value}; choose {Range(at_least)}.")
+            wanted = Range(at_least) if math.isfinite(value) else "a finite number"
+            raise BadInput(f"{name} is {value}; choose {wanted}.")
     if training_args.max_steps <= 0 and not 0 < training_args.num_train_epochs < math.inf:
         raise BadInput(
             f"num_train_epochs is {training_args.num_train_epochs}; choose a number above 0, or add --max_steps."

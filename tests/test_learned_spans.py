@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from data_scripts.beginnings import find_spans
 from data_scripts.documents import add_titles_and_spans, load_corpus, split_title
 from data_scripts.errors import BadInput
 from data_scripts.name_windows import NameWindowsConfig
@@ -119,6 +120,17 @@ def test_relations_that_would_ask_for_the_same_names_ask_for_their_own_answers_a
         for finder, of_person in asked.items()
     }
     assert only["auto"] > 0.9 * len(people) and only["capitals"] < 0.1 * len(people)
+
+
+def test_few_questions_do_not_show_whose_answer_a_name_is(tmp_path):
+    """Names that capitals find stay those, as they do for one relation."""
+    World(num_people=300, relations=["birthplace", "university"]).write(tmp_path)
+    lines = (tmp_path / "birth_places_train.tsv").read_text(encoding="utf-8").splitlines(True)
+    for number in (12, 98):
+        (tmp_path / "few.tsv").write_text("".join(lines[:number]), encoding="utf-8")
+        questions = load_questions(tmp_path / "few.tsv", answers=True)
+        _, beginnings = find_spans(load_corpus(tmp_path / "wiki.txt"), questions, False, "auto", 4)
+        assert len(beginnings) == 2 and all(beginning.finder is None for beginning in beginnings)
 
 
 def test_answers_that_stand_in_no_document_teach_nothing(lower, tmp_path):
@@ -265,5 +277,5 @@ def test_capitals_are_kept_where_they_find_more_of_the_answers_and_what_is_misse
     questions = load_questions(tmp_path / "pairs.tsv", answers=True, corpus=corpus)
     tokenizer = build_tokenizer([*corpus["text"], *questions.texts], 128)
     training = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, questions)
-    missed = f"without 10 of the training answers, such as {answers[0]!r} of {titles[0]!r}"
+    missed = f"which miss 10 of the training answers, such as {answers[0]!r} ({titles[0]})"
     assert f"Where does … rise?: names, {missed})" in training.description

@@ -1,4 +1,7 @@
+import os
 import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +12,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer
 
 import train_pretrain
-from conftest import TINY
+from conftest import ROOT, TINY
 from data_scripts.documents import add_titles_and_spans, find_salient_spans, load_corpus, split_title
 from data_scripts.epochs import EpochSampler
 from data_scripts.errors import BadInput
@@ -23,6 +26,7 @@ from data_scripts.name_windows import (
 )
 from data_scripts.questions import load_questions
 from data_scripts.relations import Relation
+from data_scripts.synthetic_world import World
 from model_helpers import WITH_FLEX_ATTENTION
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from posgpt.training.checkpoints import load_model
@@ -50,6 +54,32 @@ def windows_of(corpus, tokenizer, pairs=None, **changes):
 @pytest.fixture
 def dataset(world, corpus, tokenizer):
     return windows_of(corpus, tokenizer, load_questions(world / "birth_places_train.tsv", answers=True))
+
+
+def fingerprint_windows(folder) -> str:
+    """Return what the cache of `datasets` finds a folder's windows by."""
+    corpus = load_corpus(folder / "wiki.txt")
+    questions = load_questions(folder / "birth_places_train.tsv", answers=True)
+    training = NameWindowsConfig(ask_dates=False).build(corpus, build_tokenizer(corpus["text"], BLOCK), 0, questions)
+    return training.dataset.documents._fingerprint
+
+
+def test_another_process_finds_the_windows_of_numbers_and_names_in_the_cache(tmp_path):
+    """What a process hashes in an order of its own, such as a frozenset, would be looked for in vain."""
+    World(num_people=100, relations=["birthplace", "birth year"]).write(tmp_path)
+    code = f"import pathlib, test_name_windows as t; print(t.fingerprint_windows(pathlib.Path({str(tmp_path)!r})))"
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()[-1]
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1
 
 
 def document_of(dataset, row):

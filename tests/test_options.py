@@ -112,7 +112,6 @@ def build_options_table() -> str:
 def test_help_says_what_the_negation_of_an_option_does():
     options = " ".join(OptionParser([PosGPTTrainingArguments]).format_help().split())
     assert "--no-log-on-each-node The same as --log_on_each_node false. --" in options
-    assert "--no-log-on-each-node When" not in options
 
 
 def test_the_docs_table_is_that_of_the_code():

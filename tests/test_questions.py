@@ -58,7 +58,7 @@ def test_the_message_says_what_is_missing_where_no_question_is_of_a_known_form(t
             "Who made Silent Dungeon?Moonbeam\nWho sold Old Ship?Kestrel\n",
             "line 1: no tab between question and answer",
         ),
-        ("Who made Silent Dungeon?\tMoonbeam\n", "the nearest that is known; .*add another question like it"),
+        ("Who made Silent Dungeon?\tMoonbeam\n", "the nearest that is known; .*add a second question like it"),
     ):
         file.write_text(content)
         with pytest.raises(BadInput, match=match):

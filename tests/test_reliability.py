@@ -296,9 +296,41 @@ def test_a_training_on_other_rows_is_not_resumed(run, commands, saved, world, tm
     ):
         with pytest.raises(SystemExit, match=f"checkpoint-6: cannot be resumed from with these options: .*{match}"):
             run(script, *resume, *change)
+    # What is refused has deleted nothing: going on from an earlier checkpoint ends the later ones.
+    earlier = [
+        *arguments,
+        "--resume_from_checkpoint",
+        saved / "checkpoint-4",
+        "--overwrite_output_dir",
+        "--output_dir",
+        saved,
+    ]
+    too_few = ["--dataloader_drop_last", "true", "--per_device_train_batch_size", 4000, "--lr_schedule", "steps"]
+    for change, match in ((["--seed", 7], "seed was 42"), (too_few, "leaves out all")):
+        with pytest.raises(SystemExit, match=match):
+            run(script, *earlier, *change)
+    assert (saved / "checkpoint-6").is_dir()
     same_rows = ["--per_device_train_batch_size", 8, "--gradient_accumulation_steps", 2]
     run(script, *resume, *same_rows, "--train_file", shutil.copy(world / "wiki.txt", tmp_path / "copy.txt"))
     assert len(history_of(saved)) == 7
+
+
+@pytest.mark.parametrize("strategy", ["steps", "no"])
+def test_weights_that_are_not_finite_after_the_last_step_are_not_saved(run, commands, tmp_path, monkeypatch, strategy):
+    script, arguments = commands["span_corruption"]
+
+    def break_rates(trainer, inputs, loss):
+        for group in trainer.optimizer.param_groups:
+            group["lr"] = math.inf
+        return loss
+
+    at_step(monkeypatch, 3, break_rates)
+    command = [*arguments, "--output_dir", tmp_path, "--max_steps", 3, "--save_strategy", strategy]
+    with pytest.raises(SystemExit, match="step 3: the weights are not finite after it"):
+        run(script, *command)
+    saved = ["checkpoint-2"] if strategy == "steps" else []
+    assert [folder.name for folder in tmp_path.glob("checkpoint-*")] == saved
+    assert not (tmp_path / "model.safetensors").exists()
 
 
 def test_a_checkpoint_of_weights_alone_is_not_resumed_from(run, commands, tmp_path):

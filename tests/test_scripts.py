@@ -384,6 +384,8 @@ def test_ctrl_c_ends_training_in_a_line_that_says_how_to_go_on(run, world, tmp_p
     line = (
         r"interrupted at step 3; the last whole checkpoint is .*checkpoint-2\. --resume_from_checkpoint last goes on"
     )
+    with pytest.raises(SystemExit, match=r"interrupted at step 3; no checkpoint was saved before\.$"):
+        pretrain(run, world, tmp_path / "without", "--save_steps", 5)
     with pytest.raises(SystemExit, match=line):
         pretrain(run, world, tmp_path, "--save_steps", 2)
     with pytest.raises(SystemExit, match="training has not ended there; .*give its last checkpoint, .*checkpoint-2"):
@@ -581,7 +583,16 @@ def test_evaluation_follows_from_the_file_to_evaluate_on_unless_something_else_i
 def test_a_schedule_of_ones_own_leaves_the_recipes_settings_of_another(tmp_path):
     arguments = parse_pretraining(tmp_path, "quick", "--lr_scheduler_type", "linear", *HARDWARE)
     assert not arguments.lr_scheduler_kwargs
-    assert parse_pretraining(tmp_path, "quick", *HARDWARE).lr_scheduler_kwargs == {"min_lr_rate": 0.1}
+    for same in ([], ["--lr_scheduler_type", "cosine_with_min_lr"]):
+        assert parse_pretraining(tmp_path, "quick", *same, *HARDWARE).lr_scheduler_kwargs == {"min_lr_rate": 0.1}
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("base: windows\npretrain: {total_train_batch_size: 64}")
+    arguments = parse_pretraining(tmp_path, recipe, "--per_device_train_batch_size", 8, *HARDWARE)
+    assert (arguments.total_train_batch_size, arguments.per_device_train_batch_size) == (None, 8)
+    recipe.write_text(
+        "base: windows\npretrain: {eval_strategy: epoch, save_strategy: epoch, load_best_model_at_end: true}"
+    )
+    assert not parse_pretraining(tmp_path, recipe, *HARDWARE).load_best_model_at_end
 
 
 @pytest.mark.parametrize(
@@ -589,6 +600,7 @@ def test_a_schedule_of_ones_own_leaves_the_recipes_settings_of_another(tmp_path)
     [
         ([], True),
         (["--fp16", "no"], True),
+        (["--fp16"], False),
         (["--use_cpu"], False),
         (["--use_cpu", "1"], False),
     ],

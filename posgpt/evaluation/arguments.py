@@ -40,7 +40,8 @@ class EvaluationArguments(RelationArguments, ColumnArguments):
         "report: TSVs of people whose documents were taken out of the corpus.", default=None
     )
     fictional_people: Annotated[int | None, Range(0)] = option(
-        "report: how many people who do not exist are asked about (default: 200).", default=None
+        "report: how many people who do not exist are asked about (default: 200); 0 if titles are not people.",
+        default=None,
     )
     abstain_below: Annotated[float | None, Range(0, 1)] = option(
         "report: the confidence below which the answer is: I don't know.", default=None
@@ -152,7 +153,7 @@ def check_report_arguments(arguments: EvaluationArguments) -> None:
         if getattr(arguments, name) is not None and not arguments.report:
             raise BadInput(f"--{name} is for a report; add --report with a folder.")
     if arguments.report and not arguments.train_file:
-        raise BadInput("--report compares every place known from training; add --train_file.")
+        raise BadInput("--report compares every answer known from training; add --train_file.")
     if arguments.target_precision is not None and not arguments.calibration_file:
         raise BadInput("--target_precision is found on people held out from training; add --calibration_file.")
     if arguments.wrong_costs is not None and not (arguments.calibration_file and arguments.unseen_file):

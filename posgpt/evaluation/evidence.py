@@ -39,46 +39,46 @@ def find_documents(
     return found
 
 
-def compile_mentions(places: Iterable[str]) -> re.Pattern:
-    """Return what matches any of the places as whole words, the longest of those that begin at the same character.
+def compile_mentions(answers: Iterable[str]) -> re.Pattern:
+    """Return what matches any of the answers as whole words, the longest of those that begin at the same character.
 
-    The empty place is nowhere.
+    The empty answer matches nothing.
     """
-    longest_first = sorted(filter(None, places), key=len, reverse=True)
+    longest_first = sorted(filter(None, answers), key=len, reverse=True)
     # An empty choice would match everywhere, this nowhere.
     choices = "|".join(map(re.escape, longest_first))
     return re.compile(f"{WORD_START}(?:{choices}){WORD_END}" if choices else r"(?!)")
 
 
-def find_first_mention(documents: Iterable[str], places: re.Pattern) -> str | None:
-    """Return the first match of `places` in the text after a document's title, of the first document that has one."""
-    matches = (places.search(split_title(document)[1]) for document in documents)
+def find_first_mention(documents: Iterable[str], answers: re.Pattern) -> str | None:
+    """Return the first match of `answers` in the text after a document's title, of the first document that has one."""
+    matches = (answers.search(split_title(document)[1]) for document in documents)
     return next((match[0] for match in matches if match), None)
 
 
-def has_mention(document: str, place: str) -> bool:
-    """Whether the document contains the place as whole words; no document contains the empty place."""
-    return any(find_words([place], document))
+def has_mention(document: str, answer: str) -> bool:
+    """Whether the document contains the answer as whole words; no document contains the empty answer."""
+    return any(find_words([answer], document))
 
 
-def find_disagreement(documents: Sequence[Document], mentions: Sequence[bool], places: re.Pattern) -> bool:
-    """Whether one document mentions the right place, and the text of another one only others of `places`.
+def find_disagreement(documents: Sequence[Document], mentions: Sequence[bool], answers: re.Pattern) -> bool:
+    """Whether one document mentions the right answer, and the text of another one only others of `answers`.
 
     Args:
-        mentions: Which of the documents mention the right place.
+        mentions: Which of the documents mention the right answer.
     """
     return any(mentions) and any(
-        places.search(split_title(document.text)[1]) is not None
-        for document, has_place in zip(documents, mentions, strict=True)
-        if not has_place
+        answers.search(split_title(document.text)[1]) is not None
+        for document, has_answer in zip(documents, mentions, strict=True)
+        if not has_answer
     )
 
 
 def choose_group(mentions: Sequence[bool], right: bool) -> str:
-    """Return one of `GROUPS`: a name is unseen if it has no document, a place if none of these documents mentions it.
+    """Return one of `GROUPS`: a name is unseen if it has no document, an answer if none of these documents mentions it.
 
     Args:
-        mentions: Which of the name's documents mention the right place.
+        mentions: Which of the name's documents mention the right answer.
         right: Whether the answer is right.
     """
     if not mentions:

@@ -178,6 +178,14 @@ class ReliableTrainer(Trainer):
         names = (dataset.name_document(item % len(dataset)) for batch in batches for item in batch)
         return f"{dataset.unit} {', '.join(dict.fromkeys(names))}"
 
+    def _check_weights(self) -> None:
+        # A step that went wrong would show in the next one's loss, when its weights are the newest checkpoint.
+        if not all(parameter.isfinite().all() for parameter in cast(nn.Module, self.model).parameters()):
+            raise BadInput(
+                f"step {self.state.global_step}: the weights are not finite after it; {self._describe_last_checkpoint()}."
+                " Most often a lower --learning_rate helps."
+            )
+
     def _describe_last_checkpoint(self) -> str:
         checkpoint = find_last_checkpoint(Path(self.args.output_dir))
         return f"the last whole checkpoint is {checkpoint}" if checkpoint else "no checkpoint was saved before"
@@ -200,7 +208,12 @@ class ReliableTrainer(Trainer):
             super()._run_epoch(*args, **kwargs)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Save and seal a checkpoint, and only then delete older ones."""
+        """Save and seal a checkpoint, and only then delete older ones.
+
+        Raises:
+            BadInput: a weight is not finite.
+        """
+        self._check_weights()
         output_dir, limit = Path(self.args.output_dir), self.args.save_total_limit
         folder = output_dir / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         with remove_if_unsaved(folder):

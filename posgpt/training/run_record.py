@@ -19,7 +19,14 @@ RUN_FILE = "run.json"
 # How much of a SHA-256 is shown to people; the file has all of it.
 SHORT = 12
 # What, besides a command's own options, decides which rows a training step reads.
-ORDER_OPTIONS = ("seed", "data_seed", "total_train_batch_size", "train_sampling_strategy", "first_shares")
+ORDER_OPTIONS = (
+    "seed",
+    "data_seed",
+    "total_train_batch_size",
+    "train_sampling_strategy",
+    "first_shares",
+    "dataloader_drop_last",
+)
 LIBRARIES = ("torch", "transformers", "datasets", "accelerate")
 
 
@@ -98,10 +105,11 @@ def check_same_rows(checkpoint: Path, record: dict[str, Any], options: dict[str,
     differences += [
         f"{name} was {saved['options'][name]}"
         for name in sorted(own.keys() & saved["options"].keys() - {"overwrite_output_dir"})
-        if saved["options"][name] != own[name]
+        # Before it was recorded, the number of rows per step was None unless it was given.
+        if saved["options"][name] != own[name] and (name, saved["options"][name]) != ("total_train_batch_size", None)
     ]
     if differences:
-        raise ValueError(f"it was saved by a training on other rows: {'; '.join(differences)}")
+        raise ValueError(f"it was saved by a training on other data or in another order: {'; '.join(differences)}")
 
 
 def list_contents(files: list[dict[str, str]]) -> list[str]:

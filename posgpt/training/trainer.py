@@ -24,7 +24,7 @@ from data_scripts.options import Range, option, shorten_error
 from data_scripts.questions import Questions
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.tables import format_table
-from posgpt.training.checkpoints import WEIGHTS_FILE, list_later_checkpoints
+from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_later_checkpoints
 from posgpt.training.data import build_epoch_sampler
 from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_peak_memory
 from posgpt.training.hub import open_repository, upload_model
@@ -179,9 +179,9 @@ def name_arguments() -> Iterator[None]:
     """
     try:
         yield
+    except BadInput:
+        raise
     except (ValueError, TypeError, ImportError) as error:
-        if isinstance(error, BadInput):
-            raise
         raise BadInput(
             f"these arguments are not compatible: {shorten_error(error)}; change or remove one of them."
         ) from None
@@ -267,13 +267,6 @@ class PosGPTTrainer(ReliableTrainer):
             last["input_ids"][filled] = self.model.config.pad_token_id
             last["labels"][filled] = -100
         return super()._get_num_items_in_batch(batch_samples, device)
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        # The first process alone knows what the run reads.
-        if self.args.record:
-            with name_checkpoint(resume_from_checkpoint):
-                check_same_rows(Path(resume_from_checkpoint), self.args.record, self.args.to_dict())
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
         # Trainer would add what one process alone has lost since the last log.
@@ -431,15 +424,16 @@ class PosGPTTrainer(ReliableTrainer):
         """Train from the beginning or from a checkpoint, then save model, metrics and state into the output folder.
 
         Raises:
-            BadInput: it was interrupted (Ctrl-C), the loss is not finite, the checkpoint does not fit, a file could not be written, another process has
-                ended, or the hub refuses.
+            BadInput: it was interrupted (Ctrl-C), the loss or a weight is not finite, the checkpoint does not fit, a file could
+                not be written, another process has ended, or the hub refuses.
         """
         try:
             self._train_and_save(checkpoint)
         except KeyboardInterrupt:
+            found = find_last_checkpoint(Path(self.args.output_dir))
             raise BadInput(
                 f"{self.args.output_dir}: interrupted at step {self.state.global_step}; {self._describe_last_checkpoint()}."
-                " --resume_from_checkpoint last goes on from there."
+                + (" --resume_from_checkpoint last goes on from there." if found else "")
             ) from None
         except (OSError, RuntimeError) as error:
             # What gloo raises where another process has ended has no class of its own.
@@ -459,6 +453,7 @@ class PosGPTTrainer(ReliableTrainer):
             self.push_to_hub()
 
     def _train_and_save(self, checkpoint: str | None) -> None:
+        self._check_rows(checkpoint)
         if self.args.should_save:
             # Later ones would be kept as the newest when older ones are deleted.
             for folder in list_later_checkpoints(Path(self.args.output_dir), Path(checkpoint) if checkpoint else None):
@@ -471,11 +466,6 @@ class PosGPTTrainer(ReliableTrainer):
                 f"Each training step reads {total} rows: {args.world_size} processes, each"
                 f" {args.gradient_accumulation_steps} batches of {self._train_batch_size}."
             )
-        if args.dataloader_drop_last and len(cast(Sized, self.train_dataset)) < total:
-            raise BadInput(
-                f"dataloader_drop_last leaves out all {len(cast(Sized, self.train_dataset))} rows, since a training step reads"
-                f" {total}; leave it out, or choose smaller batches."
-            )
         if args.device.type == "cpu":
             keep_freed_memory()
         result = self.train(resume_from_checkpoint=checkpoint)
@@ -485,16 +475,24 @@ class PosGPTTrainer(ReliableTrainer):
         self.log_metrics("train", metrics)
         self.save_metrics("train", metrics)
         self.save_state()
-        # A last step that went wrong would show in the next one's loss.
-        if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
-            raise BadInput(
-                f"step {self.state.global_step}: the weights are not finite after it; {self._describe_last_checkpoint()}."
-                " Most often a lower --learning_rate helps."
-            )
+        self._check_weights()
         if self.is_fsdp_enabled:
             # Checkpoints may be in shards; the finished model is whole.
             self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
         self._save_atomically(Path(self.args.output_dir))
+
+    def _check_rows(self, checkpoint: str | None) -> None:
+        """Check that there are rows to train on, and that they are those of the checkpoint, before others are deleted."""
+        rows, batch = len(cast(Sized, self.train_dataset)), self._train_batch_size * self.args.world_size
+        if self.args.dataloader_drop_last and rows < batch:
+            raise BadInput(
+                f"dataloader_drop_last leaves out all {rows} rows, since a batch on all processes has {batch}; leave it out,"
+                " or choose smaller batches."
+            )
+        # The first process alone knows what the run reads.
+        if checkpoint and self.args.record:
+            with name_checkpoint(checkpoint):
+                check_same_rows(Path(checkpoint), self.args.record, self.args.to_dict())
 
     def _save_atomically(self, output_dir: Path) -> None:
         """Save the model beside `output_dir`'s files, then move it there, so that a folder with weights is finished."""
