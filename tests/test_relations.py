@@ -157,7 +157,7 @@ def test_two_relations_of_one_name_are_refused(run, tiny_pretrained, tmp_path):
     [
         (
             "Who is Ada?\tBo\n",
-            "line 1: 'Who is Ada.*not of the form .*the nearest that is known; .*add another question like it",
+            "line 1: 'Who is Ada.*not of the form .*the nearest that is known; .*add a second question like it",
         ),
         ("When was A B born?\t1815\nWhere is Bo Ek?\tOslo\n", "line 2: .*not of the form 'When was NAME born"),
         ("When was A B born?\t1815\nWhere was A B born?\tRome\nWere was Bo Ek born?\tOslo\n", "line 3: .*'Where was"),
