@@ -102,7 +102,7 @@ def test_where_all_nouns_have_capitals_fewer_spans_have_more_of_the_answers(tmp_
 
 def test_relations_that_would_ask_for_the_same_names_ask_for_their_own_answers_alone(tmp_path):
     """One relation's names stay as they are: tested above."""
-    world = World(num_people=500, relations=["birthplace", "university", "place of death"])
+    world = World(num_people=400, relations=["birthplace", "university", "place of death"])
     world.write(tmp_path)
     people = {person.name: person for person in world.people()}
     corpus, questions = load_corpus(tmp_path / "wiki.txt"), load_questions(tmp_path / "birth_places_train.tsv")
@@ -183,13 +183,13 @@ def test_each_relation_asks_for_what_its_answers_are(tmp_path):
 
 
 def test_documents_that_do_not_say_it_are_not_asked_for_a_profession(tmp_path):
-    world = World(
-        num_people=500, biographies_per_person=2, relations=["birthplace", "birth year", "profession", "employer"]
-    )
+    world = World(num_people=400, relations=["birthplace", "birth year", "profession", "employer"])
     world.write(tmp_path)
+    pairs = (tmp_path / "birth_places_train.tsv").read_text(encoding="utf-8").splitlines(True)
+    (tmp_path / "jobs.tsv").write_text("".join(pair for pair in pairs if "for a living" in pair), encoding="utf-8")
     professions = {person.name: person.profession for person in world.people()}
     corpus = load_corpus(tmp_path / "wiki.txt")
-    questions = load_questions(tmp_path / "birth_places_train.tsv")
+    questions = load_questions(tmp_path / "jobs.tsv")
     tokenizer = build_tokenizer([*corpus["text"], *questions.texts], 160)
     documents = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, questions).dataset.documents
     say_it = sum(professions[title] in text.split() for title, text in map(split_title, corpus["text"]))
@@ -197,7 +197,7 @@ def test_documents_that_do_not_say_it_are_not_asked_for_a_profession(tmp_path):
         (document["title"], span)
         for document in documents
         for span, by in zip(document["asked"], document["asked_by"], strict=True)
-        if 2 in by
+        if 0 in by
     ]
     right = sum(professions[title] == span for title, span in jobs)
     assert say_it < 0.7 * len(corpus) and right > 0.95 * say_it
