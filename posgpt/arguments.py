@@ -30,6 +30,11 @@ from posgpt.training.trainer import SCHEDULE_OPTIONS, PosGPTTrainingArguments
 
 FOLDER = Path(str(files("posgpt"))) / "recipes"
 DEFAULT_RECIPE = "course"
+# Options that are said of the value of another one, or follow from it.
+_SAY_MORE = {
+    "lr_scheduler_type": "lr_scheduler_kwargs",
+    "per_device_train_batch_size": "total_train_batch_size",
+}
 
 logger = logging.get_logger(__name__)
 
@@ -84,7 +89,24 @@ def read_recipe(recipe: Path, derived: Sequence[Path] = ()) -> dict[str, dict[st
     if based_on.resolve() in [file.resolve() for file in (recipe, *derived)]:
         raise BadInput(f"{recipe}: its base {base} is based on itself; name another recipe.")
     inherited = read_recipe(based_on, (recipe, *derived))
-    return {name: inherited.get(name, {}) | sections.get(name, {}) for name in inherited | sections}
+    return {name: _lay_over(inherited.get(name, {}), sections.get(name, {})) for name in inherited | sections}
+
+
+def _lay_over(inherited: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    left_over = list_left_over(inherited, own)
+    return {name: value for name, value in inherited.items() if name not in left_over} | own
+
+
+def list_left_over(values: dict[str, Any], chosen: dict[str, Any]) -> set[str]:
+    """Return which of a section's options belong to a value that another one is chosen for.
+
+    Args:
+        values: The section's options.
+        chosen: What is chosen instead, by option.
+    """
+    return {
+        other for name, other in _SAY_MORE.items() if name in chosen and str(chosen[name]) != str(values.get(name))
+    }
 
 
 def read_section(recipe: Path, section: str) -> dict[str, Any]:
@@ -181,12 +203,7 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
     # Every parameter has a gradient; Trainer would have each step look for those that have none.
     parser.set_defaults(ddp_find_unused_parameters=False)
     given = list_given(argv)
-    # What a recipe says of its own choice is left over when the command line chooses another.
-    left_over = set()
-    if peek_option(argv, "lr_scheduler_type") not in (None, values.get("lr_scheduler_type")):
-        left_over.add("lr_scheduler_kwargs")
-    if "per_device_train_batch_size" in given:
-        left_over.add("total_train_batch_size")
+    left_over = list_left_over(values, {name: peek_option(argv, name) for name in given & _SAY_MORE.keys()})
     if peek_option(argv, "validation_file") or values.get("validation_file"):
         parser.set_defaults(eval_strategy="epoch")
     else:

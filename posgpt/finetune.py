@@ -29,7 +29,7 @@ from posgpt.training.architecture import (
     list_config_values,
 )
 from posgpt.training.checkpoints import claim_output_dir, load_model
-from posgpt.training.data import choose_data_seed, encode_training_questions, load_training_questions
+from posgpt.training.data import choose_data_seed, encode_pairs, load_pairs
 from posgpt.training.run_record import describe_run
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
@@ -107,15 +107,15 @@ def finetune(
 
     # What the model was asked before may be asked once only in a file, which shows no form then.
     known = [*load_relations(data_args.relations), *read_relations(model.config.relations)]
-    questions = load_training_questions(data_args.train_file, training_args, known, ascii_only=data_args.ascii_only)
-    train_examples = encode_training_questions(questions, tokenizer, training_args, data_args.loss_on_first_mask)
+    questions = load_pairs(data_args.train_file, training_args, known, ascii_only=data_args.ascii_only)
+    train_examples = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
     # What it is finetuned on comes first, and in this wording.
     trained = questions.to_config()
     model.config.relations = trained | (model.config.relations or {}) | trained
     validation = eval_dataset = None
     if data_args.validation_file:
-        validation = load_training_questions(data_args.validation_file, training_args, [*known, *questions.relations])
-        eval_dataset = encode_training_questions(validation, tokenizer, training_args)
+        validation = load_pairs(data_args.validation_file, training_args, [*known, *questions.relations])
+        eval_dataset = encode_pairs(validation, tokenizer, training_args)
 
     described = ", ".join(relation.name for relation in questions.relations)
     start = "after pretraining" if model_args.model_name_or_path else "without pretraining"

@@ -25,7 +25,7 @@ from data_scripts.relations import BIRTHPLACE, Relation, RelationArguments, load
 from posgpt.arguments import parse_with_recipe
 from posgpt.training.architecture import ArchitectureArguments, build_model, choose_max_length, describe_size
 from posgpt.training.checkpoints import claim_output_dir
-from posgpt.training.data import choose_data_seed, encode_training_questions, load_training_questions
+from posgpt.training.data import choose_data_seed, encode_pairs, load_pairs
 from posgpt.training.run_record import describe_run
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
@@ -85,13 +85,13 @@ def load_pretraining_data(
         corpus = load_corpus(data_args.train_file, data_args.columns, data_args.corpus_weights)
     questions, relations = None, load_relations(data_args.relations)
     if data_args.questions_file:
-        questions = load_training_questions(data_args.questions_file, training_args, relations, corpus)
+        questions = load_pairs(data_args.questions_file, training_args, relations, corpus)
     asked = [*questions.texts, *(questions.answers or ())] if questions else []
     with training_args.main_process_first():
         tokenizer = build_corpus_tokenizer(corpus, choose_max_length(architecture), asked)
     if questions:
         # The objectives encode them themselves; this refuses those that are too long.
-        encode_training_questions(questions, tokenizer, training_args)
+        encode_pairs(questions, tokenizer, training_args)
     # What documents are asked for without questions.
     relations = relations or [BIRTHPLACE]
     # A model with a bottleneck reads one text per row.
@@ -116,8 +116,8 @@ def pretrain(
     if data_args.validation_file:
         # One question alone shows no form; it may be of a form that is trained on.
         known = [*data.relations, *(questions.relations if questions else ())]
-        validation = load_training_questions(data_args.validation_file, training_args, known)
-        eval_dataset = encode_training_questions(validation, tokenizer, training_args)
+        validation = load_pairs(data_args.validation_file, training_args, known)
+        eval_dataset = encode_pairs(validation, tokenizer, training_args)
 
     model = build_model(architecture, tokenizer, training_args)
     model.config.relations = data.to_config()

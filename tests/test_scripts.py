@@ -586,6 +586,8 @@ def test_a_schedule_of_ones_own_leaves_the_recipes_settings_of_another(tmp_path)
     for same in ([], ["--lr_scheduler_type", "cosine_with_min_lr"]):
         assert parse_pretraining(tmp_path, "quick", *same, *HARDWARE).lr_scheduler_kwargs == {"min_lr_rate": 0.1}
     recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("base: quick\npretrain: {lr_scheduler_type: linear}")
+    assert not parse_pretraining(tmp_path, recipe, *HARDWARE).lr_scheduler_kwargs
     recipe.write_text("base: windows\npretrain: {total_train_batch_size: 64}")
     arguments = parse_pretraining(tmp_path, recipe, "--per_device_train_batch_size", 8, *HARDWARE)
     assert (arguments.total_train_batch_size, arguments.per_device_train_batch_size) == (None, 8)

@@ -36,7 +36,7 @@ def build_epoch_sampler(dataset: EpochDataset, training_args: Any, batch_size: i
     )
 
 
-def load_training_questions(
+def load_pairs(
     paths: Sequence[str],
     training_args: TrainingArguments,
     known: Sequence[Relation] = (),
@@ -63,7 +63,7 @@ def load_training_questions(
     return questions
 
 
-def encode_training_questions(
+def encode_pairs(
     questions: Questions,
     tokenizer: PreTrainedTokenizerBase,
     training_args: TrainingArguments,
