@@ -21,6 +21,8 @@ from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation
 
 Drawn = TypeVar("Drawn")
+# Titles, texts and salient spans of the documents that questions ask about.
+AskedDocuments = tuple[list[str], list[str], list[list[Span]]]
 FinderChoice = Literal["auto", "capitals", "answers"]
 # Capitals find a relation's answers if at least this share of those in the documents are among the first spans; if fewer of
 # all answers than the other share are in the documents, there is nothing to find.
@@ -174,7 +176,7 @@ def _sample_questions(questions: Questions, relation: Relation) -> Questions:
 
 
 def _describe_missed(beginning: Beginning, documents: Dataset, questions: Questions) -> str:
-    found = find_asked_answers(beginning, documents, questions)
+    found = find_asked_answers(beginning, read_asked(documents, questions), questions)
     every = dict.fromkeys(zip(questions.titles, questions.answers or (), strict=True))
     if not (missed := [pair for pair in every if pair not in found]):
         return ""
@@ -194,8 +196,8 @@ def learn_spans(
     """
     # Rows that ask for everything need not have the answers among the first spans.
     judged = replace(beginning, most=sys.maxsize) if beginning.asks_all else beginning
-    stated = find_stated_answers(documents, questions)
-    found = find_asked_answers(judged, documents, questions)
+    asked = read_asked(documents, questions)
+    stated, found = find_stated_answers(asked, questions), find_asked_answers(judged, asked, questions)
     # Few pairs do not show that what looks like the answers is not the others'.
     keeps = is_alone or len(questions) < 5 * _FEWEST_HELD_OUT
     enough = len(found) >= _MOSTLY * len(stated) and keeps
@@ -224,7 +226,7 @@ def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions, 
     order = np.random.default_rng(0).permutation(len(questions)).tolist()
     held_out, rest = questions.take(order[:fewest]), questions.take(order[fewest:])
     finder = SpanFinder(documents, rest)
-    titles, texts, _ = read_asked(documents, held_out)
+    titles, texts, _ = asked = read_asked(documents, held_out)
     # Of each answer, wherever it is one of a document's spans: its place among them, and how much it looks like an answer.
     found: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for title, text, spans in zip(titles, texts, finder.rank(titles, texts, most), strict=True):
@@ -232,7 +234,7 @@ def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions, 
             if (run := text[span.start : span.end]) in held_out.answers_of[title]:
                 found.setdefault((title, run), []).append((place, span.score))
     counts = [sum(min(of_answer)[0] <= number for of_answer in found.values()) for number in range(1, most + 1)]
-    if len(find_asked_answers(beginning, documents, held_out)) > counts[-1] + spare * fewest:
+    if len(find_asked_answers(beginning, asked, held_out)) > counts[-1] + spare * fewest:
         return beginning
     most = next(number for number, count in enumerate(counts, 1) if count >= counts[-1] - _NEGLIGIBLE * fewest)
     # Where a document says it most clearly: another may happen to have the same place in it.
@@ -245,15 +247,15 @@ def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions, 
     return replace(beginning, finder=finder, most=most)
 
 
-def read_asked(documents: Dataset, questions: Questions) -> tuple[list[str], list[str], list[list[Span]]]:
+def read_asked(documents: Dataset, questions: Questions) -> AskedDocuments:
     """Return titles, texts and salient spans of the documents that questions ask about."""
     asked = documents.filter(questions.answers_of.__contains__, input_columns="title", desc="Finding documents")
     return list(asked["title"]), list(asked["text"]), list(asked["spans"])
 
 
-def find_stated_answers(documents: Dataset, questions: Questions) -> set[tuple[str, str]]:
+def find_stated_answers(asked: AskedDocuments, questions: Questions) -> set[tuple[str, str]]:
     """Return those of the questions' titles and answers where a document of the title has the answer in its text."""
-    titles, texts, _ = read_asked(documents, questions)
+    titles, texts, _ = asked
     return {
         (title, answer)
         for title, text in zip(titles, texts, strict=True)
@@ -262,9 +264,9 @@ def find_stated_answers(documents: Dataset, questions: Questions) -> set[tuple[s
     }
 
 
-def find_asked_answers(beginning: Beginning, documents: Dataset, questions: Questions) -> set[tuple[str, str]]:
+def find_asked_answers(beginning: Beginning, asked: AskedDocuments, questions: Questions) -> set[tuple[str, str]]:
     """Return those of the questions' titles and answers where rows that begin so ask for the answer."""
-    titles, texts, salient = read_asked(documents, questions)
+    titles, texts, salient = asked
     return {
         (title, answer)
         for title, text, spans in zip(titles, texts, beginning.choose_spans(titles, texts, salient), strict=True)

@@ -30,7 +30,7 @@ from posgpt.training.trainer import SCHEDULE_OPTIONS, PosGPTTrainingArguments
 
 FOLDER = Path(str(files("posgpt"))) / "recipes"
 DEFAULT_RECIPE = "course"
-# Options that are said of the value of another one, or follow from it.
+# What a section says in the second option belongs to its value of the first, and is dropped where another one is chosen.
 _SAY_MORE = {
     "lr_scheduler_type": "lr_scheduler_kwargs",
     "per_device_train_batch_size": "total_train_batch_size",

@@ -165,8 +165,8 @@ def test_each_relation_asks_for_what_its_answers_are(tmp_path):
     corpus = load_corpus(tmp_path / "wiki.txt")
     tokenizer = build_tokenizer([*corpus["text"], *questions.texts], 160)
     training = NameWindowsConfig(ask_dates=False, max_spans=2).build(corpus, tokenizer, 0, questions)
-    assert "(birthplace: names" in training.description
-    assert "profession: at most 1 that look like its answers" in training.description
+    assert "(birthplace: names; " in training.description
+    assert "profession: at most 1 that look like its answers, which miss " in training.description
     by_kind: tuple[set[str], set[str]] = set(), set()
     asked_for_job = 0
     for document in training.dataset.documents:
