@@ -12,9 +12,8 @@ from pathlib import Path
 
 from benchmarks.throughput import count_training_flops, describe_machine, list_fast_dtypes, measure_matmul
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new
+from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new
 from data_scripts.options import option, parse_options
-from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
 from studies.cache import Record
 from studies.positions import summarize_member

@@ -39,11 +39,11 @@ from transformers.utils import logging
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.epochs import EpochDataset, EpochSampler, TrainingData
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new, write_atomically
+from data_scripts.files import CORPUS_FILE, DEV_FILE, check_is_folder_or_new, write_atomically
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.span_corruption import SpanCorruptionConfig
-from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, World
+from data_scripts.synthetic_world import World
 from modeling_posgpt import MASK_TOKEN, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from posgpt.tables import format_table

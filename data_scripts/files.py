@@ -21,6 +21,13 @@ from data_scripts.options import shorten_error
 # The most entries that are read from a YAML file; a few lines of aliases of aliases can stand for billions.
 MOST_ENTRIES = 100_000
 
+# What a task consists of.
+CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
+    "wiki.txt",
+    "birth_places_train.tsv",
+    "birth_dev.tsv",
+    "birth_test_inputs.tsv",
+)
 # How a file is compressed, by the end of its name.
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 

@@ -1,87 +1,172 @@
-"""Hold people out of a task's data, for judging a model's confidence.
+"""Hold questions and documents out of a task's data, for judging a model's confidence.
 
     posgpt hold-out --data_dir data --output_dir data_held_out --pairs 300 --people 100
+    posgpt hold-out --train_file films.jsonl --title_column film --text_column about --questions_file train.tsv \
+        --output_dir films_held_out
 
-copies the four files of the task, less what is held out of the training pairs: `pairs` of them go to `calibration.tsv`,
-with their documents left in the corpus; `people` more go to `unseen.tsv`, and their documents out of the corpus, too.
+writes the corpus and the training questions without what is held out: questions about whole titles go to `calibration.tsv`,
+`pairs` in all, while their documents stay in the corpus; the questions about `people` more titles go to `unseen.tsv`, and the
+documents of these titles are left out.
 """
 
+import json
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 
-from data_scripts.documents import list_titles, read_documents
+from data_scripts.documents import (
+    TITLE_AND_TEXT,
+    ColumnArguments,
+    Columns,
+    find_text_start,
+    list_titles,
+    load_corpus,
+)
 from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new, write_atomically, write_lines
+from data_scripts.files import (
+    CORPUS_FILE,
+    DEV_FILE,
+    FILE_NAMES,
+    TEST_FILE,
+    TRAIN_FILE,
+    check_none_is_there,
+    write_atomically,
+    write_lines,
+)
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
-from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TEST_FILE, TRAIN_FILE
+from data_scripts.relations import Relation, RelationArguments, load_relations
 
 CALIBRATION_FILE, UNSEEN_FILE = "calibration.tsv", "unseen.tsv"
+# A corpus that was a table.
+TABLE_FILE = "documents.jsonl"
 
 
 @dataclass
-class HoldOutArguments:
+class HoldOutArguments(RelationArguments, ColumnArguments):
     """What to hold out, and where to write what is left."""
 
-    data_dir: str = option(f"Folder with {CORPUS_FILE} and {TRAIN_FILE}.")
-    output_dir: str = option("Folder for the remaining files and the two held-out ones.")
-    pairs: Annotated[int, Range(1)] = option("Training pairs for calibration.", default=300)
-    people: Annotated[int, Range(0)] = option("People to take out of the corpus.", default=100)
+    output_dir: str = option("Folder for the remaining files and the held-out questions.")
+    data_dir: str | None = option(
+        f"Folder with {CORPUS_FILE} and {TRAIN_FILE}; {DEV_FILE} and {TEST_FILE} are copied if they are there.",
+        default=None,
+    )
+    train_file: str | None = option("Without data_dir: the corpus, a text file or a table.", default=None)
+    questions_file: str | None = option("Without data_dir: the TSV of training questions.", default=None)
+    pairs: Annotated[int, Range(1)] = option("Training questions for calibration, at least.", default=300)
+    people: Annotated[int, Range(0)] = option("Titles, such as people, to take out of the corpus.", default=100)
     seed: Annotated[int, Range(0)] = option("Determines which ones are drawn.", default=0)
+    overwrite: bool = option("Replace files that are already there.", default=False)
+
+    def find_inputs(self) -> tuple[Path, Path]:
+        """Return the corpus and the training questions.
+
+        Raises:
+            BadInput: they are named in neither way, or in both.
+        """
+        if self.data_dir is not None and not (self.train_file or self.questions_file):
+            return Path(self.data_dir) / CORPUS_FILE, Path(self.data_dir) / TRAIN_FILE
+        if self.data_dir is None and self.train_file and self.questions_file:
+            return Path(self.train_file), Path(self.questions_file)
+        raise BadInput("give either --data_dir, or --train_file and --questions_file.")
 
 
 def hold_out(
-    train_file: Path, output_dir: Path, pairs: int, people: int = 0, seed: int = 0, corpus_file: Path | None = None
+    train_file: Path,
+    output_dir: Path,
+    pairs: int,
+    people: int = 0,
+    seed: int = 0,
+    corpus_file: Path | None = None,
+    columns: Columns = TITLE_AND_TEXT,
+    known: Sequence[Relation] = (),
 ) -> dict[str, int]:
-    """Split a TSV of pairs into `birth_places_train.tsv`, `calibration.tsv` and, when `people` is not 0, `unseen.tsv`.
+    """Split a TSV of questions into one of its own name, `calibration.tsv` and, when `people` is not 0, `unseen.tsv`.
 
-    A `corpus_file` is copied to `wiki.txt`, without the documents of the people in `unseen.tsv`. Other pairs about people
-    of a name that is held out are dropped. All files are written, or none.
+    All questions about a title are in one of them. A `corpus_file` is copied, without the documents of the titles in
+    `unseen.tsv`: to `wiki.txt`, or to `documents.jsonl` if it is a table. All files are written, or none.
+
+    Args:
+        pairs: How many questions go to `calibration.tsv`; a few more where a title has several.
+        people: How many titles go to `unseen.tsv`.
+        columns: Of a table.
+        known: Relations that need not be recognized.
 
     Returns:
         The number of lines of each file.
 
     Raises:
-        BadInput: nothing would be left to train on, or a file is not what it should be.
+        BadInput: nothing would be left to train on, none of the titles that are to be taken out has a document, or a file is
+            not what it should be.
     """
-    questions = load_questions(train_file, answers=True)
+    if train_file.name in (CALIBRATION_FILE, UNSEEN_FILE):
+        raise BadInput(f"{train_file}: a file of this name is written; rename yours.")
+    corpus = load_corpus(corpus_file, columns) if corpus_file else None
+    questions = load_questions(train_file, answers=True, known=known, corpus=corpus)
     rows, titles = list(questions.rows), questions.titles
-    if pairs + people >= len(rows):
-        raise BadInput(f"{train_file} has {len(rows)} pairs; hold out fewer than {pairs} pairs and {people} people.")
-    order = np.random.default_rng(seed).permutation(len(rows)).tolist()
-    file_of = dict.fromkeys(order[:pairs], CALIBRATION_FILE) | dict.fromkeys(
-        order[pairs : pairs + people], UNSEEN_FILE
-    )
-    # A name that is in both is unseen.
-    names = {titles[index]: file for index, file in file_of.items()}
-    unseen = {name for name, file in names.items() if file == UNSEEN_FILE}
-    files = [TRAIN_FILE, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([CORPUS_FILE] if corpus_file else [])]
+    asked = Counter(titles)
+    file_of: dict[str, str] = {}
+    calibration = unseen = 0
+    # Titles in the order in which they are drawn.
+    for title in dict.fromkeys(titles[row] for row in np.random.default_rng(seed).permutation(len(rows))):
+        if calibration < pairs:
+            file_of[title] = CALIBRATION_FILE
+            calibration += asked[title]
+        elif unseen < people:
+            file_of[title] = UNSEEN_FILE
+            unseen += 1
+    if len(file_of) == len(asked):
+        raise BadInput(
+            f"{train_file} has {len(rows)} pairs about {len(asked)} titles; hold out fewer than {pairs} pairs and"
+            f" {people} titles."
+        )
+    is_table = corpus is not None and corpus[0]["title"] is not None
+    corpus_name = TABLE_FILE if is_table else CORPUS_FILE
+    files = [train_file.name, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([corpus_name] if corpus else [])]
     with write_lines(output_dir, files) as (write_line, lines):
-        for index, row in enumerate(rows):
-            file = file_of.get(index, TRAIN_FILE)
-            if names.get(titles[index], TRAIN_FILE) == file:
-                write_line(file, f"{row['question']}\t{row['answer']}")
-        for _, line in read_documents(corpus_file) if corpus_file else ():
-            if unseen.isdisjoint(list_titles(line)):
-                write_line(CORPUS_FILE, line)
+        for row, title in zip(rows, titles, strict=True):
+            write_line(file_of.get(title, train_file.name), f"{row['question']}\t{row['answer']}")
+        taken_out = {title for title, file in file_of.items() if file == UNSEEN_FILE}
+        for document in corpus or ():
+            title, text = document["title"], document["text"]
+            if taken_out.isdisjoint([title] if is_table else list_titles(text)):
+                row = {columns.title: title, columns.text: text[find_text_start(title) :]}
+                write_line(corpus_name, json.dumps(row, ensure_ascii=False) if is_table else text)
+        if corpus and taken_out and lines[corpus_name] == len(corpus):
+            raise BadInput(
+                f"{corpus_file}: has no document of {next(iter(taken_out))!r} or of the other titles that are to be taken out;"
+                f" give the corpus that {train_file} asks about."
+            )
     return lines
 
 
 @exit_on_bad_input()
 def main() -> None:
     arguments = parse_options(HoldOutArguments)
-    data_dir, output_dir = Path(arguments.data_dir), check_is_folder_or_new(arguments.output_dir)
-    if output_dir.resolve() == data_dir.resolve():
-        raise BadInput(f"{output_dir}: this is the data's own folder; give another --output_dir.")
-    corpus_file = data_dir / CORPUS_FILE
-    lines = hold_out(data_dir / TRAIN_FILE, output_dir, arguments.pairs, arguments.people, arguments.seed, corpus_file)
-    for name in (DEV_FILE, TEST_FILE):
-        if (data_dir / name).is_file():
-            with write_atomically(output_dir / name, "wb") as file:
-                file.write((data_dir / name).read_bytes())
+    (corpus_file, train_file), output_dir = arguments.find_inputs(), Path(arguments.output_dir)
+    for file in (corpus_file, train_file):
+        if output_dir.resolve() == file.parent.resolve():
+            raise BadInput(f"{output_dir}: this is the data's own folder; give another --output_dir.")
+    written = (train_file.name, CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, *FILE_NAMES)
+    check_none_is_there(output_dir, written, arguments.overwrite)
+    lines = hold_out(
+        train_file,
+        output_dir,
+        arguments.pairs,
+        arguments.people,
+        arguments.seed,
+        corpus_file,
+        arguments.columns,
+        load_relations(arguments.relations),
+    )
+    for file in (train_file.parent / DEV_FILE, train_file.parent / TEST_FILE) if arguments.data_dir else ():
+        if file.is_file():
+            with write_atomically(output_dir / file.name, "wb") as copy:
+                copy.write(file.read_bytes())
     print(f"{output_dir}: {', '.join(f'{name} has {count:,} lines' for name, count in lines.items())}.")
 
 

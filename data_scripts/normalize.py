@@ -9,6 +9,7 @@ compressed, and in JSON an accent may also be written as its number (`\\u0301`).
 
 import json
 import unicodedata
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,25 +34,33 @@ class NormalizeArguments:
     output_dir: str = option("Folder for the files, under their names.")
 
 
-def describe_decomposed(corpus: Dataset, path: str) -> str:
-    """Return one line on the documents of a corpus that are not in NFC; empty if all are.
+def count_decomposed(texts: Iterable[str]) -> int:
+    """Return how many texts are not in NFC."""
+    return sum(not unicodedata.is_normalized(FORM, text) for text in texts)
+
+
+def describe_decomposed(path: str, decomposed: int, what: str) -> str:
+    """Return one line on texts of a file, or several, that are not in NFC; empty if all are.
 
     Args:
-        corpus: From `load_corpus`.
-        path: Its name, for the message.
+        path: The file's name.
+        decomposed: How many are not.
+        what: Of how many texts, of which kind.
     """
+    if not decomposed:
+        return ""
+    return f"{path}: {decomposed:,} of {what} are not in Unicode's normal form C; posgpt normalize writes files in that form."
 
-    def count(texts: list[str]) -> dict[str, list[int]]:
-        return {"decomposed": [sum(not unicodedata.is_normalized(FORM, text) for text in texts)]}
+
+def describe_decomposed_documents(corpus: Dataset, path: str) -> str:
+    """Return `describe_decomposed` of a corpus, from `load_corpus`."""
 
     # Which characters a corpus has does not show it: no letter takes the stress mark of a Russian а, but an a beside it does.
+    def count(texts: list[str]) -> dict[str, list[int]]:
+        return {"decomposed": [count_decomposed(texts)]}
+
     counts = summarize_texts(corpus, count, "Looking for accents apart from their letters")
-    if not (decomposed := sum(counts["decomposed"])):
-        return ""
-    return (
-        f"{path}: {decomposed:,} of {len(corpus):,} documents are not in Unicode's normal form C; posgpt normalize writes"
-        " files in that form."
-    )
+    return describe_decomposed(path, sum(counts["decomposed"]), f"{len(corpus):,} documents")
 
 
 def normalize_json(line: str) -> str:

@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
-from datasets import Dataset, Features, Value, load_dataset
+from datasets import Dataset, Features, Value
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import collect_titles
 from data_scripts.errors import BadInput
-from data_scripts.files import escape_name, read_lines
+from data_scripts.files import read_lines
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, find_nearest, find_relation, recognize_relations
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 _REFUSED = {
     MASK_TOKEN: "which the model reserves",
     PAD_TOKEN: "which the model reserves",
-    "\0": "a null character, which is lost in reading",
+    "\0": "a null character, which no text has",
 }
 
 
@@ -115,7 +115,6 @@ class Questions:
 def load_questions(
     *paths: str | os.PathLike,
     answers: bool | None = None,
-    ascii_only: bool = False,
     known: Sequence[Relation] = (),
     corpus: Dataset | None = None,
 ) -> Questions:
@@ -124,14 +123,12 @@ def load_questions(
     Args:
         paths: The TSVs; several are read as one.
         answers: True: every line has to have one. None: all lines or none.
-        ascii_only: Whether to drop the characters that are not ASCII, as the course's loader does with training pairs.
         known: Relations that are known besides `RELATIONS`.
         corpus: From `load_corpus`: its titles show where titles are in questions of other relations.
 
     Raises:
         BadInput: the file is missing, a directory, empty or not UTF-8; a line has no tab where it needs one, two tabs,
-            no answer after its tab, or a question of another form; two relations have one name; with `ascii_only`, nothing
-            is left of an answer; or see `escape_name`.
+            no answer after its tab, or a question of another form; or two relations have one name.
     """
     lines: list[tuple[str, str]] = []
     for path in paths:
@@ -147,22 +144,13 @@ def load_questions(
             " copies the tab became spaces: put it back."
         )
     asked = _match_relations(lines, [*known, *RELATIONS.values()], corpus)
-    columns = ["question", "answer"] if _have_answers(lines, asked, answers) else ["question"]
-    rows = load_dataset(
-        "csv",
-        data_files=list(map(escape_name, paths)),
-        split="train",
-        delimiter="\t",
-        column_names=columns,
-        features=Features({column: Value("string") for column in columns}),
-        keep_default_na=False,
-        quoting=3,
-        encoding="utf-8-sig",
-    )
-    # The reader skips empty lines only, not lines of spaces and tabs.
-    rows = rows.filter(lambda text: bool(text.strip()), input_columns="question", desc="Reading questions")
-    questions = Questions(tuple(map(str, paths)), asked, rows)
-    return _drop_non_ascii(questions) if ascii_only else questions
+    cells = [line.split("\t") for _, line in lines]
+    columns = {"question": [question for question, *_ in cells]}
+    if _have_answers(lines, asked, answers):
+        # As the course's loader does; an answer never begins or ends with a space.
+        columns["answer"] = [answer.strip() for _, answer in cells]
+    rows = Dataset.from_dict(columns, Features(dict.fromkeys(columns, Value("string"))))
+    return Questions(tuple(map(str, paths)), asked, rows)
 
 
 def _read_questions(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
@@ -203,13 +191,14 @@ def _match_relations(
     if unknown := [line.split("\t")[0] for _, line in lines if find(line, known) is None]:
         relations += recognize_relations(unknown, collect_titles(corpus) if corpus is not None else ())
     asked: list[Relation] = []
+    found = [find(line, relations) for _, line in lines]
+    # An unknown question is compared with those of the same file before all others.
+    of_file = list(dict.fromkeys(filter(None, found)))
     named: dict[str, Relation] = {}
-    for where, line in lines:
-        relation = find(line, relations)
+    for (where, line), relation in zip(lines, found, strict=True):
         if relation is None:
-            # An unknown question is compared with those of the same file before all others.
-            nearest = find_nearest(line.split("\t")[0], list(named.values()) or relations)
-            if not named:
+            nearest = find_nearest(line.split("\t")[0], of_file or relations)
+            if not of_file:
                 raise BadInput(
                     f"{where}: {line[:60]!r} is not of the form {nearest.form!r}, the nearest that is known; fix the"
                     " question or, if this is a form of its own, add a second question like it, or name the form with --relations."
@@ -239,7 +228,7 @@ def _have_answers(lines: Sequence[tuple[str, str]], asked: Sequence[Relation], w
     if has_answers and without_tab:
         raise BadInput(
             f"{without_tab[0][0]}: no tab between question and answer ({len(without_tab)} of {len(lines)}"
-            f" lines have none); a line is {asked[0].line_form}. In some copies the tab became spaces: put it back."
+            f" lines have none); a line is {without_tab[0][2].line_form}. In some copies the tab became spaces: put it back."
         )
     return has_answers
 
@@ -265,15 +254,23 @@ def describe_unknown_characters(
     )
 
 
-def _drop_non_ascii(questions: Questions) -> Questions:
+def drop_non_ascii(questions: Questions) -> Questions:
+    """Drop the characters that are not ASCII, as the course's loader does with training pairs.
+
+    Raises:
+        BadInput: then nothing is left of an answer, or a question no longer asks for the same.
+    """
+
     def drop(texts: dict[str, str]) -> dict[str, str]:
         return {column: text.encode("ascii", "ignore").decode() for column, text in texts.items()}
 
     rows = questions.rows.map(drop, desc="Dropping characters")
-    for row, answer in enumerate(rows["answer"] if questions.answers else ()):
-        if not answer.strip():
+    for number, (row, relation) in enumerate(zip(rows, questions.asked, strict=True)):
+        if not row.get("answer", "-").strip() or not relation.is_asked_by(row["question"]):
+            text = questions.texts[number]
             raise BadInput(
-                f"{locate_question(row, questions.paths)}: nothing of the answer is ASCII; choose --ascii_only false."
+                f"{locate_question(number, questions.paths)}: ascii_only leaves too little of {text[:60]!r} or its answer;"
+                " choose --ascii_only false."
             )
     return replace(questions, rows=rows)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -48,6 +49,13 @@ class Wording(NamedTuple):
         return any(map(str.isalnum, self.after))
 
 
+@cache
+def compile_wordings(wordings: tuple[str, ...]) -> list[re.Pattern]:
+    """Return a relation's wordings as regular expressions; group `title` is what they ask about."""
+    title = r"(?P<title>\S(?:[^\t]*\S)?)"
+    return [re.compile(re.escape(wording).replace(r"\{title\}", title)) for wording in wordings]
+
+
 @dataclass(frozen=True)
 class Relation:
     """A kind of question that can be asked about every title.
@@ -70,28 +78,30 @@ class Relation:
         """Return the question about a title, in the first wording."""
         return title.join(self.split_wordings()[0])
 
-    def find_title(self, line: str) -> re.Match | None:
-        """Match a question at the beginning of a line; group `title` is what it asks about."""
-        patterns = (
-            re.escape(wording).replace(r"\{title\}", r"(?P<title>\S(?:[^\t]*\S)?)") for wording in self.wordings
-        )
-        return next(filter(None, (re.match(pattern, line) for pattern in patterns)), None)
+    def find_title(self, question: str) -> str | None:
+        """Return the title that a question asks about; None if it is none of the relation's questions.
+
+        Where it has several wordings, such as `Who directed {title}` and `Who directed {title}?`, the longest one counts.
+        """
+        titles = [
+            match["title"] for pattern in compile_wordings(self.wordings) if (match := pattern.fullmatch(question))
+        ]
+        return min(titles, key=len, default=None)
 
     def begins(self, line: str) -> bool:
         """Whether a line begins with one of the relation's questions."""
-        match = self.find_title(line)
+        matches = filter(None, (pattern.match(line) for pattern in compile_wordings(self.wordings)))
         # Spaces alone are no answer that follows.
-        return match is not None and (match.end() == len(line) or bool(line[match.end() :].strip()))
+        return any(match.end() == len(line) or line[match.end() :].strip() for match in matches)
 
     def is_asked_by(self, question: str) -> bool:
         """Whether this is one of the relation's questions."""
-        match = self.find_title(question)
-        return match is not None and match.end() == len(question)
+        return self.find_title(question) is not None
 
     def read_title(self, question: str) -> str:
         """Return the title that a question asks about; text that is no such question is a title itself."""
-        match = self.find_title(question)
-        return match["title"] if match and match.end() == len(question) else question
+        title = self.find_title(question)
+        return question if title is None else title
 
     @property
     def form(self) -> str:
@@ -101,7 +111,7 @@ class Relation:
     @property
     def line_form(self) -> str:
         """A line of a TSV, for messages."""
-        return f"{self.form}<TAB>{self.name.upper()}"
+        return f"{self.form}<TAB>ANSWER"
 
     def to_config(self) -> dict[str, dict]:
         """Return the entry of `PosGPTConfig.relations`."""

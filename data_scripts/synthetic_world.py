@@ -29,16 +29,19 @@ from tqdm import tqdm
 
 from data_scripts.documents import MONTHS
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import check_none_is_there, write_atomically, write_lines
+from data_scripts.files import (
+    CORPUS_FILE,
+    DEV_FILE,
+    FILE_NAMES,
+    TEST_FILE,
+    TRAIN_FILE,
+    check_none_is_there,
+    write_atomically,
+    write_lines,
+)
 from data_scripts.options import OptionParser, Range, check_options, option
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, load_relations
 
-CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
-    "wiki.txt",
-    "birth_places_train.tsv",
-    "birth_dev.tsv",
-    "birth_test_inputs.tsv",
-)
 MIN_PEOPLE, MAX_PEOPLE = 100, 1_000_000
 CARD_FILE = "README.md"
 _STRANGERS = 20_000_003  # a seed unlikely to be given to a world

@@ -23,10 +23,18 @@ from tqdm import tqdm
 
 from data_scripts.documents import TABLES, find_builder, find_salient_spans, name_unreadable, open_table, read_cell
 from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import check_none_is_there, write_atomically, write_lines
+from data_scripts.files import (
+    CORPUS_FILE,
+    DEV_FILE,
+    FILE_NAMES,
+    TEST_FILE,
+    TRAIN_FILE,
+    check_none_is_there,
+    write_atomically,
+    write_lines,
+)
 from data_scripts.options import Range, option, parse_options
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, Relation
-from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, FILE_NAMES, TEST_FILE, TRAIN_FILE
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 DATASHEET = "README.md"

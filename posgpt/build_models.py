@@ -15,9 +15,16 @@ from pathlib import Path
 from tqdm import tqdm
 
 from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new, hash_file, load_json, write_atomically
+from data_scripts.files import (
+    CORPUS_FILE,
+    DEV_FILE,
+    TRAIN_FILE,
+    check_is_folder_or_new,
+    hash_file,
+    load_json,
+    write_atomically,
+)
 from data_scripts.options import option, parse_options
-from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from posgpt.quickstart import run_module
 from posgpt.training.checkpoints import WEIGHTS_FILE, list_checkpoints
 

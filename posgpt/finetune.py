@@ -52,6 +52,10 @@ class FinetuningArguments(RelationArguments):
 
     train_file: list[str] = option(f"TSVs with one pair per line: {BIRTHPLACE.line_form}")
     validation_file: list[str] | None = option("TSVs of the same form to measure accuracy on.", default=None)
+    corpus_file: list[str] | None = option(
+        "The corpus: its titles show where titles are in questions, for relations that neither the model nor --relations has.",
+        default=None,
+    )
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
     ascii_only: bool = option(
         "Whether characters outside ASCII are left out of the training pairs, as the course's loader does.",
@@ -107,7 +111,11 @@ def finetune(
 
     # What the model was asked before may be asked once only in a file, which shows no form then.
     known = [*load_relations(data_args.relations), *read_relations(model.config.relations)]
-    questions = load_pairs(data_args.train_file, training_args, known, ascii_only=data_args.ascii_only)
+    corpus = None
+    if data_args.corpus_file:
+        with training_args.main_process_first():
+            corpus = load_corpus(data_args.corpus_file, model_args.columns)
+    questions = load_pairs(data_args.train_file, training_args, known, corpus, data_args.ascii_only)
     train_examples = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
     # What it is finetuned on comes first, and in this wording.
     trained = questions.to_config()

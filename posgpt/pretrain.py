@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 from data_scripts.documents import ColumnArguments, build_corpus_tokenizer, load_corpus
 from data_scripts.epochs import ObjectiveConfig, TrainingData
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.normalize import describe_decomposed
+from data_scripts.normalize import describe_decomposed_documents
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import option
 from data_scripts.questions import Questions
@@ -124,7 +124,7 @@ def pretrain(
 
     if training_args.should_log:
         print(f"{data.training.description} {describe_size(model)}.")
-        if note := describe_decomposed(data.corpus, ", ".join(data_args.train_file)):
+        if note := describe_decomposed_documents(data.corpus, ", ".join(data_args.train_file)):
             print(note)
     described = f"{objective.name.replace('_', ' ')} of {len(data.corpus):,} documents"
     described += f", {len(questions):,} questions mixed in" if questions else "; not finetuned"

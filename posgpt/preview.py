@@ -16,7 +16,7 @@ from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.options import Range, option
 from data_scripts.preview import draw_examples, render_batch, render_documents
-from data_scripts.questions import encode_questions, load_questions
+from data_scripts.questions import drop_non_ascii, encode_questions, load_questions
 from data_scripts.relations import load_relations, read_relations
 from modeling_posgpt import build_tokenizer
 from posgpt.arguments import parse_with_recipe, peek_option
@@ -71,7 +71,10 @@ def preview_finetuning(section: str) -> None:
         known += read_relations(model.config.relations)
     elif model_args.vocabulary_file:
         tokenizer = build_corpus_tokenizer(load_corpus(model_args.vocabulary_file, model_args.columns), max_length)
-    questions = load_questions(*data_args.train_file, answers=True, ascii_only=data_args.ascii_only, known=known)
+    corpus = load_corpus(data_args.corpus_file, model_args.columns) if data_args.corpus_file else None
+    questions = load_questions(*data_args.train_file, answers=True, known=known, corpus=corpus)
+    if data_args.ascii_only:
+        questions = drop_non_ascii(questions)
     if tokenizer is None:
         tokenizer = build_tokenizer([*questions.texts, *(questions.answers or ())], max_length)
     encoded = encode_questions(questions, tokenizer, data_args.loss_on_first_mask)

@@ -14,10 +14,9 @@ from importlib import import_module
 from pathlib import Path
 
 from data_scripts.errors import check_installed, exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new, write_atomically
+from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, write_atomically
 from data_scripts.options import option, parse_options
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE
-from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from posgpt.tables import format_table

@@ -21,11 +21,10 @@ from typing import Annotated, Any
 import numpy as np
 
 from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new, hash_file
+from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, hash_file
 from data_scripts.hold_out import CALIBRATION_FILE, hold_out
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
-from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from posgpt.arguments import find_recipe, read_section
 from posgpt.evaluation.accuracy import compute_wilson_interval
 from posgpt.plots import GREY, make_figure, save_picture

@@ -18,9 +18,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new
+from data_scripts.files import CORPUS_FILE, TRAIN_FILE, check_is_folder_or_new
 from data_scripts.options import Range, option, parse_options
-from data_scripts.synthetic_world import CORPUS_FILE, TRAIN_FILE
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from studies.cache import Record
 from studies.course import Task, finetune, load_task, pretrain

@@ -14,10 +14,9 @@ from typing import Annotated
 import numpy as np
 
 from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new, write_atomically
+from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, write_atomically
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import Questions, load_questions
-from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from posgpt.evaluation.comparison import load_record
 from posgpt.plots import BLUE, GREY, ORANGE, make_figure, save_picture
 from studies.course import Task, ask, finetune, load_task

@@ -18,11 +18,10 @@ import torch
 
 from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new, hash_file
+from data_scripts.files import CORPUS_FILE, TRAIN_FILE, check_is_folder_or_new, hash_file
 from data_scripts.hold_out import CALIBRATION_FILE, hold_out
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
-from data_scripts.synthetic_world import CORPUS_FILE, TRAIN_FILE
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from posgpt.training.checkpoints import load_model

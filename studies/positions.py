@@ -17,9 +17,8 @@ import torch
 from transformers import TrainingArguments
 
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new
+from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new
 from data_scripts.options import Range, option, parse_options
-from data_scripts.synthetic_world import CORPUS_FILE, DEV_FILE, TRAIN_FILE
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.arguments import find_recipe, read_section
 from posgpt.evaluation.accuracy import compute_wilson_interval

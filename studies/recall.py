@@ -27,13 +27,12 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.documents import add_titles_and_spans, load_corpus
 from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new
+from data_scripts.files import CORPUS_FILE, TRAIN_FILE, check_is_folder_or_new
 from data_scripts.name_windows import NameWindowsConfig, take_words_before
 from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.relations import Relation
 from data_scripts.span_corruption import compute_longest_cut
-from data_scripts.synthetic_world import CORPUS_FILE, TRAIN_FILE
 from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from posgpt.arguments import choose_objective, find_recipe, read_section

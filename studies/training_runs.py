@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 from data_scripts.errors import BadInput
-from data_scripts.files import hash_file, load_json, write_atomically
+from data_scripts.files import DEV_FILE, hash_file, load_json, write_atomically
 from data_scripts.questions import load_questions
-from data_scripts.synthetic_world import DEV_FILE
 from posgpt.arguments import read_section, split_recipe
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, load_model
 from studies.cache import CODE, Record, hash_code, keep_result

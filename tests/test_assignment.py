@@ -10,7 +10,8 @@ from unittest import mock
 import pytest
 
 from conftest import ROOT
-from data_scripts.synthetic_world import FILE_NAMES, World
+from data_scripts.files import FILE_NAMES
+from data_scripts.synthetic_world import World
 from posgpt.assignment import grade, write
 from posgpt.assignment.cases import BUILDERS
 from posgpt.assignment.parts import PARTS

@@ -12,9 +12,10 @@ from torch.nn.functional import conv1d
 from torch.utils.flop_counter import FlopCounterMode
 
 from conftest import ROOT
+from data_scripts.files import DEV_FILE, TRAIN_FILE
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE
-from data_scripts.synthetic_world import DEV_FILE, TRAIN_FILE, World
+from data_scripts.synthetic_world import World
 from model_helpers import SIZES, tiny_model, tokens
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
 from modeling_posgpt.layers import PosGPTAttention, PosGPTDecoderLayer, eager_attention_forward

@@ -13,7 +13,7 @@ from conftest import TINY, history_of
 from data_scripts.documents import load_corpus, tokenize_corpus
 from data_scripts.epochs import EpochSampler
 from data_scripts.errors import BadInput
-from data_scripts.questions import encode_questions, load_questions
+from data_scripts.questions import drop_non_ascii, encode_questions, load_questions
 from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from modeling_posgpt.dropout import draw_kept, drop
@@ -142,7 +142,7 @@ def test_without_a_closing_mask_an_example_ends_with_the_masked_span(dataset):
 
 def test_finetuning_grades_the_first_mask_and_drops_what_is_not_ascii(tmp_path):
     (tmp_path / "pairs.tsv").write_text("Where was Zoë Ek born?\tMalmö\n", encoding="utf-8")
-    questions = load_questions(tmp_path / "pairs.tsv", answers=True, ascii_only=True)
+    questions = drop_non_ascii(load_questions(tmp_path / "pairs.tsv", answers=True))
     tokenizer = build_tokenizer(questions.texts + questions.answers, 64)
     graded = {}
     for loss_on_first_mask in (False, True):
@@ -157,19 +157,26 @@ def test_finetuning_takes_both_from_the_recipe(run, world, tmp_path, monkeypatch
     train = PosGPTTrainer.train_or_resume
     monkeypatch.setattr(PosGPTTrainer, "train_or_resume", lambda self, _: (seen.append(self), train(self, _))[1])
     (tmp_path / "pairs.tsv").write_text("Where was Zoë Ek born?\tBerlin\n", encoding="utf-8")
-    run(
+    printed = run(
         train_finetune, "--vocabulary_file", world / "wiki.txt", "--train_file", tmp_path / "pairs.tsv",
         "--output_dir", tmp_path / "out", "--max_steps", 1, *TINY,
     )  # fmt: skip
+    assert "1 of 1 pairs lose characters that are not ASCII (--ascii_only)" in printed
     (row,), tokenizer = seen[0].train_dataset, seen[0].processing_class
     assert tokenizer.decode(row["input_ids"]) == "Where was Zo Ek born?⁇Berlin⁇"
     assert tokenizer.decode([label for label in row["labels"] if label != -100]) == "⁇Berlin⁇"
 
 
-def test_an_answer_without_ascii_characters_is_refused(tmp_path):
-    (tmp_path / "pairs.tsv").write_text("Where was Ada Ek born?\tRom\nWhere was Bo Ek born?\t北京\n", encoding="utf-8")
-    with pytest.raises(BadInput, match="pairs.tsv, line 2: nothing of the answer is ASCII"):
-        load_questions(tmp_path / "pairs.tsv", answers=True, ascii_only=True)
+@pytest.mark.parametrize(
+    "line",
+    ["Where was Bo Ek born?\t北京", "When was Пушкин born?\t1799", "Où est né {} ?\tRome", "{}出生于哪里？\tRome"],
+)
+def test_what_is_lost_without_other_characters_than_ascii_is_refused(tmp_path, line):
+    lines = [line.format("Ada"), line.format("Bo")] if "{}" in line else ["Where was Ada Ek born?\tRom", line]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines), encoding="utf-8")
+    questions = load_questions(tmp_path / "pairs.tsv", answers=True)
+    with pytest.raises(BadInput, match=rf"pairs.tsv, line {1 if '{}' in line else 2}: ascii_only leaves too little"):
+        drop_non_ascii(questions)
 
 
 def test_learned_positions_can_begin_at_zero_or_anywhere():

@@ -10,7 +10,7 @@ from conftest import TINY
 from data_scripts import normalize
 from data_scripts.documents import load_corpus, read_documents
 from data_scripts.files import find_compression
-from data_scripts.normalize import describe_decomposed
+from data_scripts.normalize import describe_decomposed_documents
 
 DECOMPOSED = "Ge\u0301za. Ge\u0301za was born in Go\u0308d"
 
@@ -101,4 +101,4 @@ def test_what_is_no_text_is_refused(run, tmp_path):
 def test_documents_that_nfc_would_change_are_counted(tmp_path, text, decomposed):
     file = tmp_path / "wiki.txt"
     file.write_text(f"Ann\n{text}\n", encoding="utf-8")
-    assert describe_decomposed(load_corpus(file), str(file)).startswith(f"{file}: 1 of 2") == decomposed
+    assert describe_decomposed_documents(load_corpus(file), str(file)).startswith(f"{file}: 1 of 2") == decomposed

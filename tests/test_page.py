@@ -214,13 +214,16 @@ def test_the_page_reads_questions_and_marks_evidence_as_the_demo_does():
         return json.loads(subprocess.run(["node", "-e", script], capture_output=True, check=True, text=True).stdout)
 
     mother = Relation("mother", ("Where was the mother of {title} born?",))
-    relations = json.dumps([{"wordings": relation.wordings} for relation in (BIRTHPLACE, BIRTH_YEAR, mother)])
+    director = Relation("director", ("Who directed {title}", "Who directed {title}?"))
+    read = (BIRTHPLACE, BIRTH_YEAR, mother, director)
+    relations = json.dumps([{"wordings": relation.wordings} for relation in read])
     for line, chosen, expected in (
         ("Ada", 1, ("Ada", BIRTH_YEAR.ask("Ada"))),
         (BIRTH_YEAR.ask("Ada"), 0, ("Ada", BIRTH_YEAR.ask("Ada"))),
         (BIRTHPLACE.ask(" "), 0, (BIRTHPLACE.ask(" "), BIRTHPLACE.ask(BIRTHPLACE.ask(" ")))),
         (mother.ask("Ada"), 0, ("Ada", mother.ask("Ada"))),
-        ("$& Ada?", 3, (None, "$& Ada?")),
+        ("Who directed Heat?", 0, ("Heat", "Who directed Heat?")),
+        ("$& Ada?", len(read), (None, "$& Ada?")),
     ):
         found = compute(f"readQuestion({json.dumps(line)}, {relations}, {relations}[{chosen}])")
         assert (found["title"], found["question"]) == expected

@@ -1,3 +1,4 @@
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def test_a_name_that_is_a_pattern_is_that_of_its_own_file(tmp_path):
 
 def test_places_stay_the_strings_they_are(tmp_path):
     places = ["NA", "nan", "null", "None", "True", "1984", "007", "1e5", '"Oslo', 'The "Hague"', "St. John's"]
-    places += ["Nancy, France", " Bern", "#1", "Ro\\nme"]
+    places += ["Nancy, France", "#1", "Ro\\nme"]
     file = tmp_path / "pairs.tsv"
     file.write_text("".join(f"Where was P{i} Q born?\t{place}\n" for i, place in enumerate(places)), encoding="utf-8")
     assert load_questions(file).answers == places
@@ -82,7 +83,34 @@ def test_a_changed_file_is_read_anew(tmp_path):
     file = tmp_path / "pairs.tsv"
     for place in ("Rome", "Oslo"):
         file.write_text(f"Where was A B born?\t{place}\n")
+        os.utime(file, (0, 0))  # a copy that keeps the time, as `cp -p` makes
         assert load_questions(file).answers == [place]
+
+
+def test_spaces_around_an_answer_are_not_part_of_it(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    file.write_text("Where was A B born?\tRome \nWhere was C D born?\t  New York\u00a0\n", encoding="utf-8")
+    assert load_questions(file).answers == ["Rome", "New York"]
+
+
+def test_a_misspelled_question_is_compared_with_all_forms_of_its_file(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    lines = [
+        "Where was A B born?\tRome",
+        "Whn was B C born?\t1901",
+        "When was C D born?\t1902",
+        "When was D E born?\t1903",
+    ]
+    file.write_text("\n".join(lines))
+    with pytest.raises(BadInput, match=r"line 2: 'Whn was B C born\?.*' is not of the form 'When was NAME born\?'"):
+        load_questions(file)
+
+
+def test_the_line_that_lost_its_tab_is_told_its_own_form(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    file.write_text("Where was A B born?\tRome\nWhen was C D born?\t1902\nWhen was D E born? 1903\n")
+    with pytest.raises(BadInput, match=r"line 3: no tab .* a line is When was NAME born\?<TAB>ANSWER"):
+        load_questions(file)
 
 
 def test_the_loss_is_on_the_place_and_its_end_only(world):

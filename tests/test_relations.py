@@ -3,7 +3,7 @@
 import json
 import random
 import re
-from itertools import product
+from itertools import permutations, product
 
 import pytest
 
@@ -134,6 +134,13 @@ def test_the_longer_of_two_wordings_is_asked_whatever_is_known_or_comes_first(tm
     both, named = Relation("both", ("Who is {title}?", "Who was {title}?")), Relation("named", ("Who is {title}?",))
     file.write_text("Who was Ada?\nWho is Bo?\n")
     assert load_questions(file, known=[named, both]).rows_of == {both: [0], named: [1]}
+
+
+@pytest.mark.parametrize("wordings", [*permutations(["Who directed {title}", "Who directed {title}?"])])
+def test_the_longest_wording_of_a_relation_that_fits_counts_whatever_comes_first(wordings):
+    director = Relation("director", wordings)
+    assert [director.find_title(question) for question in ("Who directed Heat", "Who directed Heat?")] == ["Heat"] * 2
+    assert director.find_title("Who painted Heat?") is None
 
 
 def test_two_relations_of_one_name_are_refused(run, tiny_pretrained, tmp_path):

@@ -87,18 +87,46 @@ def test_nobody_is_both_trained_on_and_held_out(tmp_path):
         tmp_path / "pairs.tsv", tmp_path / "out", 20, people=10, corpus_file=tmp_path / "wiki.txt"
     )
     names = {}
-    for file in ("birth_places_train.tsv", "calibration.tsv", "unseen.tsv"):
+    for file in ("pairs.tsv", "calibration.tsv", "unseen.tsv"):
         pairs = load_questions(tmp_path / "out" / file)
-        assert len(pairs) == counts[file] > 0
+        assert len(pairs) == counts[file]
         names[file] = set(pairs.titles)
-    assert names["birth_places_train.tsv"].isdisjoint(names["calibration.tsv"] | names["unseen.tsv"])
-    assert names["calibration.tsv"].isdisjoint(names["unseen.tsv"])
-    assert counts["wiki.txt"] == 40 - len(names["unseen.tsv"])
+    # Two questions about each of 40 people, of which none is lost.
+    assert list(map(len, names.values())) == [20, 10, 10] and len(set().union(*names.values())) == 40
+    assert sum(counts[file] for file in names) == 80 and counts["wiki.txt"] == 30
     # All files are written, or none.
     (tmp_path / "bad.txt").write_bytes(b"P1. Lived .\n\xff\n")
     with pytest.raises(BadInput, match="line 2"):
         hold_out.hold_out(tmp_path / "pairs.tsv", tmp_path / "none", 20, corpus_file=tmp_path / "bad.txt")
     assert not (tmp_path / "none").exists()
+
+
+def test_titles_of_a_table_are_held_out_in_any_relation(run, tmp_path):
+    things = "Harbour Winter Train Garden Letter Mirror".split()
+    films = [f"The {kind} {thing}, Part 2. Ende" for kind in ("Last", "Quiet", "Red") for thing in things]
+    rows = [{"film": film, "about": f"Ada directed it\nin 19{10 + number}."} for number, film in enumerate(films)]
+    (tmp_path / "films.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pairs = [f"Who directed {film}?\tAda\nWhen was {film} released?\t1950\n" for film in films]
+    (tmp_path / "train.tsv").write_text("".join(pairs))
+    given = ["--train_file", tmp_path / "films.jsonl", "--title_column", "film", "--text_column", "about"]
+    given += ["--questions_file", tmp_path / "train.tsv", "--output_dir", tmp_path / "out"]
+    printed = run(hold_out, *given, "--pairs", 5, "--people", 4)
+    assert (
+        "train.tsv has 22 lines, calibration.tsv has 6 lines, unseen.tsv has 8 lines, documents.jsonl has 14"
+        in printed
+    )
+    kept = [json.loads(line) for line in (tmp_path / "out" / "documents.jsonl").read_text().splitlines()]
+    corpus = documents.load_corpus(tmp_path / "films.jsonl", documents.Columns("film", "about"))
+    unseen = load_questions(tmp_path / "out" / "unseen.tsv", corpus=corpus)
+    assert len(set(unseen.titles)) == 4 and [row for row in rows if row["film"] not in unseen.titles] == kept
+    # Of another corpus, nothing would be taken out.
+    (tmp_path / "others.jsonl").write_text(json.dumps({"film": "Heat", "about": "Bo directed it."}) + "\n")
+    given[1] = tmp_path / "others.jsonl"
+    with pytest.raises(SystemExit, match="others.jsonl: has no document of '.*give the corpus"):
+        run(hold_out, *given, "--people", 4, "--pairs", 5, "--output_dir", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(SystemExit, match="give either --data_dir, or --train_file and --questions_file"):
+        run(hold_out, "--train_file", tmp_path / "films.jsonl", "--output_dir", tmp_path / "none")
 
 
 def test_holding_out_everybody_or_onto_the_data_itself_is_refused(run, world, tmp_path):

@@ -20,20 +20,19 @@ import numpy as np
 import torch
 
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import check_is_new, write_atomically, write_folder_atomically
+from data_scripts.files import (
+    CORPUS_FILE,
+    DEV_FILE,
+    TEST_FILE,
+    TRAIN_FILE,
+    check_is_new,
+    write_atomically,
+    write_folder_atomically,
+)
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE
-from data_scripts.synthetic_world import (
-    CARD_FILE,
-    CORPUS_FILE,
-    DEV_FILE,
-    MAX_PEOPLE,
-    MIN_PEOPLE,
-    TEST_FILE,
-    TRAIN_FILE,
-    World,
-)
+from data_scripts.synthetic_world import CARD_FILE, MAX_PEOPLE, MIN_PEOPLE, World
 from posgpt.assignment.cases import BUILDERS
 from posgpt.assignment.parts import PARTS
 from posgpt.evaluation.accuracy import describe_constant, describe_majority

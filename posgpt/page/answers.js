@@ -110,11 +110,11 @@ async function measureAttention(model, session, question) {
   }));
 }
 
-/** The match of a relation's wording at the beginning of a line; group `title` is what it asks about. */
-function matchTitle(relation, line) {
+/** The titles that a relation's wordings read in a question, one for each that fits. */
+function listTitles(relation, question) {
   const patterns = relation.wordings.map((wording) =>
-    new RegExp(`^${wording.split("{title}").map(escapePattern).join("(?<title>\\S(?:[^\\t]*\\S)?)")}`, "u"));
-  return patterns.map((pattern) => line.match(pattern)).find(Boolean);
+    new RegExp(`^${wording.split("{title}").map(escapePattern).join("(?<title>\\S(?:[^\\t]*\\S)?)")}$`, "u"));
+  return patterns.map((pattern) => question.match(pattern)).filter(Boolean).map((match) => match.groups.title);
 }
 
 const escapePattern = (text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
@@ -124,9 +124,7 @@ const escapePattern = (text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
  * wording that fits counts. A line that is neither has no title.
  */
 function readQuestion(line, relations, chosen) {
-  const titles = relations.map((relation) => matchTitle(relation, line))
-    .filter((match) => match && match[0].length === line.length)
-    .map((match) => match.groups.title)
+  const titles = relations.flatMap((relation) => listTitles(relation, line))
     .sort((one, other) => one.length - other.length);
   if (titles.length) return { title: titles[0], question: line };
   return chosen ? { title: line, question: chosen.wordings[0].split("{title}").join(line) } : { title: null, question: line };

@@ -2,13 +2,21 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from operator import ne
 from typing import Any
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from data_scripts.epochs import EpochDataset, EpochSampler
-from data_scripts.questions import Questions, describe_unknown_characters, encode_questions, load_questions
+from data_scripts.normalize import count_decomposed, describe_decomposed
+from data_scripts.questions import (
+    Questions,
+    describe_unknown_characters,
+    drop_non_ascii,
+    encode_questions,
+    load_questions,
+)
 from data_scripts.relations import Relation
 
 
@@ -43,10 +51,17 @@ def load_pairs(
     corpus: Dataset | None = None,
     ascii_only: bool = False,
 ) -> Questions:
-    """Load TSVs with answers, and print what they hold; see `load_questions`."""
+    """Load TSVs with answers, and print what they hold; see `load_questions`, and `drop_non_ascii` for `ascii_only`."""
     with training_args.main_process_first():
-        questions = load_questions(*paths, answers=True, ascii_only=ascii_only, known=known, corpus=corpus)
+        loaded = questions = load_questions(*paths, answers=True, known=known, corpus=corpus)
+        if ascii_only:
+            questions = drop_non_ascii(loaded)
     if training_args.should_log:
+        texts = [*loaded.texts, *(loaded.answers or ())]
+        if note := describe_decomposed(loaded.path, count_decomposed(texts), f"{len(texts):,} questions and answers"):
+            print(note)
+        if lost := sum(map(ne, loaded.rows, questions.rows)):
+            print(f"{loaded.path}: {lost:,} of {len(loaded):,} pairs lose characters that are not ASCII (--ascii_only).")
         answers = questions.answers or []
         for relation, rows in questions.rows_of.items():
             ((common, count),) = Counter(answers[row] for row in rows).most_common(1)
