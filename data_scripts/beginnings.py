@@ -95,7 +95,7 @@ def list_beginnings(
 ) -> list[Beginning]:
     """Return how rows begin for each relation of `questions`, in their order.
 
-    A relation asks for numbers if most of its answers begin with a digit.
+    A relation asks for numbers if most of its answers begin with a digit; without questions, if its baseline does.
 
     Args:
         asks_all: Whether all spans are asked for in all rows.
@@ -103,13 +103,21 @@ def list_beginnings(
         relations: What rows ask for without questions.
     """
     if not questions:
-        return [Beginning(relation, asks_all=asks_all, most=most) for relation in relations]
+        return [
+            Beginning(relation, _find_number_shapes([relation.baseline]), asks_all, most=most)
+            for relation in relations
+        ]
     beginnings, answers = [], questions.answers or []
     for relation, rows in questions.rows_of.items():
-        numbers = [answers[row] for row in rows if answers[row][:1].isdigit()]
-        shapes = tuple(sorted(set(map(find_shape, numbers)))) if 2 * len(numbers) > len(rows) else None
+        shapes = _find_number_shapes([answers[row] for row in rows])
         beginnings.append(Beginning(relation, shapes, asks_all, most=most))
     return beginnings
+
+
+def _find_number_shapes(answers: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the shapes of the answers that begin with a digit if most of them do, otherwise None."""
+    numbers = [answer for answer in answers if answer[:1].isdigit()]
+    return tuple(sorted(set(map(find_shape, numbers)))) if 2 * len(numbers) > len(answers) else None
 
 
 def draw_one(values: Sequence[Drawn], rng: np.random.Generator) -> Drawn:

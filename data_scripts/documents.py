@@ -36,6 +36,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from data_scripts.errors import BadInput
 from data_scripts.files import COMPRESSED, check_is_file, escape_name, hash_file, read_lines, write_atomically
 from data_scripts.options import option, shorten_error
+from data_scripts.words import PUNCTUATION, list_title_words
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
 
 # What `datasets` reads each kind of table with.
@@ -46,21 +47,28 @@ BATCH = 10_000
 # Changes with how files are read: what was read otherwise is not taken from the cache.
 _READER = 2
 _LONGEST_TITLE = 200
+# Words in lower case that names may have.
+_PARTICLES = "af al and bin da das de del den der di do dos e el i ibn la le of the van von y zu".split()
 # Initials ("John F. ") belong to the title, which ends at the first other full stop.
 _ENDS_IN_INITIAL = re.compile(r"(?:^|\. )[^.]*\b[^\W\d_]$")
-_WORD = re.compile(r"(?<!\w)\w[^\s,.;:()/\"]*(?<!-)")
+_WORD = re.compile(rf"(?<!\w)\w[^\s/—–{re.escape(PUNCTUATION)}]*(?<!-)")
 MONTHS = "January February March April May June July August September October November December".split()
-# A tuple: `datasets`, whose cache is found by a hash, hashes the elements of a frozenset in another order in each process.
+# No set: `datasets`, whose cache is found by a hash, hashes the elements of a frozenset in another order in each process.
 MONTH_NAMES = (*MONTHS, *(month[:3] for month in MONTHS), "Sept")
 _SHORTEST_NAME = 3
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table that hold each document's title and its text."""
+    """The columns of a table that hold each document's title and its text.
+
+    Args:
+        config_name: Of a dataset on the hub, the configuration that has them; None: the only one, or its default.
+    """
 
     title: str = "title"
     text: str = "text"
+    config_name: str | None = None
 
 
 TITLE_AND_TEXT = Columns()
@@ -72,11 +80,14 @@ class ColumnArguments:
 
     title_column: str = option("Column of titles, if the corpus is a table.", default=Columns.title)
     text_column: str = option("Column of texts, if the corpus is a table.", default=Columns.text)
+    dataset_config_name: str | None = option(
+        "Its configuration, if the corpus is a dataset on the hub that has several.", default=None
+    )
 
     @property
     def columns(self) -> Columns:
-        """Both columns."""
-        return Columns(self.title_column, self.text_column)
+        """Where the documents are."""
+        return Columns(self.title_column, self.text_column, self.dataset_config_name)
 
 
 def read_documents(path: str | os.PathLike, columns: Columns = TITLE_AND_TEXT) -> Iterator[tuple[int, str]]:
@@ -135,7 +146,7 @@ def read_table(path: str, columns: Columns) -> Iterator[tuple[str, str]]:
         BadInput: there is no such file or dataset, it cannot be read, or it does not have the columns.
     """
     with name_unreadable(path, "documents"):
-        for batch in open_table(path, "corpus").iter(1000):
+        for batch in open_table(path, "corpus", columns.config_name).iter(1000):
             for option_name, column in (("title_column", columns.title), ("text_column", columns.text)):
                 if column not in batch:
                     raise BadInput(
@@ -357,7 +368,7 @@ def list_titles(document: str) -> Iterator[str]:
 
     A title may contain full stops itself; code that looks for a known title compares it with each.
     """
-    end = document.find(". ")
+    end = document.find(". ", 0, _LONGEST_TITLE)
     while end != -1:
         yield document[:end]
         end = document.find(". ", end + 1, _LONGEST_TITLE)
@@ -366,7 +377,11 @@ def list_titles(document: str) -> Iterator[str]:
 def split_title(document: str) -> tuple[str, str]:
     """Split `Title. text` into its two parts; the title is empty when there is none."""
     title = ""
-    for title in list_titles(document):
+    for longer in list_titles(document):
+        # After `John F. ` the name goes on, after `Malcolm X. ` a sentence begins.
+        if title and any(word.islower() and word not in _PARTICLES for word in longer[len(title) :].split()):
+            break
+        title = longer
         if not _ENDS_IN_INITIAL.search(title):
             break
     return title, document[find_text_start(title) :]
@@ -398,7 +413,7 @@ def find_salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, in
     Args:
         dates: Whether numbers and months count.
     """
-    known = set(title.split())
+    known = list_title_words(title)
     runs: list[tuple[int, int]] = []
     for match in _WORD.finditer(text):
         start, end = match.span()

@@ -41,7 +41,7 @@ from data_scripts.learned_spans import Span
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions, locate_question
 from data_scripts.relations import BIRTHPLACE, Wording
-from data_scripts.words import join_words, split_words
+from data_scripts.words import PUNCTUATION, join_words, list_title_words, split_words
 from modeling_posgpt import MASK_TOKEN
 
 # A cue and a span.
@@ -112,6 +112,11 @@ class NameWindowsConfig(ObjectiveConfig):
                 f" Questions about {len(dataset.questions):,} titles are mixed in, for {len(dataset.titles_apart):,} of"
                 " them in rows of their own, since no document has a span to ask for like that."
             )
+        if long := dataset.list_long_titles(documents):
+            description += (
+                f" Titles too long for a row of {tokenizer.model_max_length} characters, whose documents are not read:"
+                f" {len(long):,}, such as {long[0][:60]!r}; a larger --block_size has room for them."
+            )
         if without := list_titles_without_document(dataset.questions, documents):
             description += f" Titles without any document: {len(without):,}, such as {without[0]!r}."
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
@@ -124,7 +129,7 @@ def simplify_words(words: list[str], known: set[str]) -> list[str]:
     Words in `known` and punctuation around words are left out; any date or number becomes `0`, or `-0` after a dash; the
     first word loses the capital that it has as the first word of a sentence.
     """
-    bare = [word.strip('(),.;:"，。、；：（）「」“”《》') for word in words]
+    bare = [word.strip(PUNCTUATION) for word in words]
     if bare and bare[0] not in known and bare[0][1:].islower():
         bare[0] = bare[0].lower()
     plain: list[str] = []
@@ -147,7 +152,7 @@ def take_words_before(title: str, text: str, start: int, plain: bool, most: int)
     """
     # The title is in the row already and is not part of a cue.
     words = split_words(text[find_text_start(title) : start])
-    words = simplify_words(words, set(split_words(title))) if plain else words
+    words = simplify_words(words, list_title_words(title)) if plain else words
     return words[max(len(words) - most, 0) :]
 
 
@@ -156,7 +161,7 @@ def take_words_after(title: str, text: str, end: int, plain: bool, most: int) ->
     if not most:
         return []
     words = split_words(re.split(r"\.\s|。", text[end:])[0])
-    return (simplify_words(words, set(split_words(title))) if plain else words)[:most]
+    return (simplify_words(words, list_title_words(title)) if plain else words)[:most]
 
 
 class NameWindowsDataset(EpochDataset):
@@ -194,6 +199,8 @@ class NameWindowsDataset(EpochDataset):
         self.wordings = [beginning.relation.split_wordings() for beginning in beginnings]
         longest = max(len(wording.before + wording.mark) for wordings in self.wordings for wording in wordings)
         room = self.max_length - longest - len(MASK_TOKEN + MASK_TOKEN)
+        #: How many characters a title may have, beside a span of one.
+        self.longest_title = room - 1
 
         needs_word = [not all(map(self._may_lack_words, wordings)) for wordings in self.wordings]
 
@@ -256,8 +263,25 @@ class NameWindowsDataset(EpochDataset):
         # By title, the numbers of the beginnings that its questions have and none of its documents' rows.
         self.asked_apart = self._list_beginnings_of_questions() if self.questions else {}
         self.titles_apart = list(self.asked_apart)
-        if not len(self):
-            raise BadInput("the corpus has no document `Title. text` with a name or number in its text to ask for.")
+        if not self.rows_with_document:
+            raise BadInput(self._describe_nothing(documents))
+
+    def list_long_titles(self, documents: Dataset) -> list[str]:
+        """Return the titles in `documents` that no row has room for."""
+        titles = documents.data.column("title")
+        return titles.filter(pc.greater(pc.utf8_length(titles), self.longest_title)).to_pylist()
+
+    def _describe_nothing(self, documents: Dataset) -> str:
+        untitled = pc.sum(pc.equal(documents.data.column("title"), "")).as_py()
+        long = len(self.list_long_titles(documents))
+        finders = [beginning.finder for beginning in self.beginnings]
+        learned = "" if all(finders) else "; training questions (--questions_file) show what else to ask for"
+        return (
+            f"train_file: none of {len(documents):,} documents has something to ask for. {untitled:,} are not of the form"
+            f" `Title. text`, {long:,} have a title longer than the {max(self.longest_title, 0)} characters that a row has room"
+            f" for (--block_size), and {len(documents) - untitled - long:,} have no text that"
+            f" {'looks like an answer' if all(finders) else 'stands out by a capital letter or a digit'} behind a word{learned}."
+        )
 
     def __len__(self) -> int:
         return self.rows_with_document + len(self.titles_apart)

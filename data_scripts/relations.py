@@ -146,7 +146,8 @@ class RelationArguments:
 
     relations: str | None = option(
         "A YAML file of relations that are not recognized from their questions, or should have another name: `NAME:"
-        " {wordings: ['Who directed {title}?'], baseline: ANSWER}`.",
+        " {wordings: ['Who directed {title}?'], baseline: ANSWER}`. Without questions, numbers are asked for if the baseline"
+        " is one.",
         default=None,
     )
 

@@ -21,7 +21,15 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from data_scripts.documents import TABLES, find_builder, find_salient_spans, name_unreadable, open_table, read_cell
+from data_scripts.documents import (
+    TABLES,
+    find_builder,
+    find_salient_spans,
+    name_unreadable,
+    open_table,
+    read_cell,
+    split_title,
+)
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import (
     CORPUS_FILE,
@@ -58,7 +66,13 @@ _SENTENCE_END = re.compile(
 # What answers each relation: the field of `Birth`.
 ANSWERS = {BIRTHPLACE.name: "place", BIRTH_YEAR.name: "year"}
 _FEWEST = 10
-_DROPPED = ("no biography", "no sentence with a birthplace", "too long", "a namesake came first")
+_DROPPED = (
+    "no biography",
+    "no sentence with a birthplace",
+    "too long",
+    "a name like Dr. Dre",
+    "a namesake came first",
+)
 
 
 class Birth(NamedTuple):
@@ -125,7 +139,10 @@ def read_person(title: str, text: str, max_characters: int) -> Person | str:
     for sentence in (" ".join(sentence.split()) for sentence in sentences):
         birth = find_birth(name, sentence) if is_about(name, sentence) else None
         if birth:
-            fits = len(f"{name}. {sentence}") <= max_characters and not {MASK_TOKEN, PAD_TOKEN} & set(sentence)
+            # A text file has no other mark between name and sentence than the full stop.
+            if split_title(document := f"{name}. {sentence}")[0] != name:
+                return "a name like Dr. Dre"
+            fits = len(document) <= max_characters and not {MASK_TOKEN, PAD_TOKEN} & set(sentence)
             return Person(name, sentence, birth) if fits else "too long"
     return "no sentence with a birthplace"
 

@@ -4,16 +4,20 @@ import re
 from collections.abc import Iterable, Iterator
 from unicodedata import category
 
-_UNSPACED = r"\u3040-\u30ff\u3400-\u9fff"
+# Thai and Lao, Burmese, Khmer, Japanese and Chinese.
+_UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3007\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
+# What stands around words and is no part of them.
+PUNCTUATION = '(),.;:!?"“”„«»‹›[]{}…，。、；：！？（）「」『』《》'
 # Vowel signs, accents and the like, which `re` does not count as parts of words: without them, every word in Hindi would end at
 # its first vowel sign.
 _MARKS = "".join(character for character in map(chr, range(0x10000)) if category(character) in ("Mn", "Mc"))
+_SPACED_MARKS = re.sub(f"[{_UNSPACED}]", "", _MARKS)
 # A character of a word of a script with spaces.
 _LETTER = rf"(?:[^\W{_UNSPACED}]|[{_MARKS}])"
-# A character of a script without spaces, any other word, a space or a punctuation mark.
-WORD = re.compile(rf"[{_UNSPACED}]|{_LETTER}+|\W")
-# What matches where no word of a script with spaces goes on to the left, or to the right.
-WORD_START, WORD_END = rf"(?<!{_LETTER})", rf"(?!{_LETTER})"
+# A character of a script without spaces with its marks, any other word, a space or a punctuation mark.
+WORD = re.compile(rf"[{_UNSPACED}][{_MARKS}]*|{_LETTER}+|\W")
+# What matches where no word of a script with spaces goes on to the left, and no word to the right.
+WORD_START, WORD_END = rf"(?<![^\W{_UNSPACED}])(?<![{_SPACED_MARKS}])", rf"(?!{_LETTER})"
 _START, _END = re.compile(WORD_START), re.compile(WORD_END)
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 
@@ -30,6 +34,11 @@ def split_words(text: str) -> list[str]:
     return [
         word for part in text.split() for word in (WORD.findall(part) if _UNSPACED_CHARACTER.search(part) else [part])
     ]
+
+
+def list_title_words(title: str) -> set[str]:
+    """Return a title's words without the punctuation around them, but with the full stops of initials."""
+    return {word.strip(PUNCTUATION.replace(".", "")) for word in split_words(title)} - {""}
 
 
 def join_words(words: Iterable[str]) -> str:

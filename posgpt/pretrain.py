@@ -86,6 +86,11 @@ def load_pretraining_data(
     questions, relations = None, load_relations(data_args.relations)
     if data_args.questions_file:
         questions = load_pairs(data_args.questions_file, training_args, relations, corpus)
+        unasked = [relation.name for relation in relations if relation not in questions.relations]
+        if unasked and training_args.should_log:
+            print(
+                f"{data_args.relations}: nothing is asked for {', '.join(unasked)}, which no training question asks for."
+            )
     asked = [*questions.texts, *(questions.answers or ())] if questions else []
     with training_args.main_process_first():
         tokenizer = build_corpus_tokenizer(corpus, choose_max_length(architecture), asked)

@@ -31,8 +31,12 @@ class FewQuestionsArguments:
     data_dir: str = option(f"Folder with {CORPUS_FILE}, {TRAIN_FILE} and {DEV_FILE}.")
     output_dir: str = option("Folder for models, table and chart.", default="runs/few_questions")
     recipe: str = option("The recipe to finetune with.", default="windows")
-    sizes: list[int] = option("Numbers of pairs.", default_factory=lambda: [5, 10, 20, 50, 100, 200, 500, 1000])
-    seeds: list[int] = option("One draw of each number per seed.", default_factory=lambda: [0, 1, 2])
+    sizes: Annotated[list[int], Range(1)] = option(
+        "Numbers of pairs.", default_factory=lambda: [5, 10, 20, 50, 100, 200, 500, 1000]
+    )
+    seeds: Annotated[list[int], Range(0)] = option(
+        "One draw of each number per seed.", default_factory=lambda: [0, 1, 2]
+    )
     held_out: Annotated[int | None, Range(1)] = option(
         "Ask about so many training pairs, held out, instead of about dev.", default=None
     )

@@ -61,15 +61,16 @@ class RecallArguments:
 
 
 class Mention(NamedTuple):
-    """Where a document mentions the place that is asked for: `text[start:end]`."""
+    """Where a document mentions the answer to a question of a relation: `text[start:end]`."""
 
+    relation: Relation
     title: str
     text: str
     start: int
     end: int
 
     @property
-    def place(self) -> str:
+    def answer(self) -> str:
         return self.text[self.start : self.end]
 
 
@@ -94,25 +95,22 @@ def find_mentions(
         objective: What the model was trained on. Span corruption reads only a document's beginning.
         max_length: The model's maximum sequence length, in characters.
     """
-    missing = dict(zip(questions.titles, questions.answers or (), strict=True))
+    answers = zip(questions.titles, questions.answers or (), strict=True)
+    missing = dict(zip(answers, questions.asked, strict=True))
     longest = None if isinstance(objective, NameWindowsConfig) else compute_longest_cut(max_length)
     mentions = []
     for document in add_titles_and_spans(load_corpus(corpus_file), dates=True):
         title, text = document["title"], document["text"]
         for start, end in document["spans"]:
-            if text[start:end] == missing.get(title) and (longest is None or end <= longest):
-                mentions.append(Mention(title, text, start, end))
-                del missing[title]
+            answer = text[start:end]
+            if (title, answer) in missing and (longest is None or end <= longest):
+                mentions.append(Mention(missing.pop((title, answer)), title, text, start, end))
     return mentions
 
 
-def build_prompt(mention: Mention, objective: ObjectiveConfig, relation: Relation, max_length: int) -> str:
-    """Return what asks for a place in the words that it was read in, without the `⁇` at the end.
-
-    Args:
-        relation: What the questions ask for.
-    """
-    title, text, start, end = mention
+def build_prompt(mention: Mention, objective: ObjectiveConfig, max_length: int) -> str:
+    """Return what asks for an answer in the words that it was read in, without the `⁇` at the end."""
+    relation, title, text, start, end = mention
     if not isinstance(objective, NameWindowsConfig):
         return f"{text[:start]}{MASK_TOKEN}{text[end : compute_longest_cut(max_length)]}"
     most = min(CUE_WORDS, objective.max_cue_words)
@@ -132,8 +130,8 @@ def build_recall_prompts(
     the masked answer. The arguments are those of `find_mentions`.
     """
     mentions = find_mentions(corpus_file, questions, objective, max_length)
-    prompts = [build_prompt(mention, objective, questions.relations[0], max_length) for mention in mentions]
-    return prompts, [mention.place for mention in mentions]
+    prompts = [build_prompt(mention, objective, max_length) for mention in mentions]
+    return prompts, [mention.answer for mention in mentions]
 
 
 def grade_continuations(

@@ -92,6 +92,13 @@ def document_of(dataset, row):
         ("Ő. Nagy. Born .", ("Ő. Nagy", "Born .")),
         ("no title here", ("", "no title here")),
         ("Marvano. ", ("Marvano", "")),
+        ("Malcolm X. Born in Omaha. He died .", ("Malcolm X", "Born in Omaha. He died .")),
+        ("Vitamin C. A vitamin. It is .", ("Vitamin C", "A vitamin. It is .")),
+        ("Juan P. Perez de Leon. Born in Lima .", ("Juan P. Perez de Leon", "Born in Lima .")),
+        (
+            "A sentence of its own " + "on and " * 40 + "on. Born .",
+            ("", "A sentence of its own " + "on and " * 40 + "on. Born ."),
+        ),
     ],
 )
 def test_the_title_ends_at_the_first_full_stop_that_is_no_initials(document, parts):
@@ -109,10 +116,17 @@ def test_the_title_ends_at_the_first_full_stop_that_is_no_initials(document, par
         ("Born in Aix-en-Provence, he", True, ["Aix-en-Provence"]),
         ("the 2nd in Rome  Texas", True, ["2nd", "Rome", "Texas"]),
         ("nothing to see", True, []),
+        ("he left “New York” for Rome–Milan [in Asia]!", False, ["New York", "Rome", "Milan", "Asia"]),
     ],
 )
 def test_salient_spans_are_names_and_numbers_that_are_neither_the_persons_own_nor_initials(text, dates, expected):
     assert [text[start:end] for start, end in find_salient_spans("John Doe", text, dates)] == expected
+
+
+def test_a_name_in_a_title_with_commas_or_parentheses_is_the_persons_own():
+    for title in ("Doe, John", "John (Doe)"):
+        text = "in Rome, Doe lived with Ann Roe ."
+        assert [text[start:end] for start, end in find_salient_spans(title, text, dates=False)] == ["Rome", "Ann Roe"]
 
 
 def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(corpus, tokenizer):
@@ -363,12 +377,45 @@ def test_no_row_is_longer_than_the_block_and_none_is_empty(corpus, block_size):
     assert rows and all(len(row["windows"]) > 1 for row in rows)
 
 
-def test_a_corpus_without_names_is_refused_in_one_line(tmp_path, run):
-    (tmp_path / "wiki.txt").write_text("nothing to ask for\n" * 3)
+@pytest.mark.parametrize(
+    "lines, counts",
+    [
+        (["nothing to ask for"] * 3, "3 are not of the form .*, 0 have a title longer than .*, and 0 have no text"),
+        (
+            ["Ada. she was born in rome .", "王明. 他出生于北京。"],
+            "0 are not .*, 0 have .*, and 2 have no text .*--questions_file",
+        ),
+        (
+            ["A long " + "long " * 30 + "title. Written in Rome ."],
+            "0 are not .*, 1 have a title longer than the 114 characters",
+        ),
+    ],
+)
+def test_a_corpus_with_nothing_to_ask_for_is_refused_in_one_line(tmp_path, run, lines, counts):
+    (tmp_path / "wiki.txt").write_text("\n".join(lines))
     arguments = ["--train_file", tmp_path / "wiki.txt", "--output_dir", tmp_path / "out", *TINY]
-    with pytest.raises(SystemExit, match="no document `Title. text`"):
-        run(train_pretrain, "--objective", "name_windows", *arguments)
+    with pytest.raises(SystemExit, match=f"none of {len(lines)} documents has something to ask for. {counts}"):
+        run(train_pretrain, "windows", *arguments)
     assert not (tmp_path / "out" / "model.safetensors").exists()
+
+
+def test_titles_that_a_row_has_no_room_for_are_said(corpus):
+    long = "A long " + "long " * 30 + "title"
+    documents = [*corpus["text"], f"{long}. Written in Rome ."]
+    corpus = Dataset.from_dict({"title": [None] * len(documents), "text": documents})
+    description = NameWindowsConfig().build(corpus, build_tokenizer(documents, 128), 0).description
+    assert (
+        "Titles too long for a row of 128 characters, whose documents are not read: 1, such as 'A long long"
+        in description
+    )
+
+
+def test_a_relation_without_questions_asks_for_numbers_if_its_baseline_is_one(corpus, tokenizer):
+    for baseline, expected in (("1900", True), ("Rome", False)):
+        relation = Relation("any", ("When was {title} born?",), baseline)
+        data = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, relations=[relation])
+        spans = [span for asked in data.dataset.documents["asked"] for span in asked]
+        assert spans and {span[0].isdigit() for span in spans} == {expected}
 
 
 def test_rows_are_functions_of_seed_epoch_and_document(corpus, tokenizer):

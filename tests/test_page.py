@@ -232,6 +232,8 @@ def test_the_page_reads_questions_and_marks_evidence_as_the_demo_does():
     marked = [(part["part"], part["kind"]) for part in parts if part["kind"]]
     assert marked == [("A. (B)", "title"), ("New York", "said"), ("York", "said"), ("成都", "said")]
     assert "".join(part["part"] for part in parts) == text
+    parts = compute("markEvidence('สม. เกิดที่กรุงเทพ', 'สม', ['กรุงเทพ'])")
+    assert [part["part"] for part in parts if part["kind"]] == ["สม", "กรุงเทพ"]
     parts = compute("markEvidence('राम. दिल्ली में, दिल में', 'राम', ['दिल'])")
     assert "".join(part["part"] for part in parts[:2]) == "राम" and [part["kind"] for part in parts].count("said") == 1
 

@@ -51,6 +51,7 @@ def test_the_document_is_the_first_sentence_about_the_person_that_has_the_place(
     assert read_person("Ann Berg", text, len(f"Ann Berg. {sentence}")) != "too long"
     assert read_person("Ann Berg", text, len(f"Ann Berg. {sentence}") - 1) == "too long"
     assert read_person("Ann Berg", text.replace("baker", "⁇"), 100) == "too long"
+    assert read_person("Dr. Berg", text, 400) == "a name like Dr. Dre"
     assert read_person("Elm", "Elm is a village in Kent. Ann Berg was born in Elm.", 100) == "no biography"
     assert read_person("Ann Berg", "Ann Berg (1831–1899) was a painter.", 100) == "no sentence with a birthplace"
     assert (

@@ -117,6 +117,9 @@ function listTitles(relation, question) {
   return patterns.map((pattern) => question.match(pattern)).filter(Boolean).map((match) => match.groups.title);
 }
 
+// The scripts that data_scripts/words.py reads without spaces.
+const UNSPACED = "\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff\\u3005\\u3007\\u3040-\\u30ff\\u3400-\\u9fff\\u{20000}-\\u{3ffff}";
+
 const escapePattern = (text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
 
 /**
@@ -132,9 +135,10 @@ function readQuestion(line, relations, chosen) {
 
 /** A document's parts: the title, one of the answers as whole words, or neither. */
 function markEvidence(text, title, answers) {
-  const letter = "(?:(?![\\u3040-\\u30ff\\u3400-\\u9fff])[\\p{L}\\p{N}_]|[\\p{Mn}\\p{Mc}])";
+  const before = `(?![${UNSPACED}])[\\p{L}\\p{N}_\\p{Mn}\\p{Mc}]`;
+  const after = `(?:(?![${UNSPACED}])[\\p{L}\\p{N}_]|[\\p{Mn}\\p{Mc}])`;
   const places = answers.filter(Boolean).sort((one, other) => other.length - one.length).map(escapePattern).join("|");
-  const said = places ? `|(?<!${letter})(?:${places})(?!${letter})` : "";
+  const said = places ? `|(?<!${before})(?:${places})(?!${after})` : "";
   return text.split(new RegExp(`(${escapePattern(title)}${said})`, "u"))
     .map((part, index) => ({ part, kind: index % 2 === 0 ? "" : part === title ? "title" : "said" }));
 }

@@ -61,7 +61,9 @@ def load_pairs(
         if note := describe_decomposed(loaded.path, count_decomposed(texts), f"{len(texts):,} questions and answers"):
             print(note)
         if lost := sum(map(ne, loaded.rows, questions.rows)):
-            print(f"{loaded.path}: {lost:,} of {len(loaded):,} pairs lose characters that are not ASCII (--ascii_only).")
+            print(
+                f"{loaded.path}: {lost:,} of {len(loaded):,} pairs lose characters that are not ASCII (--ascii_only)."
+            )
         answers = questions.answers or []
         for relation, rows in questions.rows_of.items():
             ((common, count),) = Counter(answers[row] for row in rows).most_common(1)
