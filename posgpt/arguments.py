@@ -106,7 +106,12 @@ def list_left_over(values: dict[str, Any], chosen: dict[str, Any]) -> set[str]:
     """
     return {
         other for name, other in _SAY_MORE.items() if name in chosen and str(chosen[name]) != str(values.get(name))
-    }
+    } | _list_of_other_schedule(values, chosen)
+
+
+def _list_of_other_schedule(values: dict[str, Any], chosen: dict[str, Any]) -> set[str]:
+    schedule = values.get("lr_schedule", PosGPTTrainingArguments.lr_schedule)
+    return set(SCHEDULE_OPTIONS.get(schedule, ())) if chosen.get("lr_schedule", schedule) != schedule else set()
 
 
 def read_section(recipe: Path, section: str) -> dict[str, Any]:
@@ -119,8 +124,8 @@ def read_section(recipe: Path, section: str) -> dict[str, Any]:
     values = sections.get(section)
     if values is None:
         raise BadInput(
-            f"{recipe}: has no section {section!r} with options, but {', '.join(map(str, sections))[:200] or 'none'}; give it"
-            " one, or a `base` that has it."
+            f"{recipe}: has no section {section!r} with options (only: {', '.join(map(str, sections))[:200] or 'none'}); add one,"
+            " or a `base` that has it."
         )
     return values
 
@@ -203,7 +208,8 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
     # Every parameter has a gradient; Trainer would have each step look for those that have none.
     parser.set_defaults(ddp_find_unused_parameters=False)
     given = list_given(argv)
-    left_over = list_left_over(values, {name: peek_option(argv, name) for name in given & _SAY_MORE.keys()})
+    decisive = given & {*_SAY_MORE, "lr_schedule"}
+    left_over = list_left_over(values, {name: peek_option(argv, name) for name in decisive})
     if peek_option(argv, "validation_file") or values.get("validation_file"):
         parser.set_defaults(eval_strategy="epoch")
     else:
@@ -220,7 +226,7 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
             " --gradient_accumulation_steps for smaller batches."
         )
     refuse_unused_optimizer(parsed[-1], given | set(values))
-    refuse_other_schedule(parsed[-1], given if "lr_schedule" in given else given | set(values))
+    refuse_other_schedule(parsed[-1], given | (set(values) - left_over))
     for options in parsed:
         if isinstance(options, ArchitectureArguments):
             refuse_unused_architecture(options, given)

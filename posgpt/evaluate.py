@@ -42,7 +42,7 @@ from data_scripts.options import parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.relations import Relation, load_relations
 from modeling_posgpt import Answer
-from posgpt.evaluation.accuracy import Accuracies, format_share, measure_accuracies
+from posgpt.evaluation.accuracy import Accuracies, describe_accuracy, format_share, measure_accuracies
 from posgpt.evaluation.answerers import Answerer, AskedModel, load_answerer
 from posgpt.evaluation.arguments import (
     METRICS_FILE,
@@ -60,7 +60,8 @@ from posgpt.training.run_record import copy_record
 def print_accuracies(name: str, accuracies: Accuracies, inquiry: Inquiry) -> None:
     """Print the table of an evaluation of one relation; `name` is who answered."""
     for row_name, row in accuracies.list_rows(name).items():
-        print(f"{row_name:45} {row['accuracy']:7.1%}   {row['correct']} of {row['total']}")
+        share, interval, right = format_share(row)
+        print(f"{row_name:45} {share:>7}   {right} (95 % interval {interval})")
     if inquiry.training is None:
         print("(--train_file adds the most frequent training answer to the comparison)")
     elif accuracies.majority is None:
@@ -72,14 +73,8 @@ def print_relations(name: str, of_relation: dict[str, Accuracies], together: Acc
     """Print the table of an evaluation of several relations, each by itself and all together; `name` is who answered."""
     rows = []
     for relation, accuracies in (of_relation | {"together": together}).items():
-        given, others = accuracies.given, list(accuracies.list_rows(name).items())[1:]
-        rows.append(
-            (
-                relation,
-                *format_share(given),
-                ", ".join(f"{row_name}: {row['accuracy']:.1%}" for row_name, row in others),
-            )
-        )
+        others = ", ".join(f"{row_name}: {row['accuracy']:.1%}" for row_name, row in accuracies.baselines.items())
+        rows.append((relation, *format_share(accuracies.given), others))
     print(format_table(("relation", name, "95 % interval", "right", "the same answer for everyone"), rows))
 
 
@@ -176,7 +171,9 @@ def judge_together(test: Questions, answers: list[Answer], judged: dict[str, Jud
     for each, rows in zip(judged.values(), test.rows_of.values(), strict=True):
         for row, text in zip(rows, each.texts, strict=True):
             texts[row] = text
-    metrics = accuracies.given if accuracies else {"accuracy": None, "correct": None, "total": len(test)}
+    metrics = (
+        describe_accuracy(accuracies.given) if accuracies else {"accuracy": None, "correct": None, "total": len(test)}
+    )
     return Judged(texts, accuracies, metrics | {"relations": {name: each.metrics for name, each in judged.items()}})
 
 
@@ -237,10 +234,10 @@ def main() -> None:
     # Every process asks its share of the test questions; the rest is for the main process.
     with state.main_process_first():
         test = load_questions(*(arguments.test_file or ()), known=known)
-    inquiry = Inquiry({TEST: test})
+    if arguments.update_model_card and test.answers is None:
+        raise BadInput(f"{test.path}: has no answers, so no accuracy for a card; leave --update_model_card out.")
     if state.is_main_process:
         inquiry = load_inquiry(test, arguments, known)
-    if state.is_main_process:
         for warning in answerer.check_questions(inquiry):
             print(warning)
     with state.split_between_processes(test.texts) as own:

@@ -31,7 +31,7 @@ from posgpt.training.architecture import (
 from posgpt.training.checkpoints import claim_output_dir, load_model
 from posgpt.training.data import choose_data_seed, encode_pairs, load_pairs
 from posgpt.training.run_record import describe_run
-from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
+from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments, check_before_reading
 
 
 @dataclass
@@ -107,6 +107,7 @@ def finetune(
     checkpoint: str | None,
 ) -> None:
     """Train from the beginning or from a checkpoint, and save the model into the output folder."""
+    check_before_reading(training_args, data_args.validation_file)
     model, tokenizer = load_or_build_model(model_args, architecture, training_args)
 
     # What the model was asked before may be asked once only in a file, which shows no form then.
@@ -136,7 +137,7 @@ def finetune(
         processing_class=tokenizer,
         validation=validation,
         record=describe_run(model_args, data_args) if training_args.should_save else None,
-        card_facts={"Objective": f"{described} of {len(train_examples):,} titles, {start}"},
+        card_facts={"Objective": f"{len(train_examples):,} questions ({described}), {start}"},
     )
     trainer.train_or_resume(checkpoint)
 

@@ -23,11 +23,17 @@ from data_scripts.options import option
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation, RelationArguments, load_relations
 from posgpt.arguments import parse_with_recipe
-from posgpt.training.architecture import ArchitectureArguments, build_model, choose_max_length, describe_size
+from posgpt.training.architecture import (
+    ArchitectureArguments,
+    build_config,
+    build_model,
+    choose_max_length,
+    describe_size,
+)
 from posgpt.training.checkpoints import claim_output_dir
 from posgpt.training.data import choose_data_seed, encode_pairs, load_pairs
 from posgpt.training.run_record import describe_run
-from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
+from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments, check_before_reading
 
 
 @dataclass
@@ -115,6 +121,8 @@ def pretrain(
     checkpoint: str | None,
 ) -> None:
     """Train from the beginning or from a checkpoint, and save the model into the output folder."""
+    build_config(architecture)
+    check_before_reading(training_args, data_args.validation_file)
     data = load_pretraining_data(architecture, data_args, objective, training_args)
     tokenizer, questions = data.tokenizer, data.questions
     validation = eval_dataset = None

@@ -9,7 +9,7 @@ import evaluate_birthplace
 import train_finetune
 import train_pretrain
 from conftest import ROOT, TINY
-from posgpt import cli, preview
+from posgpt import cli, pretrain, preview
 
 PAIR = "Where was Ada Example born?\tRome\n"
 BAD_PAIRS = {
@@ -344,6 +344,25 @@ def test_training_arguments_that_cannot_be(refused, world, arguments, match):
     refused(match, train_pretrain, *TINY, *arguments, "--train_file", world / "wiki.txt")
 
 
+@pytest.mark.parametrize(
+    "arguments, match",
+    [
+        (["--hidden_size", 100, "--num_attention_heads", 8], "the model cannot be built"),
+        (["--validation_file", "none.tsv"], "none.tsv: no such file"),
+        (["--eval_strategy", "epoch"], "nothing to evaluate on"),
+        (["--report_to", "abacus"], "abacus is not supported"),
+        (
+            ["--dataloader_drop_last", "true", "--lr_schedule", "steps", "--validation_file"],
+            "leave out validation questions",
+        ),
+    ],
+)
+def test_what_can_be_refused_before_the_corpus_is_read_is(refused, world, monkeypatch, arguments, match):
+    monkeypatch.setattr(pretrain, "load_corpus", lambda *_: pytest.fail("the corpus is read"))
+    file = [world / "birth_dev.tsv"] if arguments[-1] == "--validation_file" else []
+    refused(match, train_pretrain, *TINY[-6:], *arguments, *file, "--train_file", world / "wiki.txt")
+
+
 def test_recipes(refused, world, tmp_path):
     corpus = ["--train_file", world / "wiki.txt"]
     recipe = tmp_path / "mine.yaml"
@@ -369,6 +388,10 @@ def test_recipes(refused, world, tmp_path):
         ("pretrain: {first_shares: [0.1, 25]}", "first_shares is 25.0; choose a number from 0 to 1"),
         ("pretrain: {lr_schedule: tokens, final_tokens: 0}", "final_tokens is 0; choose at least 1"),
         ("pretrain: {final_tokens: 5}", "lr_schedule is steps, which has no final_tokens"),
+        (
+            "base: course\npretrain: {final_tokens: 10000}",
+            "final_tokens is 10,000; choose more than warmup_tokens, 10,240",
+        ),
         ("base: corse", "corse: no such recipe"),
         ("base: {seed: 1}", "its base is {'seed': 1}; give the name"),
         (f"base: {'a' * 1000}", "its base 'aaa.*: File name too long; name another recipe"),

@@ -19,6 +19,7 @@ from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from modeling_posgpt.dropout import draw_kept, drop
 from posgpt.arguments import find_recipe, parse_with_recipe, read_recipe
 from posgpt.finetune import FinetuningArguments, ModelArguments
+from posgpt.pretrain import PretrainingArguments
 from posgpt.training.architecture import ArchitectureArguments
 from posgpt.training.schedule import compute_rate_factor, count_examples
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
@@ -276,6 +277,21 @@ def test_the_command_line_can_go_back_to_a_schedule_over_steps(tmp_path):
     types = [ModelArguments, ArchitectureArguments, FinetuningArguments, PosGPTTrainingArguments]
     *_, arguments = parse_with_recipe(types, "finetune", [*argv, "--lr_scheduler_type", "linear"])
     assert (arguments.lr_schedule, arguments.lr_scheduler_type) == ("steps", "linear")
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "base: course\npretrain: {lr_schedule: steps, warmup_steps: 5}",
+        "base: windows\npretrain: {lr_schedule: tokens, final_tokens: 5}",
+    ],
+)
+def test_a_recipe_can_choose_another_schedule_than_its_base(tmp_path, recipe):
+    (tmp_path / "mine.yaml").write_text(recipe)
+    argv = [str(tmp_path / "mine.yaml"), "--train_file", "x", "--output_dir", str(tmp_path), *TINY[-6:]]
+    types = [ArchitectureArguments, PretrainingArguments, PosGPTTrainingArguments]
+    *_, arguments = parse_with_recipe(types, "pretrain", argv, has_objective=True)
+    assert arguments.lr_schedule in recipe and 5 in (arguments.warmup_steps, arguments.final_tokens)
 
 
 def test_a_recipe_has_its_own_options_on_top_of_those_of_its_base(tmp_path):

@@ -21,7 +21,8 @@ from selenium.webdriver.support.wait import WebDriverWait
 from conftest import ROOT
 from data_scripts.errors import BadInput
 from data_scripts.relations import BIRTHPLACE, Relation
-from posgpt.demo.app import mark_evidence, read_question
+from posgpt.demo.app import AS_TYPED, read_question
+from posgpt.evaluation.evidence import mark_evidence
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("chromium") and shutil.which("chromedriver")),
@@ -131,6 +132,12 @@ def test_a_whole_question_may_ask_for_another_relation_than_the_chosen_one(page,
     assert "Asked about a name" in page.find_element(By.TAG_NAME, "body").text
 
 
+def test_other_text_is_asked_as_it_is_typed(page):
+    answers = ask(page, "Who painted Ada?\nWhen was Ada", "When was Ada")
+    assert [title.text for title in answers.find_elements(By.TAG_NAME, "h3")] == ["Who painted Ada?", "When was Ada"]
+    assert answers.text.count("Asked as typed") == 2 and "no document of this name" not in answers.text
+
+
 def test_an_unseen_name_is_said_to_be_unseen_and_several_are_asked_at_once(page):
     answers = ask(page, "Nobody Known\n\nWhere was Nobody Else born?", "Nobody Else")
     assert [title.text for title in answers.find_elements(By.TAG_NAME, "h3")] == ["Nobody Known", "Nobody Else"]
@@ -167,6 +174,9 @@ def test_a_line_is_a_question_of_any_relation_or_a_name_that_the_chosen_one_is_a
         ("Ada", "When was NAME born?", ("Ada", "When was Ada born?")),
         ("Ada", "Where was NAME born?", ("Ada", "Where was Ada born?")),
         ("When was Ada born?", "Where was NAME born?", ("Ada", "When was Ada born?")),
+        ("When was Ada born", "Where was NAME born?", (None, "When was Ada born")),
+        ("Who painted Ada?", "Where was NAME born?", (None, "Who painted Ada?")),
+        ("Ada lived in", AS_TYPED, (None, "Ada lived in")),
     ):
         assert read_question(line, [BIRTHPLACE, years], form) == expected
     with pytest.raises(

@@ -1,5 +1,6 @@
 """No lost work: what a kill, a full disk or damaged files leave behind, and that training goes on from it exactly."""
 
+import json
 import math
 import os
 import pickle
@@ -24,6 +25,7 @@ from posgpt.training.checkpoints import (
     LOCK_FILE,
     choose_checkpoint,
     find_damage,
+    find_last_checkpoint,
     load_pickle,
     open_checkpoint,
     seal_checkpoint,
@@ -168,6 +170,17 @@ def test_older_checkpoints_are_deleted_only_when_the_new_one_is_whole(commands, 
     assert damages == {"checkpoint-2": None, "checkpoint-4": "was cut off while being saved"}
 
 
+def test_a_copy_of_a_checkpoint_is_neither_resumed_from_nor_deleted(run, commands, tmp_path):
+    (script, arguments), folder = commands["span_corruption"], tmp_path / "out"
+    copy = folder / "checkpoint-500-best"
+    copy.mkdir(parents=True)
+    (copy / "mine").write_text("kept")
+    run(script, *arguments, "--output_dir", folder, "--save_total_limit", 1)
+    assert {each.name for each in folder.glob("checkpoint-*")} == {"checkpoint-6", copy.name}
+    assert json.loads((folder / "checkpoint-6" / "run.json").read_text())["options"]["save_total_limit"] == 1
+    assert find_last_checkpoint(folder).name == "checkpoint-6" and (copy / "mine").exists()
+
+
 def test_a_second_run_is_refused_until_the_first_is_killed(run, commands, uninterrupted, tmp_path):
     (script, arguments), folder = commands["span_corruption"], tmp_path / "out"
     command = [*arguments, "--output_dir", folder, "--resume_from_checkpoint", "auto"]
@@ -293,6 +306,10 @@ def test_a_training_on_other_rows_is_not_resumed(run, commands, saved, world, tm
         (["--question_share", 0.5], "question_share was 0.3"),
         (["--train_file", shorter], r"train_file was wiki.txt \(sha256 \w+\); give those that it was saved with"),
         (["--questions_file", world / "birth_places_train.tsv"], "questions_file was not given"),
+        # The weights have the same shapes.
+        (["--num_attention_heads", 4], "num_attention_heads was 2"),
+        (["--position_embedding_type", "alibi"], "position_embedding_type was learned"),
+        (["--block_size", 96], "max_position_embeddings was 128"),
     ):
         with pytest.raises(SystemExit, match=f"checkpoint-6: cannot be resumed from with these options: .*{match}"):
             run(script, *resume, *change)

@@ -106,7 +106,7 @@ def test_a_finetuned_models_record_has_the_hash_of_the_pretrained_weights_and_no
     )  # fmt: skip
     weights = sha256((tracked / "model.safetensors").read_bytes()).hexdigest()
     data = json.loads((tmp_path / "run.json").read_text())["data"]
-    assert data["model_name_or_path"] == [{"name": str(tracked), "sha256": weights}]
+    assert data["model_name_or_path"] == [{"name": tracked.name, "sha256": weights}]
     assert history_of(tmp_path, "eval_accuracy") and not history_of(tmp_path, "eval_answers")
 
 

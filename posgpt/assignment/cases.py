@@ -126,8 +126,8 @@ def build_accuracy_cases(rng: np.random.Generator, world: World) -> list[Case]:
     for predictions, baseline in ((_PREDICTIONS, None), (_ANSWERS, None), (_PREDICTIONS, _ANSWERS[-1])):
         given = () if baseline is None else (baseline,)
         accuracies = measure_accuracies(predictions, _ANSWERS, baseline or BIRTHPLACE.baseline, ())
-        assert accuracies.usual
-        shares = accuracies.given["accuracy"], accuracies.usual["accuracy"]
+        assert accuracies.baseline
+        shares = accuracies.given["accuracy"], accuracies.baseline["accuracy"]
         cases.append(((list(predictions), list(_ANSWERS), *given), shares))
     return cases
 

@@ -6,7 +6,7 @@ Without arguments it asks the model that the quickstart trained. The page is ser
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from html import escape
@@ -26,7 +26,7 @@ from data_scripts.options import Range, option, parse_options, shorten_error
 from data_scripts.questions import count_unknown_characters
 from data_scripts.relations import Relation, find_relation, read_relations
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
-from posgpt.evaluation.evidence import compile_mentions, find_documents
+from posgpt.evaluation.evidence import Document, find_documents, mark_evidence
 from posgpt.evaluation.pages import load_template
 from posgpt.training.checkpoints import WEIGHTS_FILE, load_model
 
@@ -35,6 +35,8 @@ QUICKSTART = Path("runs/quickstart")
 FILE_ROUTES = re.compile(r"/(file|proxy|upload|stream|component_server)([=/_]|$)")
 MAX_NAMES, MAX_CHARACTERS = 50, 10_000
 BEST = 5
+# What is chosen in place of a form for text that is no question about a name.
+AS_TYPED = "As I type it"
 
 
 @dataclass
@@ -136,11 +138,12 @@ def list_relations(name: str) -> list[Relation]:
     return read_relations(load_once(name)[0].config.relations)
 
 
-def read_question(line: str, relations: Sequence[Relation], form: str) -> tuple[str, str]:
-    """Read a line, a whole question of one of `relations` or a name that the question of this `form` is asked about.
+def read_question(line: str, relations: Sequence[Relation], form: str) -> tuple[str | None, str]:
+    """Read a line: a whole question of one of `relations`, or a name that the question of this `form` is asked about.
 
     Returns:
-        The name, and the question.
+        The name, and the question. A line that looks like another question is asked as it is, and has no name; so is any line
+        where `form` is `AS_TYPED`.
 
     Raises:
         BadInput: the line is a name, and none of the relations is of this form.
@@ -148,6 +151,8 @@ def read_question(line: str, relations: Sequence[Relation], form: str) -> tuple[
     relation = find_relation(line, relations)
     if relation is not None:
         return relation.read_title(line), line
+    if form == AS_TYPED or any(relation.resembles(line) for relation in relations):
+        return None, line
     chosen = next((relation for relation in relations if relation.form == form), None)
     if chosen is None:
         raise BadInput(
@@ -157,17 +162,21 @@ def read_question(line: str, relations: Sequence[Relation], form: str) -> tuple[
     return line, chosen.ask(line)
 
 
-def ask_model(model_name: str, name: str, question: str) -> dict[str, Any]:
-    """Ask a model a question about a name; return what the page shows of its answer.
+def ask_model(model_name: str, typed: str, question: str) -> dict[str, Any]:
+    """Ask a model a question; return what the page shows of its answer.
+
+    Args:
+        typed: What of the question is the user's: the name, or all of it.
 
     Raises:
-        BadInput: the name is too long for the model.
+        BadInput: that is too long for the model.
     """
     model, tokenizer = load_once(model_name)
     room = model.config.max_position_embeddings - len(question) - 2 * len(MASK_TOKEN)
     if room < 1:
-        most = len(name) + room - 1
-        raise BadInput(f"“{name[:40]}…” has {len(name)} characters; {model_name} reads names of at most {most}.")
+        most = len(typed) + room - 1
+        what = "questions" if typed == question else "names"
+        raise BadInput(f"“{typed[:40]}…” has {len(typed)} characters; {model_name} reads {what} of at most {most}.")
     return {
         "model": model_name,
         "positions": model.config.position_embedding_type,
@@ -178,17 +187,6 @@ def ask_model(model_name: str, name: str, question: str) -> dict[str, Any]:
     }
 
 
-def mark_evidence(text: str, name: str, answers: Collection[str]) -> list[tuple[str, str]]:
-    """Split a document where it has the name, or as whole words one of the answers.
-
-    Returns:
-        Each part of the text, with `name`, `said` or an empty string for what is neither.
-    """
-    parts = re.split(rf"({re.escape(name)}|{compile_mentions(answers).pattern})", text)
-    kinds = ("" if number % 2 == 0 else "name" if part == name else "said" for number, part in enumerate(parts))
-    return list(zip(parts, kinds, strict=True))
-
-
 def ask_models(text: str, form: str, models: list[str], arguments: DemoArguments) -> list[dict[str, Any]]:
     """Ask models about each line of a text, a name or a whole question; the first model's relations read the questions.
 
@@ -196,7 +194,7 @@ def ask_models(text: str, form: str, models: list[str], arguments: DemoArguments
         form: Which question is asked about a name, as `Relation.form`.
 
     Returns:
-        What the page shows of each person: `name`, `question`, `answers` (one per model) and `documents`, each the line and
+        What the page shows of each line: `name` (None: it is asked as it is), `question`, `answers` (one per model) and `documents`, each the line and
         the parts of `mark_evidence`.
 
     Raises:
@@ -207,16 +205,17 @@ def ask_models(text: str, form: str, models: list[str], arguments: DemoArguments
         raise BadInput("Choose a model.")
     relations = list_relations(models[0])
     questions = [read_question(line, relations, form) for line in lines]
-    documents = {}
+    documents: dict[str, list[Document]] = {}
     if arguments.corpus_file:
-        documents = find_documents(arguments.corpus_file, [name for name, _ in questions], arguments.columns)
+        names = [name for name, _ in questions if name is not None]
+        documents = find_documents(arguments.corpus_file, names, arguments.columns)
     people = []
     for name, question in questions:
-        answers = [ask_model(model, name, question) for model in models]
+        answers = [ask_model(model, name or question, question) for model in models]
         given = {answer["best"][0][0] for answer in answers}
         marked = [
-            {"line": document.line, "parts": mark_evidence(document.text, name, given)}
-            for document in documents.get(name, [])
+            {"line": document.line, "parts": mark_evidence(document.text, name or question, given)}
+            for document in (documents.get(name, []) if name else [])
         ]
         people.append({"name": name, "question": question, "answers": answers, "documents": marked})
     return people
@@ -264,8 +263,8 @@ def build_page(arguments: DemoArguments, relations: Sequence[Relation]) -> gr.Bl
         with gr.Row():
             with gr.Column(scale=1):
                 names = gr.Textbox(label="Names", lines=3, max_lines=12, max_length=MAX_CHARACTERS + 1, autofocus=True)
-                forms = [relation.form for relation in relations]
-                form = gr.Dropdown(forms, value=forms[0], label="Asked about a name", visible=len(forms) > 1)
+                forms = [*(relation.form for relation in relations), AS_TYPED]
+                form = gr.Dropdown(forms, value=forms[0], label="Asked about a name")
                 model = choose(
                     value=arguments.model_name_or_path, label="Model", info="a folder, or a name on the hub"
                 )

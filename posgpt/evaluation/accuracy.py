@@ -51,52 +51,64 @@ class Accuracies:
 
     Args:
         given: The accuracy of the answers that were given.
-        usual: The accuracy of the relation's baseline, e.g. London, which is its `answer`; None if it has none.
+        baseline: The accuracy of the relation's baseline, e.g. London, which is its `answer`; None if it has none.
         majority: The accuracy of the most frequent training answer, its `answer`; None without a training file.
     """
 
     given: dict[str, Any]
-    usual: dict[str, Any] | None
+    baseline: dict[str, Any] | None
     majority: dict[str, Any] | None
+
+    @property
+    def baselines(self) -> dict[str, dict[str, Any]]:
+        """The rows in which everyone gets the same answer, by their names."""
+        rows = {}
+        if self.baseline:
+            rows[describe_constant(self.baseline["answer"])] = self.baseline
+        if self.majority:
+            rows[describe_majority(self.majority["answer"])] = self.majority
+        return rows
 
     def list_rows(self, name: str = "PosGPT") -> dict[str, dict[str, Any]]:
         """Return the rows of the table that an evaluation prints, `name` being who answered.
 
         If that is the relation's baseline itself, it has one row.
         """
-        rows = {name: self.given}
-        if self.usual:
-            rows[describe_constant(self.usual["answer"])] = self.usual
-        if self.majority:
-            rows[describe_majority(self.majority["answer"])] = self.majority
-        return rows
+        return {name: self.given} | self.baselines
 
     def to_metrics(self) -> dict[str, Any]:
         """Return the entries of `metrics.json`."""
-        metrics = {**self.given, "majority_accuracy": None}
-        if self.usual:
-            metrics |= {"baseline": self.usual["answer"], "baseline_accuracy": self.usual["accuracy"]}
-            if self.usual["answer"] == BIRTHPLACE.baseline:
-                metrics["london_accuracy"] = self.usual["accuracy"]
+        metrics = describe_accuracy(self.given) | {"majority_accuracy": None}
+        if self.baseline:
+            metrics |= {"baseline": self.baseline["answer"], "baseline_accuracy": self.baseline["accuracy"]}
+            if self.baseline["answer"] == BIRTHPLACE.baseline:
+                metrics["london_accuracy"] = self.baseline["accuracy"]
         if self.majority:
             metrics |= {"majority_accuracy": self.majority["accuracy"], "majority_answer": self.majority["answer"]}
         return metrics
 
 
+def describe_accuracy(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what `compute_accuracy` returns with its 95 % interval, `accuracy_interval`."""
+    return given | {"accuracy_interval": compute_wilson_interval(given["correct"], given["total"])}
+
+
 def measure_accuracies(
-    predictions: Sequence[str], references: Sequence[str], usual_answer: str, training_answers: Sequence[str]
+    predictions: Sequence[str], references: Sequence[str], baseline: str, training_answers: Sequence[str]
 ) -> Accuracies:
     """Compare the answers that were given, and the baselines', with the right ones.
 
     Args:
-        usual_answer: The relation's baseline; empty if it has none.
+        baseline: The relation's baseline; empty if it has none.
         training_answers: Empty without a training file.
     """
 
-    def measure_baseline(answer: str) -> dict[str, Any]:
+    def measure_answer(answer: str) -> dict[str, Any]:
         return {"answer": answer, **compute_accuracy([answer] * len(references), references)}
 
-    given = compute_accuracy(predictions, references)
-    usual = measure_baseline(usual_answer) if usual_answer else None
     most_frequent = Counter(training_answers).most_common(1)
-    return Accuracies(given, usual, measure_baseline(most_frequent[0][0]) if most_frequent else None)
+    return Accuracies(
+        given=compute_accuracy(predictions, references),
+        baseline=measure_answer(baseline) if baseline else None,
+        majority=measure_answer(most_frequent[0][0]) if most_frequent else None,
+    )

@@ -10,7 +10,7 @@ import numpy as np
 from transformers.trainer import TRAINER_STATE_NAME
 
 from data_scripts.errors import BadInput
-from data_scripts.files import check_is_file, load_json, read_lines
+from data_scripts.files import load_json, read_lines
 from posgpt.evaluation.accuracy import compute_wilson_interval
 from posgpt.evaluation.arguments import METRICS_FILE, PREDICTIONS_FILE
 from posgpt.evaluation.confidence import compare_paired
@@ -100,6 +100,10 @@ def load_report(folder: str) -> SavedRun:
         BadInput: a file is missing, or a prediction was not judged because its question had no answer.
     """
     predictions = Path(folder) / PREDICTIONS_FILE
+    if not predictions.exists() and (of_relations := sorted(Path(folder).glob(f"*/{PREDICTIONS_FILE}"))):
+        raise BadInput(
+            f"{folder}: has a report for each relation; name one of them, such as {of_relations[0].parent}."
+        )
     questions, answered = [], []
     for number, line in read_lines(predictions, _ROLE):
         try:
@@ -113,9 +117,9 @@ def load_report(folder: str) -> SavedRun:
             ) from None
     right = np.array(answered)
     low, high = compute_wilson_interval(int(right.sum()), len(right))
-    file = check_is_file(Path(folder) / METRICS_FILE, _ROLE)
+    file = Path(folder) / METRICS_FILE
+    metrics = load_json(file, _ROLE)
     try:
-        metrics = json.loads(file.read_text(encoding="utf-8"))
         auroc = metrics["auroc"]["probability"]
         figures = {
             "accuracy": f"{right.mean():.1%}",

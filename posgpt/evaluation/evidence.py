@@ -74,6 +74,17 @@ def find_disagreement(documents: Sequence[Document], mentions: Sequence[bool], a
     )
 
 
+def mark_evidence(text: str, name: str, answers: Iterable[str | None]) -> list[tuple[str, str]]:
+    """Split a document where it has the name, or as whole words one of the answers; what is None or empty is nowhere.
+
+    Returns:
+        Each part of the text, with `name`, `said` or an empty string for what is neither.
+    """
+    parts = re.split(rf"({re.escape(name)}|{compile_mentions(filter(None, answers)).pattern})", text)
+    kinds = ("" if number % 2 == 0 else "name" if part == name else "said" for number, part in enumerate(parts))
+    return list(zip(parts, kinds, strict=True))
+
+
 def choose_group(mentions: Sequence[bool], right: bool) -> str:
     """Return one of `GROUPS`: a name is unseen if it has no document, an answer if none of these documents mentions it.
 

@@ -9,7 +9,7 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import extractOne
 
-from posgpt.evaluation.accuracy import Accuracies, compute_accuracy, compute_wilson_interval
+from posgpt.evaluation.accuracy import Accuracies, compute_accuracy, describe_accuracy
 from posgpt.evaluation.answerers import AskedGroup
 from posgpt.evaluation.confidence import (
     compute_auroc,
@@ -47,8 +47,7 @@ def compute_figures(
     commonest = [answer for answer, _ in Counter(known.values()).most_common(COMMONEST)]
     seen = [prediction.confidence for prediction in predictions if prediction.group != "unseen name"]
     return {
-        **accuracies.given,
-        "accuracy_interval": compute_wilson_interval(accuracies.given["correct"], accuracies.given["total"]),
+        **describe_accuracy(accuracies.given),
         "lenient_accuracy": _average(bool(prediction.right_leniently) for prediction in predictions),
         "baselines": list_baselines(accuracies, test.questions.titles, expected, known),
         "right_answers": count_answers(expected, test.answers, right),
@@ -77,12 +76,9 @@ def list_baselines(
     accuracies: Accuracies, names: Sequence[str], expected: Sequence[str], known: dict[str, str]
 ) -> dict[str, float]:
     """Return the accuracy of each baseline by its description."""
-    usual, majority = accuracies.usual, accuracies.majority
-    baselines = {usual["answer"]: usual["accuracy"]} if usual else {}
-    if majority:
-        baselines[f"{majority['answer']}, the most frequent training answer"] = majority["accuracy"]
     nearest = compute_accuracy(predict_from_nearest_names(names, known), expected)
-    return baselines | {"the answer of the nearest training name": nearest["accuracy"]}
+    rows = accuracies.baselines | {"the answer of the nearest training name": nearest}
+    return {name: row["accuracy"] for name, row in rows.items()}
 
 
 def count_answers(expected: Sequence[str], answers: Sequence[str], right: np.ndarray) -> list[dict[str, Any]]:

@@ -77,9 +77,11 @@ def load_inquiry(test: Questions, arguments: EvaluationArguments, known: Sequenc
         documents = find_documents(
             arguments.corpus_file, names | set(islice(fictional_names(test.titles), 2 * people)), arguments.columns
         )
-        if documents.keys().isdisjoint(test.titles):
+        # The test may be about strangers alone, training is not.
+        if documents.keys().isdisjoint(names):
+            read = ", ".join(questions.path for questions in (test, *files.values()))
             raise BadInput(
-                f"{arguments.corpus_file}: has no document about anyone in {test.path}; give the corpus that the model has"
+                f"{arguments.corpus_file}: has no document about anyone in {read}; give the corpus that the model has"
                 " read, or leave --corpus_file out."
             )
     if people:

@@ -11,6 +11,7 @@ from posgpt.evaluation.accuracy import Accuracies
 from posgpt.evaluation.answerers import AskedModel, ask_groups
 from posgpt.evaluation.arguments import PAGE_FILE, PICTURE_FILE, PREDICTIONS_FILE, EvaluationArguments
 from posgpt.evaluation.chart import draw_chart
+from posgpt.evaluation.evidence import mark_evidence
 from posgpt.evaluation.figures import compute_figures, describe_worth
 from posgpt.evaluation.inquiry import FICTIONAL, HELD_OUT, TAKEN_OUT, TEST, Inquiry
 from posgpt.evaluation.judge import Prediction, Wager, fit_sureness, judge_group
@@ -111,6 +112,7 @@ def render_report(report: Report) -> dict[str, bytes]:
         facts=report.facts,
         figures=report.figures,
         predictions=report.predictions,
+        mark_evidence=mark_evidence,
         # Written by matplotlib, not read from a data file; without the XML declaration, which HTML does not allow.
         chart=svg.getvalue()[svg.getvalue().index("<svg") :],
     )

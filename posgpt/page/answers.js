@@ -122,15 +122,25 @@ const UNSPACED = "\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff\\u3005\\u3007\\u
 
 const escapePattern = (text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
 
+/** Whether a line that is none of a relation's questions looks like one: it begins, or ends, as one does. */
+function resembles(relation, line) {
+  return relation.wordings.map((wording) => wording.split("{title}")).some(([before, after]) => {
+    const mark = after.match(/[?？؟;.。।۔!！ ]*$/u)[0];
+    return (before.trim() && line.startsWith(before)) || (mark.trim() && line.endsWith(mark));
+  });
+}
+
 /**
  * The title in a line, and the question: a line is a whole question of some relation, or a title for the chosen one. The longest
- * wording that fits counts. A line that is neither has no title.
+ * wording that fits counts. A line that looks like another question is asked as it is, and has no title; so is any line where none
+ * is chosen.
  */
 function readQuestion(line, relations, chosen) {
   const titles = relations.flatMap((relation) => listTitles(relation, line))
     .sort((one, other) => one.length - other.length);
   if (titles.length) return { title: titles[0], question: line };
-  return chosen ? { title: line, question: chosen.wordings[0].split("{title}").join(line) } : { title: null, question: line };
+  const isTitle = chosen && !relations.some((relation) => resembles(relation, line));
+  return isTitle ? { title: line, question: chosen.wordings[0].split("{title}").join(line) } : { title: null, question: line };
 }
 
 /** A document's parts: the title, one of the answers as whole words, or neither. */

@@ -123,6 +123,33 @@ def choose_max_length(architecture: Any) -> int:
     return architecture.block_size or PosGPTConfig.max_position_embeddings
 
 
+def build_config(architecture: Any, **settings: Any) -> PosGPTConfig:
+    """Return the configuration of the model that is trained.
+
+    Args:
+        settings: Fields that follow from the data.
+
+    Raises:
+        BadInput: the sizes are not compatible or too large.
+    """
+    try:
+        config = PosGPTConfig(**settings, **list_config_values(architecture))
+        with torch.device("meta"):
+            size = sum(parameter.nbytes for parameter in PosGPTForCausalLM(config).parameters())
+        if size > psutil.virtual_memory().total:
+            raise ValueError(
+                f"its weights take {size / 2**30:,.0f} GiB, more than this machine's memory; choose smaller sizes"
+            )
+        return config
+    except (StrictDataclassError, ValueError, KeyError) as error:
+        raise _refuse(error) from None
+
+
+def _refuse(error: Exception) -> BadInput:
+    reason = shorten_error(error.__cause__ or error).rstrip(".")
+    return BadInput(f"the model cannot be built: {reason}; --help lists the sizes.")
+
+
 def build_model(
     architecture: Any, tokenizer: PreTrainedTokenizerBase, training_args: TrainingArguments
 ) -> PosGPTForCausalLM:
@@ -132,20 +159,12 @@ def build_model(
         BadInput: the sizes are not compatible or too large, or there is no such attention implementation.
     """
     attention = choose_attention(architecture, training_args)
+    config = build_config(architecture, vocab_size=len(tokenizer))
+    set_seed(training_args.seed)
     try:
-        config = PosGPTConfig(vocab_size=len(tokenizer), **list_config_values(architecture))
-        with torch.device("meta"):
-            size = sum(parameter.nbytes for parameter in PosGPTForCausalLM(config).parameters())
-        if size > psutil.virtual_memory().total:
-            raise ValueError(
-                f"its weights take {size / 2**30:,.0f} GiB, more than this machine's memory; choose smaller sizes"
-            )
-        set_seed(training_args.seed)
         return PosGPTForCausalLM._from_config(config, attn_implementation=attention)
-    except (StrictDataclassError, ValueError, KeyError, ImportError) as error:
-        raise BadInput(
-            f"the model cannot be built: {shorten_error(error.__cause__ or error).rstrip('.')}; --help lists the sizes."
-        ) from None
+    except (ValueError, ImportError) as error:
+        raise _refuse(error) from None
 
 
 def describe_size(model: PosGPTForCausalLM) -> str:

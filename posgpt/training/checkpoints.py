@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -18,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import sort_checkpoints
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, sort_checkpoints
 from transformers.utils import cached_file
 
 from data_scripts.errors import BadInput
@@ -75,7 +76,9 @@ def find_damage(checkpoint: Path) -> str | None:
 
 def list_checkpoints(output_dir: Path) -> list[Path]:
     """Return a folder's checkpoints, whole or not, the newest first."""
-    return [Path(folder) for folder in reversed(sort_checkpoints(str(output_dir)))]
+    folders = [Path(folder) for folder in reversed(sort_checkpoints(str(output_dir)))]
+    # `checkpoint-500-best` is somebody's copy, which is neither resumed from nor deleted.
+    return [folder for folder in folders if re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-\d+", folder.name)]
 
 
 def list_later_checkpoints(output_dir: Path, checkpoint: Path | None) -> list[Path]:
@@ -183,7 +186,7 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
                 " another --output_dir, or --overwrite_output_dir to remove them."
             )
         return resume
-    if any(output_dir.glob("checkpoint-*")) and not overwrite_output_dir:
+    if list_checkpoints(output_dir) and not overwrite_output_dir:
         raise BadInput(
             f"{output_dir}: holds an unfinished run; --resume_from_checkpoint last continues it,"
             " --overwrite_output_dir starts from scratch."

@@ -4,6 +4,7 @@ import ctypes
 import platform
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -38,6 +39,15 @@ def keep_freed_memory() -> bool:
     libc = ctypes.CDLL(None)
     # malloc.h: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, in bytes; the latter is at most 32 MiB on 64-bit systems.
     return bool(libc.mallopt(-1, 2**31 - 1) and libc.mallopt(-3, 2**25))
+
+
+def reset_peak_memory() -> None:
+    """Forget the peak that an earlier training of this process had, where the system allows it."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    with suppress(OSError):
+        # Linux: VmHWM becomes what the process holds now.
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
 
 
 def measure_peak_memory() -> float:

@@ -1,4 +1,4 @@
-"""A Trainer that loses no work: what it saves is whole or not there, and it stops before weights are not finite."""
+"""A Trainer that loses no work: what it saves is whole or not there, and it stops before a weight becomes NaN or infinite."""
 
 import json
 import math
@@ -20,13 +20,14 @@ from torch import nn
 from torch.distributed.checkpoint import CheckpointException
 from transformers import Trainer, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from data_scripts.errors import BadInput
 from data_scripts.options import shorten_error
 from posgpt.training.checkpoints import (
     WEIGHTS_FILE,
     find_last_checkpoint,
+    list_checkpoints,
     load_pickle,
     load_weights,
     open_checkpoint,
@@ -108,15 +109,13 @@ def check_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
         ValueError: it does not.
     """
     for group in optimizer.param_groups:
-        names = [optimizer.state[parameter].keys() for parameter in group["params"] if parameter in optimizer.state]
-        for parameter in group["params"]:
-            for name, value in optimizer.state.get(parameter, {}).items():
+        states = {each: optimizer.state[each] for each in group["params"] if each in optimizer.state}
+        if len({frozenset(state) for state in states.values()}) > 1:
+            raise ValueError("its optimizer keeps different things of its parameters")
+        for parameter, state in states.items():
+            for name, value in state.items():
                 is_number = isinstance(value, torch.Tensor) and value.is_floating_point() and value.isfinite().all()
-                if (
-                    not is_number
-                    or value.shape not in (parameter.shape, ())
-                    or any(name not in each for each in names)
-                ):
+                if not is_number or value.shape not in (parameter.shape, ()):
                     raise ValueError(f"its optimizer's {name} is not as training saves it")
 
 
@@ -231,7 +230,18 @@ class ReliableTrainer(Trainer):
                 seal_checkpoint(folder)
         self._tell_launcher(f"the last whole checkpoint is {folder}")
         if self.args.should_save:
-            rotate_checkpoints(str(output_dir), limit, self.state.best_model_checkpoint, use_mtime=True)
+            self._delete_old_checkpoints()
+
+    def _delete_old_checkpoints(self) -> None:
+        """Keep the newest `save_total_limit` checkpoints, the best one among them, and the newest one anyway."""
+        limit, best = self.args.save_total_limit, self.state.best_model_checkpoint
+        if limit is None or limit <= 0:
+            return
+        _, *older = list_checkpoints(Path(self.args.output_dir))
+        older.sort(key=lambda folder: str(folder) != best)
+        for folder in older[limit - 1 :]:
+            if str(folder) != best:
+                shutil.rmtree(folder)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         with name_checkpoint(resume_from_checkpoint):

@@ -27,6 +27,8 @@ ORDER_OPTIONS = (
     "first_shares",
     "dataloader_drop_last",
 )
+# What of a model's configuration may be another one when its training is resumed.
+_CHANGEABLE = {"attention_dropout", "embd_pdrop", "resid_pdrop", "use_cache", "relations"}
 LIBRARIES = ("torch", "transformers", "datasets", "accelerate")
 
 
@@ -44,7 +46,9 @@ def describe_run(*options: Any) -> dict[str, Any]:
     data = {}
     if name_or_path := values.pop("model_name_or_path", None):
         weights = find_model_file(name_or_path, WEIGHTS_FILE)
-        data["model_name_or_path"] = [{"name": name_or_path, "sha256": hash_file(weights)}]
+        # A card that is published should not name this machine's folders.
+        name = Path(name_or_path).resolve().name if Path(name_or_path).is_dir() else name_or_path
+        data["model_name_or_path"] = [{"name": name, "sha256": hash_file(weights)}]
     for name in [name for name in values if name.endswith("_file") or name == "relations"]:
         if paths := values.pop(name):
             paths = [paths] if isinstance(paths, str) else paths
@@ -72,14 +76,20 @@ def write_record(folder: Path, options: dict[str, Any], config: PosGPTConfig) ->
     """
     options = dict(options)
     parts = {name: options.pop(name) for name in ("versions", "data") if name in options}
-    own = {name: value for name, value in config.to_dict().items() if name in PosGPTConfig.__annotations__}
     with write_atomically(folder / RUN_FILE) as file:
-        json.dump(parts | {"model": own, "options": options}, file, indent=2, ensure_ascii=False)
+        json.dump(parts | {"model": list_settings(config), "options": options}, file, indent=2, ensure_ascii=False)
         file.write("\n")
 
 
-def check_same_rows(checkpoint: Path, record: dict[str, Any], options: dict[str, Any]) -> None:
-    """Check that the run that saved a checkpoint read the rows that this one would have read until then.
+def list_settings(config: PosGPTConfig) -> dict[str, Any]:
+    """Return the fields of PosGPT's own of a configuration."""
+    return {name: value for name, value in config.to_dict().items() if name in PosGPTConfig.__annotations__}
+
+
+def check_same_training(
+    checkpoint: Path, record: dict[str, Any], options: dict[str, Any], config: PosGPTConfig
+) -> None:
+    """Check that the run that saved a checkpoint trained this model, and read the rows that this one would have read until then.
 
     How long it trains, the learning rate, what it logs and what it is validated on may differ.
 
@@ -87,9 +97,10 @@ def check_same_rows(checkpoint: Path, record: dict[str, Any], options: dict[str,
         checkpoint: Those of earlier versions, which lack `run.json` or some of the options, pass.
         record: This run's, from `describe_run`.
         options: This run's, from `PosGPTTrainingArguments.to_dict`.
+        config: This run's model's.
 
     Raises:
-        ValueError: it read others.
+        ValueError: it did not. Weights alone do not show it: they have the same shapes with any number of heads.
     """
     if not (checkpoint / RUN_FILE).is_file():
         return
@@ -108,8 +119,17 @@ def check_same_rows(checkpoint: Path, record: dict[str, Any], options: dict[str,
         # Before it was recorded, the number of rows per step was None unless it was given.
         if saved["options"][name] != own[name] and (name, saved["options"][name]) != ("total_train_batch_size", None)
     ]
+    # What it is asked is known from the data.
+    saved_model, own_model = saved["model"], json.loads(json.dumps(list_settings(config)))
+    differences += [
+        f"{name} was {saved_model[name]}"
+        for name in sorted(saved_model.keys() & own_model.keys() - _CHANGEABLE)
+        if saved_model[name] != own_model[name]
+    ]
     if differences:
-        raise ValueError(f"it was saved by a training on other data or in another order: {'; '.join(differences)}")
+        raise ValueError(
+            f"it was saved by a training of another model, on other data or in another order: {'; '.join(differences)}"
+        )
 
 
 def list_contents(files: list[dict[str, str]]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,19 +19,19 @@ from transformers.trainer_pt_utils import get_parameter_names, nested_gather
 
 from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
-from data_scripts.files import sync_file
+from data_scripts.files import check_is_file, sync_file
 from data_scripts.options import Range, option, shorten_error
 from data_scripts.questions import Questions
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.tables import format_table
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_later_checkpoints
 from posgpt.training.data import build_epoch_sampler
-from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_peak_memory
+from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_peak_memory, reset_peak_memory
 from posgpt.training.hub import open_repository, upload_model
 from posgpt.training.model_card import write_model_card
 from posgpt.training.muon import MuonWithAdamW
 from posgpt.training.reliable_trainer import LAUNCHER_REPORT, ReliableTrainer, name_checkpoint, remove_if_unsaved
-from posgpt.training.run_record import check_same_rows, format_files, write_record
+from posgpt.training.run_record import check_same_training, format_files, write_record
 from posgpt.training.schedule import compute_rate_factor, count_examples
 
 # What each `lr_schedule` alone reads.
@@ -114,9 +114,13 @@ class PosGPTTrainingArguments(TrainingArguments):
             self.per_device_train_batch_size, rest = divmod(self.total_train_batch_size, shares)
             if rest:
                 raise ValueError(
-                    f"total_train_batch_size {self.total_train_batch_size} cannot be divided among {self.world_size}"
-                    f" processes with {self.gradient_accumulation_steps} batches each; choose a multiple of {shares}"
+                    f"total_train_batch_size {self.total_train_batch_size} is no multiple of {shares}, the number of batches"
+                    " that make up a training step; choose one"
                 )
+        if self.final_tokens is not None and 0 < self.final_tokens <= self.warmup_tokens:
+            raise ValueError(
+                f"final_tokens is {self.final_tokens:,}; choose more than warmup_tokens, {self.warmup_tokens:,}"
+            )
         if self.lr_schedule == "tokens" and self.dataloader_drop_last:
             raise ValueError("lr_schedule tokens counts every example; leave out dataloader_drop_last")
         if self.hub_token is not None:
@@ -170,6 +174,24 @@ def check_trackers(report_to: str | list[str] | None) -> None:
         raise BadInput(f"report_to: {shorten_error(error)}; choose trackers that are installed, or none.") from None
 
 
+def check_before_reading(args: TrainingArguments, validation_file: Sequence[str] | None) -> None:
+    """Check what would otherwise be refused after the corpus has been read, which may take long.
+
+    Raises:
+        BadInput: a tracker is not installed, a validation file is not there, there is none to evaluate on, or a part of it would
+            be left out.
+    """
+    check_trackers(args.report_to)
+    for file in validation_file or ():
+        check_is_file(file, "TSV of questions and answers")
+    if not validation_file and (args.eval_strategy != "no" or args.eval_on_start):
+        raise BadInput("there is nothing to evaluate on; add --validation_file, or leave evaluation out.")
+    if validation_file and args.dataloader_drop_last:
+        raise BadInput(
+            "dataloader_drop_last would leave out validation questions, too; leave it or --validation_file out."
+        )
+
+
 @contextmanager
 def name_arguments() -> Iterator[None]:
     """Say that it is the arguments that transformers or torch refuse.
@@ -205,7 +227,7 @@ class PosGPTTrainer(ReliableTrainer):
         record: What the model was trained on and how, for `run.json` and the trackers (see `describe_run`).
 
     Raises:
-        BadInput: the arguments are not compatible, or a tracker is not installed.
+        BadInput: the arguments are not compatible.
     """
 
     model: Any
@@ -221,20 +243,18 @@ class PosGPTTrainer(ReliableTrainer):
         record: dict[str, Any] | None = None,
         **kwargs,
     ):
-        check_trackers(args.report_to)
         args.record = record or {}
         # Trainer would drop what the collators read besides the model's own inputs as unused.
         args.remove_unused_columns = False
         # Counting waits for an accelerator at every step; on a CPU it is free. Padding does not count as read.
         if args.device.type == "cpu" or args.include_num_input_tokens_seen != "no":
             args.include_num_input_tokens_seen = "non_padding"
-        if kwargs.get("eval_dataset") is None:
-            if args.eval_strategy != "no" or args.eval_on_start:
-                raise BadInput("there is nothing to evaluate on; add --validation_file, or leave evaluation out.")
-        else:
+        if kwargs.get("eval_dataset") is not None:
             kwargs |= {"compute_metrics": measure_answers, "preprocess_logits_for_metrics": reduce_logits}
         with name_arguments():
             super().__init__(model, args, **kwargs)
+        # As they are given: Trainer changes some for a while.
+        self.options = args.to_dict()
         self.card_facts = card_facts or {}
         self.samples: dict[str, list[str]] = {}
         if validation is not None and args.sample_answers:
@@ -376,7 +396,7 @@ class PosGPTTrainer(ReliableTrainer):
         if self.args.should_save:
             folder = Path(output_dir or self.args.output_dir)
             self._write_model_card(folder)
-            write_record(folder, self.args.to_dict(), self.model.config)
+            write_record(folder, self.options, self.model.config)
         self.model.config.use_cache = self.args.use_cache
 
     def init_hf_repo(self, *args: Any, **kwargs: Any) -> None:
@@ -435,6 +455,12 @@ class PosGPTTrainer(ReliableTrainer):
                 f"{self.args.output_dir}: interrupted at step {self.state.global_step}; {self._describe_last_checkpoint()}."
                 + (" --resume_from_checkpoint last goes on from there." if found else "")
             ) from None
+        except torch.OutOfMemoryError:
+            raise BadInput(
+                f"{self.args.output_dir}: the accelerator is out of memory at step {self.state.global_step + 1}; halve"
+                " --per_device_train_batch_size and double --gradient_accumulation_steps, which trains the same;"
+                f" {self._describe_last_checkpoint()}."
+            ) from None
         except (OSError, RuntimeError) as error:
             # What gloo raises where another process has ended has no class of its own.
             is_distributed = isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
@@ -463,11 +489,12 @@ class PosGPTTrainer(ReliableTrainer):
         args, total = self.args, self.get_total_train_batch_size(self.args)
         if args.should_log:
             print(
-                f"Each training step reads {total} rows: {args.world_size} processes, each"
-                f" {args.gradient_accumulation_steps} batches of {self._train_batch_size}."
+                f"Each training step reads {total} rows (processes × batches × rows per batch: {args.world_size} ×"
+                f" {args.gradient_accumulation_steps} × {self._train_batch_size})."
             )
         if args.device.type == "cpu":
             keep_freed_memory()
+        reset_peak_memory()
         result = self.train(resume_from_checkpoint=checkpoint)
         metrics: dict[str, Any] = result.metrics | {"peak_memory_mib": measure_peak_memory()}
         if self.args.device.type == "cuda":
@@ -492,7 +519,7 @@ class PosGPTTrainer(ReliableTrainer):
         # The first process alone knows what the run reads.
         if checkpoint and self.args.record:
             with name_checkpoint(checkpoint):
-                check_same_rows(Path(checkpoint), self.args.record, self.args.to_dict())
+                check_same_training(Path(checkpoint), self.args.record, self.options, self.model.config)
 
     def _save_atomically(self, output_dir: Path) -> None:
         """Save the model beside `output_dir`'s files, then move it there, so that a folder with weights is finished."""
