@@ -15,7 +15,7 @@ help:
 	@echo "make reproduce DATA=folder   train the windows recipe on the task's data and evaluate it (half an hour to three hours;"
 	@echo "                  POSITIONS=learned, SEED=1; after an interruption: ARGS='--resume_from_checkpoint last')"
 	@echo "make models       train models of the fictional world, with cards, reports and a page, into runs/models (hours; needs npm)"
-	@echo "make assignment SEED=2027   for teachers: write an assignment on a world of its own (handout, starter, data, hidden tests)"
+	@echo "make assignment SEED=8472619350   for teachers: write an assignment on a world of its own (handout, starter, data, hidden tests)"
 	@echo "make test         install, then run the tests (PROCESSES=2: how many side by side)"
 	@echo "make lint         install, then check style and types"
 	@echo "make clean        remove the virtual environment and the quickstart's results"
@@ -50,7 +50,8 @@ models: $(INSTALLED)
 	$(BIN)/posgpt build-models --output_dir runs/models $(ARGS)
 
 assignment: $(INSTALLED)
-	$(BIN)/posgpt assignment --seed $(SEED) --output_dir runs/assignment_$(SEED)
+	@test "$(origin SEED)" != file || { echo "error: choose a long seed that nobody guesses: make assignment SEED=8472619350"; exit 1; }
+	$(BIN)/posgpt assignment --seed $(SEED) --output_dir runs/assignment
 
 test: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile

@@ -11,6 +11,7 @@ import json
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 from tqdm import tqdm
 
@@ -24,7 +25,11 @@ from data_scripts.files import (
     load_json,
     write_atomically,
 )
-from data_scripts.options import option, parse_options
+from data_scripts.options import Range, option, parse_options
+from data_scripts.synthetic_world import MAX_PEOPLE, MIN_PEOPLE
+from modeling_posgpt import POSITION_EMBEDDINGS
+from posgpt.arguments import find_recipe, read_section
+from posgpt.page.write import find_npm
 from posgpt.quickstart import run_module
 from posgpt.training.checkpoints import WEIGHTS_FILE, list_checkpoints
 
@@ -38,11 +43,12 @@ class ModelsArguments:
     output_dir: str = option("Folder for everything.", default="runs/models")
     recipe: str = option("The recipe that they are trained with.", default="windows")
     position_embedding_types: list[str] = option(
-        "The positions of each model; the first two are on the page.", default_factory=lambda: ["learned", "rotary"]
+        "The positions of each model; the first two are on the page.",
+        default_factory=lambda: ["learned", "rotary"],
+        choices=list(POSITION_EMBEDDINGS),
     )
-    # The world's own command checks it.
-    num_people: int = option("People in the fictional world.", default=2937)
-    seed: int = option("Determines the models.", default=42)
+    num_people: Annotated[int, Range(MIN_PEOPLE, MAX_PEOPLE)] = option("People in the fictional world.", default=2937)
+    seed: Annotated[int, Range(0)] = option("Determines the models.", default=42)
 
 
 def build_model(positions: str, arguments: ModelsArguments, folder: Path, world: Path) -> Path:
@@ -112,6 +118,9 @@ def main() -> None:
     folder = check_is_folder_or_new(arguments.output_dir).resolve()
     check_installed("report", "matplotlib")
     check_installed("page", "onnx")
+    find_npm()
+    # A recipe that is not there would otherwise be what this folder's models are made with.
+    read_section(find_recipe(arguments.recipe), "pretrain")
     keep_arguments(arguments, folder)
     world, page = folder / "world", folder / PAGE_FOLDER
     if not (world / CORPUS_FILE).exists():

@@ -211,8 +211,34 @@ def test_reference_figures_are_those_of_the_results(assignment):
     assert heading in page
 
 
+def test_a_submission_that_does_not_let_its_process_end_is_graded_all_the_same(tmp_path, monkeypatch):
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_addoption(parser):\n    parser.addoption('--solution')\n    parser.addoption('--outcomes')\n"
+    )
+    (tmp_path / "test_parts.py").write_text(
+        "import json, pathlib, threading, time, pytest\n"
+        f"@pytest.mark.parametrize('part', [{PARTS[0].name!r}])\n"
+        "def test_part(part, request):\n"
+        "    outcome = json.dumps({'part': part, 'message': ''})\n"
+        "    pathlib.Path(request.config.getoption('--outcomes')).write_text(outcome)\n"
+        "    threading.Thread(target=time.sleep, args=(600,)).start()\n"
+    )
+    monkeypatch.setattr(grade, "_START_SECONDS", 8)
+    assert grade.run_tests(tmp_path, tmp_path / "solution.py", PARTS[:1], time_limit=1) == {PARTS[0].name: ""}
+
+
 def test_make_assignment_runs_the_command(tmp_path):
     (tmp_path / ".installed").touch()  # nothing is to be installed here
-    make = ["make", "--no-print-directory", "-n", f"VENV={tmp_path}", "assignment", "SEED=2027"]
+    make = ["make", "--no-print-directory", "-n", f"VENV={tmp_path}", "assignment"]
+    # Whoever knows the seed has the test answers, so it has no default.
+    refused = subprocess.run([arg for arg in make if arg != "-n"], cwd=ROOT, capture_output=True, text=True)
+    assert refused.returncode and "error: choose a long seed" in refused.stdout
+    make += ["SEED=8472619350"]
     planned = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert shlex.split(planned)[1:] == ["assignment", "--seed", "2027", "--output_dir", "runs/assignment_2027"]
+    assert shlex.split(planned.splitlines()[-1])[1:] == [
+        "assignment",
+        "--seed",
+        "8472619350",
+        "--output_dir",
+        "runs/assignment",
+    ]

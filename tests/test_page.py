@@ -114,12 +114,11 @@ class Elements(HTMLParser):
 
 
 def test_the_page_holds_everything_and_its_policy_lets_nothing_else_in(models, monkeypatch):
-    monkeypatch.setattr(write, "bundle_runtime", lambda: ("var ort = {};", b"\0asm"))
     page_models = [write.load_page_model(folder) for folder in models]
     for page_model in page_models:
         page_model.name = "</script><script>alert(1)</script>"
         page_model.versions["the end"] = page_model.model.config.position_embedding_type.encode()
-    page = render_page(page_models, DOCUMENTS, ["Ada Byron"], PageArguments(models))
+    page = render_page(page_models, ("var ort = {};", b"\0asm"), DOCUMENTS, ["Ada Byron"], PageArguments(models))
     elements = Elements(page).found
     scripts = [(attributes, text) for tag, attributes, text in elements if tag == "script"]
     held = {attributes["id"]: text for attributes, text in scripts if "id" in attributes}
@@ -183,10 +182,10 @@ def test_the_titles_of_a_table_are_proposed_as_they_are(tmp_path, run, monkeypat
     table.write_text("".join(json.dumps({"title": title, "text": "A text. It ends ."}) + "\n" for title in titles))
     proposed = []
     monkeypatch.setattr(write, "check_installed", lambda *libraries: None)
-    monkeypatch.setattr(write, "export_models", lambda arguments: ["model"])
-    monkeypatch.setattr(
-        write, "render_page", lambda models, documents, titles, arguments: str(proposed.append(titles))
-    )
+    for step in ("list_versions", "bundle_runtime", "export_versions"):
+        monkeypatch.setattr(write, step, lambda *arguments: None)
+    monkeypatch.setattr(write, "load_models", lambda versions: {"model": "model"})
+    monkeypatch.setattr(write, "render_page", lambda *arguments: str(proposed.append(arguments[-2])))
     monkeypatch.setattr(write, "compare_answers", lambda model, titles: str(proposed.append(titles)))
     run(write, "--model_name_or_path", "model", "--corpus_file", table, "--output_dir", tmp_path / "page")
     assert proposed == [["Dr. No", "Ada Byron"]] * 2

@@ -1,12 +1,12 @@
 """Grade what students hand in for an assignment that `posgpt assignment` wrote.
 
-    posgpt grade --assignment_dir runs/assignment_2027 --submissions submissions/*
+    posgpt grade --assignment_dir runs/assignment --submissions submissions/*
 
 A submission is a folder with `solution.py` and, if the student trained it, `predictions.txt`. The hidden tests run in a process
 of their own; if code ends it or runs too long, that part is lost and the others are tested without it. Each submission's table is
 printed and written to `grades/NAME.md` in the assignment's folder, and all of them to `grades/grades.csv`.
 
-Code that is graded can do whatever you can: a submission that you do not trust belongs into a container.
+Code that is graded can do whatever you can: a submission that you do not trust belongs in a container.
 """
 
 import csv
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -32,6 +33,9 @@ from posgpt.assignment.write import ANSWERS_FILE, PREDICTIONS_FILE, SOLUTION_FIL
 from posgpt.evaluation.accuracy import describe_constant
 from posgpt.evaluation.exact_match import match_exactly
 from posgpt.tables import format_table
+
+# How long torch and the tests may take to load.
+_START_SECONDS = 300
 
 
 @dataclass
@@ -64,7 +68,10 @@ def run_tests(tests: Path, solution: Path, parts: Sequence[Part], time_limit: fl
         # Into a file: a pipe would stay open for as long as any process that the submission started.
         with log.open("wb") as file:
             environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-            subprocess.run(command, env=environment, stdout=file, stderr=file)
+            # The process may stay after its tests, for a thread of the submission; what they found is written by then.
+            longest = _START_SECONDS + len(parts) * (time_limit + 1)
+            with suppress(subprocess.TimeoutExpired):
+                subprocess.run(command, env=environment, stdout=file, stderr=file, timeout=longest)
         if not outcomes.is_file():
             said = " ".join(log.read_text(encoding="utf-8", errors="replace").split())[-200:]
             raise BadInput(f"{tests}: the hidden tests do not start: {said}")

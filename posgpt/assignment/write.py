@@ -1,6 +1,6 @@
 """Write a programming assignment on a fictional world of its own: what students get, and what grades them.
 
-    posgpt assignment --seed 2027 --output_dir runs/assignment_2027
+    posgpt assignment --seed 8472619350 --output_dir runs/assignment
 
 `student/` has the handout, the starter and the data. `teacher/` has the solution, the answers to the test questions, the hidden
 tests and reference figures. `posgpt grade` grades what students hand in.

@@ -134,18 +134,24 @@ def list_versions(arguments: PageArguments) -> list[tuple[str, str, str]]:
     return [*versions, *((model, "the end", model) for model in models)]
 
 
-def export_models(arguments: PageArguments, questions: Sequence[str] = ()) -> list[PageModel]:
-    """Load and export every version of the models.
+def load_models(versions: Sequence[tuple[str, str, str]]) -> dict[str, PageModel]:
+    """Load the models that versions belong to, by their names; see `list_versions`.
 
     Raises:
-        BadInput: as `list_versions` and `load_page_model` do, or a checkpoint has other characters than its model.
+        BadInput: as `load_page_model` does.
     """
-    versions = list_versions(arguments)
-    # What cannot be loaded is said before the minutes that exporting may take.
-    names = list(dict.fromkeys(name for name, *_ in versions))
-    models = {name: load_page_model(name) for name in names}
-    for page_model, short in zip(models.values(), shorten_names(names), strict=True):
+    models = {name: load_page_model(name) for name in dict.fromkeys(name for name, *_ in versions)}
+    for page_model, short in zip(models.values(), shorten_names(list(models)), strict=True):
         page_model.name = short
+    return models
+
+
+def export_versions(versions: Sequence[tuple[str, str, str]], models: dict[str, PageModel], weights: str) -> None:
+    """Load and export every version, into its model.
+
+    Raises:
+        BadInput: as `load_page_model` does, or a checkpoint has other characters than its model.
+    """
     # The libraries of the extra `page`.
     from posgpt.page.export import export_model, quantize
 
@@ -155,10 +161,9 @@ def export_models(arguments: PageArguments, questions: Sequence[str] = ()) -> li
         if version.tokenizer.get_vocab() != page_model.tokenizer.get_vocab():
             raise BadInput(f"{path}: has other characters than {name}; give the folder of that model's own training.")
         exported = export_model(version.model)
-        if arguments.weights == "int8":
+        if weights == "int8":
             exported = quantize(exported, version.model.config.hidden_size)
         page_model.versions[label] = exported.SerializeToString()
-    return list(models.values())
 
 
 def compare_answers(page_model: PageModel, titles: Sequence[str]) -> str:
@@ -217,14 +222,19 @@ def hash_source(source: str) -> str:
 
 
 def render_page(
-    models: Sequence[PageModel], documents: Sequence[str] | None, titles: Sequence[str], arguments: PageArguments
+    models: Sequence[PageModel],
+    bundled: tuple[str, bytes],
+    documents: Sequence[str] | None,
+    titles: Sequence[str],
+    arguments: PageArguments,
 ) -> str:
-    """Return the page as HTML; `documents` are the corpus's lines, of which the page proposes `titles`.
+    """Return the page as HTML.
 
-    Raises:
-        BadInput: as `bundle_runtime` does.
+    Args:
+        bundled: From `bundle_runtime`.
+        documents: The corpus's lines, of which the page proposes `titles`.
     """
-    bundle, runtime = bundle_runtime()
+    bundle, runtime = bundled
     source = files("posgpt.page")
     scripts = [bundle if name == "bundle.js" else source.joinpath(name).read_text("utf-8") for name in SCRIPTS]
     style = source.joinpath("page.css").read_text("utf-8")
@@ -267,8 +277,12 @@ def main() -> None:
         documents = [text for _, text in rows]
         titles = list(dict.fromkeys(filter(None, (find_title(*row) for row in rows))))
     titles = titles[:: max(1, len(titles) // PROPOSED)][:PROPOSED]
-    models = export_models(arguments)
-    page = render_page(models, documents, titles, arguments).encode()
+    versions = list_versions(arguments)
+    models = load_models(versions)
+    # What npm may fail at is known before the minutes that exporting may take.
+    bundled = bundle_runtime()
+    export_versions(versions, models, arguments.weights)
+    page = render_page(list(models.values()), bundled, documents, titles, arguments).encode()
     if len(page) > MOST_BYTES:
         raise BadInput(
             f"the page would have {len(page) / 1e6:,.0f} MB, and {MOST_BYTES / 1e6:.0f} MB are the most; give fewer"
@@ -276,7 +290,7 @@ def main() -> None:
         )
     with write_folder_atomically(folder) as unfinished:
         (unfinished / "index.html").write_bytes(page)
-    for page_model in models if titles else ():
+    for page_model in models.values() if titles else ():
         print(compare_answers(page_model, titles[:: max(1, len(titles) // COMPARED)][:COMPARED]))
     print(f"Open {folder / 'index.html'} in a browser ({len(page) / 1e6:.1f} MB), or put it on any web server.")
 
