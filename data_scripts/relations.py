@@ -168,6 +168,8 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
     if path is None:
         return []
     relations = load_yaml(path, "YAML file of relations")
+    if not isinstance(relations, dict):
+        raise BadInput(f"{path}: holds no relations; give NAME: {{wordings: ['Who directed {{title}}?']}}.")
     try:
         return read_relations(PosGPTConfig(relations=relations).relations)
     except StrictDataclassError as error:

@@ -125,8 +125,6 @@ class AnsweringMixin:
         questions = [relations[relation]["wordings"][0].replace("{title}", title) for title in titles]
         return [(answer.text, answer.probability) for answer in self.answer(questions, tokenizer, **options)]
 
-    answer_birthplaces = ask
-
     def _count_free_positions(self, questions: Sequence[str]) -> list[int]:
         """Return for each question how many positions it and its `⁇` leave free, at least 1.
 

@@ -23,6 +23,9 @@ from modeling_posgpt import PosGPTForCausalLM
 from posgpt.training import trainer
 from posgpt.training.trainer import PosGPTTrainingArguments
 
+if not hasattr(os, "fork"):
+    pytest.skip("needs a system that forks processes", allow_module_level=True)
+
 CONFIGS = ROOT / "posgpt" / "recipes" / "accelerate"
 
 

@@ -35,14 +35,16 @@ from posgpt.training.checkpoints import CHECKSUMS_FILE, seal_checkpoint
 from posgpt.training.hardware import measure_peak_memory
 
 resource = pytest.importorskip("resource", reason="limits memory as Unix does")
+if not Path("/proc/self/clear_refs").exists():
+    pytest.skip("measures memory as Linux does", allow_module_level=True)
 
 # What one input may take, and how many inputs there are of each kind.
 SECONDS, MEBIBYTES = 10, 2048
 FEW, MANY = 2, int(os.environ.get("HOSTILE_INPUTS", 700))
 # Part of the message that says what to do.
 FIX = re.compile(
-    r"\b(give|choose|change|a lower|fix|remove|replace|make|copy|leave|save|put|name|pass|add|write|wait|shorten|hold|end|needs|a line is|a"
-    r" wording is|at least|has to be|be written|compare|pretrain|create|it first|with)\b|--help"
+    r"\b(give|choose|change|a lower|fix|remove|replace|make|copy|leave|save|pass|add|write|wait|shorten|needs|a line is|a"
+    r" wording is|at least|has to be|be written|compare|pretrain|create|it first)\b|--[a-z]\w+"
 )
 SIZES = ["--hidden_size", "8", "--num_hidden_layers", "1", "--num_attention_heads", "2", "--block_size", "96"]
 ONE_STEP = ["--max_steps", "1", "--per_device_train_batch_size", "4", "--report_to", "none", "--bf16", "false"]
@@ -346,7 +348,7 @@ class Hostile:
     def run(self, module: ModuleType, arguments: list[str], name: str | None) -> str | None:
         """Run a command in this process, and put everything back; return what it did that it should not, None: nothing."""
         before, environment = list_files(self.folder), dict(os.environ)
-        Path("/proc/self/clear_refs").write_text("5")  # Forget the peak of memory so far.
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # Forget the peak of memory so far.
         streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2)]
         status: object = 0
         try:

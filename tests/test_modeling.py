@@ -5,7 +5,6 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from model_helpers import SIZES, WITH_FLEX_ATTENTION, tiny_model, tokens
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PosGPTModel
@@ -460,14 +459,18 @@ def test_weights_start_as_the_task_says(positions):
             assert getattr(module, "bias", None) is None or (module.bias == 0).all(), name
 
 
-def test_base_model_and_head_share_their_weights_by_name():
-    model = tiny_model("rotary")
-    assert isinstance(model.base_model, PosGPTModel)
-    assert not torch.equal(model.get_output_embeddings().weight, model.get_input_embeddings().weight)
-
-
-def test_trainer_knows_that_label_smoothing_has_to_shift_the_labels():
-    assert PosGPTForCausalLM.__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_the_output_layer_has_the_embeddings_weights_only_if_they_are_tied(tmp_path, is_tied):
+    model = tiny_model("rotary", tie_word_embeddings=is_tied)
+    untied = tiny_model("rotary")
+    tables = model.num_parameters() - untied.num_parameters()
+    assert tables == (-untied.get_output_embeddings().weight.numel() if is_tied else 0)
+    model.save_pretrained(tmp_path)
+    loaded = PosGPTForCausalLM.from_pretrained(tmp_path)
+    assert (loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight) == is_tied
+    ids = tokens(2, 9)
+    torch.testing.assert_close(loaded(ids).logits, model(ids).logits)
+    assert isinstance(loaded.base_model, PosGPTModel)
 
 
 def test_label_smoothing_compares_each_position_with_the_next_token(tmp_path):

@@ -95,6 +95,8 @@ def fork(script, arguments, folder: Path, where: str = "", number: int = 0, act=
         where: A pattern of what comes after `act`: "training_step", or the event and the paths of a write to `folder`.
         number: Which of them, from 1.
     """
+    if not hasattr(os, "fork"):
+        pytest.skip("needs a system that forks processes")
     if pid := os.fork():
         return pid
     status = 1
