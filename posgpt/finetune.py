@@ -123,7 +123,8 @@ def finetune(
     model.config.relations = trained | (model.config.relations or {}) | trained
     validation = eval_dataset = None
     if data_args.validation_file:
-        validation = load_pairs(data_args.validation_file, training_args, [*known, *questions.relations])
+        known += questions.relations
+        validation = load_pairs(data_args.validation_file, training_args, known, trained=model.config.relations)
         eval_dataset = encode_pairs(validation, tokenizer, training_args)
 
     described = ", ".join(relation.name for relation in questions.relations)

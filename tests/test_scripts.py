@@ -154,6 +154,23 @@ def count_dev_places(world):
     return [line.split("\t")[1] for line in lines].count
 
 
+def test_each_relation_is_measured_while_training_and_one_that_is_not_trained_is_named(run, world, tmp_path):
+    name = (world / "wiki.txt").read_text().split(". ")[0]
+    lines = (world / "birth_dev.tsv").read_text() + f"When was {name} born?\t1900\n"
+    (tmp_path / "both.tsv").write_text(lines)
+    printed = run(
+        train_pretrain, "windows", "--train_file", world / "wiki.txt", "--questions_file",
+        world / "birth_places_train.tsv", "--validation_file", tmp_path / "both.tsv", "--eval_strategy", "steps",
+        "--eval_steps", 1, "--max_steps", 1, "--sample_answers", 0, "--output_dir", tmp_path / "out", *TINY,
+    )  # fmt: skip
+    assert "both.tsv: asks When was NAME born?, which the model is not trained to answer." in printed
+    shares = [
+        history_of(tmp_path / "out", key)[-1] for key in ("eval_accuracy_birthplace", "eval_accuracy_birth_year")
+    ]
+    together = history_of(tmp_path / "out", "eval_accuracy")[-1]
+    assert together * 18 == pytest.approx(shares[0] * 17 + shares[1])
+
+
 @pytest.mark.parametrize("answer", ["London", "Paris", "Nowhere, at all"])
 def test_one_answer_for_everyone_is_evaluated_as_a_model_is(
     run, world, tmp_path, monkeypatch, count_dev_places, answer

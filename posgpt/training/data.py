@@ -1,7 +1,7 @@
 """The order in which training reads its examples, and questions for training and for measuring while training."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import ne
 from typing import Any
 
@@ -50,8 +50,13 @@ def load_pairs(
     known: Sequence[Relation] = (),
     corpus: Dataset | None = None,
     ascii_only: bool = False,
+    trained: Collection[str] | None = None,
 ) -> Questions:
-    """Load TSVs with answers, and print what they hold; see `load_questions`, and `drop_non_ascii` for `ascii_only`."""
+    """Load TSVs with answers, and print what they hold; see `load_questions`, and `drop_non_ascii` for `ascii_only`.
+
+    Args:
+        trained: The names of the relations that are trained on, if these questions are for measuring.
+    """
     with training_args.main_process_first():
         loaded = questions = load_questions(*paths, answers=True, known=known, corpus=corpus)
         if ascii_only:
@@ -71,6 +76,9 @@ def load_pairs(
                 f"{questions.path}: {len(rows):,} {relation.name} questions, the most frequent answer is {common}"
                 f" ({count:,} of them)."
             )
+        untrained = [relation.form for relation in questions.relations if relation.name not in (trained or ())]
+        if trained is not None and untrained:
+            print(f"{questions.path}: asks {', '.join(untrained)}, which the model is not trained to answer.")
         if several := questions.contradictions:
             text, given = next(iter(several.items()))
             print(

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -19,7 +20,7 @@ from transformers.trainer_pt_utils import get_parameter_names, nested_gather
 
 from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
-from data_scripts.files import check_is_file, sync_file
+from data_scripts.files import check_is_file, make_file_name, sync_file
 from data_scripts.options import Range, option, shorten_error
 from data_scripts.questions import Questions
 from modeling_posgpt import PosGPTForCausalLM
@@ -147,18 +148,25 @@ def reduce_logits(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Ten
     return logits.argmax(dim=-1), losses.sum(dim=-1)
 
 
-def measure_answers(prediction: EvalPrediction) -> dict[str, float]:
+def measure_answers(prediction: EvalPrediction, asked: Sequence[str] = ()) -> dict[str, float]:
     """Measure the accuracy and the loss of all rows together, whatever batches they were read in.
+
+    Args:
+        asked: The name of the relation that each row asks for.
 
     Returns:
         `accuracy`, the share of rows in which every answer symbol is the likeliest given the ones before, as in greedy
-        decoding; `loss`, in nats per graded symbol.
+        decoding, and with several relations `accuracy_RELATION` of each; `loss`, in nats per graded symbol.
     """
     likeliest, losses = cast(Any, prediction.predictions)
     predicted, labels = likeliest[:, :-1], np.asarray(prediction.label_ids)[:, 1:]
     is_graded = labels != -100
     is_right = np.all((predicted == labels) | ~is_graded, axis=1)
-    return {"accuracy": float(is_right.mean()), "loss": float(losses.sum() / is_graded.sum())}
+    metrics = {"accuracy": float(is_right.mean()), "loss": float(losses.sum() / is_graded.sum())}
+    names = dict.fromkeys(asked)
+    for name in names if len(names) > 1 else ():
+        metrics[f"accuracy_{make_file_name(name)}"] = float(is_right[np.array(asked) == name].mean())
+    return metrics
 
 
 def check_trackers(report_to: str | list[str] | None) -> None:
@@ -250,7 +258,11 @@ class PosGPTTrainer(ReliableTrainer):
         if args.device.type == "cpu" or args.include_num_input_tokens_seen != "no":
             args.include_num_input_tokens_seen = "non_padding"
         if kwargs.get("eval_dataset") is not None:
-            kwargs |= {"compute_metrics": measure_answers, "preprocess_logits_for_metrics": reduce_logits}
+            asked = [relation.name for relation in validation.asked] if validation else []
+            kwargs |= {
+                "compute_metrics": partial(measure_answers, asked=asked),
+                "preprocess_logits_for_metrics": reduce_logits,
+            }
         with name_arguments():
             super().__init__(model, args, **kwargs)
         # As they are given: Trainer changes some for a while.
