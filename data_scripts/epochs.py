@@ -54,6 +54,10 @@ class EpochDataset(torch.utils.data.Dataset):
         """Return what the document of an example is called in messages: its number in the corpus, from 1, or its title."""
         return str(example + 1)
 
+    def list_asked(self, documents: int) -> dict[str, list[str]]:
+        """Return what is asked for of the first documents, by their titles; nothing where it is drawn anew in each epoch."""
+        return {}
+
     def choose_examples(self, share: float) -> np.ndarray:
         """(examples,) integers: those of a share of the documents, at least one, the same ones whenever asked."""
         return self._choose(len(self), share)

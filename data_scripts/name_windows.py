@@ -290,6 +290,15 @@ class NameWindowsDataset(EpochDataset):
         """Return (rows,) integers: every row is filled up to the maximum sequence length."""
         return np.broadcast_to(self.max_length, len(self))
 
+    def list_asked(self, documents: int) -> dict[str, list[str]]:
+        """Return the spans of the first documents, by title; with several relations, each with those that ask for it."""
+        asked: dict[str, list[str]] = {}
+        for row in self.documents.take(min(documents, len(self.documents))):
+            for span, numbers in zip(row["asked"], row["asked_by"], strict=True):
+                names = ", ".join(self.beginnings[number].relation.name for number in numbers)
+                asked.setdefault(row["title"], []).append(f"{span} ({names})" if len(self.beginnings) > 1 else span)
+        return asked
+
     def choose_examples(self, share: float) -> np.ndarray:
         chosen = self._choose(len(self.documents), share)
         counts = self.starts[chosen + 1] - self.starts[chosen]

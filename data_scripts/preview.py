@@ -6,15 +6,20 @@ from itertools import islice
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.documents import add_titles_and_spans, find_text_start
+from data_scripts.documents import find_text_start, find_titles
 from data_scripts.epochs import EpochSampler, TrainingData
 
 
-def render_documents(documents: Dataset) -> Iterator[str]:
-    """Yield a line per document of a corpus: its title, if it has one, `|` and its text."""
-    for document in add_titles_and_spans(documents, dates=False):
-        title, text = document["title"], document["text"]
+def render_documents(documents: Dataset, asked: dict[str, list[str]]) -> Iterator[str]:
+    """Yield a line per document of a corpus: its title, if it has one, `|` and its text; and a line of what is asked for.
+
+    Args:
+        asked: From `EpochDataset.list_asked`.
+    """
+    for title, text in zip(find_titles(documents[:]), documents["text"], strict=True):
         yield f"document {title} | {text[find_text_start(title) :]}" if title else f"document {text}"
+        if title in asked:
+            yield f"asked    {', '.join(asked[title])}"
 
 
 def render_batch(batch: dict, tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:

@@ -3,8 +3,9 @@
     posgpt preview windows --train_file wiki.txt --questions_file birth_places_train.tsv
     posgpt preview course --train_file birth_places_train.tsv --section finetune
 
-Before pretraining examples, the corpus's first documents are shown as they are read: title, `|` and text. The character that
-a position is graded on stands in the second line of each example; a dot where there is no loss.
+Before pretraining examples, the corpus's first documents are shown as they are read: title, `|` and text, and with name-keyed
+windows what is asked for. The character that a position is graded on stands in the second line of each example; a dot where
+there is no loss.
 """
 
 import sys
@@ -36,14 +37,20 @@ class PreviewArguments:
         "The section of the recipe whose training is shown.", default="pretrain"
     )
     examples: Annotated[int, Range(1)] = option("How many examples to show.", default=4)
-    documents: Annotated[int, Range(0)] = option("Pretraining only: how many documents to show as read.", default=10)
-    epoch: Annotated[int, Range(0)] = option("Pretraining only: the epoch whose examples are drawn.", default=0)
+
+
+@dataclass
+class PretrainingPreviewArguments(PreviewArguments):
+    """What to show of pretraining."""
+
+    documents: Annotated[int, Range(0)] = option("How many documents to show as read.", default=10)
+    epoch: Annotated[int, Range(0)] = option("The epoch whose examples are drawn.", default=0)
 
 
 def preview_pretraining() -> None:
     """Print the examples that training reads first, in its order."""
     architecture, data_args, preview, objective, training_args = parse_with_recipe(
-        [ArchitectureArguments, PretrainingArguments, PreviewArguments, PosGPTTrainingArguments],
+        [ArchitectureArguments, PretrainingArguments, PretrainingPreviewArguments, PosGPTTrainingArguments],
         "pretrain",
         has_objective=True,
     )
@@ -52,7 +59,10 @@ def preview_pretraining() -> None:
     sampler = build_epoch_sampler(data.training.dataset, training_args, training_args.train_batch_size)
     batch = draw_examples(data.training, sampler, preview.examples)
     documents = data.corpus.take(min(preview.documents, len(data.corpus)))
-    print(*render_documents(documents), data.training.description, *render_batch(batch, data.tokenizer), sep="\n")
+    asked = data.training.dataset.list_asked(len(documents))
+    print(
+        *render_documents(documents, asked), data.training.description, *render_batch(batch, data.tokenizer), sep="\n"
+    )
 
 
 def preview_finetuning(section: str) -> None:

@@ -1,5 +1,7 @@
 """The guides' code blocks run as they are written, with a smaller model."""
 
+import re
+
 from data_scripts.questions import load_questions
 from modeling_posgpt import position_embeddings
 from posgpt import cli
@@ -18,6 +20,7 @@ def test_the_guide_to_your_own_data(run, tmp_path, monkeypatch, capsys):
     exec(write, {})
     preview, _, evaluated = run_commands(run, "docs/your_own_data.md")
     assert "document The Last Harbour | Directed by " in preview
+    assert re.search(r"^asked    \w+ \w+ \(director\), 19\d\d \(release year\)$", preview, re.M)
     assert "| director " in evaluated and "| release year " in evaluated
     assert len(load_questions("dev.tsv")) == 20
     exec(ask, {})
