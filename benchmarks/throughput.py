@@ -495,16 +495,23 @@ def draw_corpus_sizes(figures: list[dict[str, float]], path: Path) -> None:
     save_picture(figure, path)
 
 
-def describe_training(rates: Rates, limits: Rates, config: PosGPTConfig) -> str:
-    """Return the table of training, and how much of the machine PosGPT uses."""
-    header = ("pretraining", "characters/s", "beside (a)", "beside (b)")
-    plain, gpt2 = rates[PLAIN], rates[GPT2]
-    rows = [(name, f"{rate:,.0f}", f"{rate / plain:.1f}×", f"{rate / gpt2:.1f}×") for name, rate in rates.items()]
-    used, fastest = rates[POSGPT] * count_training_flops(config, 64), list(limits.values())[-1]
+def describe_training(rates: Rates, limits: Rates, config: PosGPTConfig, length: float) -> str:
+    """Return the table of training, and how much of the machine each contender uses.
+
+    Args:
+        length: The mean length of a row, in characters.
+    """
+    header = ("pretraining", "characters/s", "beside (a)", "beside (b)", "share of (c)")
+    plain, gpt2, fastest = rates[PLAIN], rates[GPT2], list(limits.values())[-1]
+    flops = count_training_flops(config, round(length))
+    rows = [
+        (name, f"{rate:,.0f}", f"{rate / plain:.1f}×", f"{rate / gpt2:.1f}×", f"{rate * flops / fastest:.0%}")
+        for name, rate in rates.items()
+    ]
     shown = " and ".join(f"{limit / 1e9:,.0f} GFLOP/s in {dtype}" for dtype, limit in limits.items())
     return (
-        f"{format_table(header, rows)}\n\n(c) The machine multiplies matrices at {shown}; PosGPT's training uses"
-        f" {used / 1e9:,.0f} GFLOP/s, {used / fastest:.0%} of it."
+        f"{format_table(header, rows)}\n\n(c) The machine multiplies matrices at {shown}. The shares are of the latter, for the"
+        f" characters read: padding and dropout count as nothing."
     )
 
 
@@ -570,7 +577,7 @@ def main() -> None:
         f"{describe_machine()}; torch {torch.__version__}, transformers {transformers.__version__};"
         f" {config.position_embedding_type}, batch {BATCH_SIZE}, best of {arguments.rounds} rounds of"
         f" {arguments.steps} steps.",
-        describe_training(rates, limits, config),
+        describe_training(rates, limits, config, float(workload.data.dataset.lengths(0).mean())),
         describe_answering(seconds, arguments),
     ]
     if DEVICE.type == "cuda":

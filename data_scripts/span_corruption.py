@@ -85,8 +85,9 @@ class SpanCorruptionConfig(ObjectiveConfig):
     ) -> TrainingData:
         if questions or self.salient_share:
             corpus = add_titles_and_spans(corpus, self.ask_dates)
-        dataset = SpanCorruptionDataset(tokenize_corpus(corpus, tokenizer), tokenizer, seed, self, questions)
         max_length = tokenizer.model_max_length
+        documents = tokenize_corpus(corpus, tokenizer, compute_longest_cut(max_length))
+        dataset = SpanCorruptionDataset(documents, tokenizer, seed, self, questions)
         longer = int((dataset.document_lengths > max_length).sum())
         description = (
             f"{len(dataset):,} documents, {dataset.document_lengths.sum():,} characters. {longer:,} documents are longer"

@@ -183,9 +183,14 @@ class PosGPTConfig(PreTrainedConfig):
             if not isinstance(name, str) or not isinstance(relation.get("baseline", ""), str):
                 raise ValueError(f"relation {name!r} has a name or a baseline that is no text; put it in quotes.")
             for wording in wordings:
-                if not isinstance(wording, str) or wording.count("{title}") != 1:
+                if (
+                    not isinstance(wording, str)
+                    or wording.count("{title}") != 1
+                    or not any(map(str.isalnum, wording.replace("{title}", "")))
+                ):
                     raise ValueError(
-                        f"relation {name!r} has the wording {repr(wording)[:60]}; a wording is a text with {{title}} in it once."
+                        f"relation {name!r} has the wording {repr(wording)[:60]}; a wording is a text with {{title}} in it once, and other"
+                        " words."
                     )
 
 

@@ -13,7 +13,6 @@ On a CPU, `--micro_batch_size 32` splits each training step into smaller batches
 result in less time.
 """
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +20,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, hash_file
+from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, hash_file, make_file_name
 from data_scripts.hold_out import CALIBRATION_FILE, hold_out
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
@@ -147,7 +146,7 @@ def run_row(
         output_dir: For pretrained models, which do not depend on who is held out.
         results: For finetuned ones.
     """
-    folder = f"{re.sub(r'[^a-z0-9]+', '_', name)}_{seed}"
+    folder = f"{make_file_name(name)}_{seed}"
     stages: dict[str, Record] = {}
     start = None
     if row.get("pretrain"):

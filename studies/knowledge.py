@@ -8,7 +8,6 @@ never on dev. Two things are measured on the people held out: whether the questi
 recalled in the words in which it was read. Finished rows are not trained again; the table and the chart grow with each.
 """
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +17,7 @@ import torch
 
 from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import CORPUS_FILE, TRAIN_FILE, check_is_folder_or_new, hash_file
+from data_scripts.files import CORPUS_FILE, TRAIN_FILE, check_is_folder_or_new, hash_file, make_file_name
 from data_scripts.hold_out import CALIBRATION_FILE, hold_out
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
@@ -154,7 +153,7 @@ def main() -> None:
         "seed": arguments.seed,
     }
     rows = {
-        name: Row(name, row, shared, output_dir / re.sub(r"\W+", "_", name), output_dir / CALIBRATION_FILE)
+        name: Row(name, row, shared, output_dir / make_file_name(name), output_dir / CALIBRATION_FILE)
         for name, row in settings.items()
     }
     for name in wanted:

@@ -120,6 +120,19 @@ def test_batches_come_as_near_to_the_block_as_the_task_says_and_no_nearer(world,
     assert max(widths) == compute_longest_cut(block_size) + 3 <= block_size
 
 
+def test_only_what_may_be_read_of_a_document_is_kept_and_the_same_is_drawn(tmp_path, tokenizer):
+    (tmp_path / "wiki.txt").write_text(
+        "".join(f"Bo {number}. {'Born in Rome. ' * 40 * number}\n" for number in range(9))
+    )
+    corpus, longest = load_corpus(tmp_path / "wiki.txt"), compute_longest_cut(tokenizer.model_max_length)
+    built = SpanCorruptionConfig().build(corpus, tokenizer, 1).dataset
+    whole = SpanCorruptionDataset(tokenize_corpus(corpus, tokenizer), tokenizer, seed=1)
+    assert max(map(len, built.documents["input_ids"])) == longest < max(map(len, whole.documents["input_ids"]))
+    collate = SpanCorruptionCollator(tokenizer)
+    for item in range(3 * len(whole)):
+        assert torch.equal(collate([built[item]])["input_ids"], collate([whole[item]])["input_ids"])
+
+
 def test_draws_are_new_every_epoch_and_follow_from_the_seed(world, dataset, tokenizer):
     documents = tokenize_corpus(load_corpus(world / "wiki.txt"), tokenizer)
     assert not np.array_equal(dataset.cuts(0), dataset.cuts(1))

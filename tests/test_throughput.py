@@ -23,7 +23,7 @@ def test_the_benchmark_prints_ratios_and_writes_table_and_picture(run, tmp_path,
     assert (tmp_path / "new" / "corpus_size.png").stat().st_size > 1000
     assert re.findall(r"^\| (\d+) +\|.* MiB +\|$", printed, re.M) == ["100", "200"]
     assert (tmp_path / "new" / "throughput.md").read_text(encoding="utf-8") in printed
-    rows = re.findall(r"^\| (.+?) +\| ([\d,]+) +\| ([\d.]+)× +\| ([\d.]+)× +\|$", printed, re.M)
+    rows = re.findall(r"^\| (.+?) +\| ([\d,]+) +\| ([\d.]+)× +\| ([\d.]+)× +\| \d+% +\|$", printed, re.M)
     assert [float(row[2]) for row in rows if row[0] == throughput.PLAIN] == [1.0]
     assert [float(row[3]) for row in rows if row[0] == throughput.GPT2] == [1.0]
     assert throughput.POSGPT in [row[0] for row in rows] and len(rows) >= 7
@@ -32,7 +32,7 @@ def test_the_benchmark_prints_ratios_and_writes_table_and_picture(run, tmp_path,
 
 @pytest.mark.parametrize(
     "is_fast, shown",
-    [(False, "at 1 GFLOP/s in fp32; PosGPT"), (True, "1 GFLOP/s in fp32 and 1 GFLOP/s in bf16; PosGPT")],
+    [(False, "at 1 GFLOP/s in fp32. The"), (True, "1 GFLOP/s in fp32 and 1 GFLOP/s in bf16. The")],
 )
 def test_the_machines_limit_in_bf16_is_measured_only_where_the_hardware_has_instructions_for_it(
     monkeypatch, is_fast, shown
@@ -43,7 +43,7 @@ def test_the_machines_limit_in_bf16_is_measured_only_where_the_hardware_has_inst
     contenders = dict.fromkeys((throughput.PLAIN, throughput.GPT2, throughput.POSGPT), lambda: 1.0)
     rates, limits = throughput.measure_training(contenders, 1)
     assert (torch.bfloat16 in measured) is is_fast
-    assert shown in throughput.describe_training(rates, limits, PosGPTConfig())
+    assert shown in throughput.describe_training(rates, limits, PosGPTConfig(), 64)
 
 
 def test_few_timed_steps_of_similar_length_are_as_long_on_average_as_the_whole_epoch(tmp_path, monkeypatch):
