@@ -511,7 +511,7 @@ def describe_training(rates: Rates, limits: Rates, config: PosGPTConfig, length:
     shown = " and ".join(f"{limit / 1e9:,.0f} GFLOP/s in {dtype}" for dtype, limit in limits.items())
     return (
         f"{format_table(header, rows)}\n\n(c) The machine multiplies matrices at {shown}. The shares are of the latter, for the"
-        f" characters read: padding and dropout count as nothing."
+        " characters read: padding and dropout count as nothing."
     )
 
 
