@@ -1,4 +1,4 @@
-"""What a training step costs as models, rows and corpora grow, and what that makes of a cluster's run.
+"""What a training step costs as models and rows grow.
 
     python -m benchmarks.scaling --output_dir runs/scaling
 

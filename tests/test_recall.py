@@ -73,7 +73,7 @@ def test_mentions_are_names_and_with_span_corruption_those_that_are_read(tmp_pat
     mentions = recall.find_mentions(tmp_path / "wiki.txt", questions, objective, 128)
     expected = {"course": ["Ann Berg", "Cy Dahl"], "windows": ["Ann Berg", "Bob Berg", "Cy Dahl"]}[recipe]
     assert [mention.title for mention in mentions] == expected
-    assert all(mention.place == "Rome" for mention in mentions) and mentions[0].end == longest == 112
+    assert all(mention.answer == "Rome" for mention in mentions) and mentions[0].end == longest == 112
     # The first of two.
     assert mentions[-1].text[: mentions[-1].start] == "Cy Dahl. Dahl left Romeville for "
     prompts, places = recall.build_recall_prompts(tmp_path / "wiki.txt", questions, objective, 128)
@@ -89,10 +89,23 @@ def test_mentions_are_names_and_with_span_corruption_those_that_are_read(tmp_pat
     assert all(len(prompt) + 1 + len(place) <= 128 for prompt, place in zip(prompts, places, strict=True))
 
 
+def test_each_relation_is_asked_for_its_own_answer_of_a_title(tmp_path):
+    (tmp_path / "wiki.txt").write_text("Ada Berg. Berg was born in Rome and died in Oslo .\n")
+    (tmp_path / "both.tsv").write_text("Where was Ada Berg born?\tRome\nWhere did Ada Berg die?\tOslo\n")
+    questions = load_questions(tmp_path / "both.tsv")
+    prompts, answers = recall.build_recall_prompts(
+        tmp_path / "wiki.txt", questions, recall.read_objective("windows"), 128
+    )
+    assert dict(zip(answers, prompts, strict=True)) == {
+        "Rome": "Where was Ada Berg was born in?",
+        "Oslo": "Where did Ada Berg and died in?",
+    }
+
+
 def test_cues_end_as_the_questions_do():
     relation = Relation("出生地", ("{title}出生于哪里？",))
-    mention = recall.Mention("陈伟", "陈伟. 生于 伦敦", 7, 9)
-    assert recall.build_prompt(mention, recall.read_objective("windows"), relation, 128) == "陈伟生于？"
+    mention = recall.Mention(relation, "陈伟", "陈伟. 生于 伦敦", 7, 9)
+    assert recall.build_prompt(mention, recall.read_objective("windows"), 128) == "陈伟生于？"
 
 
 def test_every_model_has_a_row(run, world, tiny_pretrained, tmp_path):

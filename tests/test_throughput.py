@@ -3,12 +3,13 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import pytest
 import torch
 
-from benchmarks import throughput
-from conftest import ROOT
+from benchmarks import reading, throughput
+from conftest import ROOT, TINY
 from data_scripts.synthetic_world import World
 from modeling_posgpt import PosGPTConfig
 
@@ -137,3 +138,22 @@ def test_the_plain_baseline_is_causal_and_has_the_courses_size():
     changed[0, 8:] = 2
     assert torch.equal(model(ids)[:, :8], model(changed)[:, :8])
     assert not torch.equal(model(ids)[:, 8:], model(changed)[:, 8:])
+
+
+def test_two_starts_of_a_training_are_measured_and_what_it_refuses_is_said(tmp_path, capfd):
+    World(num_people=100).write(tmp_path)
+    options = ["windows", "--train_file", str(tmp_path / "wiki.txt"), *map(str, TINY), "--logging_steps", "20"]
+    with mock.patch.object(sys, "argv", ["reading", *options]):
+        reading.main()
+    printed, _ = capfd.readouterr()
+    rows = {
+        row[0].strip(): row[1:]
+        for row in re.findall(r"^\| (.+?) +\| ([\d,.]+|nan) +\| ([\d,.]*|nan) +\|$", printed, re.M)
+    }
+    assert len(rows) == 6 and float(rows["seconds until the first step is done"][1]) > 0
+    assert float(rows["cache on disk, MB"][0]) > 0
+    with (
+        mock.patch.object(sys, "argv", ["reading", "windows"]),
+        pytest.raises(SystemExit, match="ended with the error above"),
+    ):
+        reading.main()
