@@ -46,8 +46,11 @@ class MeasureCallback(TrainerCallback):
     def _read_clock(self) -> float:
         return time.time() - psutil.Process().create_time()
 
+    def on_init_end(self, args, state, control, **kwargs):
+        self.peak = measure_peak_memory()
+
     def on_train_begin(self, args, state, control, **kwargs):
-        self.figures["CPU seconds until then"] = time.process_time()
+        self.figures["CPU seconds until training begins"] = time.process_time()
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == 1:
@@ -59,7 +62,8 @@ class MeasureCallback(TrainerCallback):
                 state.num_input_tokens_seen - self.read
             ) / seconds
             self.figures["anonymous memory, MiB"] = measure_anonymous_memory()
-            self.figures["peak with mapped files, MiB"] = measure_peak_memory()
+            # A training forgets the peak that its process had before.
+            self.figures["peak with mapped files, MiB"] = max(self.peak, measure_peak_memory())
 
 
 def train_and_measure(result: str) -> None:
@@ -79,7 +83,15 @@ def measure_start(options: list[str], folder: Path) -> dict[str, Any]:
     result = folder / "figures.json"
     code = f"from benchmarks.reading import train_and_measure; train_and_measure({str(result)!r})"
     command = [sys.executable, "-c", code, *options, "--max_steps", str(STEPS), "--save_strategy", "no"]
-    command += ["--report_to", "none", "--output_dir", str(folder / "out"), "--overwrite_output_dir"]
+    command += [
+        "--include_num_input_tokens_seen",
+        "non_padding",
+        "--report_to",
+        "none",
+        "--output_dir",
+        str(folder / "out"),
+        "--overwrite_output_dir",
+    ]
     done = subprocess.run(
         command, env=os.environ | {"HF_DATASETS_CACHE": str(folder / "cache")}, stdout=subprocess.DEVNULL
     )

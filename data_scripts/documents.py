@@ -48,7 +48,7 @@ BATCH = 10_000
 _READER = 2
 _LONGEST_TITLE = 200
 # Words in lower case that names may have.
-_PARTICLES = "af al and bin da das de del den der di do dos e el i ibn la le of the van von y zu".split()
+_PARTICLES = "af al and bin da das de del den der di do dos du e el i ibn la le of ten ter the van von y zu".split()
 # Initials ("John F. ") belong to the title, which ends at the first other full stop.
 _ENDS_IN_INITIAL = re.compile(r"(?:^|\. )[^.]*\b[^\W\d_]$")
 _WORD = re.compile(rf"(?<!\w)\w[^\s/—–{re.escape(PUNCTUATION)}]*(?<!-)")
@@ -380,8 +380,9 @@ def split_title(document: str) -> tuple[str, str]:
     """Split `Title. text` into its two parts; the title is empty when there is none."""
     title = ""
     for longer in list_titles(document):
-        # After `John F. ` the name goes on, after `Malcolm X. ` a sentence begins.
-        if title and any(word.islower() and word not in _PARTICLES for word in longer[len(title) :].split()):
+        # After `John F. ` the name goes on, after `Malcolm X. ` a sentence begins; in lower case both look alike.
+        added = re.sub(r"\(.*?\)", "", longer[len(title) :]).split()
+        if title != title.lower() and any(word.islower() and word not in _PARTICLES for word in added):
             break
         title = longer
         if not _ENDS_IN_INITIAL.search(title):

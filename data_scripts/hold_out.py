@@ -34,6 +34,7 @@ from data_scripts.files import (
     TEST_FILE,
     TRAIN_FILE,
     check_none_is_there,
+    find_compression,
     write_atomically,
     write_lines,
 )
@@ -103,7 +104,9 @@ def hold_out(
         BadInput: nothing would be left to train on, none of the titles that are to be taken out has a document, or a file is
             not what it should be.
     """
-    if train_file.name in (CALIBRATION_FILE, UNSEEN_FILE):
+    # What is written is not compressed.
+    train_name = train_file.stem if find_compression(train_file) else train_file.name
+    if train_name in (CALIBRATION_FILE, UNSEEN_FILE):
         raise BadInput(f"{train_file}: a file of this name is written; rename yours.")
     corpus = load_corpus(corpus_file, columns) if corpus_file else None
     questions = load_questions(train_file, answers=True, known=known, corpus=corpus)
@@ -126,10 +129,10 @@ def hold_out(
         )
     is_table = corpus is not None and corpus[0]["title"] is not None
     corpus_name = TABLE_FILE if is_table else CORPUS_FILE
-    files = [train_file.name, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([corpus_name] if corpus else [])]
+    files = [train_name, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([corpus_name] if corpus else [])]
     with write_lines(output_dir, files) as (write_line, lines):
         for row, title in zip(rows, titles, strict=True):
-            write_line(file_of.get(title, train_file.name), f"{row['question']}\t{row['answer']}")
+            write_line(file_of.get(title, train_name), f"{row['question']}\t{row['answer']}")
         taken_out = {title for title, file in file_of.items() if file == UNSEEN_FILE}
         for document in corpus or ():
             title, text = document["title"], document["text"]
@@ -151,8 +154,8 @@ def main() -> None:
     for file in (corpus_file, train_file):
         if output_dir.resolve() == file.parent.resolve():
             raise BadInput(f"{output_dir}: this is the data's own folder; give another --output_dir.")
-    written = (train_file.name, CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, *FILE_NAMES)
-    check_none_is_there(output_dir, written, arguments.overwrite)
+    names = (train_file.name, CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, *FILE_NAMES)
+    check_none_is_there(output_dir, names, arguments.overwrite)
     lines = hold_out(
         train_file,
         output_dir,
@@ -163,6 +166,9 @@ def main() -> None:
         arguments.columns,
         load_relations(arguments.relations),
     )
+    # Of an earlier split, others would be unseen.
+    for name in {CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, CORPUS_FILE} - lines.keys():
+        (output_dir / name).unlink(missing_ok=True)
     for file in (train_file.parent / DEV_FILE, train_file.parent / TEST_FILE) if arguments.data_dir else ():
         if file.is_file():
             with write_atomically(output_dir / file.name, "wb") as copy:

@@ -104,11 +104,8 @@ class Relation:
         return question if title is None else title
 
     def resembles(self, line: str) -> bool:
-        """Whether a line that is none of the relation's questions looks like one: it begins, or ends, as one does."""
-        return any(
-            (before.strip() and line.startswith(before)) or (mark.strip() and line.endswith(mark))
-            for before, mark in ((wording.before, wording.mark) for wording in self.split_wordings())
-        )
+        """Whether a line that is none of the relation's questions begins as one does, and so is hardly a title."""
+        return any(wording.before.strip() and line.startswith(wording.before) for wording in self.split_wordings())
 
     @property
     def form(self) -> str:

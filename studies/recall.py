@@ -95,16 +95,18 @@ def find_mentions(
         objective: What the model was trained on. Span corruption reads only a document's beginning.
         max_length: The model's maximum sequence length, in characters.
     """
-    answers = zip(questions.titles, questions.answers or (), strict=True)
-    missing = dict(zip(answers, questions.asked, strict=True))
+    # A title may have one answer to several questions.
+    missing: dict[tuple[str, str], list[Relation]] = {}
+    for title, answer, relation in zip(questions.titles, questions.answers or (), questions.asked, strict=True):
+        missing.setdefault((title, answer), []).append(relation)
     longest = None if isinstance(objective, NameWindowsConfig) else compute_longest_cut(max_length)
     mentions = []
     for document in add_titles_and_spans(load_corpus(corpus_file), dates=True):
         title, text = document["title"], document["text"]
         for start, end in document["spans"]:
             answer = text[start:end]
-            if (title, answer) in missing and (longest is None or end <= longest):
-                mentions.append(Mention(missing.pop((title, answer)), title, text, start, end))
+            if (left := missing.get((title, answer))) and (longest is None or end <= longest):
+                mentions.append(Mention(left.pop(0), title, text, start, end))
     return mentions
 
 

@@ -133,8 +133,8 @@ def test_a_whole_question_may_ask_for_another_relation_than_the_chosen_one(page,
 
 
 def test_other_text_is_asked_as_it_is_typed(page):
-    answers = ask(page, "Who painted Ada?\nWhen was Ada", "When was Ada")
-    assert [title.text for title in answers.find_elements(By.TAG_NAME, "h3")] == ["Who painted Ada?", "When was Ada"]
+    answers = ask(page, "Where was Ada\nWhen was Ada", "When was Ada")
+    assert [title.text for title in answers.find_elements(By.TAG_NAME, "h3")] == ["Where was Ada", "When was Ada"]
     assert answers.text.count("Asked as typed") == 2 and "no document of this name" not in answers.text
 
 
@@ -175,7 +175,7 @@ def test_a_line_is_a_question_of_any_relation_or_a_name_that_the_chosen_one_is_a
         ("Ada", "Where was NAME born?", ("Ada", "Where was Ada born?")),
         ("When was Ada born?", "Where was NAME born?", ("Ada", "When was Ada born?")),
         ("When was Ada born", "Where was NAME born?", (None, "When was Ada born")),
-        ("Who painted Ada?", "Where was NAME born?", (None, "Who painted Ada?")),
+        ("Where Art Thou?", "Where was NAME born?", ("Where Art Thou?", "Where was Where Art Thou? born?")),
         ("Ada lived in", AS_TYPED, (None, "Ada lived in")),
     ):
         assert read_question(line, [BIRTHPLACE, years], form) == expected

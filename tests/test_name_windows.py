@@ -95,6 +95,8 @@ def document_of(dataset, row):
         ("Malcolm X. Born in Omaha. He died .", ("Malcolm X", "Born in Omaha. He died .")),
         ("Vitamin C. A vitamin. It is .", ("Vitamin C", "A vitamin. It is .")),
         ("Juan P. Perez de Leon. Born in Lima .", ("Juan P. Perez de Leon", "Born in Lima .")),
+        ("John A. Smith (politician). Born in Lima .", ("John A. Smith (politician)", "Born in Lima .")),
+        ("douglas p. fry. born in lima .", ("douglas p. fry", "born in lima .")),
         (
             "A sentence of its own " + "on and " * 40 + "on. Born .",
             ("", "A sentence of its own " + "on and " * 40 + "on. Born ."),

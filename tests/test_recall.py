@@ -90,16 +90,22 @@ def test_mentions_are_names_and_with_span_corruption_those_that_are_read(tmp_pat
 
 
 def test_each_relation_is_asked_for_its_own_answer_of_a_title(tmp_path):
-    (tmp_path / "wiki.txt").write_text("Ada Berg. Berg was born in Rome and died in Oslo .\n")
-    (tmp_path / "both.tsv").write_text("Where was Ada Berg born?\tRome\nWhere did Ada Berg die?\tOslo\n")
+    (tmp_path / "wiki.txt").write_text(
+        "Ada Berg. Berg was born in Rome and died in Oslo .\nBo Ek. Ek was born in Bern and died in Bern .\n"
+    )
+    lines = ["Where was Ada Berg born?\tRome", "Where did Ada Berg die?\tOslo"]
+    lines += ["Where was Bo Ek born?\tBern", "Where did Bo Ek die?\tBern"]
+    (tmp_path / "both.tsv").write_text("\n".join(lines))
     questions = load_questions(tmp_path / "both.tsv")
     prompts, answers = recall.build_recall_prompts(
         tmp_path / "wiki.txt", questions, recall.read_objective("windows"), 128
     )
-    assert dict(zip(answers, prompts, strict=True)) == {
-        "Rome": "Where was Ada Berg was born in?",
-        "Oslo": "Where did Ada Berg and died in?",
-    }
+    assert list(zip(answers, prompts, strict=True)) == [
+        ("Rome", "Where was Ada Berg was born in?"),
+        ("Oslo", "Where did Ada Berg and died in?"),
+        ("Bern", "Where was Bo Ek was born in?"),
+        ("Bern", "Where did Bo Ek and died in?"),
+    ]
 
 
 def test_cues_end_as_the_questions_do():

@@ -1,3 +1,4 @@
+import gzip
 import json
 import re
 from collections import Counter
@@ -119,6 +120,14 @@ def test_titles_of_a_table_are_held_out_in_any_relation(run, tmp_path):
     corpus = documents.load_corpus(tmp_path / "films.jsonl", documents.Columns("film", "about"))
     unseen = load_questions(tmp_path / "out" / "unseen.tsv", corpus=corpus)
     assert len(set(unseen.titles)) == 4 and [row for row in rows if row["film"] not in unseen.titles] == kept
+    # Another split in the same folder leaves nothing of the first one; a compressed file is written as text.
+    with pytest.raises(SystemExit, match="already there; give another --output_dir, or --overwrite"):
+        run(hold_out, *given, "--pairs", 5, "--people", 0)
+    (tmp_path / "train.tsv.gz").write_bytes(gzip.compress((tmp_path / "train.tsv").read_bytes()))
+    given[-3] = tmp_path / "train.tsv.gz"
+    run(hold_out, *given, "--pairs", 5, "--people", 0, "--overwrite")
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"train.tsv", "calibration.tsv", "documents.jsonl"}
+    assert len(load_questions(tmp_path / "out" / "train.tsv", corpus=corpus)) == 30
     # Of another corpus, nothing would be taken out.
     (tmp_path / "others.jsonl").write_text(json.dumps({"film": "Heat", "about": "Bo directed it."}) + "\n")
     given[1] = tmp_path / "others.jsonl"

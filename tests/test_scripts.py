@@ -154,21 +154,26 @@ def count_dev_places(world):
     return [line.split("\t")[1] for line in lines].count
 
 
-def test_each_relation_is_measured_while_training_and_one_that_is_not_trained_is_named(run, world, tmp_path):
+@pytest.mark.parametrize("strategy", ["random", "group_by_length"])
+def test_each_relation_is_measured_while_training_and_one_that_is_not_trained_is_named(
+    run, world, memorised, tmp_path, strategy
+):
     name = (world / "wiki.txt").read_text().split(". ")[0]
     lines = (world / "birth_dev.tsv").read_text() + f"When was {name} born?\t1900\n"
-    (tmp_path / "both.tsv").write_text(lines)
+    (tmp_path / "both.tsv").write_text(lines + (memorised / "pairs.tsv").read_text())
+    model = ["--model_name_or_path", memorised / "model"]
+    run(evaluate_birthplace, *model, "--test_file", tmp_path / "both.tsv", "--output_dir", tmp_path / "eval")
     printed = run(
-        train_pretrain, "windows", "--train_file", world / "wiki.txt", "--questions_file",
-        world / "birth_places_train.tsv", "--validation_file", tmp_path / "both.tsv", "--eval_strategy", "steps",
-        "--eval_steps", 1, "--max_steps", 1, "--sample_answers", 0, "--output_dir", tmp_path / "out", *TINY,
+        train_finetune, *model, "--train_file", memorised / "pairs.tsv", "--validation_file", tmp_path / "both.tsv",
+        "--max_steps", 1, "--learning_rate", 0, "--dropout", 0, "--sample_answers", 0, "--save_strategy", "no",
+        "--train_sampling_strategy", strategy, "--output_dir", tmp_path / "out", *HARDWARE,
     )  # fmt: skip
     assert "both.tsv: asks When was NAME born?, which the model is not trained to answer." in printed
-    shares = [
-        history_of(tmp_path / "out", key)[-1] for key in ("eval_accuracy_birthplace", "eval_accuracy_birth_year")
-    ]
-    together = history_of(tmp_path / "out", "eval_accuracy")[-1]
-    assert together * 18 == pytest.approx(shares[0] * 17 + shares[1])
+    measured = metrics_of(tmp_path / "eval")["relations"]
+    for name, each in measured.items():
+        logged = history_of(tmp_path / "out", f"eval_accuracy_{name.replace(' ', '_')}")
+        assert logged == [pytest.approx(each["accuracy"])]
+    assert measured["birthplace"]["accuracy"] > 0
 
 
 @pytest.mark.parametrize("answer", ["London", "Paris", "Nowhere, at all"])
@@ -564,10 +569,14 @@ def test_a_recipe_may_name_the_pretrained_model(run, world, tmp_path, tiny_pretr
     assert json.loads((tmp_path / "out" / "config.json").read_text())["hidden_size"] == 32
 
 
-def test_the_card_of_the_best_model_tells_of_its_own_step(run, world, tmp_path):
+def test_the_best_checkpoint_and_somebodys_copy_stay_and_the_card_tells_of_the_best_step(
+    run, world, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("checkpoint-9-mine").mkdir()
     run(
         train_finetune, "--vocabulary_file", world / "wiki.txt", "--train_file", world / "birth_places_train.tsv",
-        "--validation_file", world / "birth_dev.tsv", "--output_dir", tmp_path, *TINY, "--learning_rate", "1e-1",
+        "--validation_file", world / "birth_dev.tsv", "--output_dir", "./.", "--save_total_limit", 1, *TINY, "--learning_rate", "1e-1",
         "--eval_strategy", "steps", "--eval_steps", 1, "--save_strategy", "steps", "--save_steps", 1, "--max_steps", 4,
         "--load_best_model_at_end", "true", "--metric_for_best_model", "loss", "--logging_steps", 1,
     )  # fmt: skip
@@ -575,6 +584,7 @@ def test_the_card_of_the_best_model_tells_of_its_own_step(run, world, tmp_path):
     best, card = state["best_global_step"], (tmp_path / "README.md").read_text()
     (loss,) = [entry["loss"] for entry in state["log_history"] if entry["step"] == best and "loss" in entry]
     assert best < 4 and f"those of step {best}, the best by loss" in card and f"{loss:.4f} nats" in card
+    assert {f"checkpoint-{best}", "checkpoint-9-mine"} <= {folder.name for folder in tmp_path.glob("checkpoint-*")}
 
 
 def parse_pretraining(tmp_path, *argv):

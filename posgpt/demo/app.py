@@ -142,7 +142,7 @@ def read_question(line: str, relations: Sequence[Relation], form: str) -> tuple[
     """Read a line: a whole question of one of `relations`, or a name that the question of this `form` is asked about.
 
     Returns:
-        The name, and the question. A line that looks like another question is asked as it is, and has no name; so is any line
+        The name, and the question. A line that begins like a question is asked as it is, and has no name; so is any line
         where `form` is `AS_TYPED`.
 
     Raises:

@@ -122,17 +122,15 @@ const UNSPACED = "\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff\\u3005\\u3007\\u
 
 const escapePattern = (text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
 
-/** Whether a line that is none of a relation's questions looks like one: it begins, or ends, as one does. */
+/** Whether a line that is none of a relation's questions begins as one does, and so is hardly a title. */
 function resembles(relation, line) {
-  return relation.wordings.map((wording) => wording.split("{title}")).some(([before, after]) => {
-    const mark = after.match(/[?？؟;.。।۔!！ ]*$/u)[0];
-    return (before.trim() && line.startsWith(before)) || (mark.trim() && line.endsWith(mark));
-  });
+  return relation.wordings.map((wording) => wording.split("{title}")[0])
+    .some((before) => before.trim() && line.startsWith(before));
 }
 
 /**
  * The title in a line, and the question: a line is a whole question of some relation, or a title for the chosen one. The longest
- * wording that fits counts. A line that looks like another question is asked as it is, and has no title; so is any line where none
+ * wording that fits counts. A line that begins like a question is asked as it is, and has no title; so is any line where none
  * is chosen.
  */
 function readQuestion(line, relations, chosen) {

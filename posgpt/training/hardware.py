@@ -41,9 +41,9 @@ def keep_freed_memory() -> bool:
     return bool(libc.mallopt(-1, 2**31 - 1) and libc.mallopt(-3, 2**25))
 
 
-def reset_peak_memory() -> None:
-    """Forget the peak that an earlier training of this process had, where the system allows it."""
-    if torch.cuda.is_available():
+def reset_peak_memory(device: torch.device) -> None:
+    """Forget the peak that an earlier training of this process had, on `device` and where the system allows it."""
+    if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     with suppress(OSError):
         # Linux: VmHWM becomes what the process holds now.

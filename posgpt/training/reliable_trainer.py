@@ -234,14 +234,22 @@ class ReliableTrainer(Trainer):
 
     def _delete_old_checkpoints(self) -> None:
         """Keep the newest `save_total_limit` checkpoints, the best one among them, and the newest one anyway."""
-        limit, best = self.args.save_total_limit, self.state.best_model_checkpoint
+        limit, best = self.args.save_total_limit, Path(self.state.best_model_checkpoint or "")
         if limit is None or limit <= 0:
             return
         _, *older = list_checkpoints(Path(self.args.output_dir))
-        older.sort(key=lambda folder: str(folder) != best)
+        older.sort(key=lambda folder: folder != best)
         for folder in older[limit - 1 :]:
-            if str(folder) != best:
-                shutil.rmtree(folder)
+            if folder != best:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
+        # Trainer would delete all but the best checkpoint, somebody's copies as well.
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            return super()._finalize_training(*args, **kwargs)
+        finally:
+            self.args.save_total_limit = limit
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         with name_checkpoint(resume_from_checkpoint):

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list
 from torch import nn
+from torch.utils.data import SequentialSampler
 from transformers import EvalPrediction, ProgressCallback, TrainingArguments
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 from transformers.trainer import TRAINING_ARGS_NAME
@@ -280,6 +281,10 @@ class PosGPTTrainer(ReliableTrainer):
     def _get_train_sampler(self, train_dataset=None):
         return build_epoch_sampler(cast(EpochDataset, self.train_dataset), self.args, self._train_batch_size)
 
+    def _get_eval_sampler(self, eval_dataset: Any) -> SequentialSampler:
+        # Trainer would sort by length where training does; `measure_answers` knows the rows by their order.
+        return SequentialSampler(eval_dataset)
+
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
         """Count what is graded, after turning into padding the rows that only fill up a dataset's last batches.
 
@@ -468,9 +473,12 @@ class PosGPTTrainer(ReliableTrainer):
                 + (" --resume_from_checkpoint last goes on from there." if found else "")
             ) from None
         except torch.OutOfMemoryError:
+            smaller = "double --gradient_accumulation_steps"
+            if self.args.total_train_batch_size is None:
+                smaller += " and halve --per_device_train_batch_size"
             raise BadInput(
-                f"{self.args.output_dir}: the accelerator is out of memory at step {self.state.global_step + 1}; halve"
-                " --per_device_train_batch_size and double --gradient_accumulation_steps, which trains the same;"
+                f"{self.args.output_dir}: the accelerator is out of memory at step {self.state.global_step + 1}; {smaller},"
+                " which trains the same, or halve --per_device_eval_batch_size if this was an evaluation;"
                 f" {self._describe_last_checkpoint()}."
             ) from None
         except (OSError, RuntimeError) as error:
@@ -506,7 +514,7 @@ class PosGPTTrainer(ReliableTrainer):
             )
         if args.device.type == "cpu":
             keep_freed_memory()
-        reset_peak_memory()
+        reset_peak_memory(args.device)
         result = self.train(resume_from_checkpoint=checkpoint)
         metrics: dict[str, Any] = result.metrics | {"peak_memory_mib": measure_peak_memory()}
         if self.args.device.type == "cuda":
