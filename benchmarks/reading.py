@@ -83,15 +83,8 @@ def measure_start(options: list[str], folder: Path) -> dict[str, Any]:
     result = folder / "figures.json"
     code = f"from benchmarks.reading import train_and_measure; train_and_measure({str(result)!r})"
     command = [sys.executable, "-c", code, *options, "--max_steps", str(STEPS), "--save_strategy", "no"]
-    command += [
-        "--include_num_input_tokens_seen",
-        "non_padding",
-        "--report_to",
-        "none",
-        "--output_dir",
-        str(folder / "out"),
-        "--overwrite_output_dir",
-    ]
+    command += ["--include_num_input_tokens_seen", "true", "--report_to", "none"]
+    command += ["--output_dir", str(folder / "out"), "--overwrite_output_dir"]
     done = subprocess.run(
         command, env=os.environ | {"HF_DATASETS_CACHE": str(folder / "cache")}, stdout=subprocess.DEVNULL
     )
