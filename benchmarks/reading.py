@@ -9,7 +9,6 @@ leave nothing behind: the first one with an empty cache of `datasets`, the secon
 
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -24,17 +23,10 @@ from benchmarks.throughput import describe_machine
 from data_scripts.errors import BadInput, exit_on_bad_input
 from posgpt import pretrain
 from posgpt.tables import format_table
-from posgpt.training.hardware import measure_peak_memory
+from posgpt.training.hardware import measure_peak_memory, read_process_memory
 
 STEPS = 20
 STARTS = ("the first one", "the second one")
-
-
-def measure_anonymous_memory() -> float:
-    """Return the memory that this process holds and that is not mapped from a file, in MiB (Linux; elsewhere not a number)."""
-    status = Path("/proc/self/status")
-    found = re.search(r"^RssAnon:\s+(\d+) kB", status.read_text(), re.M) if status.exists() else None
-    return int(found[1]) / 1024 if found else float("nan")
 
 
 class MeasureCallback(TrainerCallback):
@@ -61,7 +53,8 @@ class MeasureCallback(TrainerCallback):
             self.figures["characters per second of the next ones"] = (
                 state.num_input_tokens_seen - self.read
             ) / seconds
-            self.figures["anonymous memory, MiB"] = measure_anonymous_memory()
+            # What is not mapped from a file; only Linux says it.
+            self.figures["anonymous memory, MiB"] = read_process_memory("RssAnon") or float("nan")
             # A training forgets the peak that its process had before.
             self.figures["peak with mapped files, MiB"] = max(self.peak, measure_peak_memory())
 

@@ -381,13 +381,18 @@ def split_title(document: str) -> tuple[str, str]:
     title = ""
     for longer in list_titles(document):
         # After `John F. ` the name goes on, after `Malcolm X. ` a sentence begins; in lower case both look alike.
-        added = re.sub(r"\(.*?\)", "", longer[len(title) :]).split()
-        if title != title.lower() and any(word.islower() and word not in _PARTICLES for word in added):
+        if title != title.lower() and _is_sentence(longer[len(title) :]):
             break
         title = longer
         if not _ENDS_IN_INITIAL.search(title):
             break
     return title, document[find_text_start(title) :]
+
+
+def _is_sentence(text: str) -> bool:
+    """Whether a text has words in lower case that names do not have, outside parentheses."""
+    words = re.sub(r"\(.*?\)", "", text).split()
+    return any(word.islower() and word not in _PARTICLES for word in words)
 
 
 def find_title(title: str | None, document: str) -> str:

@@ -90,6 +90,11 @@ def find_compression(path: str | os.PathLike) -> str | None:
     return COMPRESSED.get(Path(path).suffix.lower())
 
 
+def name_uncompressed(path: Path) -> str:
+    """Return a file's name without the ending that says how it is compressed."""
+    return path.stem if find_compression(path) else path.name
+
+
 def read_whole(file: BufferedReader, path: Path) -> Iterator[bytes]:
     """Yield a file's lines.
 
@@ -251,6 +256,11 @@ def write_lines(folder: Path, names: Iterable[str]) -> Iterator[tuple[Callable[[
             lines[name] += 1
 
         yield write_line, lines
+
+
+def describe_lines(folder: str | os.PathLike, lines: dict[str, int]) -> str:
+    """Return one line on how many lines the files in a folder have, from `write_lines`."""
+    return f"{folder}: {', '.join(f'{name} has {count:,} lines' for name, count in lines.items())}."
 
 
 @contextmanager

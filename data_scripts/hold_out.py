@@ -34,7 +34,8 @@ from data_scripts.files import (
     TEST_FILE,
     TRAIN_FILE,
     check_none_is_there,
-    find_compression,
+    describe_lines,
+    name_uncompressed,
     write_atomically,
     write_lines,
 )
@@ -105,7 +106,7 @@ def hold_out(
             not what it should be.
     """
     # What is written is not compressed.
-    train_name = train_file.stem if find_compression(train_file) else train_file.name
+    train_name = name_uncompressed(train_file)
     if train_name in (CALIBRATION_FILE, UNSEEN_FILE):
         raise BadInput(f"{train_file}: a file of this name is written; rename yours.")
     corpus = load_corpus(corpus_file, columns) if corpus_file else None
@@ -154,7 +155,7 @@ def main() -> None:
     for file in (corpus_file, train_file):
         if output_dir.resolve() == file.parent.resolve():
             raise BadInput(f"{output_dir}: this is the data's own folder; give another --output_dir.")
-    names = (train_file.name, CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, *FILE_NAMES)
+    names = (name_uncompressed(train_file), CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, *FILE_NAMES)
     check_none_is_there(output_dir, names, arguments.overwrite)
     lines = hold_out(
         train_file,
@@ -173,7 +174,7 @@ def main() -> None:
         if file.is_file():
             with write_atomically(output_dir / file.name, "wb") as copy:
                 copy.write(file.read_bytes())
-    print(f"{output_dir}: {', '.join(f'{name} has {count:,} lines' for name, count in lines.items())}.")
+    print(describe_lines(output_dir, lines))
 
 
 if __name__ == "__main__":

@@ -275,7 +275,7 @@ class NameWindowsDataset(EpochDataset):
         untitled = pc.sum(pc.equal(documents.data.column("title"), "")).as_py()
         long = len(self.list_long_titles(documents))
         finders = [beginning.finder for beginning in self.beginnings]
-        learned = (
+        fix = (
             "choose another --span_finder"
             if self.questions
             else "training questions (--questions_file) show what else to ask for"
@@ -284,7 +284,7 @@ class NameWindowsDataset(EpochDataset):
             f"train_file: none of {len(documents):,} documents has something to ask for. {untitled:,} are not of the form"
             f" `Title. text`, {long:,} have a title longer than the {max(self.longest_title, 0)} characters that a row has room"
             f" for (--block_size), and {len(documents) - untitled - long:,} have no text that"
-            f" {'looks like an answer' if all(finders) else 'stands out by a capital letter or a digit'} behind a word; {learned}."
+            f" {'looks like an answer' if all(finders) else 'stands out by a capital letter or a digit'} behind a word; {fix}."
         )
 
     def __len__(self) -> int:

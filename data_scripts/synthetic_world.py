@@ -36,6 +36,7 @@ from data_scripts.files import (
     TEST_FILE,
     TRAIN_FILE,
     check_none_is_there,
+    describe_lines,
     write_atomically,
     write_lines,
 )
@@ -464,9 +465,8 @@ class WorldArguments:
 def main() -> None:
     arguments, world = OptionParser([WorldArguments, World]).parse(sys.argv[1:])
     lines = world.write(Path(arguments.output_dir), arguments.overwrite)
-    written = ", ".join(f"{name} has {count:,} lines" for name, count in lines.items())
     print(f"{world.num_people:,} people in {world.language}, asked for {', '.join(world.asked)}.")
-    print(f"{arguments.output_dir}: {written}.")
+    print(describe_lines(arguments.output_dir, lines))
 
 
 if __name__ == "__main__":

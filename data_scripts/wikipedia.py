@@ -38,6 +38,7 @@ from data_scripts.files import (
     TEST_FILE,
     TRAIN_FILE,
     check_none_is_there,
+    describe_lines,
     write_atomically,
     write_lines,
 )
@@ -271,7 +272,7 @@ def main() -> None:
     relations = [relation for relation in (BIRTHPLACE, BIRTH_YEAR) if relation.name in arguments.relations]
     lines = write_task(folder, people, relations, arguments.seed)
     write_datasheet(arguments, lines, people, dropped)
-    print(f"{folder}: {', '.join(f'{name} has {count:,} lines' for name, count in lines.items())}.")
+    print(describe_lines(folder, lines))
     print(f"Left out: {', '.join(f'{reason}: {count:,}' for reason, count in dropped.items())}; see {DATASHEET}.")
 
 

@@ -36,9 +36,12 @@ def split_words(text: str) -> list[str]:
     ]
 
 
+_NO_FULL_STOP = PUNCTUATION.replace(".", "")
+
+
 def list_title_words(title: str) -> set[str]:
     """Return a title's words without the punctuation around them, but with the full stops of initials."""
-    return {word.strip(PUNCTUATION.replace(".", "")) for word in split_words(title)} - {""}
+    return {word.strip(_NO_FULL_STOP) for word in split_words(title)} - {""}
 
 
 def join_words(words: Iterable[str]) -> str:

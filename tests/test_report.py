@@ -128,6 +128,11 @@ def test_titles_of_a_table_are_held_out_in_any_relation(run, tmp_path):
     run(hold_out, *given, "--pairs", 5, "--people", 0, "--overwrite")
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"train.tsv", "calibration.tsv", "documents.jsonl"}
     assert len(load_questions(tmp_path / "out" / "train.tsv", corpus=corpus)) == 30
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "train.tsv").write_text("mine")
+    with pytest.raises(SystemExit, match="train.tsv: already there"):
+        run(hold_out, *given[:-1], tmp_path / "other", "--pairs", 5, "--people", 0)
+    assert (tmp_path / "other" / "train.tsv").read_text() == "mine"
     # Of another corpus, nothing would be taken out.
     (tmp_path / "others.jsonl").write_text(json.dumps({"film": "Heat", "about": "Bo directed it."}) + "\n")
     given[1] = tmp_path / "others.jsonl"

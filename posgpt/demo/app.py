@@ -194,8 +194,8 @@ def ask_models(text: str, form: str, models: list[str], arguments: DemoArguments
         form: Which question is asked about a name, as `Relation.form`.
 
     Returns:
-        What the page shows of each line: `name` (None: it is asked as it is), `question`, `answers` (one per model) and `documents`, each the line and
-        the parts of `mark_evidence`.
+        What the page shows of each line: `name` (None: it is asked as it is), `question`, `answers` (one per model) and
+        `documents`, each the line and the parts of `mark_evidence`.
 
     Raises:
         BadInput: the text has no names, too many or too long ones, no model is chosen, or there is no such model.
@@ -211,11 +211,12 @@ def ask_models(text: str, form: str, models: list[str], arguments: DemoArguments
         documents = find_documents(arguments.corpus_file, names, arguments.columns)
     people = []
     for name, question in questions:
-        answers = [ask_model(model, name or question, question) for model in models]
+        typed = name or question
+        answers = [ask_model(model, typed, question) for model in models]
         given = {answer["best"][0][0] for answer in answers}
         marked = [
-            {"line": document.line, "parts": mark_evidence(document.text, name or question, given)}
-            for document in (documents.get(name, []) if name else [])
+            {"line": document.line, "parts": mark_evidence(document.text, typed, given)}
+            for document in (documents.get(typed, []) if name else [])
         ]
         people.append({"name": name, "question": question, "answers": answers, "documents": marked})
     return people

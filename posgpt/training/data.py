@@ -65,7 +65,7 @@ def load_pairs(
         texts = [*loaded.texts, *(loaded.answers or ())]
         if note := describe_decomposed(loaded.path, count_decomposed(texts), f"{len(texts):,} questions and answers"):
             print(note)
-        if lost := sum(map(ne, loaded.rows, questions.rows)):
+        if ascii_only and (lost := sum(map(ne, loaded.rows, questions.rows))):
             print(
                 f"{loaded.path}: {lost:,} of {len(loaded):,} pairs lose characters that are not ASCII (--ascii_only)."
             )
