@@ -2,7 +2,6 @@ import itertools
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from accelerate.utils.launch import prepare_multi_gpu_env
 import evaluate_birthplace
 import train_finetune
 import train_pretrain
-from conftest import ROOT, TINY, history_of
+from conftest import ROOT, TINY, free_port, history_of
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.training import trainer
 from posgpt.training.trainer import PosGPTTrainingArguments
@@ -27,12 +26,6 @@ if not hasattr(os, "fork"):
     pytest.skip("needs a system that forks processes", allow_module_level=True)
 
 CONFIGS = ROOT / "posgpt" / "recipes" / "accelerate"
-
-
-def free_port():
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
 
 
 def start(launcher, *command):
@@ -278,6 +271,35 @@ runpy.run_path("train_pretrain.py", run_name="__main__")
     if launcher == "machines":
         line = rf"error: {folder}: training stopped at step 3: another process cannot be reached: .*; {checkpoint}"
         assert re.search(line, errors[0]) and "Traceback" not in errors[0].split("error: ")[0]
+
+
+@pytest.mark.slow
+def test_the_line_for_slurm_starts_one_training_on_two_machines(alone, tmp_path):
+    folder, arguments = alone
+    comments = re.findall(r"^#(.*)$", (CONFIGS / "multi_node.yaml").read_text(), re.M)
+    line = re.search(r"srun .*?…'", "\n".join(comments).replace("\\\n", " "), re.S)[0]
+    # Both machines are this one, and each has one processor instead of 8 GPUs.
+    stubs = {
+        "srun": """
+[ "$1 $2 $3 $4 $5 $6" = "--nodes 2 --ntasks-per-node 1 --gpus-per-node 8" ] || exit 2
+export SLURM_NNODES=2 SLURM_JOB_NODELIST=node[2-3]
+for node in 0 1; do SLURM_NODEID=$node "${@:7}" & processes="$processes $!"; done
+for process in $processes; do wait $process || exit; done""",
+        "scontrol": '[ "$*" = "show hostnames node[2-3]" ] && printf "127.0.0.%s\\n" 2 3',
+        "accelerate": f'exec {sys.executable} -m accelerate.commands.accelerate_cli "$@"',
+    }
+    for name, code in stubs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{code}\n")
+        (tmp_path / name).chmod(0o755)
+    command = ["--total_train_batch_size", "20", "--output_dir", str(tmp_path / "model"), *arguments]
+    line = line.replace("$((8 *", "$((1 *").replace("windows …", " ".join(command))
+    line = line.replace("--machine_rank", f"--main_process_port {free_port()} --machine_rank")
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = str(ROOT)
+    result = subprocess.run(["bash", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "Each training step reads 20 rows (processes × batches × rows per batch: 2 × 1 × 10)." in result.stdout
+    assert history_of(tmp_path / "model") == pytest.approx(history_of(folder), rel=1e-4)
 
 
 @pytest.mark.parametrize("size, per_process", [(8, 2), (9, None)])

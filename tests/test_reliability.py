@@ -18,7 +18,7 @@ import torch
 
 import train_finetune
 import train_pretrain
-from conftest import ROOT, TINY, history_of
+from conftest import ROOT, TINY, free_port, history_of
 from data_scripts.span_corruption import SpanCorruptionDataset
 from model_helpers import tiny_model
 from posgpt.training.checkpoints import (
@@ -43,6 +43,8 @@ DAMAGES = {
     "changed": lambda file: file.write_bytes(bytes(byte ^ 1 for byte in file.read_bytes())),
 }
 KINDS = ["span_corruption", "windows", "finetuning"]
+# The options of a process of two that read the batches of 16 together.
+TWO = ["--per_device_train_batch_size", 8]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -88,12 +90,13 @@ def uninterrupted(commands, tmp_path_factory):
     return find
 
 
-def fork(script, arguments, folder: Path, where: str = "", number: int = 0, act=None) -> int:
+def fork(script, arguments, folder: Path, where: str = "", number: int = 0, act=None, environment=()) -> int:
     """Train in a forked process; `act` there at a training step or before the folder is written to; return its id.
 
     Args:
         where: A pattern of what comes after `act`: "training_step", or the event and the paths of a write to `folder`.
         number: Which of them, from 1.
+        environment: Variables of the process, a dictionary.
     """
     if not hasattr(os, "fork"):
         pytest.skip("needs a system that forks processes")
@@ -101,6 +104,7 @@ def fork(script, arguments, folder: Path, where: str = "", number: int = 0, act=
         return pid
     status = 1
     try:
+        os.environ.update(environment)
         seen = 0
 
         def count(event: str, given: tuple) -> None:
@@ -221,6 +225,44 @@ def test_a_run_that_is_killed_again_and_again_ends_as_the_uninterrupted_one(comm
             assert_same_run(uninterrupted(kind), folder)
             finished += 1
     print(f"{kind}: {kills} kills, {finished} runs to the end")
+    assert finished
+
+
+def fork_two(script, arguments, folder: Path) -> list[int]:
+    """Train in two forked processes, as a launcher would start them; return their ids."""
+    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    environments = [shared | {"RANK": rank, "LOCAL_RANK": rank} for rank in ("0", "1")]
+    return [fork(script, [*arguments, *TWO], folder, environment=environment) for environment in environments]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_processes_that_are_killed_again_and_again_end_as_the_uninterrupted_ones(commands, tmp_path, kind):
+    (script, arguments), rng = commands[kind], random.Random(f"two {kind}")
+    auto = [*arguments, "--resume_from_checkpoint", "auto"]
+    start = time.monotonic()
+    assert [wait(pid) for pid in fork_two(script, arguments, tmp_path / "whole")] == [0, 0]
+    seconds = time.monotonic() - start
+    assert {file.name for file in (tmp_path / "whole" / "checkpoint-6").glob("rng_state*")} == {
+        "rng_state_0.pth",
+        "rng_state_1.pth",
+    }
+    kills = finished = 0
+    while kills < 17:
+        folder = tmp_path / str(finished)
+        pids = fork_two(script, auto, folder)
+        # The first third is for reading the files.
+        time.sleep(rng.uniform(seconds / 3, seconds * 1.2))
+        rng.shuffle(pids)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            # A launcher ends the other one when it has seen that the first is gone.
+            time.sleep(rng.uniform(0, 0.5))
+        kills += any([wait(pid) for pid in pids])
+        if (folder / "model.safetensors").exists():
+            assert_same_run(tmp_path / "whole", folder)
+            finished += 1
+    print(f"{kind}, two processes: {kills} kills, {finished} runs to the end")
     assert finished
 
 
