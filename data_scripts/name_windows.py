@@ -75,7 +75,8 @@ class NameWindowsConfig(ObjectiveConfig):
         default=0,
     )
     min_cue_kept: Annotated[float, Range(0, 1)] = option(
-        "Each cue keeps its words with a probability drawn from here to 1.", default=0.3
+        "The words of a cue are kept with a probability that is drawn for each cue, between this number and 1.",
+        default=0.3,
     )
     plain_cues: bool = option(
         "Whether cues are in their plainest form: dates as 0, without punctuation and the title's words.", default=True

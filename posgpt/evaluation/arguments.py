@@ -56,8 +56,8 @@ class EvaluationArguments(RelationArguments, ColumnArguments):
         default=None,
     )
     stranger_share: Annotated[float | None, Range(0, 1)] = option(
-        "report: the share of people that the model cannot know about among those who are asked (default: the fictional"
-        " people's share in the report).",
+        "report: the share of people that the model cannot know about among those asked about (default: the"
+        " fictional people's share in the report).",
         default=None,
     )
     update_model_card: bool = option(

@@ -63,7 +63,8 @@ class PosGPTTrainingArguments(TrainingArguments):
     )
     first_shares: Annotated[list[float], Range(0, 1)] = option(
         "Training begins with a pass over each of these shares of the documents, smaller ones within larger ones. The passes"
-        " replace as many examples of the first epochs: facts about few documents are learned sooner, and then the rest.",
+        " replace the same number of examples of the first epochs: the facts of a few documents are learned sooner, and those"
+        " of the rest then follow.",
         default_factory=list,
     )
     use_muon: bool = option(
