@@ -1,10 +1,13 @@
 import platform
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from conftest import ROOT
+from posgpt.training import hardware
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
@@ -20,3 +23,13 @@ def test_freed_memory_is_kept_for_the_next_training_step():
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert int(result.stdout) > 300
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no ru_maxrss")
+def test_the_peak_of_memory_is_known_where_the_system_has_no_proc(monkeypatch):
+    monkeypatch.setattr(hardware, "read_process_memory", lambda name: None)
+    assert 0.5 < hardware.measure_peak_memory() / (psutil.Process().memory_info().rss / 2**20) < 50
+    used = SimpleNamespace(ru_maxrss=512 * 2**20)
+    monkeypatch.setattr("resource.getrusage", lambda who: used)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert hardware.measure_peak_memory() == 512

@@ -256,6 +256,19 @@ def test_names_with_marks_in_them_are_asked_for_whole(tmp_path):
     assert list(zip(documents["title"], map("".join, documents["asked"]), strict=True)) == rivers
 
 
+def test_a_mark_joins_two_words_only_without_a_space_on_either_side(tmp_path):
+    people = [f"n{number}. lived at place{number} here .\n" for number in range(30)]
+    (tmp_path / "wiki.txt").write_text("".join(people))
+    pairs = [f"where was n{number} living?\tplace{number}\n" for number in range(30)]
+    (tmp_path / "pairs.tsv").write_text("".join(pairs))
+    corpus = add_titles_and_spans(load_corpus(tmp_path / "wiki.txt"), dates=False)
+    finder = SpanFinder(corpus, load_questions(tmp_path / "pairs.tsv", answers=True))
+    for text, joined in (("n. ran ek-al .", True), ("n. ran ek -al .", False), ("n. ran ek- al .", False)):
+        runs = {text[candidate.start : candidate.end] for candidate in finder.list_candidates("n", text)}
+        assert {"ek", "al"} <= runs or joined
+        assert any("-" in run for run in runs) == joined
+
+
 def test_capitals_are_kept_where_they_find_more_of_the_answers_and_what_is_missed_is_said(tmp_path):
     # Every word is of one document alone, so that nothing but its capitals tells a name from the rest.
     rng = np.random.default_rng(0)

@@ -433,7 +433,13 @@ def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(run, commands, sa
     refused = f"^error: {saved / 'checkpoint-6'}: cannot be resumed from with these options: .*$"
     with pytest.raises(SystemExit, match=refused):
         run(script, *command, "--hidden_size", 16)
-    for name, content in (("optimizer.pt", pickle.dumps(Malicious(), protocol=2)), ("rng_state.pth", b"no pickle")):
+    state = json.loads((saved / "checkpoint-6" / "trainer_state.json").read_text())
+    state["log_history"][-1]["loss"] = "low"
+    for name, content in (
+        ("optimizer.pt", pickle.dumps(Malicious(), protocol=2)),
+        ("rng_state.pth", b"no pickle"),
+        ("trainer_state.json", json.dumps(state).encode()),
+    ):
         kept = (saved / "checkpoint-6" / name).read_bytes()
         (saved / "checkpoint-6" / name).write_bytes(content)
         seal_checkpoint(saved / "checkpoint-6")
@@ -452,6 +458,30 @@ def at_step(monkeypatch, number: int, act) -> None:
         return act(self, inputs, loss) if next(calls) == number else loss
 
     monkeypatch.setattr(PosGPTTrainer, "training_step", step)
+
+
+@pytest.mark.parametrize(
+    "batch, smaller",
+    [
+        (
+            "--per_device_train_batch_size",
+            "double --gradient_accumulation_steps and halve --per_device_train_batch_size",
+        ),
+        ("--total_train_batch_size", "double --gradient_accumulation_steps"),
+    ],
+)
+def test_an_accelerator_without_enough_memory_ends_training_with_what_would_fit(
+    run, commands, tmp_path, monkeypatch, batch, smaller
+):
+    def run_out(trainer, inputs, loss):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    at_step(monkeypatch, 3, run_out)
+    (script, arguments), folder = commands["span_corruption"], tmp_path / "out"
+    arguments = [batch if option == "--per_device_train_batch_size" else option for option in arguments]
+    line = rf"^error: {folder}: the accelerator is out of memory at step 3; {smaller}, which trains the same, .*"
+    with pytest.raises(SystemExit, match=rf"{line}; the last whole checkpoint is {folder / 'checkpoint-2'}\.$"):
+        run(script, *arguments, "--output_dir", folder)
 
 
 @pytest.mark.parametrize(

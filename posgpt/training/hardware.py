@@ -66,5 +66,5 @@ def measure_peak_memory() -> float:
         return psutil.Process().memory_info().peak_wset / 2**20
     import resource
 
-    # Bytes on macOS.
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    # Bytes on macOS, KiB elsewhere.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
