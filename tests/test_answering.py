@@ -80,6 +80,17 @@ def test_the_probability_of_an_answer_is_that_of_all_its_characters(asked):
         )
 
 
+def test_an_answer_that_does_not_end_is_cut_off_after_32_characters(asked):
+    model, tokenizer = asked
+
+    def prefer_one_character(module, inputs, output):
+        output.logits[..., tokenizer.convert_tokens_to_ids("o")] = 1e4
+
+    model.register_forward_hook(prefer_one_character)
+    (answer,) = model.answer(QUESTIONS[2:], tokenizer)
+    assert answer.text == "o" * 32 and answer.probability == pytest.approx(1)
+
+
 def test_a_long_question_does_not_cut_its_neighbours_answers(asked):
     model, tokenizer = asked
     long = "Where was " + "Al " * 13 + "born?"
