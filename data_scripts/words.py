@@ -10,12 +10,12 @@ _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3007\u3040-\u30ff\u
 PUNCTUATION = '(),.;:!?"“”„«»‹›[]{}…，。、；：！？（）「」『』《》'
 # Vowel signs, accents and the like, which `re` does not count as parts of words: without them, every word in Hindi would end at
 # its first vowel sign.
-_MARKS = "".join(character for character in map(chr, range(0x10000)) if category(character) in ("Mn", "Mc"))
-_SPACED_MARKS = re.sub(f"[{_UNSPACED}]", "", _MARKS)
+MARKS = "".join(character for character in map(chr, range(0x10000)) if category(character) in ("Mn", "Mc"))
+_SPACED_MARKS = re.sub(f"[{_UNSPACED}]", "", MARKS)
 # A character of a word of a script with spaces.
-_LETTER = rf"(?:[^\W{_UNSPACED}]|[{_MARKS}])"
+_LETTER = rf"(?:[^\W{_UNSPACED}]|[{MARKS}])"
 # A character of a script without spaces with its marks, any other word, a space or a punctuation mark.
-WORD = re.compile(rf"[{_UNSPACED}][{_MARKS}]*|{_LETTER}+|\W")
+WORD = re.compile(rf"[{_UNSPACED}][{MARKS}]*|{_LETTER}+|\W")
 # What matches where no word of a script with spaces goes on to the left, and no word to the right.
 WORD_START, WORD_END = rf"(?<![^\W{_UNSPACED}])(?<![{_SPACED_MARKS}])", rf"(?!{_LETTER})"
 _START, _END = re.compile(WORD_START), re.compile(WORD_END)

@@ -29,6 +29,7 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.synthetic_world import MAX_PEOPLE, MIN_PEOPLE
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.arguments import find_recipe, read_section
+from posgpt.evaluation.card import load_card
 from posgpt.page.write import find_npm
 from posgpt.quickstart import run_module
 from posgpt.training.checkpoints import WEIGHTS_FILE, list_checkpoints
@@ -72,7 +73,8 @@ def build_model(positions: str, arguments: ModelsArguments, folder: Path, world:
         )
     for checkpoint in list_checkpoints(model):
         shutil.rmtree(checkpoint)
-    if not report.exists():
+    # The card's figures are written last.
+    if not (report.exists() and load_card(model).data.get("eval_results")):
         run_module(
             f"Its report, and its figures in its card ({positions})",
             "posgpt.evaluate",

@@ -27,6 +27,7 @@ without a report will do, too. `evaluate_birthplace.py` is the same command.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -91,8 +92,8 @@ def write_results(
 ) -> None:
     """Write the predictions, one per line, and `metrics.json` into each folder."""
     with write_atomically(predictions_file) as file:
-        # The model may write any character of its vocabulary, including the line break.
-        file.writelines(line.replace("\n", " ") + "\n" for line in answers)
+        # The model may write any character of its vocabulary, including line breaks.
+        file.writelines(re.sub(r"[\r\n]", " ", line) + "\n" for line in answers)
     written = [predictions_file, *(write_metrics(folder, metrics) for folder in folders)]
     print(f"Written: {', '.join(map(str, written))}")
 

@@ -10,7 +10,7 @@ without ever having seen a question; after finetuning, how many questions of dev
 pairs that are held out, in a subfolder. Finished runs are kept and interrupted ones are resumed.
 
 On a CPU, `--micro_batch_size 32` splits each training step into smaller batches, sorted by length while pretraining: the same
-result in less time.
+result in less time. Give the same in every command: a model that was trained with another is trained again.
 """
 
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from transformers import TrainingArguments
 
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, hash_file, make_file_name
@@ -79,9 +80,12 @@ class Task:
         Raises:
             BadInput: the recipe's batch is no multiple of it.
         """
+        if self.micro_batch_size is None:
+            return {}
         settings = read_section(find_recipe(recipe), section) | options
-        size = settings["per_device_train_batch_size"] * settings.get("gradient_accumulation_steps", 1)
-        if self.micro_batch_size is None or size <= self.micro_batch_size:
+        batch = settings.get("per_device_train_batch_size", TrainingArguments.per_device_train_batch_size)
+        size = batch * settings.get("gradient_accumulation_steps", 1)
+        if size <= self.micro_batch_size:
             return {}
         if size % self.micro_batch_size:
             raise BadInput(

@@ -43,15 +43,17 @@ class FewQuestionsArguments:
 
 
 def check_has_read_no_questions(model: str) -> None:
-    """Check that a model was pretrained without questions, if its record of the training is there.
+    """Check that a model was pretrained without questions and not finetuned, if its record of the training is there.
 
     Raises:
         BadInput: it was not, and would know the pairs that are drawn or held out.
     """
-    if ("data", "questions_file") in (load_record(model) or {}):
+    # The last two are what finetuning alone reads: a pretrained model, or without one a vocabulary.
+    read = {("data", name) for name in ("questions_file", "model_name_or_path", "vocabulary_file")}
+    if not read.isdisjoint(load_record(model) or {}):
         raise BadInput(
-            f"{model}: was pretrained with questions, so that there is nothing to learn from few of them; give a model that"
-            " was trained without --questions_file."
+            f"{model}: was trained on questions, so that there is nothing to learn from few of them; give a model that was"
+            " pretrained without --questions_file and not finetuned."
         )
 
 
@@ -107,7 +109,9 @@ def main() -> None:
     task = load_task(Path(arguments.data_dir).resolve(), results, arguments.held_out)
     pairs = load_questions(task.train_file, answers=True)
     if max(arguments.sizes) > len(pairs):
-        raise BadInput(f"--sizes {max(arguments.sizes)}: there are {len(pairs):,} pairs to draw from.")
+        raise BadInput(
+            f"--sizes {max(arguments.sizes)}: there are {len(pairs):,} pairs to draw from; give at most that many."
+        )
     before = ask(Path(arguments.model_name_or_path), task.asked_file, results / "before.json")["right"]
     accuracies = {0: [float(np.mean(before))]}
     for size in arguments.sizes:

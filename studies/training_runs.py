@@ -12,7 +12,7 @@ from data_scripts.errors import BadInput
 from data_scripts.files import DEV_FILE, hash_file, load_json, write_atomically
 from data_scripts.questions import load_questions
 from posgpt.arguments import read_section, split_recipe
-from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, load_model
+from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints, load_model
 from studies.cache import CODE, Record, hash_code, keep_result
 from studies.grading import grade_answers
 
@@ -112,7 +112,7 @@ def train(name: str, arguments: list[str], folder: Path, processes: int = 1, sec
         if not (folder / WEIGHTS_FILE).is_file():
             _train_or_resume(name, MODULES[section], arguments, folder, processes)
         figures = _read_figures(folder)
-        for checkpoint in folder.glob("checkpoint-*"):
+        for checkpoint in list_checkpoints(folder):
             shutil.rmtree(checkpoint)
         return {"figures": figures}
 

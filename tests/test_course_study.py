@@ -178,12 +178,13 @@ def test_a_model_is_finetuned_on_few_pairs_of_several_draws(run, world, tiny_pre
     assert (folder / "chart.png").stat().st_size > 1000
     with pytest.raises(SystemExit, match="--sizes 9999: there are .* pairs to draw from"):
         run(few_questions, *arguments, "--sizes", 9999)
-    # The tiny model's folder, as if it had been trained with questions.
-    record = json.loads((tiny_pretrained["rotary"] / "run.json").read_text())
-    record["data"]["questions_file"] = record["data"]["train_file"]
+    # The tiny model's folder, as if it had been pretrained with questions, or finetuned.
     (tmp_path / "asked").mkdir()
-    (tmp_path / "asked" / "run.json").write_text(json.dumps(record))
-    with pytest.raises(
-        SystemExit, match="asked: was pretrained with questions, .*; give a model that was trained without"
-    ):
-        run(few_questions, "--model_name_or_path", tmp_path / "asked", *arguments[2:])
+    for read in ("questions_file", "model_name_or_path"):
+        record = json.loads((tiny_pretrained["rotary"] / "run.json").read_text())
+        record["data"][read] = record["data"]["train_file"]
+        (tmp_path / "asked" / "run.json").write_text(json.dumps(record))
+        with pytest.raises(
+            SystemExit, match="asked: was trained on questions, .*; give a model that was pretrained without"
+        ):
+            run(few_questions, "--model_name_or_path", tmp_path / "asked", *arguments[2:])

@@ -186,6 +186,7 @@ def test_a_line_is_a_question_of_any_relation_or_a_name_that_the_chosen_one_is_a
 
 
 def test_evidence_marks_the_name_and_the_answer_as_whole_words():
+    assert ("Yorkshire", "said") in mark_evidence("York. Born in Yorkshire .", "York", ["Yorkshire"])
     parts = mark_evidence(
         "A. (B) lived in New York, not York or Yorkshire. A. (B)", "A. (B)", ["York", "New York", ""]
     )
@@ -200,4 +201,4 @@ def test_without_a_checkpoint_it_says_how_to_make_one(tmp_path):
         [sys.executable, "-m", "posgpt.demo.app"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True, text=True,
     )  # fmt: skip
-    assert result.returncode == 1 and "make quickstart" in result.stderr and result.stderr.count("\n") == 1
+    assert result.returncode == 1 and "posgpt quickstart" in result.stderr and result.stderr.count("\n") == 1

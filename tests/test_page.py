@@ -192,9 +192,9 @@ def test_the_titles_of_a_table_are_proposed_as_they_are(tmp_path, run, monkeypat
 
 
 def test_versions_are_the_checkpoints_in_their_order_and_then_the_model(models, tmp_path):
-    for step in (30, 20, 3):
+    for step in (40, 30, 20, 3):
         (tmp_path / f"checkpoint-{step}").mkdir()
-        if step == 30:  # the finished model
+        if step == 30:  # the finished model is the best, not the last one
             shutil.copy(f"{models[0]}/model.safetensors", tmp_path / "checkpoint-30")
         seal_checkpoint(tmp_path / f"checkpoint-{step}")
     arguments = PageArguments(models[:1], checkpoints_dir=str(tmp_path))
@@ -233,6 +233,8 @@ def test_the_page_reads_questions_and_marks_evidence_as_the_demo_does():
     marked = [(part["part"], part["kind"]) for part in parts if part["kind"]]
     assert marked == [("A. (B)", "title"), ("New York", "said"), ("York", "said"), ("成都", "said")]
     assert "".join(part["part"] for part in parts) == text
+    parts = compute("markEvidence('York. Born in Yorkshire .', 'York', ['Yorkshire'])")
+    assert [part["kind"] for part in parts if part["kind"]] == ["title", "said"]
     parts = compute("markEvidence('สม. เกิดที่กรุงเทพ', 'สม', ['กรุงเทพ'])")
     assert [part["part"] for part in parts if part["kind"]] == ["สม", "กรุงเทพ"]
     parts = compute("markEvidence('राम. दिल्ली में, दिल में', 'राम', ['दिल'])")

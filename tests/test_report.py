@@ -3,7 +3,7 @@ import json
 import re
 from collections import Counter
 from copy import deepcopy
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from html.parser import HTMLParser
 from itertools import islice
 
@@ -30,6 +30,7 @@ from posgpt.evaluation.evidence import (
     normalize_answer,
 )
 from posgpt.evaluation.figures import compute_figures, predict_from_nearest_names
+from posgpt.evaluation.inquiry import TEST, Inquiry
 from posgpt.evaluation.judge import Sureness, judge_group
 
 
@@ -188,6 +189,11 @@ def test_documents_disagree_if_one_has_the_answer_and_another_only_other_ones(tm
         ("Aix-en-Provence", "Aix en Provence", True),
         ("York", "New York", False),
         ("Ōsaka", "Osaka", True),
+        ("दिल्ली", "दिल्ला", False),
+        ("がき", "かき", False),
+        ("Đà Nẵng", "Đa Nang", True),
+        ("?!", "…", False),
+        ("", "…", False),
     ],
 )
 def test_places_are_compared_leniently_as_people_mean_them(one, other, same):
@@ -353,21 +359,27 @@ def test_judging_returns_values_and_changes_none_of_its_inputs(tmp_path):
     asked = AskedGroup(load_questions(tmp_path / "test.tsv"), answers, candidates, scores, np.array([0, 0]))
     found = {"Bo Ek": [Document(1, "Bo Ek. Born in Oslo .")]}
     accuracies = measure_accuracies(asked.answers, asked.questions.answers, "London", ["Bern"])
-    known, sureness = {"Bo Eks": "Bern"}, Sureness(temperature=2.0, abstain_below=0.5)
+    (tmp_path / "train.tsv").write_text("Where was Bo Eks born?\tBern\n")
+    inquiry = Inquiry({TEST: asked.questions}, load_questions(tmp_path / "train.tsv", answers=True), found)
+    known, sureness = compile_mentions(candidates), Sureness(temperature=2.0, abstain_below=0.5)
 
-    before = deepcopy([asked.answers, asked.candidates, asked.scores.tolist(), asked.chosen.tolist(), found, known])
-    judged = judge_group(asked, sureness, found)
+    before = deepcopy([asked.answers, asked.candidates, asked.scores.tolist(), asked.chosen.tolist(), found])
+    judged = judge_group(asked, sureness, found, known)
     copies = deepcopy(judged)
-    strangers = {"nobody": judge_group(asked, sureness, None)}
-    figures = compute_figures(asked, judged, strangers, sureness, known, accuracies)
-    assert judged == copies == judge_group(asked, sureness, found)
-    assert figures == compute_figures(asked, judged, strangers, sureness, known, accuracies)
-    after = [asked.answers, asked.candidates, asked.scores.tolist(), asked.chosen.tolist(), found, known]
+    strangers = {"nobody": judge_group(asked, sureness, None, known)}
+    figures = compute_figures(asked, judged, strangers, sureness, inquiry, accuracies)
+    assert judged == copies == judge_group(asked, sureness, found, known)
+    assert figures == compute_figures(asked, judged, strangers, sureness, inquiry, accuracies)
+    after = [asked.answers, asked.candidates, asked.scores.tolist(), asked.chosen.tolist(), found]
     assert after == before
     with pytest.raises(FrozenInstanceError):
         judged[0].answer = "Bern"
 
     assert [person.right for person in judged] == [True, False]
+    # A name with two answers has both.
+    (tmp_path / "train.tsv").write_text("Where was Bo Eks born?\tBern\nWhere was Bo Eks born?\tRome\n")
+    twice = replace(inquiry, training=load_questions(tmp_path / "train.tsv", answers=True))
+    assert twice.candidates == ["Bern", "Rome"] and twice.known == {"Bo Eks": "Rome"}
     assert [person.group for person in judged] == ["known and right", "unseen name"]
     assert [person.answer_in_document for person in judged] == [True, False]
     assert [person.abstained for person in judged] == [True, True]

@@ -95,7 +95,9 @@ def judge_predictions(predictions_file: Path, answers: Sequence[str]) -> str:
     """Say how many of the test questions a submission's predictions answer."""
     if not predictions_file.is_file():
         return "not handed in"
-    predictions = predictions_file.read_text(encoding="utf-8", errors="replace").splitlines()
+    text = predictions_file.read_text(encoding="utf-8-sig", errors="replace")
+    # Not splitlines: an answer may have one of the rarer line breaks.
+    predictions = text.removesuffix("\n").split("\n")
     if len(predictions) != len(answers):
         return f"{len(predictions)} lines for {len(answers)} questions"
     return f"{match_exactly(predictions, answers).mean():.1%}"
@@ -119,6 +121,8 @@ def main() -> None:
     folder = Path(arguments.assignment_dir)
     tests = folder / "teacher" / TESTS_FOLDER
     check_is_file(tests / "cases.pt", "hidden tests' cases, which posgpt assignment writes")
+    if "[" in str(tests):
+        raise BadInput(f"{tests}: pytest runs nothing in a folder with a bracket in its path; rename the folder.")
     answers = load_questions(folder / "teacher" / ANSWERS_FILE, answers=True).answers or []
     submissions = {path.name: path for path in (Path(path).resolve() for path in arguments.submissions)}
     if len(submissions) < len(arguments.submissions):

@@ -192,7 +192,9 @@ def train(
     device = next(model.parameters()).device
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.1)
     steps = epochs * math.ceil(len(draw_rows()) / batch_size)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=steps, pct_start=0.05)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, learning_rate, total_steps=steps, pct_start=0.05, cycle_momentum=False
+    )
     loss = torch.tensor(torch.nan)
     for _ in (progress := tqdm(range(epochs), desc=title, unit="epoch", disable=None)):
         rows = draw_rows()

@@ -288,7 +288,7 @@ def choose_quickstart(arguments: DemoArguments) -> DemoArguments:
     folder = QUICKSTART / "pretrain"
     if not (folder / WEIGHTS_FILE).is_file():
         raise BadInput(
-            f"{folder}: no model there yet; make one with `make quickstart`, or name yours with --model_name_or_path."
+            f"{folder}: no model there yet; make one with `posgpt quickstart`, or name yours with --model_name_or_path."
         )
     corpus_file = arguments.corpus_file or str(QUICKSTART / "world" / "wiki.txt")
     return replace(arguments, model_name_or_path=str(folder), corpus_file=corpus_file)

@@ -58,24 +58,25 @@ class AskedModel:
         return tuple(read_relations(self.model.config.relations))
 
     def check_questions(self, inquiry: Inquiry) -> list[str]:
-        """Check that the model can read every question from a file; return warnings, one line each.
+        """Check that the model can read every question; return warnings about those from files, one line each.
 
         Raises:
             BadInput: a question leaves no room for an answer.
         """
         max_length = self.model.config.max_position_embeddings
         warnings = []
-        for questions in (inquiry.groups[group] for group in inquiry.groups if group != FICTIONAL):
-            texts = questions.texts
+        for group, questions in inquiry.groups.items():
+            texts, is_file = questions.texts, group != FICTIONAL
             rooms = [max_length - len(question) - len(MASK_TOKEN) for question in texts]
             if min(rooms) < 1:
                 row = rooms.index(min(rooms))
+                where = locate_question(row, questions.paths) if is_file else FICTIONAL
+                fix = "shorten the question" if is_file else "give --fictional_people 0"
                 raise BadInput(
-                    f"{locate_question(row, questions.paths)}: the question has {len(texts[row])} characters, but the"
-                    f" model's maximum sequence length is {max_length}: no room for an answer; shorten the question or"
-                    " pretrain with a larger --block_size."
+                    f"{where}: the question has {len(texts[row])} characters, but the model's maximum sequence length is"
+                    f" {max_length}: no room for an answer; {fix} or pretrain with a larger --block_size."
                 )
-            if short := sum(room < self.max_new_tokens for room in rooms):
+            if is_file and (short := sum(room < self.max_new_tokens for room in rooms)):
                 warnings.append(
                     f"{questions.path}: {short} of {len(texts)} questions leave fewer than {self.max_new_tokens} characters of the"
                     " model's maximum sequence length for their answer."

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from itertools import combinations, starmap
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -153,7 +154,7 @@ def load_record(folder: str) -> Record | None:
                     record[part, name] = [each.get("sha256") or each["commit"] for each in value], format_files(value)
                 else:
                     shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-                    record[part, name] = shown, shown[:_LONGEST_CELL]
+                    record[part, name] = shown, shown
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         raise BadInput(
             f"{file}: not the record of a run; give the folder as training or evaluation wrote it."
@@ -171,10 +172,20 @@ def list_differences(records: Sequence[Record]) -> list[tuple[str, ...]]:
     """Return part, name and each run's value of what is not the same in all runs."""
     names = dict.fromkeys(name for record in records for name in sorted(record))
     return [
-        (*name, *(record.get(name, _ABSENT)[1] for record in records))
-        for name in names
-        if any(record.get(name, _ABSENT)[0] != records[0].get(name, _ABSENT)[0] for record in records)
+        (*name, *([shown for _, shown in values] if name[0] == _DATA else _shorten([shown for _, shown in values])))
+        for name, values in ((name, [record.get(name, _ABSENT) for record in records]) for name in names)
+        if any(value != values[0][0] for value, _ in values)
     ]
+
+
+def _shorten(cells: list[str]) -> list[str]:
+    """Cut what is too long for a table's cells to a part that begins shortly before the first difference."""
+    given = {cell for cell in cells if cell != _MISSING}
+    if max(map(len, given), default=0) <= _LONGEST_CELL:
+        return cells
+    start = max(len(commonprefix(list(given))) - 10, 0) if len(given) > 1 else 0
+    before = "…" if start else ""
+    return [cell if cell == _MISSING else before + cell[start : start + _LONGEST_CELL] for cell in cells]
 
 
 def compare_data(first: SavedRun, other: SavedRun) -> str:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from data_scripts.documents import TITLE_AND_TEXT, Columns, list_titles, read_documents, split_title
-from data_scripts.words import WORD_END, WORD_START, find_words
+from data_scripts.words import MARKS, WORD_END, WORD_START, find_words
 
 GROUPS = ("known and right", "known and wrong", "unseen answer", "unseen name")
-_SEPARATORS = re.compile(r"[\W_]+")
+_SEPARATORS = re.compile(rf"(?:(?![{MARKS}])[\W_])+")
+# Vowel signs and the like make another word, accents over Latin, Greek and Cyrillic letters do not.
+_ACCENTS = re.compile("[\u0300-\u036f]")
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,12 @@ def find_disagreement(documents: Sequence[Document], mentions: Sequence[bool], a
 
 
 def mark_evidence(text: str, name: str, answers: Iterable[str | None]) -> list[tuple[str, str]]:
-    """Split a document where it has the name, or as whole words one of the answers; what is None or empty is nowhere.
+    """Split a document where it has the name or one of the answers as whole words; what is None or empty is nowhere.
 
     Returns:
         Each part of the text, with `name`, `said` or an empty string for what is neither.
     """
-    parts = re.split(rf"({re.escape(name)}|{compile_mentions(filter(None, answers)).pattern})", text)
+    parts = re.split(f"({compile_mentions([name, *filter(None, answers)]).pattern})", text)
     kinds = ("" if number % 2 == 0 else "name" if part == name else "said" for number, part in enumerate(parts))
     return list(zip(parts, kinds, strict=True))
 
@@ -100,6 +102,9 @@ def choose_group(mentions: Sequence[bool], right: bool) -> str:
 
 
 def normalize_answer(answer: str) -> str:
-    """Reduce the spellings of an answer to one: `Montr%C3%A9al`, `montreal` and `Montréal`; `St. Louis` and `St Louis`."""
-    letters = unicodedata.normalize("NFKD", unquote(answer).casefold())
-    return _SEPARATORS.sub(" ", "".join(letter for letter in letters if not unicodedata.combining(letter))).strip()
+    """Reduce the spellings of an answer to one: `Montr%C3%A9al`, `montreal` and `Montréal`; `St. Louis` and `St Louis`.
+
+    An answer without a letter or digit stays as it is.
+    """
+    letters = _ACCENTS.sub("", unicodedata.normalize("NFKD", unquote(answer).casefold()))
+    return _SEPARATORS.sub(" ", unicodedata.normalize("NFKC", letters)).strip() or answer

@@ -18,6 +18,7 @@ from posgpt.evaluation.confidence import (
     count_answered,
     measure_confidence,
 )
+from posgpt.evaluation.inquiry import Inquiry
 from posgpt.evaluation.judge import Prediction, Sureness, Wager, split_into_groups
 
 COMMONEST = 5  # how many of the commonest training answers a guess may fall on
@@ -29,7 +30,7 @@ def compute_figures(
     predictions: Sequence[Prediction],
     strangers: dict[str, list[Prediction]],
     sureness: Sureness,
-    known: dict[str, str],
+    inquiry: Inquiry,
     accuracies: Accuracies,
 ) -> dict[str, Any]:
     """Compute what a report adds to `metrics.json`. Shares, confidences and AUROCs are from 0 to 1.
@@ -38,18 +39,19 @@ def compute_figures(
         test: The test questions, with answers.
         predictions: From `judge_group(test, …)`.
         strangers: Predictions about names the model cannot know, by what they are.
-        known: The answer of each training name.
+        inquiry: With the questions of training.
         accuracies: On the test questions.
     """
     right, expected = test.right, test.questions.answers or []
     sure = measure_confidence(test.scores, test.chosen, sureness.temperature)
     unscaled = measure_confidence(test.scores, test.chosen)["probability"]
-    commonest = [answer for answer, _ in Counter(known.values()).most_common(COMMONEST)]
+    commonest = [answer for answer, _ in Counter(inquiry.training_answers).most_common(COMMONEST)]
+    # Without a corpus, all names that are asked about.
     seen = [prediction.confidence for prediction in predictions if prediction.group != "unseen name"]
     return {
         **describe_accuracy(accuracies.given),
         "lenient_accuracy": _average(bool(prediction.right_leniently) for prediction in predictions),
-        "baselines": list_baselines(accuracies, test.questions.titles, expected, known),
+        "baselines": list_baselines(accuracies, test.questions.titles, expected, inquiry.known),
         "right_answers": count_answers(expected, test.answers, right),
         "temperature": sureness.temperature,
         "calibration": {
@@ -150,7 +152,7 @@ def describe_strangers(predictions: Sequence[Prediction], seen: list[float], com
     """Return the figures of answers about names the model cannot know.
 
     Args:
-        seen: Confidences of the answers about names with a document.
+        seen: Confidences of the answers about the other names.
         commonest: The commonest training answers.
     """
     unseen = [prediction.confidence for prediction in predictions]

@@ -44,13 +44,13 @@ class Inquiry:
 
     @property
     def known(self) -> dict[str, str]:
-        """The answer of training by the name that was asked about."""
+        """The answer of training by the name that was asked about, the last one if there are several."""
         return dict(zip(self.training.titles, self.training_answers, strict=True)) if self.training is not None else {}
 
     @property
     def candidates(self) -> list[str]:
         """The answers that are known from training, each once."""
-        return sorted(set(self.known.values()))
+        return sorted(set(self.training_answers))
 
 
 def load_inquiry(test: Questions, arguments: EvaluationArguments, known: Sequence[Relation]) -> Inquiry:

@@ -1,5 +1,6 @@
 """What is right, how sure the model is of it, and what the corpus has to say."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,7 +14,6 @@ from posgpt.evaluation.evidence import (
     GROUPS,
     Document,
     choose_group,
-    compile_mentions,
     find_disagreement,
     has_mention,
     normalize_answer,
@@ -121,19 +121,19 @@ class Prediction:
 
 
 def judge_group(
-    asked: AskedGroup, sureness: Sureness, documents: dict[str, list[Document]] | None
+    asked: AskedGroup, sureness: Sureness, documents: dict[str, list[Document]] | None, known: re.Pattern
 ) -> list[Prediction]:
     """Judge each answer of a group.
 
     Args:
         documents: By name; None: there is no corpus to look into.
+        known: What matches the answers that are known from training, see `compile_mentions`.
     """
     sure = measure_confidence(asked.scores, asked.chosen, sureness.temperature)
     probabilities = softmax(asked.scores / sureness.temperature, axis=1)
     best = np.argsort(-asked.scores, axis=1, kind="stable")[:, :BEST]
     threshold = -np.inf if sureness.abstain_below is None else sureness.abstain_below
     questions, predictions = asked.questions, []
-    known = compile_mentions(asked.candidates)
     all_expected: Sequence[str | None] = questions.answers or [None] * len(questions)
     rights = asked.right if questions.answers else all_expected
     rows = zip(questions.titles, questions.texts, asked.answers, all_expected, rights, strict=True)

@@ -11,7 +11,7 @@ from posgpt.evaluation.accuracy import Accuracies
 from posgpt.evaluation.answerers import AskedModel, ask_groups
 from posgpt.evaluation.arguments import PAGE_FILE, PICTURE_FILE, PREDICTIONS_FILE, EvaluationArguments
 from posgpt.evaluation.chart import draw_chart
-from posgpt.evaluation.evidence import mark_evidence
+from posgpt.evaluation.evidence import compile_mentions, mark_evidence
 from posgpt.evaluation.figures import compute_figures, describe_worth
 from posgpt.evaluation.inquiry import FICTIONAL, HELD_OUT, TAKEN_OUT, TEST, Inquiry
 from posgpt.evaluation.judge import Prediction, Wager, fit_sureness, judge_group
@@ -75,10 +75,11 @@ def make_report(
         wager,
         asked.get(TAKEN_OUT),
     )
-    strangers = {group: judge_group(answered, sureness, inquiry.documents) for group, answered in asked.items()}
+    known = compile_mentions(inquiry.candidates)
+    strangers = {group: judge_group(answered, sureness, inquiry.documents, known) for group, answered in asked.items()}
     predictions, figures = strangers.pop(TEST), {}
     if accuracies:
-        figures = compute_figures(asked[TEST], predictions, strangers, sureness, inquiry.known, accuracies)
+        figures = compute_figures(asked[TEST], predictions, strangers, sureness, inquiry, accuracies)
         if wager:
             # The threshold was chosen on those who were taken out.
             others = strangers.get(FICTIONAL) or strangers[TAKEN_OUT]

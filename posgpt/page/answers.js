@@ -141,12 +141,11 @@ function readQuestion(line, relations, chosen) {
   return isTitle ? { title: line, question: chosen.wordings[0].split("{title}").join(line) } : { title: null, question: line };
 }
 
-/** A document's parts: the title, one of the answers as whole words, or neither. */
+/** A document's parts: the title or one of the answers as whole words, or neither. */
 function markEvidence(text, title, answers) {
   const before = `(?![${UNSPACED}])[\\p{L}\\p{N}_\\p{Mn}\\p{Mc}]`;
   const after = `(?:(?![${UNSPACED}])[\\p{L}\\p{N}_]|[\\p{Mn}\\p{Mc}])`;
-  const places = answers.filter(Boolean).sort((one, other) => other.length - one.length).map(escapePattern).join("|");
-  const said = places ? `|(?<!${before})(?:${places})(?!${after})` : "";
-  return text.split(new RegExp(`(${escapePattern(title)}${said})`, "u"))
+  const marked = [title, ...answers].filter(Boolean).sort((one, other) => other.length - one.length).map(escapePattern);
+  return text.split(new RegExp(`((?<!${before})(?:${marked.join("|")})(?!${after}))`, "u"))
     .map((part, index) => ({ part, kind: index % 2 === 0 ? "" : part === title ? "title" : "said" }));
 }

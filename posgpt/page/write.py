@@ -74,7 +74,6 @@ class PageModel:
         return {
             "name": self.name,
             "positions": config.position_embedding_type,
-            "parameters": self.model.num_parameters(),
             "maxPositions": config.max_position_embeddings,
             "layers": config.num_hidden_layers,
             "heads": config.num_attention_heads,
@@ -126,10 +125,10 @@ def list_versions(arguments: PageArguments) -> list[tuple[str, str, str]]:
         for checkpoint in checkpoints:
             if damage := find_damage(checkpoint):
                 raise BadInput(f"{checkpoint}: {damage}; remove it, or copy it again.")
-            # A training's last checkpoint is often the finished model.
+            # A training's last checkpoint is often the finished model, or with --load_best_model_at_end an earlier one.
             weights = checkpoint / WEIGHTS_FILE
             if weights.is_file() and filecmp.cmp(weights, end, shallow=False):
-                continue
+                break
             versions.append((models[0], f"step {checkpoint.name.rpartition('-')[2]}", str(checkpoint)))
     return [*versions, *((model, "the end", model) for model in models)]
 
@@ -203,7 +202,9 @@ def bundle_runtime() -> tuple[str, bytes]:
         for name in ("package.json", "package-lock.json", "runtime.js"):
             shutil.copy(source / name, folder)
         for command in (["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"], ["run", "bundle"]):
-            result = subprocess.run([npm, *command], cwd=folder, capture_output=True, text=True)
+            result = subprocess.run(
+                [npm, *command], cwd=folder, capture_output=True, encoding="utf-8", errors="replace"
+            )
             if result.returncode:
                 said = " ".join(result.stderr.split())[:300]
                 raise BadInput(f"npm {command[0]} failed: {said}; it needs the network the first time.")
