@@ -171,14 +171,15 @@ def describe_pair(a: SavedRun, b: SavedRun) -> tuple[str, int, int, str]:
 def list_differences(records: Sequence[Record]) -> list[tuple[str, ...]]:
     """Return part, name and each run's value of what is not the same in all runs."""
     names = dict.fromkeys(name for record in records for name in sorted(record))
-    return [
-        (*name, *([shown for _, shown in values] if name[0] == _DATA else _shorten([shown for _, shown in values])))
-        for name, values in ((name, [record.get(name, _ABSENT) for record in records]) for name in names)
-        if any(value != values[0][0] for value, _ in values)
-    ]
+    differences = []
+    for name in names:
+        values, cells = zip(*(record.get(name, _ABSENT) for record in records), strict=True)
+        if any(value != values[0] for value in values):
+            differences.append((*name, *(cells if name[0] == _DATA else _shorten(cells))))
+    return differences
 
 
-def _shorten(cells: list[str]) -> list[str]:
+def _shorten(cells: Sequence[str]) -> Sequence[str]:
     """Cut what is too long for a table's cells to a part that begins shortly before the first difference."""
     given = {cell for cell in cells if cell != _MISSING}
     if max(map(len, given), default=0) <= _LONGEST_CELL:
