@@ -344,6 +344,8 @@ def check_training_arguments(training_args: TrainingArguments) -> None:
     for name, only in {"eval_do_concat_batches": True, "batch_eval_metrics": False}.items():
         if getattr(training_args, name) != only:
             raise BadInput(f"{name} has to stay {only}, since answers are measured over all batches; leave it out.")
+    if training_args.use_liger_kernel:
+        raise BadInput("use_liger_kernel: Liger has no kernels for PosGPT; leave it out.")
     cores = os.cpu_count() or 1
     if not 0 <= training_args.dataloader_num_workers <= cores:
         number = training_args.dataloader_num_workers

@@ -334,6 +334,7 @@ def test_finetuning_needs_a_model_or_a_vocabulary_and_never_changes_sizes(refuse
         ),
         (["--accelerator_config", '{"split_batches": true}'], "split_batches cannot be True here"),
         (["--eval_do_concat_batches", "false"], "eval_do_concat_batches has to stay True"),
+        (["--use_liger_kernel", "true"], "use_liger_kernel: Liger has no kernels for PosGPT"),
         (["--per_device_train_batch_size", "8", "--total_train_batch_size", "32"], "leave one of them out"),
         (["--corpus_weights", "nan"], "corpus_weights has nan; give numbers above 0"),
         (["--corpus_weights", "0"], "corpus_weights has 0.0; give numbers above 0"),
