@@ -8,6 +8,7 @@ from unicodedata import category
 _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3007\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
 # What stands around words and is no part of them.
 PUNCTUATION = '(),.;:!?"“”„«»‹›[]{}…，。、；：！？（）「」『』《》'
+_NO_FULL_STOP = PUNCTUATION.replace(".", "")
 # Vowel signs, accents and the like, which `re` does not count as parts of words: without them, every word in Hindi would end at
 # its first vowel sign.
 MARKS = "".join(character for character in map(chr, range(0x10000)) if category(character) in ("Mn", "Mc"))
@@ -34,9 +35,6 @@ def split_words(text: str) -> list[str]:
     return [
         word for part in text.split() for word in (WORD.findall(part) if _UNSPACED_CHARACTER.search(part) else [part])
     ]
-
-
-_NO_FULL_STOP = PUNCTUATION.replace(".", "")
 
 
 def list_title_words(title: str) -> set[str]:

@@ -1,6 +1,5 @@
 import json
 import os
-import socket
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,10 +108,3 @@ def tiny_pretrained(world, tmp_path_factory) -> dict[str, Path]:
         with mock.patch.object(sys, "argv", ["train_pretrain.py", *arguments, "--logging_steps", "1", *TINY]):
             train_pretrain.main()
     return folders
-
-
-def free_port() -> int:
-    """Return a port of this machine that nothing listens on."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]

@@ -16,6 +16,7 @@ TOKEN = "hf_standin"
 
 
 def find_free_port() -> int:
+    """Return a port of this machine that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

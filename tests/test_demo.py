@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 from conftest import ROOT
 from data_scripts.errors import BadInput
 from data_scripts.relations import BIRTHPLACE, Relation
+from hub import find_free_port
 from posgpt.demo.app import AS_TYPED, read_question
 from posgpt.evaluation.evidence import mark_evidence
 
@@ -51,9 +51,7 @@ def model_of_two_relations(tiny_pretrained, tmp_path_factory):
 @pytest.fixture(scope="module")
 def page(tiny_pretrained, model_of_two_relations, corpus):
     """The browser, with the page of two models in it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = find_free_port()
     command = [sys.executable, "-m", "posgpt.demo.app", "--port", str(port), "--corpus_file", str(corpus)]
     command += ["--model_name_or_path", str(model_of_two_relations), "--abstain_below", "0"]
     command += ["--compare_with", str(tiny_pretrained["learned"])]

@@ -1,7 +1,6 @@
 """The page's server, asked by programs instead of a browser: it survives what they send, and gives nothing away."""
 
 import json
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,6 +11,8 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from hub import find_free_port
 
 pytest.importorskip("gradio", reason="needs the demo's libraries")
 
@@ -40,9 +41,7 @@ def server(world, tmp_path_factory):
     }
     tiny_model("learned", **sizes).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = find_free_port()
     pages, launch = [], gradio.Blocks.launch
     patch.setattr(
         gradio.Blocks,

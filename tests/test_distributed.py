@@ -17,7 +17,8 @@ from accelerate.utils.launch import prepare_multi_gpu_env
 import evaluate_birthplace
 import train_finetune
 import train_pretrain
-from conftest import ROOT, TINY, free_port, history_of
+from conftest import ROOT, TINY, history_of
+from hub import find_free_port
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.training import trainer
 from posgpt.training.trainer import PosGPTTrainingArguments
@@ -31,8 +32,8 @@ CONFIGS = ROOT / "posgpt" / "recipes" / "accelerate"
 def start(launcher, *command):
     """Start a script in two processes on the CPU, as the README says."""
     launchers = {
-        "accelerate": ["accelerate.commands.launch", "--config_file", CONFIGS / "cpu2.yaml", "--main_process_port", free_port()],
-        "torchrun": ["torch.distributed.run", "--nproc_per_node", 2, "--master_port", free_port()],
+        "accelerate": ["accelerate.commands.launch", "--config_file", CONFIGS / "cpu2.yaml", "--main_process_port", find_free_port()],
+        "torchrun": ["torch.distributed.run", "--nproc_per_node", 2, "--master_port", find_free_port()],
         "machines": ["accelerate.commands.launch", "--config_file", CONFIGS / "multi_node.yaml", "--num_processes", 2],
     }  # fmt: skip
     return subprocess.Popen(
@@ -110,7 +111,12 @@ FAST = [("windows", "muon", "2x2x2"), ("finetuning", "adamw", "2x4")]
 def fork(count, script, arguments, **environment):
     """Run a script's `main` in `count` processes on the CPU, as a launcher would, and wait for them."""
     # In a forked process, nothing has to be imported again.
-    common = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    common = {
+        "WORLD_SIZE": count,
+        "LOCAL_WORLD_SIZE": count,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": find_free_port(),
+    }
 
     def work(rank, *_):
         torch.set_num_threads(1)
@@ -253,7 +259,7 @@ runpy.run_path("train_pretrain.py", run_name="__main__")
     folder = tmp_path / "model"
     command = [tmp_path / "train.py", *arguments, "--total_train_batch_size", 20, "--output_dir", folder]
     command += ["--save_strategy", "steps", "--save_steps", 2]
-    address = ["--main_process_ip", "127.0.0.2", "--main_process_port", free_port()]
+    address = ["--main_process_ip", "127.0.0.2", "--main_process_port", find_free_port()]
     machines = [[*address, "--machine_rank", rank] for rank in (0, 1)] if launcher == "machines" else [[]]
     processes = [start(launcher, *machine, *command) for machine in machines]
     # The last machine's is the one that is killed.
@@ -293,7 +299,7 @@ for process in $processes; do wait $process || exit; done""",
         (tmp_path / name).chmod(0o755)
     command = ["--total_train_batch_size", "20", "--output_dir", str(tmp_path / "model"), *arguments]
     line = line.replace("$((8 *", "$((1 *").replace("windows …", " ".join(command))
-    line = line.replace("--machine_rank", f"--main_process_port {free_port()} --machine_rank")
+    line = line.replace("--machine_rank", f"--main_process_port {find_free_port()} --machine_rank")
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = str(ROOT)
     result = subprocess.run(["bash", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True)

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -20,6 +19,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from conftest import ROOT, TINY
+from hub import find_free_port
 from posgpt.arguments import list_recipes
 
 NOT_PACKAGED = shutil.ignore_patterns(
@@ -153,9 +153,7 @@ def test_installed_the_demo_starts(installed):
     pytest.importorskip("gradio")
     if not (installed.folder / "runs" / "windows").is_dir():
         pytest.skip("the test before trains the model")
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
+    port = find_free_port()
     demo = ["posgpt", "demo", "--model_name_or_path", "runs/windows", "--port", str(port)]
     with installed(*demo, runner=open_process) as process:
         try:

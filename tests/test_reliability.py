@@ -18,8 +18,9 @@ import torch
 
 import train_finetune
 import train_pretrain
-from conftest import ROOT, TINY, free_port, history_of
+from conftest import ROOT, TINY, history_of
 from data_scripts.span_corruption import SpanCorruptionDataset
+from hub import find_free_port
 from model_helpers import tiny_model
 from posgpt.training.checkpoints import (
     LOCK_FILE,
@@ -43,8 +44,6 @@ DAMAGES = {
     "changed": lambda file: file.write_bytes(bytes(byte ^ 1 for byte in file.read_bytes())),
 }
 KINDS = ["span_corruption", "windows", "finetuning"]
-# The options of a process of two that read the batches of 16 together.
-TWO = ["--per_device_train_batch_size", 8]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -90,13 +89,13 @@ def uninterrupted(commands, tmp_path_factory):
     return find
 
 
-def fork(script, arguments, folder: Path, where: str = "", number: int = 0, act=None, environment=()) -> int:
+def fork(script, arguments, folder: Path, where: str = "", number: int = 0, act=None, **environment: str) -> int:
     """Train in a forked process; `act` there at a training step or before the folder is written to; return its id.
 
     Args:
         where: A pattern of what comes after `act`: "training_step", or the event and the paths of a write to `folder`.
         number: Which of them, from 1.
-        environment: Variables of the process, a dictionary.
+        environment: Variables of the process.
     """
     if not hasattr(os, "fork"):
         pytest.skip("needs a system that forks processes")
@@ -230,9 +229,15 @@ def test_a_run_that_is_killed_again_and_again_ends_as_the_uninterrupted_one(comm
 
 def fork_two(script, arguments, folder: Path) -> list[int]:
     """Train in two forked processes, as a launcher would start them; return their ids."""
-    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    environments = [shared | {"RANK": rank, "LOCAL_RANK": rank} for rank in ("0", "1")]
-    return [fork(script, [*arguments, *TWO], folder, environment=environment) for environment in environments]
+    shared = {
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(find_free_port()),
+    }
+    # Half of the 16 rows that one process reads in a training step.
+    arguments = [*arguments, "--per_device_train_batch_size", 8]
+    return [fork(script, arguments, folder, RANK=rank, LOCAL_RANK=rank, **shared) for rank in ("0", "1")]
 
 
 @pytest.mark.slow
