@@ -32,10 +32,10 @@ quickstart: $(INSTALLED)
 demo: $(INSTALLED)
 	$(BIN)/posgpt demo $(if $(MODEL),--model_name_or_path "$(MODEL)") $(if $(CORPUS),--corpus_file "$(CORPUS)")
 
-page: MODEL ?= runs/quickstart/pretrain
-page: CORPUS ?= runs/quickstart/world/wiki.txt
+page: CORPUS ?= $(if $(MODEL),,runs/quickstart/world/wiki.txt)
 page: $(INSTALLED)
-	$(BIN)/posgpt page --model_name_or_path $(MODEL) --corpus_file "$(CORPUS)" --output_dir runs/page $(ARGS)
+	$(BIN)/posgpt page --model_name_or_path $(or $(MODEL),runs/quickstart/pretrain) $(if $(CORPUS),--corpus_file "$(CORPUS)") \
+		--output_dir runs/page $(ARGS)
 
 reproduce: $(INSTALLED)
 	@test -n "$(DATA)" || { echo "error: name the folder with wiki.txt and the TSVs: make reproduce DATA=folder"; exit 1; }

@@ -92,9 +92,11 @@ def keep_arguments(arguments: ModelsArguments, folder: Path) -> None:
     """Write what the folder's models are made of into it, where that is not known yet.
 
     Raises:
-        BadInput: they were made with other arguments.
+        BadInput: they were made with other arguments, or there is no such recipe.
     """
-    values = asdict(arguments) | {"output_dir": None}
+    # What a recipe says may change.
+    recipe = read_section(find_recipe(arguments.recipe), "pretrain")
+    values = asdict(arguments) | {"output_dir": None, "recipe": recipe}
     file = folder / ARGUMENTS_FILE
     if not file.exists():
         with write_atomically(file) as stream:
@@ -121,8 +123,6 @@ def main() -> None:
     check_installed("report", "matplotlib")
     check_installed("page", "onnx")
     find_npm()
-    # A recipe that is not there would otherwise be what this folder's models are made with.
-    read_section(find_recipe(arguments.recipe), "pretrain")
     keep_arguments(arguments, folder)
     world, page = folder / "world", folder / PAGE_FOLDER
     if not (world / CORPUS_FILE).exists():

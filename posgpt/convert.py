@@ -184,6 +184,8 @@ def build_model(file: Path, num_attention_heads: int) -> PosGPTForCausalLM:
                 f"{file}: {name} is {tuple(tensor.shape)} of {tensor.dtype}; with the other tensors' sizes it has to be"
                 f" {shape} of torch.float32: {advice}"
             )
+        if not tensor.isfinite().all():
+            raise BadInput(f"{file}: {name} has numbers that are not finite; give a checkpoint from before they were.")
         view.copy_(tensor.reshape(view.shape))
     for name in (name for name in buffers if name.endswith("rope_cache") and name in state):
         cache, rotations = state[name], buffers[name]
@@ -203,7 +205,7 @@ def convert_checkpoint(file: Path, folder: Path, vocabulary_file: str, num_atten
     if len(tokenizer) != model.config.vocab_size:
         raise BadInput(
             f"{vocabulary_file}: its characters, □ and ⁇ are {len(tokenizer)} symbols, but {file} has"
-            f" {model.config.vocab_size}; give the corpus that it was pretrained on."
+            f" {model.config.vocab_size}; give the text whose characters it was pretrained with, the corpus's and no others."
         )
     with write_folder_atomically(folder) as unfinished:
         model.save_pretrained(unfinished)
@@ -263,7 +265,7 @@ def main() -> None:
     config = model.config
     print(
         f"Written: {target}, {config.position_embedding_type} positions, {config.num_hidden_layers} layers,"
-        f" {config.num_attention_heads} heads per layer, {model.num_parameters():,} parameters."
+        f" {config.num_attention_heads} heads per layer, {config.vocab_size} symbols, {model.num_parameters():,} parameters."
     )
 
 

@@ -30,6 +30,12 @@ SUBMISSIONS = {
     "wrong_mask": ("text.split(MASK)[1]", "text.split(MASK)[-1]", ["answer"]),
 }
 ENDS_THE_PROCESS = ("    length, head_dim = x.shape[-2:]\n", "    __import__('os')._exit(0)\n")
+RAISES_HALF_A_CHARACTER = ("text.split(MASK)[1]", "exec('raise ValueError(chr(0xD800))')")
+# What a dataclass needs of its module.
+HAS_A_DATACLASS = (
+    "import argparse\n",
+    "from __future__ import annotations\nimport argparse\nfrom dataclasses import dataclass\n\n@dataclass\nclass Size:\n    width: int\n",
+)
 NEVER_ENDS = ("    longest = max_length * 7 // 8\n", "    while True:\n        pass\n")
 WORLD = World(num_people=100, seed=7)
 
@@ -107,8 +113,10 @@ def expect_points(lost) -> dict[str, int]:
     return points | {"together": sum(points.values())}
 
 
-def test_code_that_ends_the_process_loses_its_part_and_predictions_are_counted(run, assignment, tmp_path):
-    folder = hand_in(tmp_path / "bo", ENDS_THE_PROCESS, SUBMISSIONS["wrong_mask"][:2])
+def test_code_that_ends_the_process_loses_its_part_and_predictions_are_counted(run, assignment, tmp_path, monkeypatch):
+    # The teacher's own settings are not the students' fault.
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-x")
+    folder = hand_in(tmp_path / "bo", ENDS_THE_PROCESS, RAISES_HALF_A_CHARACTER, HAS_A_DATACLASS)
     answers = [line.split("\t")[1] for line in (assignment / "teacher" / "birth_test.tsv").read_text().splitlines()]
     (folder / "predictions.txt").write_text("".join(f"{place}\n" for place in ["Nowhere", *answers[1:]]))
     printed = run(grade, "--assignment_dir", assignment, "--submissions", folder)
@@ -160,6 +168,7 @@ def test_bad_input_is_refused_in_one_line(run, assignment, tmp_path):
         (write, ["--seed", 1, "--output_dir", assignment], "already there and is not overwritten"),
         (write, ["--seed", -1, "--output_dir", tmp_path / "new"], "seed is -1; choose at least 0"),
         (write, ["--output_dir", tmp_path / "new"], "seed"),
+        (grade, ["--assignment_dir", assignment, "--submissions", ada, "--time_limit", "inf"], "time_limit is inf"),
         (grade, ["--assignment_dir", tmp_path, "--submissions", ada], "no such file; give the path of the hidden"),
         (grade, ["--assignment_dir", assignment, "--submissions", ada, other], "two submissions have the same name"),
         (grade, ["--assignment_dir", assignment, "--submissions", tmp_path / "empty"], "empty.solution.py: no such"),
@@ -185,6 +194,9 @@ def test_the_solution_learns_and_writes_an_answer_to_each_test_question(assignme
     ids = {symbol: id for id, symbol in enumerate("□⁇" + "".join(sorted(set("Ada?RomeBo?Oslo"))))}
     model = solution.GPT(len(ids), hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
     rows = [solution.encode_pair(*pair, ids) for pair in pairs]
+    # However few training steps there are.
+    for steps in (1, 20):
+        assert solution.train(model, lambda: list(rows), steps, 1e-2, 2, "Test") < 10
     assert solution.train(model, lambda: list(rows), 60, 1e-2, 2, "Test") < 0.1
     assert solution.predict(model, [question for question, _ in pairs], ids) == ["Rome", "Oslo"]
 

@@ -54,3 +54,7 @@ def test_models_are_built_with_card_report_and_page_and_each_file_has_its_checks
         SystemExit, match="made with another --position_embedding_types, --seed; give another --output_dir"
     ):
         run(build_models, *arguments, "--seed", 7, "--position_embedding_types", "alibi")
+    # A recipe that has changed since is another one.
+    recipe.write_text(yaml.safe_dump({"pretrain": settings | {"max_steps": 3}}))
+    with pytest.raises(SystemExit, match="made with another --recipe; give another --output_dir"):
+        run(build_models, *arguments)

@@ -372,6 +372,7 @@ BAD_STATES = {
     "wider": ({}, replace(tok_emb_weight=torch.ones(30, 64)), "with the other tensors' sizes it has to be"),
     "narrow MLP": ({}, replace(blocks_0_mlp_0_bias=torch.ones(64)), r"blocks.0.mlp.0.bias is \(64,\) .* \(128,\)"),
     "integers": ({}, replace(ln_f_bias=torch.ones(32, dtype=torch.int8)), "ln_f.bias is .*torch.int8"),
+    "not finite": ({}, replace(ln_f_bias=torch.full((32,), torch.nan)), "ln_f.bias has numbers that are not finite"),
     "flat": ({}, replace(pos_emb=torch.ones(9)), "pos_emb or a mask is flat"),
     "no row": ({}, replace(tok_emb_weight=torch.tensor(1.0)), "pos_emb or a mask is flat"),
     "other rotations": (ROPE, turn_faster, "rope_cache is not RoPE's for 2 heads"),

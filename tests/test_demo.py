@@ -15,6 +15,7 @@ pytest.importorskip("selenium", reason="needs selenium")
 
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
 from conftest import ROOT
@@ -128,6 +129,24 @@ def test_a_whole_question_may_ask_for_another_relation_than_the_chosen_one(page,
     asked = [question.text for question in answers.find_elements(By.CSS_SELECTOR, ".question")]
     assert asked == [f"When was {name} born?", f"Where was {name} born?"]
     assert "Asked about a name" in page.find_element(By.TAG_NAME, "body").text
+
+
+def test_the_questions_to_choose_from_are_the_models_own(page, tiny_pretrained, model_of_two_relations):
+    def list_options(page):
+        form = page.find_element(By.CSS_SELECTOR, "input[aria-label='Asked about a name']")
+        page.execute_script("arguments[0].blur(); arguments[0].focus()", form)
+        return [option.text.strip("✓ \n") for option in page.find_elements(By.CSS_SELECTOR, "[role=option]")]
+
+    def choose(model, wanted):
+        place = (By.CSS_SELECTOR, "input[aria-label='Model']")
+        field = WebDriverWait(page, 60).until(lambda page: page.find_element(*place))
+        page.execute_script("arguments[0].focus(); arguments[0].select()", field)
+        field.send_keys(str(model), Keys.ENTER)
+        WebDriverWait(page, 60).until(lambda page: list_options(page) == wanted)
+
+    born, year = BIRTHPLACE.form, "When was NAME born?"
+    choose(tiny_pretrained["learned"], [born, AS_TYPED])
+    choose(model_of_two_relations, [born, year, AS_TYPED])
 
 
 def test_other_text_is_asked_as_it_is_typed(page):

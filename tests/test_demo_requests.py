@@ -49,10 +49,16 @@ def server(world, tmp_path_factory):
         lambda page, **given: (pages.append(page), launch(page, prevent_thread_lock=True, **given)),
     )
     patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
+    # The page is found past a proxy, here one that nobody answers at.
+    patch.setenv("http_proxy", "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        patch.setenv(name, "localhost")
     patch.chdir(world)
     arguments = ["--model_name_or_path", str(folder), "--corpus_file", "wiki.txt", "--port", str(port)]
     patch.setattr("sys.argv", ["posgpt demo", *arguments])
     app.main()
+    for name in ("http_proxy", "no_proxy", "NO_PROXY"):
+        patch.delenv(name)
     yield f"http://127.0.0.1:{port}", str(folder)
     pages[0].close()
     patch.undo()
@@ -137,7 +143,11 @@ def test_it_serves_no_file_and_takes_none(server, world):
             status, text = send(f"{address}/{route}{path}")
             assert status in (403, 404) and "hidden_size" not in text and "root:" not in text, (route, path)
     assert send(f"{address}/gradio_api/file=https://localhost/")[0] == 404
-    assert send(f"{address}/gradio_api/upload", b"x")[0] == 404
+    multipart = b'--x\r\nContent-Disposition: form-data; name="video"; filename="x"\r\n\r\nx\r\n--x--\r\n'
+    for route in ("upload", "process_recording", "deep_link", "vibe-edit", "run-history/", "component_server", "user"):
+        for data in (multipart, None):
+            kind = {"Content-Type": "multipart/form-data; boundary=x"}
+            assert send(f"{address}/gradio_api/{route}", data, **kind)[0] == 404, route
 
 
 def test_what_a_model_or_a_name_says_is_text(server):

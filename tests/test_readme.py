@@ -84,6 +84,25 @@ def test_all_files_name_one_version():
     assert citation["license"] == project["license"]
 
 
+def test_make_page_takes_the_quickstarts_corpus_for_its_model_alone(tmp_path):
+    (tmp_path / ".installed").touch()  # nothing is to be installed here
+    make = ["make", "--no-print-directory", "-n", f"VENV={tmp_path}", "page"]
+
+    def plan(*given):
+        planned = subprocess.run([*make, *given], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        return shlex.split(planned.replace("\\\n", " "))[2:-2]
+
+    quickstart = [
+        "--model_name_or_path",
+        "runs/quickstart/pretrain",
+        "--corpus_file",
+        "runs/quickstart/world/wiki.txt",
+    ]
+    assert plan() == quickstart
+    assert plan("MODEL=mine") == ["--model_name_or_path", "mine"]
+    assert plan("MODEL=mine", "CORPUS=my wiki.txt") == ["--model_name_or_path", "mine", "--corpus_file", "my wiki.txt"]
+
+
 def test_make_reproduce_asks_for_the_data_and_runs_the_readmes_commands(tmp_path):
     (tmp_path / ".installed").touch()  # nothing is to be installed here
     make = ["make", "--no-print-directory", f"VENV={tmp_path}", "reproduce"]

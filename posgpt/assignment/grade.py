@@ -44,7 +44,7 @@ class GradingArguments:
 
     assignment_dir: str = option("The assignment's folder.")
     submissions: list[str] = option("Folders, one for each student, named after them.")
-    time_limit: Annotated[float, Range(1)] = option("Seconds for each part of a submission.", default=60.0)
+    time_limit: Annotated[float, Range(1, 86_400)] = option("Seconds for each part of a submission.", default=60.0)
 
 
 def run_tests(tests: Path, solution: Path, parts: Sequence[Part], time_limit: float) -> dict[str, str]:
@@ -67,7 +67,11 @@ def run_tests(tests: Path, solution: Path, parts: Sequence[Part], time_limit: fl
         command += ["--solution", str(solution), "--outcomes", str(outcomes)]
         # Into a file: a pipe would stay open for as long as any process that the submission started.
         with log.open("wb") as file:
-            environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+            environment = os.environ | {
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+                "PYTEST_ADDOPTS": "",
+                "PYTEST_PLUGINS": "",
+            }
             # The process may stay after its tests, for a thread of the submission; what they found is written by then.
             longest = _START_SECONDS + len(parts) * (time_limit + 1)
             with suppress(subprocess.TimeoutExpired):
@@ -76,7 +80,8 @@ def run_tests(tests: Path, solution: Path, parts: Sequence[Part], time_limit: fl
             said = " ".join(log.read_text(encoding="utf-8", errors="replace").split())[-200:]
             raise BadInput(f"{tests}: the hidden tests do not start: {said}")
         lines = outcomes.read_text(encoding="utf-8").splitlines()
-    return {entry["part"]: entry["message"] for entry in map(json.loads, lines)}
+    # A message may have halves of characters, which no file takes.
+    return {entry["part"]: entry["message"].encode(errors="replace").decode() for entry in map(json.loads, lines)}
 
 
 def find_failures(tests: Path, solution: Path, time_limit: float) -> dict[str, str]:

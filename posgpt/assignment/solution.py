@@ -192,8 +192,9 @@ def train(
     device = next(model.parameters()).device
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.1)
     steps = epochs * math.ceil(len(draw_rows()) / batch_size)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, learning_rate, total_steps=steps, pct_start=0.05, cycle_momentum=False
+    warmup = max(steps // 20, 1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / warmup, (1 + math.cos(math.pi * step / steps)) / 2)
     )
     loss = torch.tensor(torch.nan)
     for _ in (progress := tqdm(range(epochs), desc=title, unit="epoch", disable=None)):
@@ -280,7 +281,7 @@ def main() -> None:
     print(f"dev: {accuracy:.1%}; London for everyone: {baseline:.1%}")
     answers = predict(model, read_lines(arguments.data_dir / "birth_test_inputs.tsv"), ids)
     # The model may write any character, the line break included.
-    lines = [answer.replace("\n", " ") + "\n" for answer in answers]
+    lines = [answer.translate(str.maketrans("\r\n", "  ")) + "\n" for answer in answers]
     arguments.predictions_file.write_text("".join(lines), encoding="utf-8")
 
 

@@ -5,6 +5,7 @@
 Without arguments it asks the model that the quickstart trained. The page is served to this machine alone.
 """
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,8 +32,12 @@ from posgpt.evaluation.pages import load_template
 from posgpt.training.checkpoints import WEIGHTS_FILE, load_model
 
 QUICKSTART = Path("runs/quickstart")
-# Routes of gradio that the page does not need: to read and to upload files, and to fetch pages from elsewhere.
-FILE_ROUTES = re.compile(r"/(file|proxy|upload|stream|component_server)([=/_]|$)")
+# What the page consists of, and the routes by which it, or a program, asks. gradio has others: to read and to upload files, to
+# fetch pages from elsewhere, and to change the page.
+ROUTES = re.compile(
+    r"/|/(config|theme\.css|favicon\.ico|manifest\.json)|/(assets|static|svelte)/.+"
+    r"|/gradio_api/(startup-events|app_id|info|cancel|reset|(call|queue|heartbeat)/.+)"
+)
 MAX_NAMES, MAX_CHARACTERS = 50, 10_000
 BEST = 5
 # What is chosen in place of a form for text that is no question about a name.
@@ -57,15 +62,15 @@ class DemoArguments(ColumnArguments):
     port: Annotated[int, Range(1, 65535)] = option("The port on the loopback address.", default=7860)
 
 
-class WithoutFiles:
-    """Middleware that answers requests to `FILE_ROUTES` with: not found."""
+class OwnRoutes:
+    """Middleware that answers requests to other routes than `ROUTES` with: not found."""
 
     def __init__(self, app: ASGIApp):
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_closed = scope["type"] == "http" and FILE_ROUTES.search(scope["path"])
-        await (PlainTextResponse("Not found", 404) if is_closed else self.app)(scope, receive, send)
+        is_open = scope["type"] == "lifespan" or ROUTES.fullmatch(scope["path"])
+        await (self.app if is_open else PlainTextResponse("Not found", 404))(scope, receive, send)
 
 
 def split_lines(text: str) -> list[str]:
@@ -246,6 +251,20 @@ def list_models() -> list[str]:
     return [str(file.parent) for file in found if "checkpoint-" not in file.parent.name]
 
 
+def list_forms(relations: Sequence[Relation]) -> list[str]:
+    """Return what may be asked about a name."""
+    return [*(relation.form for relation in relations), AS_TYPED]
+
+
+def offer_forms(model_name: object, form: str) -> Any:
+    """Return what a model may be asked about a name, as an update of the page; nothing changes if there is no such model."""
+    try:
+        forms = list_forms(list_relations(str(model_name or "")))
+    except (BadInput, OSError):
+        return gr.skip()
+    return gr.update(choices=forms, value=form if form in forms else forms[0])
+
+
 def build_page(arguments: DemoArguments, relations: Sequence[Relation]) -> gr.Blocks:
     """Build the page; with several relations, one is chosen for names, and whole questions may ask for any."""
     choose = partial(gr.Dropdown, list_models(), allow_custom_value=True)
@@ -264,7 +283,7 @@ def build_page(arguments: DemoArguments, relations: Sequence[Relation]) -> gr.Bl
         with gr.Row():
             with gr.Column(scale=1):
                 names = gr.Textbox(label="Names", lines=3, max_lines=12, max_length=MAX_CHARACTERS + 1, autofocus=True)
-                forms = [*(relation.form for relation in relations), AS_TYPED]
+                forms = list_forms(relations)
                 form = gr.Dropdown(forms, value=forms[0], label="Asked about a name")
                 model = choose(
                     value=arguments.model_name_or_path, label="Model", info="a folder, or a name on the hub"
@@ -274,6 +293,7 @@ def build_page(arguments: DemoArguments, relations: Sequence[Relation]) -> gr.Bl
                 button = gr.Button("Ask", variant="primary")
             with gr.Column(scale=2):
                 answers = gr.HTML(elem_id="answers")
+        model.change(offer_forms, [model, form], form, api_visibility="private", show_progress="hidden")
         inputs = [names, form, model, other, abstain_below]
         gr.on([button.click, names.submit], ask, inputs, answers, api_name="ask")
     return page
@@ -305,6 +325,9 @@ def main() -> None:
     # The same holds for a model that cannot be loaded.
     page = build_page(arguments, list_relations(arguments.model_name_or_path))
     address = f"http://127.0.0.1:{arguments.port}"
+    # gradio looks whether its page answers, and a proxy would look on another machine.
+    for name in ("no_proxy", "NO_PROXY"):
+        os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1")))
     print(f"Open {address} to ask {arguments.model_name_or_path}; Ctrl-C stops it.", flush=True)
     try:
         page.launch(
@@ -313,7 +336,7 @@ def main() -> None:
             share=False,
             quiet=True,
             footer_links=[],
-            app_kwargs={"middleware": [Middleware(WithoutFiles)]},
+            app_kwargs={"middleware": [Middleware(OwnRoutes)]},
         )
     except OSError:
         raise BadInput(f"port {arguments.port} is taken; choose another with --port.") from None

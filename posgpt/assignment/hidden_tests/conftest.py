@@ -24,6 +24,8 @@ def solution(pytestconfig: pytest.Config) -> ModuleType:
     spec = spec_from_file_location("solution", pytestconfig.getoption("solution"))
     assert spec and spec.loader
     module = module_from_spec(spec)
+    # As an import does: dataclasses look for their module there.
+    sys.modules["solution"] = module
     spec.loader.exec_module(module)
     return module
 
