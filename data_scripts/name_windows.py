@@ -81,7 +81,7 @@ class NameWindowsConfig(ObjectiveConfig):
     plain_cues: bool = option(
         "Whether cues are in their plainest form: dates as 0, without punctuation and the title's words.", default=True
     )
-    keep_names: bool = option("Whether a cue keeps a name right before the span.", default=True)
+    keep_names: bool = option("Whether a cue keeps a name right before a span that is a name, too.", default=True)
     max_spans: Annotated[int, Range(1)] = option(
         "How many spans of a document are asked for: the first ones, or the ones most like the answers.", default=4
     )
@@ -203,7 +203,10 @@ class NameWindowsDataset(EpochDataset):
         #: How many characters a title may have, beside a span of one.
         self.longest_title = room - 1
 
-        needs_word = [not all(map(self._may_lack_words, wordings)) for wordings in self.wordings]
+        needs_word = [
+            any(self._needs_words(number, wording) for wording in wordings)
+            for number, wordings in enumerate(self.wordings)
+        ]
 
         def fits(title: str, span: Sequence[int], cue: str = "") -> bool:
             return bool(title) and len(title) + span[1] - span[0] + len(cue) <= room
@@ -359,9 +362,14 @@ class NameWindowsDataset(EpochDataset):
                 " wording or choose a larger --block_size."
             )
 
-    def _may_lack_words(self, wording: Wording) -> bool:
-        """Whether a cue may lose all its words: otherwise, `Who employed NAME?⁇China⁇` would be a wrong answer."""
-        return wording.has_words_after or self.config.window_wording == "document"
+    def _needs_words(self, number: int, wording: Wording) -> bool:
+        """Whether a cue has to keep a word: without any, `Who employed NAME?⁇China⁇` would be a wrong answer.
+
+        Where the rows ask for a single span, the one that looks most like the answer, it is the answer.
+        """
+        beginning = self.beginnings[number]
+        is_answer = beginning.finder is not None and beginning.most == 1
+        return not (wording.has_words_after or is_answer or self.config.window_wording == "document")
 
     def _draw_question(
         self, name: str, number: int, wording: Wording, rng: np.random.Generator, always: bool
@@ -376,6 +384,7 @@ class NameWindowsDataset(EpochDataset):
         title, spans, asked_by = document["title"], document["asked"], document["asked_by"]
         number = draw_one(asked_by[own], rng)
         wording = draw_one(self.wordings[number], rng)
+        needs_words = self._needs_words(number, wording)
         start = wording.before + title
         windows = self._draw_question(title, number, wording, rng, always=False)
         if self.config.window_wording == "document":
@@ -390,23 +399,32 @@ class NameWindowsDataset(EpochDataset):
             order = order or rng.permutation(asked).tolist()
             span = order.pop()
             before, after = document["before"][span].split(), document["after"][span].split()
-            window = (self._draw_cue(before, after, wording, rng), spans[span] + MASK_TOKEN)
+            keeps_last = needs_words or self._follows_name(before, spans[span])
+            window = (self._draw_cue(before, after, keeps_last, wording, rng), spans[span] + MASK_TOKEN)
             if (length := len(window[0]) + len(window[1])) > room:
                 misfits += 1
                 continue
             windows.append(window)
             room -= length
         if not windows:
-            words = [] if self._may_lack_words(wording) else document["before"][own].split()[-1:]
+            words = document["before"][own].split()[-1:] if needs_words else []
             windows.append((self._end_cue(join_words(words), wording), spans[own] + MASK_TOKEN))
         return start, windows
 
-    def _draw_cue(self, before: list[str], after: list[str], wording: Wording, rng: np.random.Generator) -> str:
+    def _follows_name(self, before: list[str], span: str) -> bool:
+        """Whether a span is a name right after another: ` born in?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks.
+
+        ` is an?⁇poet⁇` asks for nothing else than ` is an English?⁇poet⁇`.
+        """
+        return self.config.keep_names and bool(before) and before[-1][0].isupper() and span[0].isupper()
+
+    def _draw_cue(
+        self, before: list[str], after: list[str], keeps_last: bool, wording: Wording, rng: np.random.Generator
+    ) -> str:
         most = int(rng.integers(min(self.config.max_cue_words, 1), self.config.max_cue_words + 1))
         before = before[max(len(before) - most, 0) :]
         kept, draws = rng.uniform(self.config.min_cue_kept, 1), rng.random(len(before))
-        # Without the name in it, ` born in Beijing?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks.
-        if before and (not self._may_lack_words(wording) or (self.config.keep_names and before[-1][0].isupper())):
+        if before and keeps_last:
             draws[-1] = -1
         if after:
             after = after[: int(rng.integers(len(after) + 1))]
