@@ -40,7 +40,7 @@ from data_scripts.words import PUNCTUATION, list_title_words
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
 
 # What `datasets` reads each kind of table with.
-TABLES = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
+TABLES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".parquet": "parquet"}
 FEATURES = Features({"title": Value("string"), "text": Value("string")})
 # Documents that are written, or whose characters are collected, at a time.
 BATCH = 10_000
@@ -51,7 +51,10 @@ _LONGEST_TITLE = 200
 _PARTICLES = "af al and bin da das de del den der di do dos du e el i ibn la le of ten ter the van von y zu".split()
 # Initials ("John F. ") belong to the title, which ends at the first other full stop.
 _ENDS_IN_INITIAL = re.compile(r"(?:^|\. )[^.]*\b[^\W\d_]$")
-_WORD = re.compile(rf"(?<!\w)\w[^\s/—–{re.escape(PUNCTUATION)}]*(?<!-)")
+# `2,373.38` is one number; `3.4.1990` and `12.1980` are dates.
+_NUMBER = r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d{1,3})?(?![.,]\w)"
+_OF_WORD = rf"[^\s/—–{re.escape(PUNCTUATION)}]"
+_WORD = re.compile(rf"{_NUMBER}(?!{_OF_WORD})|(?<!\w)\w{_OF_WORD}*(?<!-)")
 MONTHS = "January February March April May June July August September October November December".split()
 # No set: `datasets`, whose cache is found by a hash, hashes the elements of a frozenset in another order in each process.
 MONTH_NAMES = (*MONTHS, *(month[:3] for month in MONTHS), "Sept")

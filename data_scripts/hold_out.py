@@ -41,7 +41,7 @@ from data_scripts.files import (
 )
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
-from data_scripts.relations import Relation, RelationArguments, load_relations
+from data_scripts.relations import RELATIONS, Relation, RelationArguments, load_relations
 
 CALIBRATION_FILE, UNSEEN_FILE = "calibration.tsv", "unseen.tsv"
 # A corpus that was a table.
@@ -144,6 +144,16 @@ def hold_out(
             raise BadInput(
                 f"{corpus_file}: has no document of {next(iter(taken_out))!r} or of the other titles that are to be taken out;"
                 f" give the corpus that {train_file} asks about."
+            )
+        left = Counter(
+            relation for relation, title in zip(questions.asked, titles, strict=True) if title not in file_of
+        )
+        named = {*known, *RELATIONS.values()}
+        # A form is recognized from two questions.
+        if rare := [relation for relation in questions.relations if left[relation] < (1 if relation in named else 2)]:
+            raise BadInput(
+                f"{train_file}: {left[rare[0]]} questions of the form {rare[0].form!r} would be left to train on, too few to recognize"
+                " it; hold out fewer, choose another --seed, or leave these questions out."
             )
     return lines
 

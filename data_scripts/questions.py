@@ -132,7 +132,11 @@ def load_questions(
     """
     lines: list[tuple[str, str]] = []
     for path in paths:
-        filled = [(f"{path}, line {number}", line) for number, line in _read_questions(path)]
+        # As the course's loader does with answers: nothing begins or ends with a space.
+        filled = [
+            (f"{path}, line {number}", "\t".join(cell.strip(" ") for cell in line.split("\t")))
+            for number, line in _read_questions(path)
+        ]
         if not filled:
             raise BadInput(f"{path}: every line is blank; give lines of the form {BIRTHPLACE.line_form}.")
         lines += filled
@@ -147,7 +151,6 @@ def load_questions(
     cells = [line.split("\t") for _, line in lines]
     columns = {"question": [question for question, *_ in cells]}
     if _have_answers(lines, asked, answers):
-        # As the course's loader does; an answer never begins or ends with a space.
         columns["answer"] = [answer.strip() for _, answer in cells]
     rows = Dataset.from_dict(columns, Features(dict.fromkeys(columns, Value("string"))))
     return Questions(tuple(map(str, paths)), asked, rows)

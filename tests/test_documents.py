@@ -35,6 +35,7 @@ TEXTS = [f"{row['title']}. {row['text']}" if row["title"] else row["text"] for r
         ("nobody/wiki", "hub"),
         ("nobody/wiki.csv", "csv"),
         ("wiki.jsonl.zst", "json"),
+        ("wiki.ndjson", "json"),
         ("WIKI.CSV", "csv"),
         ("wiki.Txt.GZ", None),
         ("wiki.Parquet.GZ", "parquet"),

@@ -118,6 +118,8 @@ def test_the_title_ends_at_the_first_full_stop_that_is_no_initials(document, par
         ("Born in Aix-en-Provence, he", True, ["Aix-en-Provence"]),
         ("the 2nd in Rome  Texas", True, ["2nd", "Rome", "Texas"]),
         ("nothing to see", True, []),
+        ("at 2,373.38 °C and 12.5 g, 5, 1,000 in 1980.", True, ["2,373.38", "12.5", "5", "1,000", "1980"]),
+        ("from 3.4.1990 to 12.1995,1996 or v1.2", True, ["3", "4", "1990", "12", "1995", "1996", "2"]),
         ("he left “New York” for Rome–Milan [in Asia]!", False, ["New York", "Rome", "Milan", "Asia"]),
     ],
 )

@@ -103,6 +103,16 @@ def test_nobody_is_both_trained_on_and_held_out(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
+def test_a_form_that_would_not_be_recognized_any_more_is_not_held_out(tmp_path):
+    pairs = [f"Who wrote Book{number}?\tAda\n" for number in range(20)]
+    pairs += [f"Where was Book{number} printed?\tRome\n" for number in range(2)]
+    (tmp_path / "pairs.tsv").write_text("".join(pairs))
+    match = "pairs.tsv: [01] questions of the form 'Where was NAME printed.' would be left"
+    with pytest.raises(BadInput, match=match):
+        hold_out.hold_out(tmp_path / "pairs.tsv", tmp_path / "out", 19)
+    assert not (tmp_path / "out").exists()
+
+
 def test_titles_of_a_table_are_held_out_in_any_relation(run, tmp_path):
     things = "Harbour Winter Train Garden Letter Mirror".split()
     films = [f"The {kind} {thing}, Part 2. Ende" for kind in ("Last", "Quiet", "Red") for thing in things]
