@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 import numpy as np
 from datasets import Dataset
 
+from data_scripts.cues import take_words_before
 from data_scripts.documents import MONTH_NAMES, add_titles_and_spans, find_text_start
 from data_scripts.errors import BadInput
 from data_scripts.learned_spans import NothingToLearn, Span, SpanFinder
@@ -45,7 +46,6 @@ class Beginning:
         asks_all: Whether names, numbers and months are all asked for.
         finder: What finds the spans; None: capital letters and digits.
         most: How many spans of a document are asked for.
-        missed: How many of the training answers are not among the spans, in words; empty if all are.
     """
 
     relation: Relation
@@ -53,14 +53,18 @@ class Beginning:
     asks_all: bool = False
     finder: SpanFinder | None = None
     most: int = 4
-    missed: str = ""
 
     @property
-    def description(self) -> str:
-        """What rows ask for, in a few words, and how many training answers are not among it."""
+    def kind(self) -> str:
+        """What rows ask for, in a few words."""
         kind = "numbers like its answers" if self.shapes else "names, numbers and months" if self.asks_all else "names"
         kind = f"at most {self.most} that look like its answers" if self.finder else kind
-        return f"{self.relation.name}: {kind}{self.missed}"
+        return f"{self.relation.name}: {kind if self.most else 'the training questions alone'}"
+
+    @property
+    def needs_words(self) -> bool:
+        """Whether a cue without words may be the question itself, as in *Who employed NAME?*."""
+        return not all(wording.has_words_after for wording in self.relation.split_wordings())
 
     def choose_spans(
         self, titles: Sequence[str], texts: Sequence[str], salient: Sequence[Sequence[Span]]
@@ -73,8 +77,13 @@ class Beginning:
         if self.finder:
             return self.finder.find(titles, texts, self.most)
         return [
-            [(start, end) for start, end in spans if self._asks_for(text[start:end])][: self.most]
-            for text, spans in zip(texts, salient, strict=True)
+            [
+                (start, end)
+                for start, end in spans
+                if self._asks_for(text[start:end])
+                and not (self.needs_words and not take_words_before(title, text, start, plain=True, most=1))
+            ][: self.most]
+            for title, text, spans in zip(titles, texts, salient, strict=True)
         ]
 
     def _asks_for(self, span: str) -> bool:
@@ -170,26 +179,27 @@ def find_spans(
                 else beginning
                 for beginning, asked in zip(beginnings, own, strict=True)
             ]
-        beginnings = [
-            replace(beginning, missed=_describe_missed(beginning, documents, questions.select(beginning.relation)))
-            for beginning in beginnings
-        ]
+        vain = [_finds_nothing(beginning, documents, asked) for beginning, asked in zip(beginnings, own, strict=True)]
+        # What never contains the answer would be taken for it; but there has to be something to read.
+        if not all(vain):
+            beginnings = [
+                replace(beginning, finder=None, most=0) if is_vain else beginning
+                for beginning, is_vain in zip(beginnings, vain, strict=True)
+            ]
     return documents, beginnings
+
+
+def _finds_nothing(beginning: Beginning, documents: Dataset, questions: Questions) -> bool:
+    """Whether none of a relation's answers is among what its rows ask for, and there are enough of them to tell."""
+    if len(questions) < _FEWEST_HELD_OUT:
+        return False
+    return not find_asked_answers(beginning, read_asked(documents, questions), questions)
 
 
 def _sample_questions(questions: Questions, relation: Relation) -> Questions:
     """Return a relation's questions, or so many of them as show what its answers look like."""
     own = questions.select(relation)
     return own if len(own) <= _MOST_JUDGED else own.take(range(0, len(own), -(-len(own) // _MOST_JUDGED)))
-
-
-def _describe_missed(beginning: Beginning, documents: Dataset, questions: Questions) -> str:
-    found = find_asked_answers(beginning, read_asked(documents, questions), questions)
-    every = dict.fromkeys(zip(questions.titles, questions.answers or (), strict=True))
-    if not (missed := [pair for pair in every if pair not in found]):
-        return ""
-    title, answer = missed[0]
-    return f", which miss {len(missed):,} of the training answers, such as {answer!r} ({title})"
 
 
 def learn_spans(

@@ -11,6 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,8 @@ Span = tuple[int, int]
 # as one.
 _FEWEST_WORDS, _MOST_WORDS, _MOST_CHARACTERS = 4, 8, 16
 _NEARLY_ALL = 0.98
+# What so few answers have is not looked for: marks at an end, or words of the title.
+_HARDLY_ANY = 0.02
 # So many documents are ranked at a time: the runs of 20 documents of 1,000 words take 57 MiB.
 _BLOCK = 50
 
@@ -72,6 +75,15 @@ class SpanFinder:
         answers = [_list_tokens(answer) for answer in questions.answers or ()]
         # In `Tiger & Crane`, `Springfield, Illinois` and `St. Louis`, marks stand between words.
         self.marks = {token[0] for tokens in answers for token in tokens[1:-1] if not token[0][0].isalnum()}
+        # In `$12` and `C++`, they stand at an end.
+        self.first_marks = _find_frequent(_take_marks(tokens) for tokens in answers)
+        self.last_marks = _find_frequent(_take_marks(tokens[::-1])[::-1] for tokens in answers)
+        # Who won `Arsenal v Chelsea` is a word of the title; a person's own name is no place.
+        alike = [
+            any(find_words(_list_parts(title), answer))
+            for title, answer in zip(questions.titles, questions.answers or (), strict=False)
+        ]
+        self.takes_title_words = bool(alike) and np.mean(alike) > _HARDLY_ANY
         lengths = [math.ceil(_count_words(tokens)) for tokens in answers if tokens]
         usual = int(np.quantile(lengths, _NEARLY_ALL, method="lower")) if lengths else 0
         self.most_words = min(max(usual, _FEWEST_WORDS), _MOST_WORDS)
@@ -99,7 +111,8 @@ class SpanFinder:
         if not any(is_answer):
             raise NothingToLearn(
                 f"{questions.path}: no answer to {questions.relations[0].form!r} stands in a document of its title as a run"
-                f" of at most {self.most_words} words, so nothing shows what an answer looks like; choose --span_finder capitals."
+                f" of at most {self.most_words} words, so nothing shows what an answer looks like; give answers in the documents'"
+                " own words."
             )
         self.classifier = None
         # Where every run is an answer, as in a glossary, none looks less like one than another.
@@ -109,8 +122,8 @@ class SpanFinder:
     def _list_runs(self, title: str, text: str) -> Iterator[tuple[list[re.Match], int, int]]:
         """Yield the words after the title, and the first and the last of each run that has none of the title's words."""
         words = _list_tokens(text, find_text_start(title))
-        # Whole names: in a script without spaces, a word is a character, which a place may share with the title.
-        known = {place for span in find_words(re.findall(r"\w+", title), text) for place in range(*span)}
+        parts = () if self.takes_title_words else _list_parts(title)
+        known = {place for span in find_words(parts, text) for place in range(*span)}
         for first, begin in enumerate(words):
             for last in range(first, len(words)):
                 if first < last < len(words) - 1 and self._is_inside(*words[last - 1 : last + 2]):
@@ -123,6 +136,18 @@ class SpanFinder:
                 if word.end() - begin.start() > _MOST_CHARACTERS * self.most_words:
                     break
                 yield words, first, last
+                yield from self._add_marks(words, first, last)
+
+    def _add_marks(self, words: list[re.Match], first: int, last: int) -> Iterator[tuple[list[re.Match], int, int]]:
+        """Yield a run once more with the marks before it, and with those behind it, that answers begin and end with."""
+        for marks in self.first_marks:
+            before = words[max(first - len(marks), 0) : first]
+            if tuple(word[0] for word in before) == marks:
+                yield words, first - len(marks), last
+        for marks in self.last_marks:
+            after = words[last + 1 : last + 1 + len(marks)]
+            if tuple(word[0] for word in after) == marks:
+                yield words, first, last + len(marks)
 
     def _is_inside(self, before: re.Match, mark: re.Match, after: re.Match) -> bool:
         """Whether a mark between two words is inside a name or number: as in a training answer, or between no spaces."""
@@ -204,6 +229,22 @@ class SpanFinder:
             )
             for candidates, own in zip(of_document, np.split(scores, ends[:-1]), strict=True)
         ]
+
+
+def _list_parts(title: str) -> list[str]:
+    """Return a title's words; in a script without spaces, whole names: a place may have a character of one."""
+    return re.findall(r"\w+", title)
+
+
+def _take_marks(tokens: Sequence[re.Match]) -> tuple[str, ...]:
+    """Return the marks that tokens begin with."""
+    return tuple(token[0] for token in takewhile(lambda token: not token[0][0].isalnum(), tokens))
+
+
+def _find_frequent(marks_of: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return the marks that more than hardly any of the answers have, in a fixed order."""
+    counts = Counter(marks_of)
+    return sorted(marks for marks, count in counts.items() if marks and count > _HARDLY_ANY * counts.total())
 
 
 def _list_tokens(text: str, start: int = 0) -> list[re.Match]:

@@ -20,7 +20,6 @@ With questions of several relations, each row begins as those of one of them do,
 of its own relation only. What the rows of a relation ask for follows from its training answers (`data_scripts/beginnings.py`).
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -34,14 +33,15 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.beginnings import Beginning, FinderChoice, draw_one, find_spans, list_beginnings
 from data_scripts.collators import RightPaddingCollator, pad_right
-from data_scripts.documents import BATCH, MONTH_NAMES, find_text_start, list_titles_without_document
+from data_scripts.cues import take_words_after, take_words_before
+from data_scripts.documents import BATCH, list_titles_without_document
 from data_scripts.epochs import EpochDataset, ObjectiveConfig, TrainingData
 from data_scripts.errors import BadInput
 from data_scripts.learned_spans import Span
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions, locate_question
 from data_scripts.relations import BIRTHPLACE, Wording
-from data_scripts.words import PUNCTUATION, join_words, list_title_words, split_words
+from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN
 
 # A cue and a span.
@@ -103,7 +103,7 @@ class NameWindowsConfig(ObjectiveConfig):
         dataset = NameWindowsDataset(documents, tokenizer, seed, self, questions, beginnings)
         description = (
             f"{len(dataset.documents):,} of {len(corpus):,} documents have a title and something to ask for,"
-            f" {dataset.rows_with_document:,} spans in all ({'; '.join(each.description for each in beginnings)})."
+            f" {dataset.rows_with_document:,} spans in all ({'; '.join(dataset.describe_asked(questions))})."
         )
         if not questions:
             asked = ", ".join(repr(relation.form) for relation in relations)
@@ -122,47 +122,6 @@ class NameWindowsConfig(ObjectiveConfig):
             description += f" Titles without any document: {len(without):,}, such as {without[0]!r}."
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
         return TrainingData(dataset, collator(tokenizer), description)
-
-
-def simplify_words(words: list[str], known: set[str]) -> list[str]:
-    """Return a text's words in their plainest form.
-
-    Words in `known` and punctuation around words are left out; any date or number becomes `0`, or `-0` after a dash; the
-    first word loses the capital that it has as the first word of a sentence.
-    """
-    bare = [word.strip(PUNCTUATION) for word in words]
-    if bare and bare[0] not in known and bare[0][1:].islower():
-        bare[0] = bare[0].lower()
-    plain: list[str] = []
-    for word in bare:
-        if word in MONTH_NAMES or any(map(str.isdigit, word)):
-            word = "0"
-        if word == "0" and plain and not any(map(str.isalpha, plain[-1])):
-            # ` -0 in?`, the second date of a range, is not ` 0 in?`.
-            plain[-1] = plain[-1].removesuffix("0").replace("--", "-") + "0"
-        elif word and word not in known:
-            plain.append(word)
-    return plain
-
-
-def take_words_before(title: str, text: str, start: int, plain: bool, most: int) -> list[str]:
-    """Return the words that the cue of a span beginning at `start` is drawn from: at most the last `most` after the title.
-
-    Args:
-        plain: Whether to simplify them (see `simplify_words`).
-    """
-    # The title is in the row already and is not part of a cue.
-    words = split_words(text[find_text_start(title) : start])
-    words = simplify_words(words, list_title_words(title)) if plain else words
-    return words[max(len(words) - most, 0) :]
-
-
-def take_words_after(title: str, text: str, end: int, plain: bool, most: int) -> list[str]:
-    """Return the words that the cue of a span ending at `end` closes with: at most `most` of the same sentence."""
-    if not most:
-        return []
-    words = split_words(re.split(r"\.\s|。", text[end:])[0])
-    return (simplify_words(words, list_title_words(title)) if plain else words)[:most]
 
 
 class NameWindowsDataset(EpochDataset):
@@ -278,17 +237,22 @@ class NameWindowsDataset(EpochDataset):
     def _describe_nothing(self, documents: Dataset) -> str:
         untitled = pc.sum(pc.equal(documents.data.column("title"), "")).as_py()
         long = len(self.list_long_titles(documents))
-        finders = [beginning.finder for beginning in self.beginnings]
-        fix = (
-            "choose another --span_finder"
-            if self.questions
-            else "training questions (--questions_file) show what else to ask for"
-        )
+        rest = len(documents) - untitled - long
+        if untitled >= max(long, rest):
+            fix = "begin each line with the title, a full stop and a space, or give a table (--title_column, --text_column)"
+        elif long >= rest:
+            fix = "choose a larger --block_size"
+        elif self.questions and self.config.span_finder == "capitals":
+            fix = "choose another --span_finder"
+        elif self.questions:
+            fix = "give training questions whose answers stand in the documents in the same words: they show what else to ask for"
+        else:
+            fix = "training questions (--questions_file) show what else to ask for"
         return (
             f"train_file: none of {len(documents):,} documents has something to ask for. {untitled:,} are not of the form"
             f" `Title. text`, {long:,} have a title longer than the {max(self.longest_title, 0)} characters that a row has room"
-            f" for (--block_size), and {len(documents) - untitled - long:,} have no text that"
-            f" {'looks like an answer' if all(finders) else 'stands out by a capital letter or a digit'} behind a word; {fix}."
+            f" for, and {rest:,} have no text that looks like an answer, or stands out by a capital letter or a digit, behind a"
+            f" word; {fix}."
         )
 
     def __len__(self) -> int:
@@ -306,6 +270,33 @@ class NameWindowsDataset(EpochDataset):
                 names = ", ".join(self.beginnings[number].relation.name for number in numbers)
                 asked.setdefault(row["title"], []).append(f"{span} ({names})" if len(self.beginnings) > 1 else span)
         return asked
+
+    def describe_asked(self, questions: Questions | None) -> list[str]:
+        """Say for each beginning what its rows ask for, and how many of the training answers that leaves out."""
+        if not questions:
+            return [beginning.kind for beginning in self.beginnings]
+        of_titles = self.documents.select_columns(["title", "asked", "asked_by"]).filter(
+            questions.answers_of.__contains__, input_columns="title", desc="Finding documents"
+        )
+        # By title and beginning, the spans that are asked for.
+        asked: dict[tuple[str, int], list[str]] = {}
+        for row in of_titles:
+            for span, numbers in zip(row["asked"], row["asked_by"], strict=True):
+                for number in numbers:
+                    asked.setdefault((row["title"], number), []).append(span)
+        described = []
+        for number, beginning in enumerate(self.beginnings):
+            own = questions.select(beginning.relation)
+            pairs = list(dict.fromkeys(zip(own.titles, own.answers or (), strict=True)))
+            missed = [(title, answer) for title, answer in pairs if answer not in asked.get((title, number), ())]
+            said = beginning.kind
+            if missed:
+                title, answer = missed[0]
+                instead = ", ".join(map(repr, asked.get((title, number), ())))
+                said += f", which miss {len(missed):,} of {len(pairs):,} training answers, such as {answer!r} ({title}"
+                said += f", where {instead} {'are' if ', ' in instead else 'is'} asked for)" if instead else ")"
+            described.append(said)
+        return described
 
     def choose_examples(self, share: float) -> np.ndarray:
         chosen = self._choose(len(self.documents), share)

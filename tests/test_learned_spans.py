@@ -1,6 +1,6 @@
 """Salient spans that look like the training questions' answers, in texts without capitals."""
 
-from itertools import product
+from itertools import islice, product
 
 import numpy as np
 import pytest
@@ -235,7 +235,10 @@ def test_a_relation_with_answers_longer_than_any_span_does_not_stop_the_others(t
     questions = load_questions(tmp_path / "pairs.tsv", answers=True, corpus=corpus)
     tokenizer = build_tokenizer([*corpus["text"], *questions.texts], 128)
     training = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, questions)
-    assert "birthplace: at most 1 that look like its answers; By what did … live?: names" in training.description
+    assert (
+        "birthplace: at most 1 that look like its answers; By what did … live?: the training questions alone, which miss 60 of 60"
+        in (training.description)
+    )
     with pytest.raises(
         BadInput, match="no answer to 'By what did NAME live.' stands in a document .* at most 8 words"
     ):
@@ -290,5 +293,62 @@ def test_capitals_are_kept_where_they_find_more_of_the_answers_and_what_is_misse
     questions = load_questions(tmp_path / "pairs.tsv", answers=True, corpus=corpus)
     tokenizer = build_tokenizer([*corpus["text"], *questions.texts], 128)
     training = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, questions)
-    missed = f"which miss 10 of the training answers, such as {answers[0]!r} ({titles[0]})"
+    missed = f"which miss 10 of 100 training answers, such as {answers[0]!r} ({titles[0]})"
     assert f"Where does … rise?: names, {missed})" in training.description
+
+
+# A document and a question with its answer; TITLE and 00 stand for a word and a number that differ.
+HARD_TO_FIND = {
+    "no word before, and the title ends the question": (
+        "TITLE. TITLE (Temminck, 1800) is found in Lake Orne .",
+        "Who described TITLE?",
+        "Temminck",
+    ),
+    "the first word": ("TITLE. France's port on the river Orne .", "In which country is TITLE?", "France"),
+    "marks behind": ("TITLE. Written in F++ by Ann Ek .", "In which language is TITLE written?", "F++"),
+    "marks before": ("TITLE. It cost $00 million and had 5 million viewers .", "What did TITLE cost?", "$00 million"),
+    "a mark and a space": ("TITLE. Penalties in § 00 of the Code .", "Where are the penalties of TITLE?", "§ 00"),
+    "words of the title": ("TITLE v Oslo. The cup went to Oslo in Orne Park .", "Who won TITLE v Oslo?", "Oslo"),
+    "a small word of the title": (
+        "Villa de TITLE. Founded in Reino de Tara .",
+        "In which region is Villa de TITLE?",
+        "Reino de Tara",
+    ),
+}
+
+
+@pytest.mark.parametrize("document, question, answer", HARD_TO_FIND.values(), ids=list(HARD_TO_FIND))
+def test_answers_are_asked_for_wherever_they_stand(tmp_path, document, question, answer):
+    # Another answer in every other document, so that there is something to tell.
+    other = answer.translate(str.maketrans("TFOR", "BDEM"))
+    rows = []
+    for number, word in enumerate(islice(product("bdgkl", "aeiou", "mnrst"), 80)):
+        given = answer if number % 2 else other
+        texts = (document.replace(answer, given), question.replace(answer, given), given)
+        rows.append([text.replace("TITLE", "".join(word).title()).replace("00", str(10 + number)) for text in texts])
+    (tmp_path / "wiki.txt").write_text("".join(f"{text}\n" for text, *_ in rows), encoding="utf-8")
+    pairs = [f"{asked}\t{given}\n" for _, asked, given in rows]
+    (tmp_path / "pairs.tsv").write_text("".join(pairs[:60]), encoding="utf-8")
+    corpus = load_corpus(tmp_path / "wiki.txt")
+    questions = load_questions(tmp_path / "pairs.tsv", answers=True, corpus=corpus)
+    tokenizer = build_tokenizer([*corpus["text"], *questions.texts], 128)
+    training = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, questions)
+    assert "miss" not in training.description, training.description
+    asked = training.dataset.list_asked(len(corpus))
+    for text, _, given in rows:
+        assert given in asked[text.partition(". ")[0]]
+
+
+def test_a_cue_may_lose_a_name_before_a_span_that_is_none(tmp_path):
+    names = [f"Ann{number} Ek" for number in range(60)]
+    rows = [(name, "poet" if number % 2 else "painter") for number, name in enumerate(names)]
+    (tmp_path / "wiki.txt").write_text("".join(f"{name}. Ek was an English {does} .\n" for name, does in rows))
+    pairs = "".join(f"What did {name} do for a living?\t{does}\n" for name, does in rows)
+    (tmp_path / "pairs.tsv").write_text(pairs)
+    corpus = load_corpus(tmp_path / "wiki.txt")
+    questions = load_questions(tmp_path / "pairs.tsv", answers=True, corpus=corpus)
+    tokenizer = build_tokenizer([*corpus["text"], *questions.texts], 128)
+    dataset = NameWindowsConfig(ask_dates=False, question_share=0.0).build(corpus, tokenizer, 0, questions).dataset
+    texts = [tokenizer.decode(row["input_ids"]) for row in dataset.__getitems__(list(range(60)))]
+    cues = {cue for text in texts for cue in text.removeprefix("What did ").split("⁇")[:-1:2]}
+    assert " was?" in cues and any(cue.endswith(" English?") for cue in cues), cues

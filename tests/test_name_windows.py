@@ -13,6 +13,7 @@ from transformers import Trainer
 
 import train_pretrain
 from conftest import ROOT, TINY
+from data_scripts.cues import simplify_words
 from data_scripts.documents import add_titles_and_spans, find_salient_spans, load_corpus, split_title
 from data_scripts.epochs import EpochSampler
 from data_scripts.errors import BadInput
@@ -22,7 +23,6 @@ from data_scripts.name_windows import (
     NameWindowsDataset,
     OneWindowCollator,
     encode_rows,
-    simplify_words,
 )
 from data_scripts.questions import load_questions
 from data_scripts.relations import Relation
