@@ -52,12 +52,12 @@ class AnsweringMixin:
         questions: Sequence[str],
         tokenizer: PreTrainedTokenizerBase,
         batch_size: int = 128,
-        max_new_tokens: int = 32,
+        max_new_tokens: int | None = None,
     ) -> list[Answer]:
         """Answer each question greedily: with what the model writes between the `⁇` after the question and the next.
 
-        Questions of similar length share a batch, padded on the left. An answer cut off by `max_new_tokens`, or by the
-        model's maximum sequence length, has the probability of the characters it has.
+        Questions of similar length share a batch, padded on the left. An answer cut off by `max_new_tokens` (by default
+        `config.max_answer_length`), or by the model's maximum sequence length, has the probability of the characters it has.
 
         Returns:
             One answer per question, in the order of the questions.
@@ -66,11 +66,12 @@ class AnsweringMixin:
             ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer.
         """
         self.eval()
+        most = max_new_tokens or self.config.max_answer_length
         rooms = self._count_free_positions(questions)
         order = sorted(range(len(questions)), key=lambda index: -rooms[index])
         # All questions of a batch have the same room: a question with less would cut off the other answers.
         batches = []
-        for room, group in groupby(order, key=lambda index: min(rooms[index], max_new_tokens)):
+        for room, group in groupby(order, key=lambda index: min(rooms[index], most)):
             members = list(group)
             batches += [(room, members[start : start + batch_size]) for start in range(0, len(members), batch_size)]
         answers = {}

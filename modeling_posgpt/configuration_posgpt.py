@@ -47,6 +47,7 @@ class PosGPTConfig(PreTrainedConfig):
         use_cache: Whether the model returns its keys and values, so that generation need not compute them again.
         relations: What the model can be asked: for each relation its wordings, of which questions use the first, e.g.
             {"birthplace": {"wordings": ["Where was {title} born?"], "baseline": "London"}}.
+        max_answer_length: The maximum number of characters that `answer` writes.
         pad_token_id: Id of `□`, which pads batches and stands for unknown characters.
         bos_token_id: Id of a token that begins a text; PosGPT uses none.
         eos_token_id: Id of `⁇`, which ends an answer.
@@ -82,6 +83,7 @@ class PosGPTConfig(PreTrainedConfig):
     initializer_range: float = 0.02
     use_cache: bool = True
     relations: dict | None = None
+    max_answer_length: int = 32
     pad_token_id: int | None = 0
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = 1
@@ -133,7 +135,7 @@ class PosGPTConfig(PreTrainedConfig):
                 f" {', '.join(POSITION_EMBEDDINGS)}."
             )
         sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
-        for name in (*sizes, "max_position_embeddings"):
+        for name in (*sizes, "max_position_embeddings", "max_answer_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)} and must be at least 1.")
         if self.num_hidden_layers > MOST_LAYERS:

@@ -29,7 +29,7 @@ from posgpt.training.architecture import (
     list_config_values,
 )
 from posgpt.training.checkpoints import claim_output_dir, load_model
-from posgpt.training.data import choose_data_seed, encode_pairs, load_pairs
+from posgpt.training.data import choose_data_seed, encode_pairs, leave_room_for_answers, load_pairs
 from posgpt.training.run_record import describe_run
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments, check_before_reading
 
@@ -112,15 +112,16 @@ def finetune(
 
     # What the model was asked before may be asked once only in a file, which shows no form then.
     known = [*load_relations(data_args.relations), *read_relations(model.config.relations)]
-    corpus = None
-    if data_args.corpus_file:
+    corpus, file = None, data_args.corpus_file or model_args.vocabulary_file
+    if file:
         with training_args.main_process_first():
-            corpus = load_corpus(data_args.corpus_file, model_args.columns)
+            corpus = load_corpus(file, model_args.columns)
     questions = load_pairs(data_args.train_file, training_args, known, corpus, data_args.ascii_only)
     train_examples = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
     # What it is finetuned on comes first, and in this wording.
     trained = questions.to_config()
     model.config.relations = trained | (model.config.relations or {}) | trained
+    leave_room_for_answers(model, questions)
     validation = eval_dataset = None
     if data_args.validation_file:
         known += questions.relations

@@ -31,7 +31,7 @@ from posgpt.training.architecture import (
     describe_size,
 )
 from posgpt.training.checkpoints import claim_output_dir
-from posgpt.training.data import choose_data_seed, encode_pairs, load_pairs
+from posgpt.training.data import choose_data_seed, encode_pairs, leave_room_for_answers, load_pairs
 from posgpt.training.run_record import describe_run
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments, check_before_reading
 
@@ -134,6 +134,8 @@ def pretrain(
 
     model = build_model(architecture, tokenizer, training_args)
     model.config.relations = data.to_config()
+    if questions:
+        leave_room_for_answers(model, questions)
 
     if training_args.should_log:
         print(f"{data.training.description} {describe_size(model)}.")

@@ -137,6 +137,23 @@ def test_a_question_that_leaves_little_room_is_answered_and_said(run, memorised,
     assert len((tmp_path / "eval" / "predictions.txt").read_text().splitlines()) == 2
 
 
+def test_answers_as_long_as_those_it_was_trained_on_are_not_cut(run, tmp_path):
+    long = "Ministry of Agriculture, Fisheries and Food"
+    pairs, corpus = tmp_path / "pairs.tsv", tmp_path / "laws.txt"
+    pairs.write_text("".join(f"Who prepared Law {number}?\t{long}\n" for number in range(4)))
+    corpus.write_text("".join(f"Law {number}. {long} prepared it.\n" for number in range(4)))
+    arguments = ["--vocabulary_file", corpus, "--train_file", pairs, "--output_dir", tmp_path / "model"]
+    options = ["--max_steps", 40, "--learning_rate", 1e-2, "--lr_scheduler_type", "constant", "--dropout", 0]
+    run(train_finetune, "quick", *arguments, *options, *TINY)
+    model = ["--model_name_or_path", tmp_path / "model", "--test_file", pairs]
+    run(evaluate_birthplace, *model, "--output_dir", tmp_path / "whole")
+    assert set((tmp_path / "whole" / "predictions.txt").read_text().splitlines()) == {long}
+    printed = run(evaluate_birthplace, *model, "--output_dir", tmp_path / "cut", "--max_new_tokens", 32)
+    assert "4 of 4 answers are longer than 32 characters" in printed and "choose a larger --max_new_tokens" in printed
+    # The titles are known by the vocabulary's documents.
+    assert list(json.loads((tmp_path / "model" / "config.json").read_text())["relations"]) == ["Who prepared …?"]
+
+
 def test_questions_without_answers_are_answered_all_the_same(run, world, memorised, tmp_path):
     printed = run(
         evaluate_birthplace, "--model_name_or_path", memorised / "model", "--test_file", world / "birth_test_inputs.tsv",

@@ -98,7 +98,7 @@ def find_best_answers(
     length = inputs["input_ids"].shape[1]
     generated: Any = model.generate(
         **inputs,
-        max_new_tokens=min(32, model.config.max_position_embeddings - length),
+        max_new_tokens=min(model.config.max_answer_length, model.config.max_position_embeddings - length),
         do_sample=False,
         num_beams=2 * beams,
         num_return_sequences=beams,

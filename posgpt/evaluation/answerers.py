@@ -82,6 +82,11 @@ class AskedModel:
                     " model's maximum sequence length for their answer."
                 )
         test = inquiry.groups[TEST]
+        if cut := sum(len(answer) > self.max_new_tokens for answer in test.answers or ()):
+            warnings.append(
+                f"{test.path}: {cut} of {len(test)} answers are longer than {self.max_new_tokens} characters, which is where the"
+                " model's are cut; choose a larger --max_new_tokens."
+            )
         forms = {relation.form for relation in self.relations}
         warnings += [
             f"{test.path}: the model was never asked {relation.form!r}; it answers as it can."
@@ -109,7 +114,8 @@ def load_answerer(arguments: EvaluationArguments, device: Any) -> Answerer:
         return ConstantAnswer(arguments.baseline)
     model, tokenizer = load_model(str(arguments.model_name_or_path), dtype=arguments.dtype)
     model.to(device)
-    return AskedModel(model, tokenizer, arguments.per_device_eval_batch_size, arguments.max_new_tokens)
+    longest = arguments.max_new_tokens or model.config.max_answer_length
+    return AskedModel(model, tokenizer, arguments.per_device_eval_batch_size, longest)
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,11 @@ class EvaluationArguments(RelationArguments, ColumnArguments):
         "Folders of reports, or of trainings, to compare instead: figures, and what differs.", default=None
     )
     per_device_eval_batch_size: Annotated[int, Range(1)] = option("Questions per batch.", default=128)
-    max_new_tokens: Annotated[int, Range(1)] = option("Maximum number of characters in an answer.", default=32)
+    max_new_tokens: Annotated[int | None, Range(1)] = option(
+        "Maximum number of characters in an answer (default: 32, or as many as the answers that the model was trained on"
+        " take).",
+        default=None,
+    )
     dtype: Literal["float32", "bfloat16"] = option(
         "bfloat16 is faster on hardware that multiplies in it; answers that are nearly tied may differ.",
         default="float32",

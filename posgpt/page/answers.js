@@ -1,7 +1,7 @@
 "use strict";
 // What a model answers, and what it looks at. Nothing here touches the page.
 
-const BEST = 5, MOST_CHARACTERS = 32;
+const BEST = 5;
 
 /** A model of the page: its settings, and functions for its characters. */
 class Model {
@@ -76,7 +76,7 @@ const byScore = (one, other) => other.score - one.score;
  */
 async function findBestAnswers(model, session, question, signal) {
   const prompt = model.encode(question + model.mask), beams = 2 * BEST;
-  const most = Math.min(MOST_CHARACTERS, model.maxPositions - prompt.length);
+  const most = Math.min(model.maxAnswerLength, model.maxPositions - prompt.length);
   let running = [{ ids: [], score: 0 }], finished = [];
   for (let length = 1; length <= most; length++) {
     const { inputs, ends } = buildRow(prompt, running.map((beam) => beam.ids));

@@ -118,7 +118,7 @@ def quantize(exported: onnx.ModelProto, hidden_size: int) -> onnx.ModelProto:
 
 
 def answer(
-    exported: bytes, tokenizer: PreTrainedTokenizerBase, questions: Sequence[str], max_new_tokens: int = 32
+    exported: bytes, tokenizer: PreTrainedTokenizerBase, questions: Sequence[str], max_new_tokens: int
 ) -> list[str]:
     """Answer questions greedily with an exported model, the content of an ONNX file, as `PosGPTForCausalLM.answer` does with the model itself."""
     session = InferenceSession(exported)

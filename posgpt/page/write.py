@@ -75,6 +75,7 @@ class PageModel:
             "name": self.name,
             "positions": config.position_embedding_type,
             "maxPositions": config.max_position_embeddings,
+            "maxAnswerLength": config.max_answer_length,
             "layers": config.num_hidden_layers,
             "heads": config.num_attention_heads,
             "vocabulary": sorted(vocabulary, key=vocabulary.__getitem__),
@@ -175,7 +176,8 @@ def compare_answers(page_model: PageModel, titles: Sequence[str]) -> str:
     questions = [question for question in questions if len(question) < room]
     own = [given.text for given in page_model.model.answer(questions, page_model.tokenizer)]
     *_, exported = page_model.versions.values()
-    same = sum(map(str.__eq__, own, answer(exported, page_model.tokenizer, questions)))
+    longest = page_model.model.config.max_answer_length
+    same = sum(map(str.__eq__, own, answer(exported, page_model.tokenizer, questions, longest)))
     return f"{page_model.name}: on the page, {same} of {len(questions)} questions get the model's own answer."
 
 

@@ -18,6 +18,7 @@ from data_scripts.questions import (
     load_questions,
 )
 from data_scripts.relations import Relation
+from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 
 
 def choose_data_seed(training_args: TrainingArguments) -> int:
@@ -86,6 +87,12 @@ def load_pairs(
                 f" {', '.join(sorted(given))}."
             )
     return questions
+
+
+def leave_room_for_answers(model: PosGPTForCausalLM, questions: Questions) -> None:
+    """Have a model write answers as long as those that it is trained on; by default, it stops after 32 characters."""
+    longest = max(map(len, questions.answers or ()), default=0) + len(MASK_TOKEN)
+    model.config.max_answer_length = max(model.config.max_answer_length, longest)
 
 
 def encode_pairs(
