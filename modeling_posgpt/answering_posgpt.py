@@ -63,8 +63,11 @@ class AnsweringMixin:
             One answer per question, in the order of the questions.
 
         Raises:
-            ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer.
+            ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer, or a single
+                one is not in a list.
         """
+        if isinstance(questions, str):
+            raise ValueError("questions is a text; give a list of questions, also for a single one.")
         self.eval()
         most = max_new_tokens or self.config.max_answer_length
         rooms = self._count_free_positions(questions)
@@ -79,7 +82,12 @@ class AnsweringMixin:
             prompts = [questions[index] + MASK_TOKEN for index in indices]
             inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(self.device)
             generated = self.generate(
-                **inputs, max_new_tokens=room, do_sample=False, return_dict_in_generate=True, output_logits=True
+                **inputs,
+                max_new_tokens=room,
+                do_sample=False,
+                num_beams=1,
+                return_dict_in_generate=True,
+                output_logits=True,
             )
             written = generated.sequences[:, inputs["input_ids"].shape[1] :]
             # (batch, new tokens): the log-probability of each character that was written.

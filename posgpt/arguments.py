@@ -6,6 +6,7 @@ A recipe is a YAML file with a section of options per command; the command line 
 import dataclasses
 import math
 import os
+import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
@@ -215,6 +216,11 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
     else:
         # A recipe evaluates if there is something to evaluate on.
         left_over |= {"eval_strategy", "load_best_model_at_end", "eval_on_start"}
+    # Who says how often wants it that often, whatever the recipe's strategy is.
+    for name in ("save", "eval"):
+        if f"{name}_steps" in given and f"{name}_strategy" not in given and f"{name}_strategy" not in left_over:
+            parser.set_defaults(**{f"{name}_strategy": "steps"})
+            left_over |= {f"{name}_strategy"}
     for name, value in values.items():
         if name not in foreign.keys() | left_over:
             parser.set_option(name, value)
@@ -338,9 +344,27 @@ def check_training_arguments(training_args: TrainingArguments) -> None:
         raise BadInput(
             f"num_train_epochs is {training_args.num_train_epochs}; choose a number above 0, or add --max_steps."
         )
+    for name, most in {"seed": 2**32 - 1, "data_seed": 2**32 - 1}.items():
+        if (getattr(training_args, name) or 0) > most:
+            raise BadInput(f"{name} is {getattr(training_args, name)}; choose {Range(0, most)}.")
+    if not 0 <= (training_args.neftune_noise_alpha or 0) < math.inf:
+        raise BadInput(f"neftune_noise_alpha is {training_args.neftune_noise_alpha}; choose {Range(0)}.")
+    measured = str(training_args.metric_for_best_model).removeprefix("eval_")
+    if training_args.load_best_model_at_end and not re.fullmatch("loss|accuracy(_.+)?", measured):
+        raise BadInput(
+            f"metric_for_best_model is {training_args.metric_for_best_model}; choose loss, accuracy or accuracy_RELATION."
+        )
+    if training_args.label_names not in (None, ["labels"]):
+        raise BadInput("label_names: the labels are called `labels`; leave it out.")
+    if training_args.dataloader_multiprocessing_context and not training_args.dataloader_num_workers:
+        raise BadInput(
+            "dataloader_multiprocessing_context is for workers; leave it out, or add --dataloader_num_workers."
+        )
     for name, refused in {"split_batches": True, "even_batches": False, "dispatch_batches": True}.items():
         if getattr(training_args.accelerator_config, name) is refused:
             raise BadInput(f"accelerator_config: {name} cannot be {refused} here; leave it out.")
+    if "num_steps" in (getattr(training_args.accelerator_config, "gradient_accumulation_kwargs", None) or {}):
+        raise BadInput("accelerator_config: num_steps is what --gradient_accumulation_steps is for; leave it out.")
     for name, only in {"eval_do_concat_batches": True, "batch_eval_metrics": False}.items():
         if getattr(training_args, name) != only:
             raise BadInput(f"{name} has to stay {only}, since answers are measured over all batches; leave it out.")

@@ -57,7 +57,9 @@ def _list_options() -> list[tuple[str, Any, Any]]:
         options.append((name, _find_type(name), option(f"{helps[name].rstrip('.')}{shown}.", default=None, **choices)))
     for name, (config_names, text) in CONFIG_ALIASES.items():
         options.append((name, _find_type(config_names[0]), option(text, default=None)))
-    text = "eager, sdpa or flex_attention (default: sdpa; on a CPU eager, faster for short sequences)."
+    text = (
+        "eager, sdpa or, except on a CPU, flex_attention (default: sdpa; on a CPU eager, faster for short sequences)."
+    )
     options.append(("attn_implementation", str | None, option(text, default=None)))
     return options
 
@@ -114,7 +116,13 @@ def refuse_unused_architecture(architecture: Any, given: set[str]) -> None:
 
 
 def choose_attention(architecture: Any, training_args: TrainingArguments) -> str:
-    """Return the attention implementation to train with."""
+    """Return the attention implementation to train with.
+
+    Raises:
+        BadInput: it cannot train on a CPU.
+    """
+    if architecture.attn_implementation == "flex_attention" and training_args.device.type == "cpu":
+        raise BadInput("attn_implementation: flex_attention has no gradients on a CPU; choose eager or sdpa.")
     return architecture.attn_implementation or ("eager" if training_args.device.type == "cpu" else "sdpa")
 
 
@@ -141,7 +149,8 @@ def build_config(architecture: Any, **settings: Any) -> PosGPTConfig:
                 f"its weights take {size / 2**30:,.0f} GiB, more than this machine's memory; choose smaller sizes"
             )
         return config
-    except (StrictDataclassError, ValueError, KeyError) as error:
+    # A setting that is a dictionary may have numbers of other types in it, or too few.
+    except (StrictDataclassError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise _refuse(error) from None
 
 

@@ -55,6 +55,8 @@ def seal_checkpoint(checkpoint: Path) -> None:
 
 def find_damage(checkpoint: Path) -> str | None:
     """Return what is wrong with a checkpoint, None if all its files are as they were sealed."""
+    if not checkpoint.is_dir():
+        return "is no folder"
     checksums = checkpoint / CHECKSUMS_FILE
     # Checkpoints of earlier versions have no checksums, but Trainer writes its state last.
     last = checksums if checksums.is_file() else checkpoint / TRAINER_STATE_NAME

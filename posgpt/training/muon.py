@@ -156,7 +156,8 @@ class MuonWithAdamW(torch.optim.Optimizer):
     ):
         self.muon = Muon(matrices, lr, weight_decay, newton_schulz_dtype, stacked)
         self.adamw = torch.optim.AdamW(others, lr=lr, weight_decay=0.0, betas=betas, eps=eps, fused=True)
-        super().__init__([*self.muon.param_groups, *self.adamw.param_groups], {})
+        # Schedules look for the rate among the defaults.
+        super().__init__([*self.muon.param_groups, *self.adamw.param_groups], {"lr": lr})
         self._share()
 
     def _share(self) -> None:
