@@ -183,7 +183,7 @@ def find_spans(
         # What never contains the answer would be taken for it; but there has to be something to read.
         if not all(vain):
             beginnings = [
-                replace(beginning, finder=None, most=0) if is_vain else beginning
+                replace(beginning, most=0) if is_vain else beginning
                 for beginning, is_vain in zip(beginnings, vain, strict=True)
             ]
     return documents, beginnings
@@ -191,7 +191,8 @@ def find_spans(
 
 def _finds_nothing(beginning: Beginning, documents: Dataset, questions: Questions) -> bool:
     """Whether none of a relation's answers is among what its rows ask for, and there are enough of them to tell."""
-    if len(questions) < _FEWEST_HELD_OUT:
+    # What has learned from answers finds some.
+    if beginning.finder or len(questions) < _FEWEST_HELD_OUT:
         return False
     return not find_asked_answers(beginning, read_asked(documents, questions), questions)
 
