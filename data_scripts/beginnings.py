@@ -19,7 +19,7 @@ from data_scripts.documents import MONTH_NAMES, add_titles_and_spans, find_text_
 from data_scripts.errors import BadInput
 from data_scripts.learned_spans import NothingToLearn, Span, SpanFinder
 from data_scripts.questions import Questions
-from data_scripts.relations import BIRTHPLACE, Relation
+from data_scripts.relations import BIRTHPLACE, Relation, Wording
 
 Drawn = TypeVar("Drawn")
 # Titles, texts and salient spans of the documents that questions ask about.
@@ -61,10 +61,13 @@ class Beginning:
         kind = f"at most {self.most} that look like its answers" if self.finder else kind
         return f"{self.relation.name}: {kind if self.most else 'the training questions alone'}"
 
-    @property
-    def needs_words(self) -> bool:
-        """Whether a cue without words may be the question itself, as in *Who employed NAME?*."""
-        return not all(wording.has_words_after for wording in self.relation.split_wordings())
+    def needs_words(self, wording: Wording) -> bool:
+        """Whether a cue has to keep a word: without any, `Who employed NAME?⁇China⁇` would be a wrong answer.
+
+        Where rows ask for a single span, the one that looks most like the answer, it is the answer.
+        """
+        is_answer = self.finder is not None and self.most == 1
+        return not (wording.has_words_after or is_answer)
 
     def choose_spans(
         self, titles: Sequence[str], texts: Sequence[str], salient: Sequence[Sequence[Span]]
@@ -76,12 +79,13 @@ class Beginning:
         """
         if self.finder:
             return self.finder.find(titles, texts, self.most)
+        needs_words = any(map(self.needs_words, self.relation.split_wordings()))
         return [
             [
                 (start, end)
                 for start, end in spans
                 if self._asks_for(text[start:end])
-                and not (self.needs_words and not take_words_before(title, text, start, plain=True, most=1))
+                and (not needs_words or take_words_before(title, text, start, plain=True, most=1))
             ][: self.most]
             for title, text, spans in zip(titles, texts, salient, strict=True)
         ]
@@ -179,11 +183,13 @@ def find_spans(
                 else beginning
                 for beginning, asked in zip(beginnings, own, strict=True)
             ]
-        vain = [_finds_nothing(beginning, documents, asked) for beginning, asked in zip(beginnings, own, strict=True)]
         # What never contains the answer would be taken for it; but there has to be something to read.
-        if not all(vain):
+        if len(beginnings) > 1:
+            vain = [
+                _finds_nothing(beginning, documents, asked) for beginning, asked in zip(beginnings, own, strict=True)
+            ]
             beginnings = [
-                replace(beginning, most=0) if is_vain else beginning
+                replace(beginning, most=0) if is_vain and not all(vain) else beginning
                 for beginning, is_vain in zip(beginnings, vain, strict=True)
             ]
     return documents, beginnings

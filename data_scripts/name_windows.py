@@ -354,13 +354,8 @@ class NameWindowsDataset(EpochDataset):
             )
 
     def _needs_words(self, number: int, wording: Wording) -> bool:
-        """Whether a cue has to keep a word: without any, `Who employed NAME?⁇China⁇` would be a wrong answer.
-
-        Where the rows ask for a single span, the one that looks most like the answer, it is the answer.
-        """
-        beginning = self.beginnings[number]
-        is_answer = beginning.finder is not None and beginning.most == 1
-        return not (wording.has_words_after or is_answer or self.config.window_wording == "document")
+        """Whether the cues of a beginning have to keep a word, which in the documents' wording none has."""
+        return self.config.window_wording == "question" and self.beginnings[number].needs_words(wording)
 
     def _draw_question(
         self, name: str, number: int, wording: Wording, rng: np.random.Generator, always: bool

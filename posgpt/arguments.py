@@ -36,6 +36,16 @@ _SAY_MORE = {
     "lr_scheduler_type": "lr_scheduler_kwargs",
     "per_device_train_batch_size": "total_train_batch_size",
 }
+# What of transformers' cannot be turned on, and why.
+REFUSED_FLAGS = {
+    "use_liger_kernel": ": Liger has no kernels for PosGPT; leave it out",
+    "auto_find_batch_size": " would change how many rows a training step reads; leave it out, and use"
+    " --gradient_accumulation_steps for smaller batches",
+    "enable_jit_checkpoint": " would end an interrupted training as if it were finished; leave it out: --save_steps says how"
+    " much is lost",
+    "dataloader_persistent_workers": " would draw other numbers than a resumed training does; leave it out",
+}
+_LARGEST_SEED = 2**32 - 1
 
 logger = logging.get_logger(__name__)
 
@@ -334,6 +344,7 @@ def check_training_arguments(training_args: TrainingArguments) -> None:
         "warmup_steps": 0,
         "logging_steps": 0,
         "save_steps": 0,
+        "neftune_noise_alpha": 0,
     }
     for name, at_least in least.items():
         value = getattr(training_args, name)
@@ -344,11 +355,9 @@ def check_training_arguments(training_args: TrainingArguments) -> None:
         raise BadInput(
             f"num_train_epochs is {training_args.num_train_epochs}; choose a number above 0, or add --max_steps."
         )
-    for name, most in {"seed": 2**32 - 1, "data_seed": 2**32 - 1}.items():
-        if (getattr(training_args, name) or 0) > most:
-            raise BadInput(f"{name} is {getattr(training_args, name)}; choose {Range(0, most)}.")
-    if not 0 <= (training_args.neftune_noise_alpha or 0) < math.inf:
-        raise BadInput(f"neftune_noise_alpha is {training_args.neftune_noise_alpha}; choose {Range(0)}.")
+    for name in ("seed", "data_seed"):
+        if (getattr(training_args, name) or 0) > _LARGEST_SEED:
+            raise BadInput(f"{name} is {getattr(training_args, name)}; choose {Range(0, _LARGEST_SEED)}.")
     measured = str(training_args.metric_for_best_model).removeprefix("eval_")
     if training_args.load_best_model_at_end and not re.fullmatch("loss|accuracy(_.+)?", measured):
         raise BadInput(
@@ -368,8 +377,9 @@ def check_training_arguments(training_args: TrainingArguments) -> None:
     for name, only in {"eval_do_concat_batches": True, "batch_eval_metrics": False}.items():
         if getattr(training_args, name) != only:
             raise BadInput(f"{name} has to stay {only}, since answers are measured over all batches; leave it out.")
-    if training_args.use_liger_kernel:
-        raise BadInput("use_liger_kernel: Liger has no kernels for PosGPT; leave it out.")
+    for name, reason in REFUSED_FLAGS.items():
+        if getattr(training_args, name):
+            raise BadInput(f"{name}{reason}.")
     cores = os.cpu_count() or 1
     if not 0 <= training_args.dataloader_num_workers <= cores:
         number = training_args.dataloader_num_workers

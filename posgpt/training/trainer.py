@@ -120,19 +120,6 @@ class PosGPTTrainingArguments(TrainingArguments):
                     f"total_train_batch_size {self.total_train_batch_size} is no multiple of {shares}, the number of batches"
                     " that make up a training step; choose one"
                 )
-        if self.auto_find_batch_size:
-            raise ValueError(
-                "auto_find_batch_size would change how many rows a training step reads; leave it out, and use"
-                " gradient_accumulation_steps for smaller batches"
-            )
-        if self.enable_jit_checkpoint:
-            raise ValueError(
-                "enable_jit_checkpoint would end an interrupted training as if it were finished; save_steps says how much is lost"
-            )
-        if self.dataloader_persistent_workers:
-            raise ValueError(
-                "dataloader_persistent_workers would draw other numbers than a resumed training does; leave it out"
-            )
         if self.final_tokens is not None and 0 < self.final_tokens <= self.warmup_tokens:
             raise ValueError(
                 f"final_tokens is {self.final_tokens:,}; choose more than warmup_tokens, {self.warmup_tokens:,}"
