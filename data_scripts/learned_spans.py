@@ -84,14 +84,15 @@ class SpanFinder:
             for title, answer in zip(questions.titles, questions.answers or (), strict=False)
         ]
         self.takes_title_words = bool(alike) and np.mean(alike) > _HARDLY_ANY
-        lengths = [math.ceil(_count_words(tokens)) for tokens in answers if tokens]
+        lengths = [math.ceil(sum(_weigh_words(tokens))) for tokens in answers if tokens]
         usual = int(np.quantile(lengths, _NEARLY_ALL, method="lower")) if lengths else 0
         self.most_words = min(max(usual, _FEWEST_WORDS), _MOST_WORDS)
         self.hasher = FeatureHasher(2**18, input_type="string", alternate_sign=False)
         self.documents_with: Counter[str] = Counter()
         for title, text in zip(documents["title"], documents["text"], strict=True):
+            words = _list_tokens(text, find_text_start(title))
             self.documents_with.update(
-                {text[words[first].start() : words[last].end()] for words, first, last in self._list_runs(title, text)}
+                {text[words[first].start() : words[last].end()] for first, last in self._list_runs(title, text, words)}
             )
         self.fit(documents, questions)
 
@@ -119,35 +120,37 @@ class SpanFinder:
         if not all(is_answer):
             self.classifier = LogisticRegression(max_iter=300).fit(self.hasher.transform(candidates), is_answer)
 
-    def _list_runs(self, title: str, text: str) -> Iterator[tuple[list[re.Match], int, int]]:
-        """Yield the words after the title, and the first and the last of each run that has none of the title's words."""
-        words = _list_tokens(text, find_text_start(title))
+    def _list_runs(self, title: str, text: str, words: Sequence[re.Match]) -> Iterator[tuple[int, int]]:
+        """Yield the first and the last word of each run that has none of the title's words; `words` are those after it."""
         parts = () if self.takes_title_words else _list_parts(title)
         known = {place for span in find_words(parts, text) for place in range(*span)}
+        is_word = [word[0][0].isalnum() for word in words]
+        shares = _weigh_words(words)
         for first, begin in enumerate(words):
+            count = 0.0
             for last in range(first, len(words)):
+                # What a run begins with is a word even where it goes on to the left without a space.
+                count += shares[last] or float(last == first and is_word[last])
                 if first < last < len(words) - 1 and self._is_inside(*words[last - 1 : last + 2]):
                     continue
                 word = words[last]
-                if not word[0][0].isalnum() or word.start() in known:
+                if not is_word[last] or word.start() in known:
                     break
-                if _count_words(words[first : last + 1]) > self.most_words:
+                if count > self.most_words or word.end() - begin.start() > _MOST_CHARACTERS * self.most_words:
                     break
-                if word.end() - begin.start() > _MOST_CHARACTERS * self.most_words:
-                    break
-                yield words, first, last
+                yield first, last
                 yield from self._add_marks(words, first, last)
 
-    def _add_marks(self, words: list[re.Match], first: int, last: int) -> Iterator[tuple[list[re.Match], int, int]]:
+    def _add_marks(self, words: Sequence[re.Match], first: int, last: int) -> Iterator[tuple[int, int]]:
         """Yield a run once more with the marks before it, and with those behind it, that answers begin and end with."""
         for marks in self.first_marks:
             before = words[max(first - len(marks), 0) : first]
             if tuple(word[0] for word in before) == marks:
-                yield words, first - len(marks), last
+                yield first - len(marks), last
         for marks in self.last_marks:
             after = words[last + 1 : last + 1 + len(marks)]
             if tuple(word[0] for word in after) == marks:
-                yield words, first, last + len(marks)
+                yield first, last + len(marks)
 
     def _is_inside(self, before: re.Match, mark: re.Match, after: re.Match) -> bool:
         """Whether a mark between two words is inside a name or number: as in a training answer, or between no spaces."""
@@ -161,27 +164,27 @@ class SpanFinder:
 
     def list_candidates(self, title: str, text: str) -> list[Candidate]:
         """List the runs of words in a document."""
+        words = _list_tokens(text, find_text_start(title))
+        tokens = [word[0] for word in words]
+        frequencies = list(map(self._find_frequency, tokens))
         candidates = []
-        for words, first, last in self._list_runs(title, text):
+        for first, last in self._list_runs(title, text, words):
             start, end = words[first].start(), words[last].end()
-            before, run, after = (
-                [word[0] for word in part]
-                for part in (words[max(first - 2, 0) : first], words[first : last + 1], words[last + 1 : last + 2])
-            )
             span, longer = text[start:end], text[words[max(first - 1, 0)].start() : end]
+            frequency = self._find_frequency(span)
             features = {
-                "before": before[-1] if before else "",
-                "two before": " ".join(before),
-                "after": after[0] if after else "",
-                "first": run[0],
-                "last": run[-1],
-                "words": len(run),
+                "before": tokens[first - 1] if first else "",
+                "two before": " ".join(tokens[max(first - 2, 0) : first]),
+                "after": tokens[last + 1] if last + 1 < len(tokens) else "",
+                "first": tokens[first],
+                "last": tokens[last],
+                "words": last + 1 - first,
                 "digit": any(map(str.isdigit, span)),
-                "documents": self._find_frequency(span),
-                "documents of the first": self._find_frequency(run[0]),
-                "documents of the last": self._find_frequency(run[-1]),
+                "documents": frequency,
+                "documents of the first": frequencies[first],
+                "documents of the last": frequencies[last],
                 # As the last word of a name is after its first; of a run in a single document, nothing says otherwise.
-                "mostly after that word": bool(before) and self._find_frequency(span) == self._find_frequency(longer),
+                "mostly after that word": first > 0 and frequency == self._find_frequency(longer),
             }
             candidates.append(Candidate(start, end, [f"{name}={value}" for name, value in features.items()]))
         return candidates
@@ -252,15 +255,13 @@ def _list_tokens(text: str, start: int = 0) -> list[re.Match]:
     return [token for token in WORD.finditer(text, start) if not token[0].isspace()]
 
 
-def _count_words(tokens: Sequence[re.Match]) -> float:
-    """Count words between spaces; a character of a script without spaces is a quarter of one, and a mark none."""
-    count = 0.0
+def _weigh_words(tokens: Sequence[re.Match]) -> list[float]:
+    """Return how many words between spaces each token adds: a character of a script without spaces a quarter, a mark none."""
+    shares = []
     for place, token in enumerate(tokens):
-        if is_unspaced(token[0]):
-            count += 0.25
-        elif token[0][0].isalnum() and not (place and tokens[place - 1].end() == token.start()):
-            count += 1
-    return count
+        goes_on = place > 0 and tokens[place - 1].end() == token.start()
+        shares.append(0.25 if is_unspaced(token[0]) else float(token[0][0].isalnum() and not goes_on))
+    return shares
 
 
 def choose_apart(ranked: Iterable[RankedSpan], most: int) -> list[RankedSpan]:
