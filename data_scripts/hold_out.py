@@ -108,7 +108,7 @@ def hold_out(
     # What is written is not compressed.
     train_name = name_uncompressed(train_file)
     if train_name in (CALIBRATION_FILE, UNSEEN_FILE):
-        raise BadInput(f"{train_file}: a file of this name is written; rename yours.")
+        raise BadInput(f"{train_file}: this command writes a file of this name; rename yours.")
     corpus = load_corpus(corpus_file, columns) if corpus_file else None
     questions = load_questions(train_file, answers=True, known=known, corpus=corpus)
     rows, titles = list(questions.rows), questions.titles

@@ -81,13 +81,15 @@ class NameWindowsConfig(ObjectiveConfig):
     plain_cues: bool = option(
         "Whether cues are in their plainest form: dates as 0, without punctuation and the title's words.", default=True
     )
-    keep_names: bool = option("Whether a cue keeps a name right before a span that is a name, too.", default=True)
+    keep_names: bool = option(
+        "Whether the cue of a name always keeps another name that stands right before it.", default=True
+    )
     max_spans: Annotated[int, Range(1)] = option(
         "How many spans of a document are asked for: the first ones, or the ones most like the answers.", default=4
     )
     span_finder: FinderChoice = option(
-        "How spans are found: by capital letters and digits, by what the training questions' answers look like, or, for"
-        " each relation, by capitals if these find its answers.",
+        "How spans are found: by capital letters and digits, by what the training questions' answers look like, or"
+        " (auto), for each relation, by capitals if these find its answers and otherwise by the answers.",
         default="auto",
     )
     window_wording: Literal["question", "document"] = option(

@@ -140,7 +140,8 @@ def choose_report_folders(arguments: EvaluationArguments, test: Questions) -> di
     if len({folder, *folders.values()}) <= len(folders):
         names = ", ".join(repr(relation.name) for relation in test.relations)
         raise BadInput(
-            f"{test.path}: {names}: not a folder for each report; give names of other words by --relations."
+            f"{test.path}: {names}: not a folder for each report; give these relations"
+            " names that differ in their words, with --relations."
         )
     return folders
 

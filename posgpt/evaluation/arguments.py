@@ -157,7 +157,7 @@ def check_report_arguments(arguments: EvaluationArguments) -> None:
         if getattr(arguments, name) is not None and not arguments.report:
             raise BadInput(f"--{name} is for a report; add --report with a folder.")
     if arguments.report and not arguments.train_file:
-        raise BadInput("--report compares every answer known from training; add --train_file.")
+        raise BadInput("--report compares each answer with those of the training questions; add --train_file.")
     if arguments.target_precision is not None and not arguments.calibration_file:
         raise BadInput("--target_precision is found on people held out from training; add --calibration_file.")
     if arguments.wrong_costs is not None and not (arguments.calibration_file and arguments.unseen_file):

@@ -48,8 +48,8 @@ class PosGPTTrainingArguments(TrainingArguments):
     """transformers' TrainingArguments, Muon, what is decayed, the learning rate's schedule, and the model's license."""
 
     resume_from_checkpoint: str | None = option(
-        "Where to resume: `last`, the newest checkpoint that is intact; `auto`, the same, but from scratch if there is none, and"
-        " doing nothing if the model is finished; or a checkpoint's folder.",
+        "Where to resume: `last`, the newest checkpoint that is intact; `auto`, the same, but training"
+        " starts from scratch if there is none, and nothing is done if the model is finished; or a checkpoint's folder.",
         default=None,
     )
     total_train_batch_size: Annotated[int | None, Range(1)] = option(
