@@ -239,8 +239,13 @@ def index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
     fingerprint = Hasher.hash([_READER, contents, columns])
     file = find_cache() / f"{fingerprint}.arrow"
     if not file.exists():
-        with write_atomically(file, "wb") as stream:
-            write_index(path, columns, ArrowWriter(features=FEATURES, stream=stream, fingerprint=fingerprint))
+        try:
+            with write_atomically(file, "wb") as stream:
+                write_index(path, columns, ArrowWriter(features=FEATURES, stream=stream, fingerprint=fingerprint))
+        except PermissionError:
+            # On Windows, another process that was faster has it open.
+            if not file.exists():
+                raise
     return Dataset.from_file(str(file))
 
 

@@ -29,9 +29,11 @@ def exit_on_bad_input() -> Iterator[None]:
     A context manager, and a decorator for every command's `main`.
     """
     for stream in (sys.stdout, sys.stderr):
-        # What a terminal or a pipe cannot show, such as parts of a file's name or `⁇`, is written as its number.
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            # Windows writes to files and pipes in a code page, in which `⁇` and most names cannot be written.
+            encoding = "utf-8" if sys.platform == "win32" and not stream.isatty() else None
+            # What cannot be shown, such as parts of a file's name, is written as its number.
+            stream.reconfigure(encoding=encoding, errors="backslashreplace")
     try:
         yield
     except BadInput as error:

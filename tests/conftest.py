@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,8 @@ from data_scripts.synthetic_world import World
 
 ROOT = Path(__file__).parent.parent
 REAL_DATA = Path(os.environ.get("POSGPT_DATA", ROOT.parent / "shared" / "data" / "birthplaces"))
+
+needs_make = pytest.mark.skipif(not shutil.which("make"), reason="needs make")
 
 # A model that trains in a second.
 TINY = ["--hidden_size", "32", "--num_hidden_layers", "2", "--num_attention_heads", "2", "--block_size", "128"]

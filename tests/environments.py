@@ -13,11 +13,16 @@ import pytest
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "HF_"))}
 
 
+def find_python(scripts: Path) -> Path:
+    """Return the Python of an environment's folder of programs; pip wants its whole name."""
+    return scripts / ("python.exe" if os.name == "nt" else "python")
+
+
 class Environment:
     def __init__(self, folder: Path):
         venv.create(folder, symlinks=os.name != "nt")
         paths = sysconfig.get_paths(vars={"base": folder, "platbase": folder})
-        self.python = Path(paths["scripts"]) / "python"
+        self.python = find_python(Path(paths["scripts"]))
         self.packages = Path(paths["purelib"])
 
     def borrow_libraries(self) -> None:

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, needs_make
 from data_scripts.files import FILE_NAMES
 from data_scripts.synthetic_world import World
 from posgpt.assignment import grade, write
@@ -239,6 +239,7 @@ def test_a_submission_that_does_not_let_its_process_end_is_graded_all_the_same(t
     assert grade.run_tests(tmp_path, tmp_path / "solution.py", PARTS[:1], time_limit=1) == {PARTS[0].name: ""}
 
 
+@needs_make
 def test_make_assignment_runs_the_command(tmp_path):
     (tmp_path / ".installed").touch()  # nothing is to be installed here
     make = ["make", "--no-print-directory", "-n", f"VENV={tmp_path}", "assignment"]

@@ -1,3 +1,4 @@
+import io
 import json
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import evaluate_birthplace
 import train_finetune
 import train_pretrain
 from conftest import ROOT, TINY
+from data_scripts.errors import exit_on_bad_input
 from posgpt import cli, pretrain, preview
 
 PAIR = "Where was Ada Example born?\tRome\n"
@@ -36,6 +38,10 @@ BAD_CORPORA = {
     "empty": ("", "file is empty"),
     "blank": ("\n\n", "every line is blank"),
     "not UTF-8": ("Ada Example. Fine .\nZoë Ek. Fine .\n".encode("latin1"), "line 2: byte 3"),
+    "UTF-16": (
+        "Ada Example. Fine .\n".encode("utf-16"),
+        r"line 1: byte 1 .*save the file as UTF-8 \(it looks like UTF-16",
+    ),
     "mask": ("Ada Example. Fine .\nBo Ek. What ⁇ .\n", "line 2: holds '⁇'"),
     "pad": ("Bo Ek. A □ .\n", "line 1: holds '□'"),
 }
@@ -482,3 +488,12 @@ def test_as_a_command_it_ends_with_one_line_and_a_non_zero_status(tmp_path):
     assert result.returncode == 1
     assert result.stderr.strip().splitlines()[-1].startswith("error: none.txt: no such file")
     assert "Traceback" not in result.stderr and not (tmp_path / "out").exists()
+
+
+def test_what_windows_writes_to_a_file_or_a_pipe_is_utf_8(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="cp1252"))
+    with exit_on_bad_input():
+        print("Where was Łukasz born?⁇Łódź⁇", end="", flush=True)
+    assert written.getvalue().decode("utf-8") == "Where was Łukasz born?⁇Łódź⁇"

@@ -25,7 +25,7 @@ ARROWS = {
 
 
 def name(file: Path) -> str:
-    return str(file.relative_to(ROOT))
+    return file.relative_to(ROOT).as_posix()
 
 
 def find_imports(tree: ast.AST) -> set[str]:

@@ -19,6 +19,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from conftest import ROOT, TINY
+from environments import find_python
 from hub import find_free_port
 from posgpt.arguments import list_recipes
 
@@ -50,7 +51,7 @@ def installed(distributions, tmp_path_factory):
     venv.create(folder / "env", symlinks=os.name != "nt")
     paths = sysconfig.get_paths(vars={"base": folder / "env", "platbase": folder / "env"})
     scripts, packages = Path(paths["scripts"]), Path(paths["purelib"])
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", scripts / "python"]
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", find_python(scripts)]
     # On PYTHONPATH the checkout's own metadata would count as installed.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     execute(*pip, "install", "--no-deps", "--no-index", distributions["whl"], env=environment)
@@ -74,7 +75,7 @@ def test_the_wheel_holds_three_packages_and_all_they_read(distributions):
     assert {f"posgpt/recipes/{name}.yaml" for name in list_recipes()} <= set(names)
     for folder in ("modeling_posgpt", "data_scripts", "posgpt"):
         expected = {
-            str(file.relative_to(ROOT))
+            file.relative_to(ROOT).as_posix()
             for file in (ROOT / folder).rglob("*")
             if file.is_file() and "__pycache__" not in file.parts
         }

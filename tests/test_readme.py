@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import posgpt
-from conftest import ROOT, TINY
+from conftest import ROOT, TINY, needs_make
 from posgpt import cli
 from posgpt.arguments import list_recipes
 
@@ -84,6 +84,7 @@ def test_all_files_name_one_version():
     assert citation["license"] == project["license"]
 
 
+@needs_make
 def test_make_page_takes_the_quickstarts_corpus_for_its_model_alone(tmp_path):
     (tmp_path / ".installed").touch()  # nothing is to be installed here
     make = ["make", "--no-print-directory", "-n", f"VENV={tmp_path}", "page"]
@@ -103,6 +104,7 @@ def test_make_page_takes_the_quickstarts_corpus_for_its_model_alone(tmp_path):
     assert plan("MODEL=mine", "CORPUS=my wiki.txt") == ["--model_name_or_path", "mine", "--corpus_file", "my wiki.txt"]
 
 
+@needs_make
 def test_make_reproduce_asks_for_the_data_and_runs_the_readmes_commands(tmp_path):
     (tmp_path / ".installed").touch()  # nothing is to be installed here
     make = ["make", "--no-print-directory", f"VENV={tmp_path}", "reproduce"]

@@ -1,6 +1,8 @@
 """Models saved by earlier versions load and answer as they did."""
 
 import json
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import modeling_posgpt  # noqa: F401  (registers the model)
+from posgpt.training.checkpoints import load_model
 
 # Each folder was written by `save_pretrained` of version 0.1, with random weights; `expected.json` is what that version
 # computed. Nothing writes them again: they are what users may have.
@@ -28,3 +31,12 @@ def test_a_checkpoint_of_version_0_1_loads_and_answers_the_same(folder):
     torch.testing.assert_close(scores, torch.tensor(expected["log_probabilities"]), atol=1e-4, rtol=0)
     logits = model(**tokenizer(questions[-1] + "⁇", return_tensors="pt")).logits[0, -1]
     torch.testing.assert_close(logits, torch.tensor(expected["last_question_logits"]), atol=1e-4, rtol=0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux to say which files are open")
+def test_a_loaded_model_leaves_its_file_closed(tmp_path):
+    weights = shutil.copytree(CHECKPOINTS[0], tmp_path / "model") / "model.safetensors"
+    model, _ = load_model(str(tmp_path / "model"))
+    # Windows does not replace or remove an open file, which a training with --overwrite_output_dir does.
+    assert str(weights) not in Path("/proc/self/maps").read_text()
+    assert model.config.model_type == "posgpt"

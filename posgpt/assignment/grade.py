@@ -56,10 +56,12 @@ def run_tests(tests: Path, solution: Path, parts: Sequence[Part], time_limit: fl
     Raises:
         BadInput: the tests did not start.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    # On Windows, a process that the submission started may still have the log open.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         outcomes, log = Path(folder) / "outcomes.jsonl", Path(folder) / "log.txt"
         # Without the settings of a project that the folder lies in, the environment's plugins, and caches in the folder.
-        settings = ["-c", os.devnull, "--rootdir", str(tests), "-p", "no:cacheprovider"]
+        (Path(folder) / "pytest.ini").touch()
+        settings = ["-c", f"{folder}/pytest.ini", "--rootdir", str(tests), "-p", "no:cacheprovider"]
         # The clock starts with each test: how long torch takes to load is nobody's fault.
         settings += ["-o", f"faulthandler_timeout={time_limit}", "-o", "faulthandler_exit_on_timeout=true"]
         chosen = [f"{tests / 'test_parts.py'}::test_part[{part.name}]" for part in parts]

@@ -251,7 +251,8 @@ def load_weights(file: Path, config: PosGPTConfig) -> dict[str, torch.Tensor]:
     """
     wrong = f"{file}: no PosGPT could be loaded from there:"
     try:
-        weights = load_file(file)
+        # Copies: the file would stay open, and Windows does not replace an open file.
+        weights = {name: tensor.clone() for name, tensor in load_file(file).items()}
     except (OSError, SafetensorError, ValueError, RuntimeError) as error:
         raise BadInput(f"{wrong} {shorten_error(error)}; {DAMAGED}") from None
     norm, other_sizes = weights.get("model.norm.weight"), f"{CONFIG_FILE} is of a model with other sizes"

@@ -34,7 +34,7 @@ def keep_freed_memory() -> bool:
     A training step on a CPU frees nearly all of its activations at its end. glibc would return them to the system, and the
     next step would wait for every page of them again (docs/results.md has figures).
     """
-    if platform.libc_ver()[0] != "glibc":
+    if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
         return False
     libc = ctypes.CDLL(None)
     # malloc.h: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, in bytes; the latter is at most 32 MiB on 64-bit systems.
