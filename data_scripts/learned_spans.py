@@ -2,9 +2,9 @@
 
 Every run of a few words may be a span. A logistic regression tells the answers of training questions, where they stand in
 their titles' documents, from all other runs there, by the words beside them, their own first and last word, their length, how
-many documents have them, and whether most of these have them after the same word. It then ranks the runs of every document. The
-idea that a corpus itself shows which spans are worth masking is PMI-masking's (Levine et al. 2021, arXiv 2010.01825); what an
-answer looks like is learned here instead.
+many documents have them, and whether most of these have them before or after the same word. It then ranks the runs of every
+document. The idea that a corpus itself shows which spans are worth masking is PMI-masking's (Levine et al. 2021, arXiv
+2010.01825); what an answer looks like is learned here instead.
 """
 
 import math
@@ -170,8 +170,9 @@ class SpanFinder:
         candidates = []
         for first, last in self._list_runs(title, text, words):
             start, end = words[first].start(), words[last].end()
-            span, longer = text[start:end], text[words[max(first - 1, 0)].start() : end]
-            frequency = self._find_frequency(span)
+            span = text[start:end]
+            with_before = text[words[first - 1].start() : end] if first else ""
+            with_after = text[start : words[last + 1].end()] if last + 1 < len(words) else ""
             features = {
                 "before": tokens[first - 1] if first else "",
                 "two before": " ".join(tokens[max(first - 2, 0) : first]),
@@ -180,17 +181,22 @@ class SpanFinder:
                 "last": tokens[last],
                 "words": last + 1 - first,
                 "digit": any(map(str.isdigit, span)),
-                "documents": frequency,
+                "documents": self._find_frequency(span),
                 "documents of the first": frequencies[first],
                 "documents of the last": frequencies[last],
-                # As the last word of a name is after its first; of a run in a single document, nothing says otherwise.
-                "mostly after that word": first > 0 and frequency == self._find_frequency(longer),
+                # As the parts of a name are beside each other; of a run in a single document, nothing says otherwise.
+                "mostly after that word": bool(with_before) and self._is_mostly_in(span, with_before),
+                "mostly before that word": bool(with_after) and self._is_mostly_in(span, with_after),
             }
             candidates.append(Candidate(start, end, [f"{name}={value}" for name, value in features.items()]))
         return candidates
 
     def _find_frequency(self, run: str) -> int:
         return int(math.log2(self.documents_with[run] or 1))
+
+    def _is_mostly_in(self, run: str, longer: str) -> bool:
+        """Whether at least half of the documents that have a run have it as a part of a longer one."""
+        return self.documents_with[run] <= 2 * self.documents_with[longer]
 
     def find(self, titles: Sequence[str], texts: Sequence[str], most: int) -> list[list[Span]]:
         """Return start and end of the runs of each document that look most like answers, in the order of the text.
