@@ -67,7 +67,7 @@ def measure_model(size: tuple[int, int, int], length: int, characters: int, step
 
     def step() -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16_is_fast("cpu")):
-            loss = model(input_ids=input_ids, labels=input_ids).loss
+            loss = model(input_ids=input_ids, labels=input_ids, use_cache=False).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

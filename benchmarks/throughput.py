@@ -437,7 +437,8 @@ def measure_full_rows(
                 start = read_clock()
             torch.compiler.cudagraph_mark_step_begin()
             with torch.autocast(DEVICE.type, torch.bfloat16, enabled=bf16_is_fast()):
-                loss = forward(input_ids=input_ids, labels=input_ids).loss
+                # As Trainer does: training needs no cache.
+                loss = forward(input_ids=input_ids, labels=input_ids, use_cache=False).loss
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()

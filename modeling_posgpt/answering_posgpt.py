@@ -92,7 +92,7 @@ class AnsweringMixin:
             written = generated.sequences[:, inputs["input_ids"].shape[1] :]
             # (batch, new tokens): the log-probability of each character that was written.
             scores = self.compute_transition_scores(generated.sequences, generated.logits, normalize_logits=True)
-            for index, ids, row in zip(indices, written.tolist(), scores.float(), strict=True):
+            for index, ids, row in zip(indices, written.tolist(), scores.float().cpu(), strict=True):
                 end = ids.index(tokenizer.mask_token_id) if tokenizer.mask_token_id in ids else len(ids)
                 answers[index] = Answer(str(tokenizer.decode(ids[:end])), float(row[: end + 1].sum().exp()))
         return [answers[index] for index in range(len(questions))]

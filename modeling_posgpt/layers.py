@@ -17,7 +17,13 @@ from .position_embeddings import apply_rotary_pos_emb
 
 
 def build_mask(implementation: str, is_visible: torch.Tensor) -> torch.Tensor | BlockMask:
-    """Return `is_visible` (batch, 1, queries, keys), true where a query sees a key, as an attention implementation takes it."""
+    """Return `is_visible` (batch, 1, queries, keys), true where a query sees a key, as an attention implementation takes it.
+
+    Raises:
+        ValueError: it takes no such mask.
+    """
+    if implementation.startswith("flash"):
+        raise ValueError(f"{implementation} takes no mask for each query; choose sdpa, eager or flex_attention.")
     if implementation != "flex_attention":
         return is_visible
     # flex_attention would add a plain tensor to the scores, which hides nothing.

@@ -214,6 +214,10 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
     bf16 = bf16_is_fast(device) and not peek_flag(argv, values, "fp16")
     # Without `use_cpu`, processes that find no accelerator would not know of each other.
     parser.set_defaults(bf16=bf16, use_cpu=not torch.accelerator.is_available())
+    if device is None and torch.cuda.is_available():
+        # A GPU is faster than one core reads rows of windows.
+        workers = min(4, max(1, (os.cpu_count() or 1) // torch.cuda.device_count()))
+        parser.set_defaults(dataloader_num_workers=workers)
     # Instead of a folder `trainer_output` that nobody asked for.
     parser.set_defaults(output_dir="")
     # Every parameter has a gradient; Trainer would have each step look for those that have none.

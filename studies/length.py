@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments, default_data_collator
+from transformers import PreTrainedTokenizerBase, Trainer, default_data_collator
 
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new
@@ -29,6 +29,7 @@ from posgpt.plots import make_figure, save_picture
 from posgpt.training.architecture import ArchitectureArguments, build_model
 from posgpt.training.checkpoints import find_last_checkpoint
 from posgpt.training.hardware import bf16_is_fast
+from posgpt.training.trainer import PosGPTTrainingArguments
 from studies.cache import CODE, Record, hash_code, keep_result
 from studies.tables import choose_rows, write_table
 
@@ -94,7 +95,7 @@ def train_member(member: str, texts: Texts, arguments: LengthArguments, folder: 
     architecture = ArchitectureArguments(
         position_embedding_type=member, hidden_size=arguments.hidden_size, block_size=TRAINED_LENGTH, dropout=0.0
     )
-    training_args = TrainingArguments(
+    training_args = PosGPTTrainingArguments(
         output_dir=str(folder),
         max_steps=arguments.max_steps,
         per_device_train_batch_size=32,

@@ -25,6 +25,12 @@ TINY = ["--hidden_size", "32", "--num_hidden_layers", "2", "--num_attention_head
 TINY += ["--report_to", "none", "--bf16", "false", "--use_cpu", "true"]
 
 
+def pytest_configure(config):
+    # The other tests are of a CPU, and fork, which a process that has looked for GPUs cannot.
+    if "gpu" not in config.option.markexpr:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def pytest_collection_modifyitems(config, items):
     if "slow" not in config.option.markexpr:
         for item in items:
@@ -33,7 +39,7 @@ def pytest_collection_modifyitems(config, items):
     if not torch.cuda.is_available():
         for item in items:
             if "gpu" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device; run with -m gpu"))
 
 
 @pytest.fixture(autouse=True)

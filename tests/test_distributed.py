@@ -8,8 +8,10 @@ import time
 from functools import partial
 from unittest import mock
 
+import accelerate.accelerator
 import pytest
 import torch
+import transformers.training_args
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.state import DistributedType, PartialState
 from accelerate.utils.launch import prepare_multi_gpu_env
@@ -224,6 +226,19 @@ def test_two_processes_with_half_of_each_weight_train_like_one_and_save_a_whole_
     assert {file.name for file in divided.glob("*.*")} == {file.name for file in whole.glob("*.*")}
     configurations = [json.loads((folder / "config.json").read_text()) for folder in (divided, whole)]
     assert configurations[0] == configurations[1]
+
+
+def test_sharded_training_in_bf16_keeps_logits_and_losses_in_float32(train_eight_rows, sharding, monkeypatch):
+    # Both ask for a GPU, or for a CPU that transformers is told of.
+    monkeypatch.setattr(transformers.training_args, "is_torch_bf16_gpu_available", lambda: True)
+    monkeypatch.setattr(accelerate.accelerator, "is_bf16_available", lambda *_: True)
+    options = ["--use_cpu", "false", "--bf16", "true"]
+    divided = train_eight_rows("windows", "adamw", LAYOUTS["2x4"], *options, **sharding)
+    whole = train_eight_rows("windows", "adamw", (1, 8, 1), "--bf16", "true")
+    losses = history_of(divided)
+    assert losses == pytest.approx(history_of(whole), rel=1e-2)
+    # Above 2, bfloat16's numbers are 1/64 apart, and the mean of two processes' is a multiple of 1/128.
+    assert min(losses) > 2 and any(loss * 128 % 1 for loss in losses)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from model_helpers import SIZES, WITH_FLEX_ATTENTION, tiny_model, tokens
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PosGPTModel
+from modeling_posgpt.layers import build_mask
 from modeling_posgpt.position_embeddings import PosGPTAlibi
 
 every_member = pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
@@ -481,3 +482,8 @@ def test_label_smoothing_compares_each_position_with_the_next_token(tmp_path):
     loss = Trainer(model, arguments).compute_loss(model, {"input_ids": input_ids, "labels": labels})
     logits = model(input_ids).logits
     close(loss, cross_entropy(logits[:, 2:-1].reshape(-1, 40), labels[:, 3:].reshape(-1), label_smoothing=0.1))
+
+
+def test_flash_attention_is_told_that_it_takes_no_mask_of_windows():
+    with pytest.raises(ValueError, match="flash_attention_2 takes no mask for each query; choose sdpa"):
+        build_mask("flash_attention_2", torch.ones(1, 1, 4, 4, dtype=torch.bool).tril())

@@ -1,4 +1,5 @@
 import dataclasses
+from functools import cached_property
 from typing import Annotated, Literal
 
 import pytest
@@ -66,12 +67,17 @@ def test_a_training_step_takes_at_least_one_row(tmp_path):
         check_options(PosGPTTrainingArguments(str(tmp_path), total_train_batch_size=0, use_cpu=True))
 
 
-def test_the_gpus_of_one_process_divide_a_training_steps_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(PosGPTTrainingArguments, "n_gpu", 2)
-    args = PosGPTTrainingArguments(
-        str(tmp_path), total_train_batch_size=32, gradient_accumulation_steps=4, use_cpu=True
-    )
-    assert (args.per_device_train_batch_size, args.train_batch_size) == (4, 8)
+def test_a_process_without_a_launcher_takes_one_gpu_and_the_rows_that_were_asked_for(tmp_path):
+    class OnEightGpus(PosGPTTrainingArguments):
+        @cached_property
+        def _setup_devices(self):
+            device = super()._setup_devices
+            self._n_gpu = 8
+            return device
+
+    args = OnEightGpus(str(tmp_path), total_train_batch_size=32, gradient_accumulation_steps=4, use_cpu=True)
+    assert args.n_gpu == 1, "or Trainer would use DataParallel"
+    assert (args.per_device_train_batch_size, args.train_batch_size, args.rows_per_step) == (8, 8, 32)
 
 
 @pytest.mark.parametrize("given, seed", [({}, 3), ({"data_seed": 5}, 5), ({"data_seed": 0}, 0)])

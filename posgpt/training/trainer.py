@@ -13,11 +13,13 @@ import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list
 from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.utils.data import SequentialSampler
 from transformers import EvalPrediction, ProgressCallback, TrainingArguments
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import get_parameter_names, nested_gather
+from transformers.utils import logging
 
 from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
@@ -41,6 +43,8 @@ SCHEDULE_OPTIONS = {
     "steps": ("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
     "tokens": ("warmup_tokens", "final_tokens"),
 }
+
+logger = logging.get_logger(__name__)
 
 
 @dataclass
@@ -107,11 +111,16 @@ class PosGPTTrainingArguments(TrainingArguments):
         return self.per_device_train_batch_size * self._count_batches_per_step()
 
     def _count_batches_per_step(self) -> int:
-        # Without a launcher, all GPUs of a machine share one process.
-        return self.world_size * max(1, self.n_gpu) * max(1, self.gradient_accumulation_steps)
+        return self.world_size * max(1, self.gradient_accumulation_steps)
 
     def __post_init__(self):
         super().__post_init__()
+        if self.n_gpu > 1:
+            # Trainer would use DataParallel, without bf16 and with as many times the rows per training step.
+            logger.warning_once(
+                f"One of {self.n_gpu} GPUs is used; accelerate launch --config_file posgpt/recipes/accelerate/ddp.yaml uses all."
+            )
+            self._n_gpu = 1
         if self.total_train_batch_size is not None:
             shares = self._count_batches_per_step()
             self.per_device_train_batch_size, rest = divmod(self.total_train_batch_size, shares)
@@ -265,8 +274,15 @@ class PosGPTTrainer(ReliableTrainer):
                 "compute_metrics": partial(measure_answers, asked=asked),
                 "preprocess_logits_for_metrics": reduce_logits,
             }
+        config = cast(Any, model).config
+        if config._attn_implementation == "flex_attention" and config.attention_dropout:
+            raise BadInput("flex_attention has no dropout; add --dropout 0, or choose another --attn_implementation.")
         with name_arguments():
             super().__init__(model, args, **kwargs)
+        plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
+        if args.bf16 and plugin is not None:
+            # Accelerate's own policy rounds logits, loss and the sums of gradients to bfloat16, too.
+            plugin.mixed_precision_policy = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
         # As they are given: Trainer changes some for a while.
         self.options = args.to_dict()
         self.card_facts = card_facts or {}
