@@ -120,9 +120,9 @@ def list_beginnings(
             Beginning(relation, _find_number_shapes([relation.baseline]), asks_all, most=most)
             for relation in relations
         ]
-    beginnings, answers = [], questions.answers or []
+    beginnings = []
     for relation, rows in questions.rows_of.items():
-        shapes = _find_number_shapes([answers[row] for row in rows])
+        shapes = _find_number_shapes([questions.answers[row] for row in rows])
         beginnings.append(Beginning(relation, shapes, asks_all, most=most))
     return beginnings
 

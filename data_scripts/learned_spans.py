@@ -72,7 +72,7 @@ class SpanFinder:
         from sklearn.feature_extraction import FeatureHasher
 
         self.least_score = -math.inf
-        answers = [_list_tokens(answer) for answer in questions.answers or ()]
+        answers = [_list_tokens(answer) for answer in questions.answers]
         # In `Tiger & Crane`, `Springfield, Illinois` and `St. Louis`, marks stand between words.
         self.marks = {token[0] for tokens in answers for token in tokens[1:-1] if not token[0][0].isalnum()}
         # In `$12` and `C++`, they stand at an end.
@@ -81,7 +81,7 @@ class SpanFinder:
         # Who won `Arsenal v Chelsea` is a word of the title; a person's own name is no place.
         alike = [
             any(find_words(_list_parts(title), answer))
-            for title, answer in zip(questions.titles, questions.answers or (), strict=False)
+            for title, answer in zip(questions.titles, questions.answers, strict=True)
         ]
         self.takes_title_words = bool(alike) and np.mean(alike) > _HARDLY_ANY
         lengths = [math.ceil(sum(_weigh_words(tokens))) for tokens in answers if tokens]

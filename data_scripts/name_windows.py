@@ -221,7 +221,7 @@ class NameWindowsDataset(EpochDataset):
         if questions:
             number_of = {beginning.relation: number for number, beginning in enumerate(beginnings)}
             self.asks = [number_of[relation] for relation in questions.asked]
-            self.answers = questions.answers or []
+            self.answers = questions.answers
             for row, title in enumerate(questions.titles):
                 self.questions.setdefault(title, []).append(row)
                 self._check_length(row, title, questions)
@@ -289,7 +289,7 @@ class NameWindowsDataset(EpochDataset):
         described = []
         for number, beginning in enumerate(self.beginnings):
             own = questions.select(beginning.relation)
-            pairs = list(dict.fromkeys(zip(own.titles, own.answers or (), strict=True)))
+            pairs = list(dict.fromkeys(zip(own.titles, own.answers, strict=True)))
             missed = [(title, answer) for title, answer in pairs if answer not in asked.get((title, number), ())]
             said = beginning.kind
             if missed:

@@ -61,16 +61,15 @@ class Questions:
         return [relation.read_title(text) for relation, text in zip(self.asked, self.texts, strict=True)]
 
     @cached_property
-    def answers(self) -> list[str] | None:
-        """The right answers; None if the file has none."""
-        return list(self.rows["answer"]) if "answer" in self.rows.column_names else None
+    def answers(self) -> list[str]:
+        """The right answers; none if the file has none."""
+        return list(self.rows["answer"]) if "answer" in self.rows.column_names else []
 
     def to_config(self) -> dict[str, dict]:
         """Return the entries of `PosGPTConfig.relations`; what has no baseline gets its most frequent answer."""
-        answers = self.answers or []
         entries: dict[str, dict] = {}
         for relation, rows in self.rows_of.items():
-            frequent = Counter(answers[row] for row in rows).most_common(1)
+            frequent = Counter(self.answers[row] for row in rows).most_common(1)
             baseline = relation.baseline or (frequent[0][0] if frequent else "")
             entries |= replace(relation, baseline=baseline).to_config()
         return entries
@@ -89,7 +88,7 @@ class Questions:
         """Return the answers by the key of their question, one for each; none if the file has no answers."""
         collected: dict[str, set[str]] = {}
         # Without answers, there is nothing to pair the keys with.
-        for key, answer in zip(keys, self.answers or (), strict=False):
+        for key, answer in zip(keys, self.answers, strict=False):
             collected.setdefault(key, set()).add(answer)
         return collected
 

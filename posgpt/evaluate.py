@@ -153,7 +153,7 @@ def judge_relation(
     test = inquiry.groups[TEST]
     texts, accuracies = [answer.text for answer in answers], None
     metrics: dict[str, Any] = {"accuracy": None, "correct": None, "total": len(test)}
-    if test.answers is not None:
+    if test.answers:
         (relation,) = test.relations
         accuracies = measure_accuracies(texts, test.answers, relation.baseline, inquiry.training_answers)
         metrics = accuracies.to_metrics()
@@ -169,7 +169,7 @@ def judge_relation(
 def judge_together(test: Questions, answers: list[Answer], judged: dict[str, Judged]) -> Judged:
     """Judge the answers to the questions of several relations together; `judged` has each of them by itself."""
     texts = [answer.text for answer in answers]
-    accuracies = measure_accuracies(texts, test.answers, "", ()) if test.answers is not None else None
+    accuracies = measure_accuracies(texts, test.answers, "", ()) if test.answers else None
     for each, rows in zip(judged.values(), test.rows_of.values(), strict=True):
         for row, text in zip(rows, each.texts, strict=True):
             texts[row] = text
@@ -236,7 +236,7 @@ def main() -> None:
     # Every process asks its share of the test questions; the rest is for the main process.
     with state.main_process_first():
         test = load_questions(*(arguments.test_file or ()), known=known)
-    if arguments.update_model_card and test.answers is None:
+    if arguments.update_model_card and not test.answers:
         raise BadInput(f"{test.path}: has no answers, so no accuracy for a card; leave --update_model_card out.")
     if state.is_main_process:
         inquiry = load_inquiry(test, arguments, known)

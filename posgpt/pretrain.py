@@ -97,7 +97,7 @@ def load_pretraining_data(
             print(
                 f"{data_args.relations}: nothing is asked for {', '.join(unasked)}, which no training question asks for."
             )
-    asked = [*questions.texts, *(questions.answers or ())] if questions else []
+    asked = [*questions.texts, *questions.answers] if questions else []
     with training_args.main_process_first():
         tokenizer = build_corpus_tokenizer(corpus, choose_max_length(architecture), asked)
     if questions:

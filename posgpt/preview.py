@@ -86,7 +86,7 @@ def preview_finetuning(section: str) -> None:
     if data_args.ascii_only:
         questions = drop_non_ascii(questions)
     if tokenizer is None:
-        tokenizer = build_tokenizer([*questions.texts, *(questions.answers or ())], max_length)
+        tokenizer = build_tokenizer([*questions.texts, *questions.answers], max_length)
     encoded = encode_questions(questions, tokenizer, data_args.loss_on_first_mask)
     batch = RightPaddingCollator(tokenizer)(list(encoded.take(min(preview.examples, len(encoded)))))
     print(*render_batch(batch, tokenizer), sep="\n")

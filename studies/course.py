@@ -135,7 +135,7 @@ def ask(model: Path, asked_file: Path, kept_file: Path) -> Record:
 
     def compute() -> Record:
         asked = load_questions(asked_file, answers=True)
-        return {"right": grade_answers(*load_model(str(model)), asked.texts, asked.answers or []).tolist()}
+        return {"right": grade_answers(*load_model(str(model)), asked.texts, asked.answers).tolist()}
 
     key = {"asked": hash_file(asked_file), "model": hash_file(model / WEIGHTS_FILE)}
     return keep_result(kept_file, key, compute)

@@ -106,9 +106,9 @@ def measure_row(row: Row) -> Record:
         few = slice(None, None, max(len(trained) // 200, 1))
         max_length = model.config.max_position_embeddings
         asked = {
-            "answered": (held_out.texts, held_out.answers or []),
+            "answered": (held_out.texts, held_out.answers),
             "recalled": build_recall_prompts(row.shared["train_file"], held_out, row.objective, max_length),
-            "training questions": (trained.texts[few], (trained.answers or [])[few]),
+            "training questions": (trained.texts[few], trained.answers[few]),
         }
         accuracies = {name: float(grade_answers(model, tokenizer, *pairs).mean()) for name, pairs in asked.items()}
         facts = {"name": row.name, "characters": run["characters"], "minutes": run["minutes"]}

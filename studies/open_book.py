@@ -82,8 +82,7 @@ def describe_people(questions: Questions, documents: dict[str, list[Document]]) 
     """Return all people who are asked about; `questions` have answers, `documents` are by title."""
     lines = [[document.text for document in documents.get(title, [])] for title in questions.titles]
     return [
-        Person(place, own, list(map(list_names, own)))
-        for place, own in zip(questions.answers or [], lines, strict=True)
+        Person(place, own, list(map(list_names, own))) for place, own in zip(questions.answers, lines, strict=True)
     ]
 
 
@@ -168,7 +167,7 @@ def measure_data(
         BadInput: a file is not what it should be.
     """
     train, dev = (load_questions(data_dir / name, answers=True) for name in (TRAIN_FILE, DEV_FILE))
-    rules = build_rules(train.relations[0].baseline, train.answers or [])
+    rules = build_rules(train.relations[0].baseline, train.answers)
     max_spans = read_section(find_recipe("windows"), "pretrain")["max_spans"]
     predictions = [read_predictions(file, len(dev)) for file in predictions_files]
     documents = find_documents(data_dir / CORPUS_FILE, [*train.titles, *dev.titles])

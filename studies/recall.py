@@ -98,7 +98,7 @@ def find_mentions(
     """
     # A title may have one answer to several questions.
     missing: dict[tuple[str, str], list[Relation]] = {}
-    for title, answer, relation in zip(questions.titles, questions.answers or (), questions.asked, strict=True):
+    for title, answer, relation in zip(questions.titles, questions.answers, questions.asked, strict=True):
         missing.setdefault((title, answer), []).append(relation)
     longest = None if isinstance(objective, NameWindowsConfig) else compute_longest_cut(max_length)
     mentions = []
@@ -172,7 +172,7 @@ def measure_model(
     max_length = model.config.max_position_embeddings
     prompts, places = build_recall_prompts(corpus_file, questions, objective, max_length)
     try:
-        measures = {"answered when asked": grade_answers(model, tokenizer, questions.texts, questions.answers or [])}
+        measures = {"answered when asked": grade_answers(model, tokenizer, questions.texts, questions.answers)}
         if isinstance(objective, NameWindowsConfig):
             return measures | {"recalled as read": grade_answers(model, tokenizer, prompts, places)}
     except ValueError as error:

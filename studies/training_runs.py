@@ -130,7 +130,7 @@ def train_and_ask(name: str, command: list[str], folder: Path, test_file: Path, 
     def ask() -> Record:
         model, tokenizer = load_model(str(folder))
         test = load_questions(test_file, answers=True)
-        is_right = grade_answers(model, tokenizer, test.texts, test.answers or [])
+        is_right = grade_answers(model, tokenizer, test.texts, test.answers)
         return {"right": is_right.tolist(), "parameters": model.num_parameters()}
 
     return figures | keep_result(folder / "dev.json", {DEV_FILE: hash_file(test_file)}, ask)

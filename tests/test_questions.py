@@ -79,7 +79,7 @@ def test_spaces_around_a_question_do_not_count(tmp_path):
 
 def test_questions_alone_load_without_answers(world):
     questions = load_questions(world / "birth_test_inputs.tsv")
-    assert questions.answers is None and questions.rows.column_names == ["question"]
+    assert questions.answers == [] and questions.rows.column_names == ["question"]
     assert len(questions) == 15
 
 

@@ -130,7 +130,7 @@ def main() -> None:
     check_is_file(tests / "cases.pt", "hidden tests' cases, which posgpt assignment writes")
     if "[" in str(tests):
         raise BadInput(f"{tests}: pytest runs nothing in a folder with a bracket in its path; rename the folder.")
-    answers = load_questions(folder / "teacher" / ANSWERS_FILE, answers=True).answers or []
+    answers = load_questions(folder / "teacher" / ANSWERS_FILE, answers=True).answers
     submissions = {path.name: path for path in (Path(path).resolve() for path in arguments.submissions)}
     if len(submissions) < len(arguments.submissions):
         raise BadInput("two submissions have the same name; name each student's folder after the student.")

@@ -90,7 +90,7 @@ def measure_baselines(data_dir: Path, test_file: Path) -> str:
     documents = find_documents(data_dir / CORPUS_FILE, [*dev.titles, *test.titles])
     columns: list[dict[str, Sequence[bool] | np.ndarray]] = []
     for questions in (dev, test):
-        answers, total = questions.answers or [], len(questions)
+        answers, total = questions.answers, len(questions)
         texts = [[document.text for document in documents.get(title, [])] for title in questions.titles]
         firsts = [find_first_mention(own, places) or "" for own in texts]
         columns.append(

@@ -82,7 +82,7 @@ class AskedModel:
                     " model's maximum sequence length for their answer."
                 )
         test = inquiry.groups[TEST]
-        if cut := sum(len(answer) > self.max_new_tokens for answer in test.answers or ()):
+        if cut := sum(len(answer) > self.max_new_tokens for answer in test.answers):
             warnings.append(
                 f"{test.path}: {cut} of {len(test)} answers are longer than {self.max_new_tokens} characters, which is where the"
                 " model's are cut; choose a larger --max_new_tokens."
@@ -137,7 +137,7 @@ class AskedGroup:
     @property
     def right(self) -> np.ndarray:
         """(questions,) booleans; the questions need answers."""
-        return match_exactly(self.answers, self.questions.answers or [])
+        return match_exactly(self.answers, self.questions.answers)
 
 
 def ask_groups(model: AskedModel, inquiry: Inquiry, test_answers: list[Answer]) -> dict[str, AskedGroup]:

@@ -42,7 +42,7 @@ def compute_figures(
         inquiry: With the questions of training.
         accuracies: On the test questions.
     """
-    right, expected = test.right, test.questions.answers or []
+    right, expected = test.right, test.questions.answers
     sure = measure_confidence(test.scores, test.chosen, sureness.temperature)
     unscaled = measure_confidence(test.scores, test.chosen)["probability"]
     commonest = [answer for answer, _ in Counter(inquiry.training_answers).most_common(COMMONEST)]

@@ -40,7 +40,7 @@ class Inquiry:
     @property
     def training_answers(self) -> list[str]:
         """The answers of training; none without its file."""
-        return (self.training.answers or []) if self.training is not None else []
+        return self.training.answers if self.training is not None else []
 
     @property
     def known(self) -> dict[str, str]:

@@ -63,16 +63,15 @@ def load_pairs(
         if ascii_only:
             questions = drop_non_ascii(loaded)
     if training_args.should_log:
-        texts = [*loaded.texts, *(loaded.answers or ())]
+        texts = [*loaded.texts, *loaded.answers]
         if note := describe_decomposed(loaded.path, count_decomposed(texts), f"{len(texts):,} questions and answers"):
             print(note)
         if ascii_only and (lost := sum(map(ne, loaded.rows, questions.rows))):
             print(
                 f"{loaded.path}: {lost:,} of {len(loaded):,} pairs lose characters that are not ASCII (--ascii_only)."
             )
-        answers = questions.answers or []
         for relation, rows in questions.rows_of.items():
-            ((common, count),) = Counter(answers[row] for row in rows).most_common(1)
+            ((common, count),) = Counter(questions.answers[row] for row in rows).most_common(1)
             print(
                 f"{questions.path}: {len(rows):,} {relation.name} questions, the most frequent answer is {common}"
                 f" ({count:,} of them)."
@@ -91,7 +90,7 @@ def load_pairs(
 
 def leave_room_for_answers(model: PosGPTForCausalLM, questions: Questions) -> None:
     """Have a model write answers as long as those that it is trained on; by default, it stops after 32 characters."""
-    longest = max(map(len, questions.answers or ()), default=0) + len(MASK_TOKEN)
+    longest = max(map(len, questions.answers), default=0) + len(MASK_TOKEN)
     model.config.max_answer_length = max(model.config.max_answer_length, longest)
 
 
@@ -105,7 +104,7 @@ def encode_pairs(
     with training_args.main_process_first():
         encoded = encode_questions(questions, tokenizer, loss_on_first_mask)
     if training_args.should_log:
-        texts = [*questions.texts, *(questions.answers or ())]
+        texts = [*questions.texts, *questions.answers]
         if unknown := describe_unknown_characters(texts, tokenizer, questions.path):
             print(unknown)
     return encoded
