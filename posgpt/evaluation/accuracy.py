@@ -3,16 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from math import sqrt
 from statistics import NormalDist
 from typing import Any
 
-import evaluate
-
 from data_scripts.relations import BIRTHPLACE
-
-METRIC = files("posgpt") / "evaluation" / "metrics" / "birthplace_accuracy"
+from posgpt.evaluation.exact_match import match_exactly
 
 
 def describe_constant(answer: str) -> str:
@@ -27,7 +23,8 @@ def describe_majority(answer: str) -> str:
 
 def compute_accuracy(predictions: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
     """Return the exact-match `accuracy` of `predictions`, 0 to 1, and the counts `correct` and `total` behind it."""
-    return evaluate.load(str(METRIC)).compute(predictions=predictions, references=references)
+    correct = int(match_exactly(predictions, references).sum())
+    return {"accuracy": correct / len(references), "correct": correct, "total": len(references)}
 
 
 def compute_wilson_interval(right: int, total: int) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 import datasets
 import evaluate
 
-from posgpt.evaluation.exact_match import match_exactly
+from posgpt.evaluation.accuracy import compute_accuracy
 
 
 class BirthplaceAccuracy(evaluate.Metric):
@@ -20,5 +20,4 @@ class BirthplaceAccuracy(evaluate.Metric):
         )
 
     def _compute(self, predictions: list[str], references: list[str]) -> dict[str, float | int]:
-        correct = int(match_exactly(predictions, references).sum())
-        return {"accuracy": correct / len(references), "correct": correct, "total": len(references)}
+        return compute_accuracy(predictions, references)
