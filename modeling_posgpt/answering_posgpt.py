@@ -70,7 +70,7 @@ class AnsweringMixin:
             raise ValueError("questions is a text; give a list of questions, also for a single one.")
         self.eval()
         most = max_new_tokens or self.config.max_answer_length
-        rooms = self._count_free_positions(questions)
+        rooms = self._find_rooms(questions)
         order = sorted(range(len(questions)), key=lambda index: -rooms[index])
         # All questions of a batch have the same room: a question with less would cut off the other answers.
         batches = []
@@ -134,19 +134,22 @@ class AnsweringMixin:
         questions = [relations[relation]["wordings"][0].replace("{title}", title) for title in titles]
         return [(answer.text, answer.probability) for answer in self.answer(questions, tokenizer, **options)]
 
-    def _count_free_positions(self, questions: Sequence[str]) -> list[int]:
-        """Return for each question how many positions it and its `⁇` leave free, at least 1.
+    def count_free_positions(self, question: str) -> int:
+        """Return how many characters may be written after a question and its `⁇`; without any, it cannot be asked."""
+        return self.config.max_position_embeddings - len(question) - len(MASK_TOKEN)
+
+    def _find_rooms(self, questions: Sequence[str]) -> list[int]:
+        """Return `count_free_positions` of each question.
 
         Raises:
             ValueError: a question leaves none free.
         """
-        maximum = self.config.max_position_embeddings
-        rooms = [maximum - len(question) - len(MASK_TOKEN) for question in questions]
+        rooms = list(map(self.count_free_positions, questions))
         for question, room in zip(questions, rooms, strict=True):
             if room < 1:
                 raise ValueError(
-                    f"a question has {len(question)} characters and the model's max_position_embeddings is {maximum}: no"
-                    f" room for an answer to {question[:40]!r}…"
+                    f"a question has {len(question)} characters and the model's max_position_embeddings is"
+                    f" {self.config.max_position_embeddings}: no room for an answer to {question[:40]!r}…"
                 )
         return rooms
 
@@ -177,7 +180,7 @@ class AnsweringMixin:
             ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer.
         """
         self.eval()
-        rooms = self._count_free_positions(questions)
+        rooms = self._find_rooms(questions)
         tree, threshold = build_tree(candidates), math.log(least or 1e-300)
         scores = torch.full((len(questions), len(candidates)), -torch.inf)
         for start in tqdm(range(0, len(questions), batch_size), desc="Scoring", unit="batch", disable=None):

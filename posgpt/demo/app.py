@@ -98,7 +98,7 @@ def find_best_answers(
     length = inputs["input_ids"].shape[1]
     generated: Any = model.generate(
         **inputs,
-        max_new_tokens=min(model.config.max_answer_length, model.config.max_position_embeddings - length),
+        max_new_tokens=min(model.config.max_answer_length, model.count_free_positions(question)),
         do_sample=False,
         num_beams=2 * beams,
         num_return_sequences=beams,
@@ -177,7 +177,8 @@ def ask_model(model_name: str, typed: str, question: str) -> dict[str, Any]:
         BadInput: that is too long for the model.
     """
     model, tokenizer = load_once(model_name)
-    room = model.config.max_position_embeddings - len(question) - 2 * len(MASK_TOKEN)
+    # Of the answer alone, without the `⁇` that ends it.
+    room = model.count_free_positions(question) - len(MASK_TOKEN)
     if room < 1:
         most = len(typed) + room - 1
         what = "questions" if typed == question else "names"

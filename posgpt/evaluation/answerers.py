@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.errors import BadInput
 from data_scripts.questions import Questions, describe_unknown_characters, locate_question
 from data_scripts.relations import Relation, read_relations
-from modeling_posgpt import MASK_TOKEN, Answer, PosGPTForCausalLM
+from modeling_posgpt import Answer, PosGPTForCausalLM
 from posgpt.evaluation.accuracy import describe_constant
 from posgpt.evaluation.arguments import EvaluationArguments
 from posgpt.evaluation.exact_match import match_exactly
@@ -63,18 +63,18 @@ class AskedModel:
         Raises:
             BadInput: a question leaves no room for an answer.
         """
-        max_length = self.model.config.max_position_embeddings
         warnings = []
         for group, questions in inquiry.groups.items():
             texts, is_file = questions.texts, group != FICTIONAL
-            rooms = [max_length - len(question) - len(MASK_TOKEN) for question in texts]
+            rooms = list(map(self.model.count_free_positions, texts))
             if min(rooms) < 1:
                 row = rooms.index(min(rooms))
                 where = locate_question(row, questions.paths) if is_file else FICTIONAL
                 fix = "shorten the question" if is_file else "give --fictional_people 0"
                 raise BadInput(
                     f"{where}: the question has {len(texts[row])} characters, but the model's maximum sequence length is"
-                    f" {max_length}: no room for an answer; {fix} or pretrain with a larger --block_size."
+                    f" {self.model.config.max_position_embeddings}: no room for an answer; {fix} or pretrain with a larger"
+                    " --block_size."
                 )
             if is_file and (short := sum(room < self.max_new_tokens for room in rooms)):
                 warnings.append(

@@ -172,8 +172,7 @@ def compare_answers(page_model: PageModel, titles: Sequence[str]) -> str:
 
     relations = read_relations(page_model.model.config.relations)
     questions = [relations[number % len(relations)].ask(title) for number, title in enumerate(titles)]
-    room = page_model.model.config.max_position_embeddings - len(MASK_TOKEN)
-    questions = [question for question in questions if len(question) < room]
+    questions = [question for question in questions if page_model.model.count_free_positions(question) > 0]
     own = [given.text for given in page_model.model.answer(questions, page_model.tokenizer)]
     *_, exported = page_model.versions.values()
     longest = page_model.model.config.max_answer_length
