@@ -56,7 +56,7 @@ def preview_pretraining() -> None:
     )
     data = load_pretraining_data(architecture, data_args, objective, training_args)
     data.training.dataset.set_epoch(preview.epoch)
-    sampler = build_epoch_sampler(data.training.dataset, training_args, training_args.train_batch_size)
+    sampler = build_epoch_sampler(data.training.dataset, training_args)
     batch = draw_examples(data.training, sampler, preview.examples)
     documents = data.corpus.take(min(preview.documents, len(data.corpus)))
     asked = data.training.dataset.list_asked(len(documents))

@@ -18,14 +18,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from transformers import TrainingArguments
 
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, hash_file, make_file_name
 from data_scripts.hold_out import CALIBRATION_FILE, hold_out
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
-from posgpt.arguments import find_recipe, read_section
 from posgpt.evaluation.accuracy import compute_wilson_interval
 from posgpt.plots import GREY, make_figure, save_picture
 from posgpt.training.checkpoints import WEIGHTS_FILE, load_model
@@ -33,7 +31,7 @@ from studies.cache import Record, keep_result
 from studies.grading import grade_answers
 from studies.recall import measure_model, read_objective
 from studies.tables import format_known, load_rows, write_table
-from studies.training_runs import build_command, train
+from studies.training_runs import build_command, count_rows_per_step, train
 
 ROWS = Path(__file__).with_suffix(".yaml")
 STAGES = {"pretrain": "pretraining", "finetune": "finetuning"}
@@ -82,9 +80,7 @@ class Task:
         """
         if self.micro_batch_size is None:
             return {}
-        settings = read_section(find_recipe(recipe), section) | options
-        batch = settings.get("per_device_train_batch_size", TrainingArguments.per_device_train_batch_size)
-        size = batch * settings.get("gradient_accumulation_steps", 1)
+        size = count_rows_per_step(recipe, section, **options)
         if size <= self.micro_batch_size:
             return {}
         if size % self.micro_batch_size:

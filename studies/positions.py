@@ -14,18 +14,16 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from transformers import TrainingArguments
 
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new
 from data_scripts.options import Range, option, parse_options
 from modeling_posgpt import POSITION_EMBEDDINGS
-from posgpt.arguments import find_recipe, read_section
 from posgpt.evaluation.accuracy import compute_wilson_interval
 from posgpt.plots import make_figure, save_picture
 from studies.cache import Record
 from studies.tables import choose_rows, format_known, write_table
-from studies.training_runs import build_command, train_and_ask
+from studies.training_runs import build_command, count_rows_per_step, train_and_ask
 
 
 @dataclass
@@ -48,10 +46,7 @@ def build_member_command(member: str, seed: int, arguments: PositionsArguments) 
     options: dict[str, object] = {"max_steps": arguments.max_steps}
     if arguments.processes > 1:
         # The batch over all processes stays the recipe's; training refuses what it cannot divide.
-        settings = read_section(find_recipe(arguments.recipe), "pretrain")
-        batch_size = settings.get("per_device_train_batch_size", TrainingArguments.per_device_train_batch_size)
-        batch_size *= settings.get("gradient_accumulation_steps", 1)
-        options["total_train_batch_size"] = settings.get("total_train_batch_size", batch_size)
+        options["total_train_batch_size"] = count_rows_per_step(arguments.recipe, "pretrain")
         options["use_cpu"] = None if torch.accelerator.is_available() else "true"
     data = Path(arguments.data_dir).resolve()
     files = {"train_file": data / CORPUS_FILE, "questions_file": data / TRAIN_FILE}

@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+from transformers import TrainingArguments
 
 from data_scripts.errors import BadInput
 from data_scripts.files import DEV_FILE, hash_file, load_json, write_atomically
 from data_scripts.questions import load_questions
-from posgpt.arguments import read_section, split_recipe
+from posgpt.arguments import find_recipe, read_section, split_recipe
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints, load_model
 from studies.cache import CODE, Record, hash_code, keep_result
 from studies.grading import grade_answers
@@ -33,6 +36,13 @@ def build_command(recipe: str, **options: object) -> list[str]:
         if value is not None:
             command += [f"--{name}", json.dumps(value) if isinstance(value, dict) else str(value)]
     return command
+
+
+def count_rows_per_step(recipe: str, section: str, **options: Any) -> int:
+    """Return how many rows a training step reads by a section of a recipe; `options` take precedence over it."""
+    settings = read_section(find_recipe(recipe), section) | options
+    batch = settings.get("per_device_train_batch_size", TrainingArguments.per_device_train_batch_size)
+    return settings.get("total_train_batch_size", batch * settings.get("gradient_accumulation_steps", 1))
 
 
 def build_key(arguments: list[str], section: str = "pretrain") -> dict[str, str]:

@@ -26,21 +26,14 @@ def choose_data_seed(training_args: TrainingArguments) -> int:
     return training_args.seed if training_args.data_seed is None else training_args.data_seed
 
 
-def build_epoch_sampler(dataset: EpochDataset, training_args: Any, batch_size: int) -> EpochSampler:
-    """Build the order of each epoch that the training arguments say.
-
-    Args:
-        training_args: `PosGPTTrainingArguments`.
-        batch_size: Rows per batch of one process.
-    """
-    accumulated = training_args.gradient_accumulation_steps
-    step_size = batch_size * accumulated * training_args.world_size
-    # Processes that share a step without accumulating would wait for the one with the longest examples.
+def build_epoch_sampler(dataset: EpochDataset, training_args: Any) -> EpochSampler:
+    """Build the order of each epoch that the training arguments, `PosGPTTrainingArguments`, say."""
     return EpochSampler(
         dataset,
-        step_size,
+        training_args.rows_per_step,
         training_args.train_sampling_strategy,
-        sort_steps=accumulated > 1,
+        # Processes that share a step without accumulating would wait for the one with the longest examples.
+        sort_steps=training_args.gradient_accumulation_steps > 1,
         first_shares=training_args.first_shares,
     )
 

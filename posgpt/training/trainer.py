@@ -296,7 +296,7 @@ class PosGPTTrainer(ReliableTrainer):
             self.add_callback(FiguresProgressCallback)
 
     def _get_train_sampler(self, train_dataset=None):
-        return build_epoch_sampler(cast(EpochDataset, self.train_dataset), self.args, self._train_batch_size)
+        return build_epoch_sampler(cast(EpochDataset, self.train_dataset), self.args)
 
     def _get_eval_sampler(self, eval_dataset: Any) -> SequentialSampler:
         # Trainer would sort by length where training does; `measure_answers` knows the rows by their order.
@@ -349,7 +349,7 @@ class PosGPTTrainer(ReliableTrainer):
         if self.args.lr_schedule == "steps" or self.lr_scheduler is not None:
             with name_arguments():
                 return super().create_scheduler(num_training_steps, optimizer)
-        batch_size = self.get_total_train_batch_size(self.args)
+        batch_size = self.args.rows_per_step
         epoch_size = len(cast(Sized, self.train_dataset))
         length = self.model.config.max_position_embeddings
         final_tokens = self.args.final_tokens
@@ -524,10 +524,10 @@ class PosGPTTrainer(ReliableTrainer):
                 shutil.rmtree(folder)
         self.accelerator.wait_for_everyone()
         self._tell_launcher(self._describe_last_checkpoint())
-        args, total = self.args, self.get_total_train_batch_size(self.args)
+        args = self.args
         if args.should_log:
             print(
-                f"Each training step reads {total} rows (processes × batches × rows per batch: {args.world_size} ×"
+                f"Each training step reads {args.rows_per_step} rows (processes × batches × rows per batch: {args.world_size} ×"
                 f" {args.gradient_accumulation_steps} × {self._train_batch_size})."
             )
         if args.device.type == "cpu":
