@@ -20,8 +20,8 @@ from data_scripts.files import check_is_new, write_atomically, write_folder_atom
 from data_scripts.options import Range, option, parse_options, shorten_error
 from data_scripts.relations import BIRTHPLACE
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
-from posgpt.training.checkpoints import load_model, load_pickle
 from posgpt.training.model_card import write_model_card
+from posgpt.training.saved_models import load_model, load_pickle
 
 # What the course calls the modules of a layer, besides queries, keys and values, which are one module here.
 LAYER_NAMES = {

@@ -28,9 +28,10 @@ from posgpt.training.architecture import (
     choose_max_length,
     list_config_values,
 )
-from posgpt.training.checkpoints import claim_output_dir, load_model
+from posgpt.training.checkpoints import claim_output_dir
 from posgpt.training.data import choose_data_seed, encode_pairs, leave_room_for_answers, load_pairs
 from posgpt.training.run_record import describe_run
+from posgpt.training.saved_models import load_model
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments, check_before_reading
 
 

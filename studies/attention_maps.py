@@ -19,7 +19,7 @@ from data_scripts.options import option, parse_options
 from data_scripts.relations import read_relations
 from modeling_posgpt import MASK_TOKEN
 from posgpt.plots import ORANGE, make_figure, save_picture
-from posgpt.training.checkpoints import load_model
+from posgpt.training.saved_models import load_model
 from studies.tables import write_table
 
 

@@ -26,7 +26,8 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from posgpt.evaluation.accuracy import compute_wilson_interval
 from posgpt.plots import GREY, make_figure, save_picture
-from posgpt.training.checkpoints import WEIGHTS_FILE, load_model
+from posgpt.training.checkpoints import WEIGHTS_FILE
+from posgpt.training.saved_models import load_model
 from studies.cache import Record, keep_result
 from studies.grading import grade_answers
 from studies.recall import measure_model, read_objective

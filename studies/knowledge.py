@@ -23,7 +23,7 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
-from posgpt.training.checkpoints import load_model
+from posgpt.training.saved_models import load_model
 from studies.cache import Record, keep_result, read_result
 from studies.grading import grade_answers
 from studies.recall import build_recall_prompts, read_objective

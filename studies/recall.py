@@ -38,7 +38,7 @@ from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from posgpt.arguments import choose_objective, find_recipe, read_section
 from posgpt.evaluation.exact_match import match_exactly
-from posgpt.training.checkpoints import load_model
+from posgpt.training.saved_models import load_model
 from studies.grading import grade_answers
 from studies.tables import write_table
 

@@ -16,7 +16,7 @@ from conftest import ROOT, TINY
 from environments import Environment, run_pip
 from model_helpers import tiny_model, tokens
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS
-from posgpt.training.checkpoints import load_model
+from posgpt.training.saved_models import load_model
 
 EXAMPLES = ROOT / "tests" / "compatibility"
 MODELS = {name: {} for name in POSITION_EMBEDDINGS}

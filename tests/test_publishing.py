@@ -28,8 +28,8 @@ from modeling_posgpt import (
     build_tokenizer,
 )
 from posgpt.training.architecture import describe_size
-from posgpt.training.checkpoints import load_model
 from posgpt.training.model_card import write_model_card
+from posgpt.training.saved_models import load_model
 
 # Where only transformers and torch are: the package cannot be imported, whatever is installed here.
 ELSEWHERE = """

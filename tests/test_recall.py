@@ -6,7 +6,7 @@ from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE, Relation
 from data_scripts.span_corruption import compute_longest_cut
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
-from posgpt.training.checkpoints import load_model
+from posgpt.training.saved_models import load_model
 from studies import recall
 from study_helpers import read_rows
 

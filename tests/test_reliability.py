@@ -27,11 +27,11 @@ from posgpt.training.checkpoints import (
     choose_checkpoint,
     find_damage,
     find_last_checkpoint,
-    load_pickle,
     open_checkpoint,
     seal_checkpoint,
 )
 from posgpt.training.reliable_trainer import check_alike
+from posgpt.training.saved_models import load_pickle
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 from test_scripts import assert_same_run
 

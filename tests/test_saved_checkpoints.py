@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import modeling_posgpt  # noqa: F401  (registers the model)
-from posgpt.training.checkpoints import load_model
+from posgpt.training.saved_models import load_model
 
 # Each folder was written by `save_pretrained` of version 0.1, with random weights; `expected.json` is what that version
 # computed. Nothing writes them again: they are what users may have.

@@ -29,7 +29,8 @@ from data_scripts.relations import Relation, find_relation, read_relations
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from posgpt.evaluation.evidence import Document, find_documents, mark_evidence
 from posgpt.evaluation.pages import load_template
-from posgpt.training.checkpoints import WEIGHTS_FILE, load_model
+from posgpt.training.checkpoints import WEIGHTS_FILE
+from posgpt.training.saved_models import load_model
 
 QUICKSTART = Path("runs/quickstart")
 # What the page consists of, and the routes by which it, or a program, asks. gradio has others: to read and to upload files, to

@@ -15,7 +15,7 @@ from posgpt.evaluation.accuracy import describe_constant
 from posgpt.evaluation.arguments import EvaluationArguments
 from posgpt.evaluation.exact_match import match_exactly
 from posgpt.evaluation.inquiry import FICTIONAL, TEST, Inquiry
-from posgpt.training.checkpoints import load_model
+from posgpt.training.saved_models import load_model
 
 
 @dataclass(frozen=True)

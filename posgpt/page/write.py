@@ -29,7 +29,8 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.relations import read_relations
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, PosGPTForCausalLM
 from posgpt.evaluation.pages import load_template
-from posgpt.training.checkpoints import WEIGHTS_FILE, find_damage, find_model_file, list_checkpoints, load_model
+from posgpt.training.checkpoints import WEIGHTS_FILE, find_damage, list_checkpoints
+from posgpt.training.saved_models import find_model_file, load_model
 
 MOST_BYTES = 35_000_000
 # How many questions the answers of 8-bit weights are compared on, and how many titles the page proposes.

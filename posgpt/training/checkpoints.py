@@ -1,39 +1,29 @@
-"""Model folders and checkpoints: which are whole, which to resume from, who may write to a folder, and loading a model."""
+"""Model folders and checkpoints: which are whole, which to resume from, and who may write to a folder."""
 
 import json
 import os
 import re
 import shutil
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import ENOENT
 from pathlib import Path
-from typing import Any
 
-import torch
 from filelock import FileLock, Timeout
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from transformers import PreTrainedTokenizerBase, TrainingArguments
+from transformers import TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, sort_checkpoints
-from transformers.utils import cached_file
 
 from data_scripts.errors import BadInput
-from data_scripts.files import check_is_folder_or_new, hash_file, load_json, sync_file, write_atomically
+from data_scripts.files import check_is_folder_or_new, hash_file, sync_file, write_atomically
 from data_scripts.options import shorten_error
-from data_scripts.relations import BIRTHPLACE
-from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 
-CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE = "config.json", "model.safetensors", "tokenizer.json"
+WEIGHTS_FILE = "model.safetensors"
 # In a checkpoint: the SHA-256 of every other file, empty until all of them are written.
 CHECKSUMS_FILE = "checksums.json"
 # The underscore keeps it from the hub.
 LOCK_FILE = "_training.lock"
-DAMAGED = "copy the model again, or give another one."
 
 
 def open_checkpoint(checkpoint: Path) -> None:
@@ -194,153 +184,3 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
             " --overwrite_output_dir starts from scratch."
         )
     return None
-
-
-def find_model_file(name_or_path: str, name: str) -> Path:
-    """Return where a file of a model lies: in its folder, or in the cache of the hub.
-
-    Raises:
-        BadInput: there is no such model, or it has no such file.
-    """
-    try:
-        return Path(str(cached_file(name_or_path, name)))
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"{name_or_path}: no PosGPT could be loaded from there: {shorten_error(error.__cause__ or error)}; give a"
-            " folder that training wrote, or its name on the hub."
-        ) from None
-
-
-def load_config(name_or_path: str, changes: dict[str, Any]) -> PosGPTConfig:
-    """Load the configuration of a saved PosGPT, with `changes` to its fields.
-
-    Only PosGPT's own fields are read: others may name code, other models or quantizations.
-
-    Raises:
-        BadInput: there is no such model, it is no PosGPT, or its sizes and choices are not compatible.
-    """
-    if Path(name_or_path).exists() and not (Path(name_or_path) / CONFIG_FILE).is_file():
-        if checkpoint := find_last_checkpoint(Path(name_or_path)):
-            raise BadInput(
-                f"{name_or_path}: training has not ended there; continue it with --resume_from_checkpoint last, or give its last"
-                f" checkpoint, {checkpoint}."
-            )
-        raise BadInput(
-            f"{name_or_path}: not a model folder (no readable {CONFIG_FILE}); give a folder that training wrote."
-        )
-    file = find_model_file(name_or_path, CONFIG_FILE)
-    content = load_json(file, "configuration of a model")
-    if content.get("model_type") != PosGPTConfig.model_type:
-        raise BadInput(
-            f"{name_or_path}: holds a {content.get('model_type')!r} model, not a PosGPT; give a folder that training wrote."
-        )
-    own = {name: value for name, value in content.items() if name in PosGPTConfig.__annotations__}
-    try:
-        return PosGPTConfig(**own | changes)
-    except (StrictDataclassError, ValueError, KeyError) as error:
-        raise BadInput(
-            f"{file}: no PosGPT could be loaded from there: {shorten_error(error.__cause__ or error)}; {DAMAGED}"
-        ) from None
-
-
-def load_weights(file: Path, config: PosGPTConfig) -> dict[str, torch.Tensor]:
-    """Load the weights of a PosGPT.
-
-    Raises:
-        BadInput: the file is damaged, has other tensors than a model of this configuration, or numbers that are not finite.
-    """
-    wrong = f"{file}: no PosGPT could be loaded from there:"
-    try:
-        # Copies: the file would stay open, and Windows does not replace an open file.
-        weights = {name: tensor.clone() for name, tensor in load_file(file).items()}
-    except (OSError, SafetensorError, ValueError, RuntimeError) as error:
-        raise BadInput(f"{wrong} {shorten_error(error)}; {DAMAGED}") from None
-    norm, other_sizes = weights.get("model.norm.weight"), f"{CONFIG_FILE} is of a model with other sizes"
-    # Before anything of the sizes of the configuration is made.
-    if norm is None or norm.shape != (config.hidden_size,) or config.num_hidden_layers > len(weights):
-        raise BadInput(f"{wrong} {other_sizes}; {DAMAGED}")
-    with torch.device("meta"):
-        model = PosGPTForCausalLM(config)
-    wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    if config.tie_word_embeddings:
-        wanted = {
-            name: shape for name, shape in wanted.items() if name in weights or name not in model._tied_weights_keys
-        }
-    for name in wanted.keys() | weights.keys():
-        if name not in weights or name not in wanted or weights[name].shape != wanted[name]:
-            raise BadInput(f"{wrong} {other_sizes}, as {name[:60]!r} shows; {DAMAGED}")
-        if not weights[name].is_floating_point() or not weights[name].float().isfinite().all():
-            raise BadInput(f"{wrong} {name} has numbers that are not finite; {DAMAGED}")
-    return weights
-
-
-def load_pickle(file: Path) -> Any:
-    """Unpickle what `torch.save` wrote, tensors and plain values, without running code that the file may hold.
-
-    Raises:
-        Exception: damaged bytes raise whatever torch meets in them.
-        ValueError: there is a tensor that is sparse, or without numbers of its own for all its entries.
-    """
-    with warnings.catch_warnings(action="ignore"):
-        content = torch.load(file, map_location="cpu", weights_only=True)
-    left, seen = [content], set()
-    while left:
-        entry = left.pop()
-        if id(entry) in seen:
-            continue
-        seen.add(id(entry))
-        if isinstance(entry, dict):
-            left += entry.values()
-        elif isinstance(entry, list | tuple):
-            left += entry
-        elif isinstance(entry, torch.Tensor):
-            is_strided = entry.layout == torch.strided and entry.device.type == "cpu"
-            # A few bytes could stand for more numbers than fit into memory.
-            if not is_strided or entry.untyped_storage().nbytes() < entry.nbytes:
-                raise ValueError("a tensor is sparse, or smaller than its shape")
-    return content
-
-
-def load_tokenizer(file: Path, config: PosGPTConfig) -> PreTrainedTokenizerBase:
-    """Build the tokenizer of a saved PosGPT from its vocabulary; nothing else in the file is used.
-
-    Raises:
-        BadInput: the vocabulary is not one symbol per character, or of another size than the model's.
-    """
-    try:
-        vocabulary = load_json(file, "tokenizer of a model")["model"]["vocab"]
-        tokenizer = build_tokenizer(vocabulary, config.max_position_embeddings)
-        is_own = tokenizer.get_vocab() == vocabulary and len(vocabulary) == config.vocab_size
-    except (KeyError, TypeError, UnicodeError):
-        is_own = False
-    if not is_own:
-        raise BadInput(
-            f"{file}: no PosGPT could be loaded from there: not the vocabulary of the model, {config.vocab_size} symbols,"
-            f" □, ⁇ and characters in code point order; {DAMAGED}"
-        )
-    return tokenizer
-
-
-def load_model(name_or_path: str, **settings: Any) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
-    """Load a saved PosGPT and its tokenizer from a folder or the hub, without running or unpickling anything in it.
-
-    Args:
-        settings: Fields of the configuration to change, and arguments of `from_pretrained`, such as `dtype`.
-
-    Raises:
-        BadInput: there is no such model, it is not a PosGPT, or one of its files is not what it should be.
-    """
-    changes = {name: settings.pop(name) for name in list(settings) if name in PosGPTConfig.__annotations__}
-    config = load_config(name_or_path, changes)
-    if config.relations is None:
-        # Saved before models kept how they are asked.
-        config.relations = BIRTHPLACE.to_config()
-    weights = load_weights(find_model_file(name_or_path, WEIGHTS_FILE), config)
-    tokenizer = load_tokenizer(find_model_file(name_or_path, TOKENIZER_FILE), config)
-    try:
-        model = PosGPTForCausalLM.from_pretrained(None, config=config, state_dict=weights, **settings)
-    except (ValueError, ImportError) as error:
-        raise BadInput(
-            f"{name_or_path}: no PosGPT could be loaded from there: {shorten_error(error)}; {DAMAGED}"
-        ) from None
-    return model, tokenizer

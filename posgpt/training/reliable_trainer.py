@@ -28,12 +28,11 @@ from posgpt.training.checkpoints import (
     WEIGHTS_FILE,
     find_last_checkpoint,
     list_checkpoints,
-    load_pickle,
-    load_weights,
     open_checkpoint,
     seal_checkpoint,
 )
 from posgpt.training.muon import MuonWithAdamW
+from posgpt.training.saved_models import load_pickle, load_weights
 
 # A logged loss above SPIKE times the median of the SPIKE_WINDOW before it is marked in the log.
 SPIKE, SPIKE_WINDOW = 2.0, 20

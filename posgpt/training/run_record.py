@@ -13,7 +13,8 @@ from data_scripts.documents import find_files, identify_content
 from data_scripts.errors import BadInput
 from data_scripts.files import hash_file, load_json, write_atomically
 from modeling_posgpt import PosGPTConfig
-from posgpt.training.checkpoints import WEIGHTS_FILE, find_model_file
+from posgpt.training.checkpoints import WEIGHTS_FILE
+from posgpt.training.saved_models import find_model_file
 
 RUN_FILE = "run.json"
 # How much of a SHA-256 is shown to people; the file has all of it.
