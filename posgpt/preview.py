@@ -9,14 +9,18 @@ there is no loss.
 """
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Literal
 
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+
 from data_scripts.collators import RightPaddingCollator
-from data_scripts.documents import build_corpus_tokenizer, load_corpus
+from data_scripts.documents import build_corpus_tokenizer, find_text_start, find_titles, load_corpus
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.options import Range, option
-from data_scripts.preview import draw_examples, render_batch, render_documents
 from data_scripts.questions import drop_non_ascii, encode_questions, load_questions
 from data_scripts.relations import load_relations, read_relations
 from modeling_posgpt import build_tokenizer
@@ -47,6 +51,26 @@ class PretrainingPreviewArguments(PreviewArguments):
     epoch: Annotated[int, Range(0)] = option("The epoch whose examples are drawn.", default=0)
 
 
+def render_documents(documents: Dataset, asked: dict[str, list[str]]) -> Iterator[str]:
+    """Yield a line per document of a corpus: its title, if it has one, `|` and its text; and a line of what is asked for.
+
+    Args:
+        asked: From `EpochDataset.list_asked`.
+    """
+    for title, text in zip(find_titles(documents[:]), documents["text"], strict=True):
+        yield f"document {title} | {text[find_text_start(title) :]}" if title else f"document {text}"
+        if title in asked:
+            yield f"asked    {', '.join(asked[title])}"
+
+
+def render_batch(batch: dict, tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
+    """Yield two lines per row: its `input_ids` as text, and below each character the label, a dot where there is no loss."""
+    for ids, labels in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):
+        graded = ("·" if label == -100 else str(tokenizer.decode([label])) for label in labels)
+        yield f"input  {tokenizer.decode(ids)}"
+        yield f"labels {''.join(graded)}"
+
+
 def preview_pretraining() -> None:
     """Print the examples that training reads first, in its order."""
     architecture, data_args, preview, objective, training_args = parse_with_recipe(
@@ -55,11 +79,12 @@ def preview_pretraining() -> None:
         has_objective=True,
     )
     data = load_pretraining_data(architecture, data_args, objective, training_args)
-    data.training.dataset.set_epoch(preview.epoch)
-    sampler = build_epoch_sampler(data.training.dataset, training_args)
-    batch = draw_examples(data.training, sampler, preview.examples)
+    dataset = data.training.dataset
+    dataset.set_epoch(preview.epoch)
+    sampler = build_epoch_sampler(dataset, training_args)
+    batch = data.training.collator([dataset[item] for item in islice(sampler, preview.examples)])
     documents = data.corpus.take(min(preview.documents, len(data.corpus)))
-    asked = data.training.dataset.list_asked(len(documents))
+    asked = dataset.list_asked(len(documents))
     print(
         *render_documents(documents, asked), data.training.description, *render_batch(batch, data.tokenizer), sep="\n"
     )
