@@ -13,7 +13,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
 from .dropout import PosGPTDropout, drop
-from .position_embeddings import apply_rotary_pos_emb
+from .position_embeddings import rotate
 
 
 def build_mask(implementation: str, is_visible: torch.Tensor) -> torch.Tensor | BlockMask:
@@ -95,7 +95,7 @@ class PosGPTAttention(nn.Module):
         qkv = self.qkv_proj(hidden_states).unflatten(-1, (3, -1, self.head_dim))
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         if position_embeddings is not None:
-            query, key = apply_rotary_pos_emb(query, key, *position_embeddings)
+            query, key = rotate(query, *position_embeddings), rotate(key, *position_embeddings)
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
         return self.attend(query, key, value, position_bias, attention_mask, **kwargs)

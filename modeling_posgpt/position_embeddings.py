@@ -269,13 +269,6 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     return torch.addcmul(x * cos, turned, sin)
 
 
-def apply_rotary_pos_emb(
-    query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rotate `query` and `key`, which are at the same positions; see `rotate`."""
-    return rotate(query, cos, sin), rotate(key, cos, sin)
-
-
 class PosGPTRelativeBias(PositionEmbedding):
     """A learned number for each distance i - j, head and layer, added to the attention score of query i and key j.
 
