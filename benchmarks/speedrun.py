@@ -14,7 +14,8 @@ from benchmarks.throughput import count_training_flops, describe_machine, list_f
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new
 from data_scripts.options import option, parse_options
-from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
+from modeling_posgpt import PosGPTConfig
+from posgpt.training.architecture import PositionArguments
 from studies.cache import Record
 from studies.positions import summarize_member
 from studies.tables import format_known, write_table
@@ -22,15 +23,12 @@ from studies.training_runs import build_command, train_and_ask
 
 
 @dataclass
-class SpeedrunArguments:
+class SpeedrunArguments(PositionArguments):
     """What enters the race."""
 
     data_dir: str = option(f"Folder with {CORPUS_FILE}, {TRAIN_FILE} and {DEV_FILE}.")
     output_dir: str = option("Folder for models and table.", default="runs/speedrun")
     recipe: str = option("A recipe that needs no finetuning.", default="windows")
-    position_embedding_type: str = option(
-        "The models' positions.", default="rotary", choices=list(POSITION_EMBEDDINGS)
-    )
     seeds: list[int] = option("One training per seed.", default_factory=lambda: [42, 43, 44])
     test_file: str | None = option(f"What is asked at the end (default: {DEV_FILE} in data_dir).", default=None)
 

@@ -44,10 +44,10 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.span_corruption import SpanCorruptionConfig
 from data_scripts.synthetic_world import World
-from modeling_posgpt import MASK_TOKEN, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
+from modeling_posgpt import MASK_TOKEN, PosGPTConfig, PosGPTForCausalLM
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from posgpt.tables import format_table
-from posgpt.training.architecture import ArchitectureArguments, build_model
+from posgpt.training.architecture import ArchitectureArguments, PositionArguments, build_model
 from posgpt.training.hardware import bf16_is_fast, measure_peak_memory
 from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
 
@@ -76,7 +76,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @dataclass
-class ThroughputArguments:
+class ThroughputArguments(PositionArguments):
     """What to measure and for how long."""
 
     output_dir: str = option("Folder for the table and the picture.", default="runs/throughput")
@@ -88,7 +88,6 @@ class ThroughputArguments:
     corpus_sizes: list[int] | None = option(
         "Also measure memory and speed on corpora of so many documents.", default=None
     )
-    position_embedding_type: str = option("PosGPT's positions.", default="rotary", choices=list(POSITION_EMBEDDINGS))
     as_if: str | None = option(
         "Use only the instructions of an older CPU: avx2 has neither AVX512 nor bfloat16.",
         default=None,

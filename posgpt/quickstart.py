@@ -17,23 +17,20 @@ from data_scripts.errors import check_installed, exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, write_atomically
 from data_scripts.options import option, parse_options
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE
-from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from posgpt.tables import format_table
+from posgpt.training.architecture import PositionArguments
 
 RECIPE = "quickstart"
 ASKED = (BIRTHPLACE, BIRTH_YEAR)
 
 
 @dataclass
-class QuickstartArguments:
+class QuickstartArguments(PositionArguments):
     """Where to write, and how large a world."""
 
     output_dir: str = option(
         "Folder for everything; earlier results in it are overwritten.", default="runs/quickstart"
-    )
-    position_embedding_type: str = option(
-        "The models' positions.", default="rotary", choices=list(POSITION_EMBEDDINGS)
     )
     # The world's own command checks these.
     num_people: int = option("People in the fictional world.", default=300)

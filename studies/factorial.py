@@ -21,6 +21,7 @@ from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, TRAIN_FILE, check_is_folder_or_new
 from data_scripts.options import Range, option, parse_options
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
+from posgpt.training.architecture import PositionArguments
 from studies.cache import Record
 from studies.course import Task, finetune, load_task, pretrain
 from studies.tables import format_known, write_table
@@ -43,7 +44,7 @@ DROPOUTS = (0.0, 0.1)
 
 
 @dataclass
-class FactorialArguments:
+class FactorialArguments(PositionArguments):
     """The data, the budget and the learning rates to choose from."""
 
     data_dir: str = option(f"Folder with {CORPUS_FILE} and {TRAIN_FILE}.")
@@ -53,7 +54,6 @@ class FactorialArguments:
     muon_rates: list[float] = option("Learning rates for Muon.", default_factory=lambda: [1e-3, 2e-3, 4e-3])
     adamw_rates: list[float] = option("Learning rates for AdamW.", default_factory=lambda: [3e-4, 1e-3, 3e-3])
     seeds: list[int] = option("One training of each combination per seed.", default_factory=lambda: [42, 43])
-    position_embedding_type: str = option("The models' positions.", default="rotary")
 
 
 class Cell(NamedTuple):

@@ -21,8 +21,8 @@ from data_scripts.files import CORPUS_FILE, TRAIN_FILE, check_is_folder_or_new, 
 from data_scripts.hold_out import CALIBRATION_FILE, hold_out
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
-from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
+from posgpt.training.architecture import PositionArguments
 from posgpt.training.saved_models import load_model
 from studies.cache import Record, keep_result, read_result
 from studies.grading import grade_answers
@@ -35,7 +35,7 @@ MEASURES = ("answered", "recalled", "training questions")
 
 
 @dataclass
-class KnowledgeArguments:
+class KnowledgeArguments(PositionArguments):
     """The data, and which rows to train."""
 
     data_dir: str = option(f"Folder with {CORPUS_FILE} and {TRAIN_FILE}.")
@@ -44,9 +44,6 @@ class KnowledgeArguments:
     )
     rows: list[str] | None = option("Rows of knowledge.yaml (default: all).", default=None)
     held_out: Annotated[int, Range(1)] = option("How many training pairs are held out to measure on.", default=300)
-    position_embedding_type: str = option(
-        "The models' positions.", default="rotary", choices=list(POSITION_EMBEDDINGS)
-    )
     seed: Annotated[int, Range(0)] = option(
         "Seed of the training runs; which pairs are held out never changes.", default=42
     )

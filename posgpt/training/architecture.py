@@ -1,7 +1,7 @@
 """The architecture of a new model, as options of the training commands; `PosGPTConfig` says what each of them is."""
 
 import json
-from dataclasses import fields, make_dataclass
+from dataclasses import dataclass, fields, make_dataclass
 from inspect import getdoc
 from typing import Any, get_args
 
@@ -35,6 +35,15 @@ CONFIG_ALIASES = {
 }
 DICTIONARIES = [name for name in CONFIG_FIELDS if dict in get_args(PosGPTConfig.__annotations__[name])]
 CHOICES = {"position_embedding_type": list(POSITION_EMBEDDINGS), "bottleneck_type": list(BOTTLENECKS)}
+
+
+@dataclass(kw_only=True)
+class PositionArguments:
+    """The positions of all models that a command trains."""
+
+    position_embedding_type: str = option(
+        "The models' positions.", default="rotary", choices=CHOICES["position_embedding_type"]
+    )
 
 
 def _find_type(config_name: str) -> Any:
