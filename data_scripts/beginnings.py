@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 from datasets import Dataset
@@ -21,7 +21,6 @@ from data_scripts.learned_spans import NothingToLearn, Span, SpanFinder
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation, Wording
 
-Drawn = TypeVar("Drawn")
 # Titles, texts and salient spans of the documents that questions ask about.
 AskedDocuments = tuple[list[str], list[str], list[list[Span]]]
 FinderChoice = Literal["auto", "capitals", "answers"]
@@ -133,11 +132,6 @@ def _find_number_shapes(answers: Sequence[str]) -> tuple[str, ...] | None:
     return tuple(sorted(set(map(find_shape, numbers)))) if 2 * len(numbers) > len(answers) else None
 
 
-def draw_one(values: Sequence[Drawn], rng: np.random.Generator) -> Drawn:
-    """Draw one of several values; a single one takes no random number."""
-    return values[int(rng.integers(len(values)))] if len(values) > 1 else values[0]
-
-
 def find_spans(
     corpus: Dataset,
     questions: Questions | None,
@@ -167,31 +161,25 @@ def find_spans(
         raise BadInput("span_finder answers learns from training questions; add --questions_file.")
     beginnings = list_beginnings(questions, asks_all, most, relations)
     documents = add_titles_and_spans(corpus, asks_all or any(beginning.shapes for beginning in beginnings))
-    if questions:
-        own = [_sample_questions(questions, beginning.relation) for beginning in beginnings]
-        if choice != "capitals":
-            forced = choice == "answers"
-            beginnings = [
-                learn_spans(beginning, documents, asked, forced)
-                for beginning, asked in zip(beginnings, own, strict=True)
-            ]
-            # What is left asks for all names, or for all numbers.
-            kinds = Counter(beginning.shapes is None for beginning in beginnings if not beginning.finder)
-            beginnings = [
-                learn_spans(beginning, documents, asked, is_alone=False)
-                if not (beginning.finder or asks_all) and kinds[beginning.shapes is None] > 1
-                else beginning
-                for beginning, asked in zip(beginnings, own, strict=True)
-            ]
+    if not questions:
+        return documents, beginnings
+    own = {beginning.relation: _sample_questions(questions, beginning.relation) for beginning in beginnings}
+    if choice != "capitals":
+        forced = choice == "answers"
+        beginnings = [learn_spans(each, documents, own[each.relation], forced) for each in beginnings]
+        # What is left asks for all names, or for all numbers.
+        kinds = Counter(each.shapes is None for each in beginnings if not each.finder)
+        beginnings = [
+            learn_spans(each, documents, own[each.relation], is_alone=False)
+            if not (each.finder or asks_all) and kinds[each.shapes is None] > 1
+            else each
+            for each in beginnings
+        ]
+    if len(beginnings) > 1:
         # What never contains the answer would be taken for it; but there has to be something to read.
-        if len(beginnings) > 1:
-            vain = [
-                _finds_nothing(beginning, documents, asked) for beginning, asked in zip(beginnings, own, strict=True)
-            ]
-            beginnings = [
-                replace(beginning, most=0) if is_vain and not all(vain) else beginning
-                for beginning, is_vain in zip(beginnings, vain, strict=True)
-            ]
+        vain = {each.relation for each in beginnings if _finds_nothing(each, documents, own[each.relation])}
+        if len(vain) < len(beginnings):
+            beginnings = [replace(each, most=0) if each.relation in vain else each for each in beginnings]
     return documents, beginnings
 
 

@@ -23,7 +23,7 @@ of its own relation only. What the rows of a relation ask for follows from its t
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow.compute as pc
@@ -31,7 +31,7 @@ import torch
 from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.beginnings import Beginning, FinderChoice, draw_one, find_spans, list_beginnings
+from data_scripts.beginnings import Beginning, FinderChoice, find_spans, list_beginnings
 from data_scripts.collators import RightPaddingCollator, pad_right
 from data_scripts.cues import take_words_after, take_words_before
 from data_scripts.documents import BATCH, list_titles_without_document
@@ -46,6 +46,7 @@ from modeling_posgpt import MASK_TOKEN
 
 # A cue and a span.
 Window = tuple[str, str]
+Drawn = TypeVar("Drawn")
 
 _FEATURES = Features(
     {
@@ -163,7 +164,39 @@ class NameWindowsDataset(EpochDataset):
         room = self.max_length - longest - len(MASK_TOKEN + MASK_TOKEN)
         #: How many characters a title may have, beside a span of one.
         self.longest_title = room - 1
+        #: What may be asked of each document that has something to ask for.
+        self.documents = self._prepare_documents(documents, room)
+        # (documents + 1,): where the rows of each begin. A row for each span, so that all are asked for equally often.
+        self.starts = np.zeros(len(self.documents) + 1, np.int64)
+        np.cumsum(pc.list_value_length(self.documents.data.column("asked")), out=self.starts[1:])
+        self.rows_with_document = int(self.starts[-1])
+        # By title, the rows of its questions.
+        self.questions: dict[str, list[int]] = {}
+        if questions:
+            number_of = {beginning.relation: number for number, beginning in enumerate(beginnings)}
+            self.asks = [number_of[relation] for relation in questions.asked]
+            self.answers = questions.answers
+            for row, title in enumerate(questions.titles):
+                self.questions.setdefault(title, []).append(row)
+                self._check_length(row, title, questions)
+        # By title, the numbers of the beginnings that its questions have and none of its documents' rows.
+        self.asked_apart = self._list_beginnings_of_questions() if self.questions else {}
+        self.titles_apart = list(self.asked_apart)
+        if not self.rows_with_document:
+            raise BadInput(self._describe_nothing(documents))
 
+    def _prepare_documents(self, documents: Dataset, room: int) -> Dataset:
+        """Find what may be asked of documents; those without anything are left out.
+
+        Args:
+            room: How many characters title, cue and span may have together.
+
+        Returns:
+            Columns `title`, `asked` (the spans), `asked_by` (the numbers of the beginnings that each is asked for with), `before`
+            and `after` (the words that each one's cue is drawn from).
+        """
+        # `datasets` finds its cache by what the functions below refer to: not this object.
+        config, beginnings = self.config, self.beginnings
         needs_word = [
             any(self._needs_words(number, wording) for wording in wordings)
             for number, wordings in enumerate(self.wordings)
@@ -201,35 +234,14 @@ class NameWindowsDataset(EpochDataset):
             rows = list(filter(None, map(prepare, titles, texts, *of_beginnings)))
             return {column: [row[column] for row in rows] for column in _FEATURES}
 
-        documents = documents.select_columns(["title", "text", "spans"])
-        #: Columns `title`, `asked` (the spans), `asked_by` (the numbers of the beginnings that each is asked for with),
-        #: `before` and `after` (the words that each one's cue is drawn from).
-        self.documents = documents.map(
+        return documents.map(
             prepare_all,
             batched=True,
-            input_columns=documents.column_names,
+            input_columns=["title", "text", "spans"],
             remove_columns=documents.column_names,
             features=_FEATURES,
             desc="Measuring names",
         )
-        # (documents + 1,): where the rows of each begin. A row for each span, so that all are asked for equally often.
-        self.starts = np.zeros(len(self.documents) + 1, np.int64)
-        np.cumsum(pc.list_value_length(self.documents.data.column("asked")), out=self.starts[1:])
-        self.rows_with_document = int(self.starts[-1])
-        # By title, the rows of its questions.
-        self.questions: dict[str, list[int]] = {}
-        if questions:
-            number_of = {beginning.relation: number for number, beginning in enumerate(beginnings)}
-            self.asks = [number_of[relation] for relation in questions.asked]
-            self.answers = questions.answers
-            for row, title in enumerate(questions.titles):
-                self.questions.setdefault(title, []).append(row)
-                self._check_length(row, title, questions)
-        # By title, the numbers of the beginnings that its questions have and none of its documents' rows.
-        self.asked_apart = self._list_beginnings_of_questions() if self.questions else {}
-        self.titles_apart = list(self.asked_apart)
-        if not self.rows_with_document:
-            raise BadInput(self._describe_nothing(documents))
 
     def list_long_titles(self, documents: Dataset) -> list[str]:
         """Return the titles in `documents` that no row has room for."""
@@ -422,6 +434,11 @@ class NameWindowsDataset(EpochDataset):
 
     def _end_cue(self, cue: str, wording: Wording) -> str:
         return cue + (wording.mark if self.config.window_wording == "question" else "") + MASK_TOKEN
+
+
+def draw_one(values: Sequence[Drawn], rng: np.random.Generator) -> Drawn:
+    """Draw one of several values; a single one takes no random number."""
+    return values[int(rng.integers(len(values)))] if len(values) > 1 else values[0]
 
 
 def encode_rows(rows: list[tuple[str, list[Window]]], tokenizer: PreTrainedTokenizerBase) -> list[dict]:
