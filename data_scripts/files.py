@@ -29,6 +29,8 @@ CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
     "birth_dev.tsv",
     "birth_test_inputs.tsv",
 )
+# What the hub shows of a model or a dataset.
+CARD_FILE = "README.md"
 # How a file is compressed, by the end of its name.
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 

@@ -30,6 +30,7 @@ from tqdm import tqdm
 from data_scripts.documents import MONTHS
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import (
+    CARD_FILE,
     CORPUS_FILE,
     DEV_FILE,
     FILE_NAMES,
@@ -44,7 +45,6 @@ from data_scripts.options import OptionParser, Range, check_options, option
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, load_relations
 
 MIN_PEOPLE, MAX_PEOPLE = 100, 1_000_000
-CARD_FILE = "README.md"
 _STRANGERS = 20_000_003  # a seed unlikely to be given to a world
 # What may be asked about a person: the attribute of `Person` that answers it, which `sentences/ATTRIBUTE.txt` tells.
 ATTRIBUTES = {

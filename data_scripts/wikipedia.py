@@ -32,6 +32,7 @@ from data_scripts.documents import (
 )
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import (
+    CARD_FILE,
     CORPUS_FILE,
     DEV_FILE,
     FILE_NAMES,
@@ -46,7 +47,6 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, Relation
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
-DATASHEET = "README.md"
 _LEAD = 20_000  # characters of an article that are read: the birth is told early
 _YEAR = re.compile(r"\b(?:1\d{3}|20[0-2]\d)\b")
 # What may begin the part of a sentence that tells of the birth: `born`, `b.`, a star, or the parenthesis of a life's dates.
@@ -152,7 +152,7 @@ def read_person(title: str, text: str, max_characters: int) -> Person | str:
 class WikipediaArguments:
     """Which articles to read, and what to write."""
 
-    output_dir: str = option(f"Folder for {CORPUS_FILE}, the three TSVs and the datasheet, {DATASHEET}.")
+    output_dir: str = option(f"Folder for {CORPUS_FILE}, the three TSVs and the datasheet, {CARD_FILE}.")
     articles: str = option(
         "A dataset on the hub, or a table (JSON Lines, CSV, Parquet), with the columns `title` and `text`.",
         default="wikimedia/wikipedia",
@@ -254,7 +254,7 @@ def write_datasheet(
         relations=", ".join(arguments.relations),
         seed=arguments.seed,
     )
-    with write_atomically(Path(arguments.output_dir) / DATASHEET) as file:
+    with write_atomically(Path(arguments.output_dir) / CARD_FILE) as file:
         file.write(text)
 
 
@@ -262,7 +262,7 @@ def write_datasheet(
 def main() -> None:
     arguments = parse_options(WikipediaArguments)
     folder = Path(arguments.output_dir)
-    check_none_is_there(folder, (*FILE_NAMES, DATASHEET), arguments.overwrite)
+    check_none_is_there(folder, (*FILE_NAMES, CARD_FILE), arguments.overwrite)
     dropped = Counter(dict.fromkeys(_DROPPED, 0))
     articles = read_articles(arguments.articles, arguments.dataset_config_name)
     people = list(find_people(articles, arguments.num_people, arguments.max_characters, dropped))
@@ -273,7 +273,7 @@ def main() -> None:
     lines = write_task(folder, people, relations, arguments.seed)
     write_datasheet(arguments, lines, people, dropped)
     print(describe_lines(folder, lines))
-    print(f"Left out: {', '.join(f'{reason}: {count:,}' for reason, count in dropped.items())}; see {DATASHEET}.")
+    print(f"Left out: {', '.join(f'{reason}: {count:,}' for reason, count in dropped.items())}; see {CARD_FILE}.")
 
 
 if __name__ == "__main__":

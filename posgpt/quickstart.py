@@ -5,7 +5,6 @@
 Runs the same commands a person would, prints them, and ends with a table and a chart.
 """
 
-import json
 import shlex
 import sys
 import time
@@ -13,10 +12,13 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from transformers.trainer import TRAINER_STATE_NAME
+
 from data_scripts.errors import check_installed, exit_on_bad_input
-from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, write_atomically
+from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, load_json, write_atomically
 from data_scripts.options import option, parse_options
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE
+from posgpt.evaluation.arguments import METRICS_FILE
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from posgpt.tables import format_table
 from posgpt.training.architecture import PositionArguments
@@ -108,7 +110,7 @@ def evaluate_models(models: dict[str, Path], folder: Path) -> tuple[dict[str, di
             train_file=world / TRAIN_FILE,
             output_dir=output_dir,
         )
-        metrics = json.loads((output_dir / "metrics.json").read_text(encoding="utf-8"))["relations"]
+        metrics = load_json(output_dir / METRICS_FILE, "metrics of an evaluation")["relations"]
         accuracies[name] = {relation: each["accuracy"] for relation, each in metrics.items()}
     accuracies["the most frequent answer"] = {
         relation: each["majority_accuracy"] for relation, each in metrics.items()
@@ -153,7 +155,7 @@ def main() -> None:
     models = train_models(arguments, folder)
     accuracies, total = evaluate_models(models, folder)
 
-    state = json.loads((folder / "pretrain" / "trainer_state.json").read_text(encoding="utf-8"))
+    state = load_json(folder / "pretrain" / TRAINER_STATE_NAME, "state of a training")
     draw_results(folder / "chart.png", accuracies, state["log_history"], total)
     rows = [
         (name, *(f"{each[relation.name]:.1%}" if relation.name in each else "" for relation in ASKED))

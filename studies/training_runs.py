@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from transformers import TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
 
 from data_scripts.errors import BadInput
 from data_scripts.files import DEV_FILE, hash_file, load_json, write_atomically
@@ -162,9 +163,7 @@ def _train_or_resume(name: str, module: str, arguments: list[str], folder: Path,
 
 def _read_figures(folder: Path) -> Record:
     """Read a finished training's figures from what it wrote."""
-    state, results = (
-        json.loads((folder / name).read_bytes()) for name in ("trainer_state.json", "train_results.json")
-    )
+    state, results = (json.loads((folder / name).read_bytes()) for name in (TRAINER_STATE_NAME, "train_results.json"))
     steps = state["global_step"]
     # The running time is of these alone.
     trained = steps - load_json(folder / LAUNCH_FILE, "record of a launch")["step"]

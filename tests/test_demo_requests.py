@@ -22,7 +22,7 @@ from data_scripts.relations import BIRTHPLACE
 from model_helpers import tiny_model
 from modeling_posgpt import build_tokenizer
 from posgpt.demo import app
-from posgpt.evaluation.pages import load_template
+from posgpt.templates import load_template
 
 SCRIPT = "<img src=x onerror=alert(1)>"
 

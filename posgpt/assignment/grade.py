@@ -29,8 +29,9 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE
 from posgpt.assignment.parts import PARTS, Part
-from posgpt.assignment.write import ANSWERS_FILE, PREDICTIONS_FILE, SOLUTION_FILE, TESTS_FOLDER
+from posgpt.assignment.write import ANSWERS_FILE, SOLUTION_FILE, TESTS_FOLDER
 from posgpt.evaluation.accuracy import describe_constant
+from posgpt.evaluation.arguments import PREDICTIONS_FILE
 from posgpt.evaluation.exact_match import match_exactly
 from posgpt.tables import format_table
 

@@ -21,6 +21,7 @@ import torch
 
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import (
+    CARD_FILE,
     CORPUS_FILE,
     DEV_FILE,
     TEST_FILE,
@@ -32,7 +33,7 @@ from data_scripts.files import (
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE
-from data_scripts.synthetic_world import CARD_FILE, MAX_PEOPLE, MIN_PEOPLE, World
+from data_scripts.synthetic_world import MAX_PEOPLE, MIN_PEOPLE, World
 from posgpt.assignment.cases import BUILDERS
 from posgpt.assignment.parts import PARTS
 from posgpt.evaluation.accuracy import describe_constant, describe_majority
@@ -42,7 +43,7 @@ from posgpt.tables import format_table
 
 # In `teacher/`.
 ANSWERS_FILE, TESTS_FOLDER = "birth_test.tsv", "hidden_tests"
-SOLUTION_FILE, PREDICTIONS_FILE = "solution.py", "predictions.txt"
+SOLUTION_FILE = "solution.py"
 _SOURCE = files("posgpt") / "assignment"
 
 

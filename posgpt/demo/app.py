@@ -23,16 +23,18 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import ColumnArguments, read_documents
 from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.files import CORPUS_FILE
 from data_scripts.options import Range, option, parse_options, shorten_error
 from data_scripts.questions import count_unknown_characters
 from data_scripts.relations import Relation, find_relation, read_relations
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from posgpt.evaluation.evidence import Document, find_documents, mark_evidence
-from posgpt.evaluation.pages import load_template
+from posgpt.quickstart import QuickstartArguments
+from posgpt.templates import load_template
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.saved_models import load_model
 
-QUICKSTART = Path("runs/quickstart")
+QUICKSTART = Path(QuickstartArguments.output_dir)
 # What the page consists of, and the routes by which it, or a program, asks. gradio has others: to read and to upload files, to
 # fetch pages from elsewhere, and to change the page.
 ROUTES = re.compile(
@@ -312,7 +314,7 @@ def choose_quickstart(arguments: DemoArguments) -> DemoArguments:
         raise BadInput(
             f"{folder}: no model there yet; make one with `posgpt quickstart`, or name yours with --model_name_or_path."
         )
-    corpus_file = arguments.corpus_file or str(QUICKSTART / "world" / "wiki.txt")
+    corpus_file = arguments.corpus_file or str(QUICKSTART / "world" / CORPUS_FILE)
     return replace(arguments, model_name_or_path=str(folder), corpus_file=corpus_file)
 
 

@@ -11,10 +11,10 @@ from data_scripts.options import Range, option
 from data_scripts.relations import RelationArguments
 from posgpt.training.run_record import RUN_FILE
 
-METRICS_FILE = "metrics.json"
-PAGE_FILE, PICTURE_FILE, PREDICTIONS_FILE = "report.html", "report.png", "predictions.jsonl"
+METRICS_FILE, PREDICTIONS_FILE = "metrics.json", "predictions.txt"
+PAGE_FILE, PICTURE_FILE, JUDGED_FILE = "report.html", "report.png", "predictions.jsonl"
 # What a report adds to the metrics and the record of the model that was asked.
-REPORT_FILES = (PAGE_FILE, PICTURE_FILE, PREDICTIONS_FILE)
+REPORT_FILES = (PAGE_FILE, PICTURE_FILE, JUDGED_FILE)
 
 
 @dataclass
@@ -86,7 +86,7 @@ class EvaluationArguments(RelationArguments, ColumnArguments):
     @property
     def predictions_path(self) -> Path | None:
         """The file that the predictions are written to, if any."""
-        default = next((folder / "predictions.txt" for folder in self.folders), None)
+        default = next((folder / PREDICTIONS_FILE for folder in self.folders), None)
         return Path(self.predictions_file) if self.predictions_file else default
 
     @property

@@ -9,7 +9,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from yaml import YAMLError
 
 from data_scripts.errors import BadInput
-from data_scripts.files import hash_file, make_file_name, write_atomically
+from data_scripts.files import CARD_FILE, hash_file, make_file_name, write_atomically
 from data_scripts.options import shorten_error
 from data_scripts.questions import Questions
 from data_scripts.relations import Relation
@@ -17,7 +17,6 @@ from posgpt.evaluation.accuracy import Accuracies, format_share
 from posgpt.evaluation.arguments import PICTURE_FILE
 from posgpt.tables import format_table
 
-CARD_FILE = "README.md"
 _CHART = "Accuracy, reliability and confidence"
 
 

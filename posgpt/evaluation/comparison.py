@@ -13,7 +13,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from data_scripts.errors import BadInput
 from data_scripts.files import load_json, read_lines
 from posgpt.evaluation.accuracy import compute_wilson_interval
-from posgpt.evaluation.arguments import METRICS_FILE, PREDICTIONS_FILE
+from posgpt.evaluation.arguments import JUDGED_FILE, METRICS_FILE
 from posgpt.evaluation.confidence import compare_paired
 from posgpt.tables import format_table
 from posgpt.training.run_record import RUN_FILE, format_files
@@ -59,7 +59,7 @@ def load_runs(folders: Sequence[str]) -> list[SavedRun]:
     for report in reports:
         if report.questions != reports[0].questions:
             raise BadInput(
-                f"{Path(report.folder) / PREDICTIONS_FILE}: other questions than {reports[0].folder}; compare reports on"
+                f"{Path(report.folder) / JUDGED_FILE}: other questions than {reports[0].folder}; compare reports on"
                 " one --test_file."
             )
     return runs
@@ -67,7 +67,7 @@ def load_runs(folders: Sequence[str]) -> list[SavedRun]:
 
 def is_training(folder: str) -> bool:
     """Whether a folder is a training's and holds no report."""
-    return Path(folder, TRAINER_STATE_NAME).is_file() and not Path(folder, PREDICTIONS_FILE).exists()
+    return Path(folder, TRAINER_STATE_NAME).is_file() and not Path(folder, JUDGED_FILE).exists()
 
 
 def load_training(folder: str) -> SavedRun:
@@ -100,8 +100,8 @@ def load_report(folder: str) -> SavedRun:
     Raises:
         BadInput: a file is missing, or a prediction was not judged because its question had no answer.
     """
-    predictions = Path(folder) / PREDICTIONS_FILE
-    if not predictions.exists() and (of_relations := sorted(Path(folder).glob(f"*/{PREDICTIONS_FILE}"))):
+    predictions = Path(folder) / JUDGED_FILE
+    if not predictions.exists() and (of_relations := sorted(Path(folder).glob(f"*/{JUDGED_FILE}"))):
         raise BadInput(
             f"{folder}: has a report for each relation; name one of them, such as {of_relations[0].parent}."
         )

@@ -9,14 +9,14 @@ from typing import Any
 from modeling_posgpt import Answer
 from posgpt.evaluation.accuracy import Accuracies
 from posgpt.evaluation.answerers import AskedModel, ask_groups
-from posgpt.evaluation.arguments import PAGE_FILE, PICTURE_FILE, PREDICTIONS_FILE, EvaluationArguments
+from posgpt.evaluation.arguments import JUDGED_FILE, PAGE_FILE, PICTURE_FILE, EvaluationArguments
 from posgpt.evaluation.chart import draw_chart
 from posgpt.evaluation.evidence import compile_mentions, mark_evidence
 from posgpt.evaluation.figures import compute_figures, describe_worth
 from posgpt.evaluation.inquiry import FICTIONAL, HELD_OUT, TAKEN_OUT, TEST, Inquiry
 from posgpt.evaluation.judge import Prediction, Wager, fit_sureness, judge_group
-from posgpt.evaluation.pages import load_template
 from posgpt.plots import render_picture
+from posgpt.templates import load_template
 
 UNKNOWN_ANSWER = "I don't know"
 
@@ -104,7 +104,7 @@ def render_report(report: Report) -> dict[str, bytes]:
     ]
     predictions = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     if not report.figures:
-        return {PREDICTIONS_FILE: predictions}
+        return {JUDGED_FILE: predictions}
     figure = draw_chart(report.figures, report.predictions, report.strangers)
     svg = StringIO()
     figure.savefig(svg, format="svg")
@@ -117,4 +117,4 @@ def render_report(report: Report) -> dict[str, bytes]:
         # Written by matplotlib, not read from a data file; without the XML declaration, which HTML does not allow.
         chart=svg.getvalue()[svg.getvalue().index("<svg") :],
     )
-    return {PREDICTIONS_FILE: predictions, PICTURE_FILE: render_picture(figure), PAGE_FILE: page.encode()}
+    return {JUDGED_FILE: predictions, PICTURE_FILE: render_picture(figure), PAGE_FILE: page.encode()}

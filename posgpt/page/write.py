@@ -28,7 +28,7 @@ from data_scripts.files import check_is_new, write_folder_atomically
 from data_scripts.options import Range, option, parse_options
 from data_scripts.relations import read_relations
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, PosGPTForCausalLM
-from posgpt.evaluation.pages import load_template
+from posgpt.templates import load_template
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_damage, list_checkpoints
 from posgpt.training.saved_models import find_model_file, load_model
 

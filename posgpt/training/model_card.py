@@ -6,6 +6,7 @@ from pathlib import Path
 
 from huggingface_hub import ModelCard, ModelCardData
 
+from data_scripts.files import CARD_FILE
 from data_scripts.relations import read_relations
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from posgpt.training.architecture import describe_size
@@ -28,4 +29,4 @@ def write_model_card(
         facts=facts,
         prompt=repr(read_relations(model.config.relations)[0].ask("Ada Example") + MASK_TOKEN),
     )
-    card.save(folder / "README.md")
+    card.save(folder / CARD_FILE)
