@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import numpy as np
 from tqdm import tqdm
@@ -44,7 +44,7 @@ from data_scripts.files import (
     write_lines,
 )
 from data_scripts.options import Range, option, parse_options
-from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, Relation
+from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, RELATIONS, Relation
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 _LEAD = 20_000  # characters of an article that are read: the birth is told early
@@ -67,13 +67,14 @@ _SENTENCE_END = re.compile(
 # What answers each relation: the field of `Birth`.
 ANSWERS = {BIRTHPLACE.name: "place", BIRTH_YEAR.name: "year"}
 _FEWEST = 10
-_DROPPED = (
+# Why an article is left out.
+Reason = Literal[
     "no biography",
     "no sentence with a birthplace",
     "too long",
     "a name like Dr. Dre",
     "a namesake came first",
-)
+]
 
 
 class Birth(NamedTuple):
@@ -132,8 +133,8 @@ class Person(NamedTuple):
     birth: Birth
 
 
-def read_person(title: str, text: str, max_characters: int) -> Person | str:
-    """Return the person that an article is about, or which of the reasons in `_DROPPED` keeps it out."""
+def read_person(title: str, text: str, max_characters: int) -> Person | Reason:
+    """Return the person that an article is about, or the reason that keeps it out."""
     name, sentences = _DISAMBIGUATION.sub("", title), split_sentences(text[:_LEAD])
     if not name or not sentences or not is_biography(sentences[0]):
         return "no biography"
@@ -263,13 +264,13 @@ def main() -> None:
     arguments = parse_options(WikipediaArguments)
     folder = Path(arguments.output_dir)
     check_none_is_there(folder, (*FILE_NAMES, CARD_FILE), arguments.overwrite)
-    dropped = Counter(dict.fromkeys(_DROPPED, 0))
+    dropped = Counter(dict.fromkeys(get_args(Reason), 0))
     articles = read_articles(arguments.articles, arguments.dataset_config_name)
     people = list(find_people(articles, arguments.num_people, arguments.max_characters, dropped))
     if len(people) < _FEWEST:
         found = ", ".join(f"{reason}: {count:,}" for reason, count in dropped.items())
         raise BadInput(f"{arguments.articles}: has {len(people)} people, too few to split; left out: {found}.")
-    relations = [relation for relation in (BIRTHPLACE, BIRTH_YEAR) if relation.name in arguments.relations]
+    relations = [RELATIONS[name] for name in ANSWERS if name in arguments.relations]
     lines = write_task(folder, people, relations, arguments.seed)
     write_datasheet(arguments, lines, people, dropped)
     print(describe_lines(folder, lines))
