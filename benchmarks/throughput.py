@@ -48,8 +48,9 @@ from modeling_posgpt import MASK_TOKEN, PosGPTConfig, PosGPTForCausalLM
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from posgpt.tables import format_table
 from posgpt.training.architecture import ArchitectureArguments, PositionArguments, build_model
+from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.hardware import bf16_is_fast, measure_peak_memory
-from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
+from posgpt.training.trainer import PosGPTTrainer
 
 BATCH_SIZE = 128
 NEW_CHARACTERS = 32

@@ -4,9 +4,7 @@ A recipe is a YAML file with a section of options per command; the command line 
 """
 
 import dataclasses
-import math
 import os
-import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
@@ -16,18 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import TrainingArguments
 from transformers.hf_argparser import string_to_bool
 from transformers.utils import logging
 
-from data_scripts.epochs import EpochSampler, ObjectiveConfig
+from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import BadInput
 from data_scripts.files import load_yaml
 from data_scripts.objectives import OBJECTIVES
-from data_scripts.options import OptionParser, Range
+from data_scripts.options import OptionParser
 from posgpt.training.architecture import ArchitectureArguments, refuse_unused_architecture
+from posgpt.training.arguments import (
+    SCHEDULE_OPTIONS,
+    PosGPTTrainingArguments,
+    check_training_arguments,
+    refuse_other_schedule,
+    refuse_unused_optimizer,
+)
 from posgpt.training.hardware import bf16_is_fast
-from posgpt.training.trainer import SCHEDULE_OPTIONS, PosGPTTrainingArguments
 
 FOLDER = Path(str(files("posgpt"))) / "recipes"
 DEFAULT_RECIPE = "course"
@@ -36,16 +39,6 @@ _SAY_MORE = {
     "lr_scheduler_type": "lr_scheduler_kwargs",
     "per_device_train_batch_size": "total_train_batch_size",
 }
-# What of transformers' cannot be turned on, and why.
-REFUSED_FLAGS = {
-    "use_liger_kernel": ": Liger has no kernels for PosGPT; leave it out",
-    "auto_find_batch_size": " would change how many rows a training step reads; leave it out, and use"
-    " --gradient_accumulation_steps for smaller batches",
-    "enable_jit_checkpoint": " would end an interrupted training as if it were finished; leave it out: --save_steps says how"
-    " much is lost",
-    "dataloader_persistent_workers": " would draw other numbers than a resumed training does; leave it out",
-}
-_LARGEST_SEED = 2**32 - 1
 
 logger = logging.get_logger(__name__)
 
@@ -267,31 +260,6 @@ def list_given(argv: list[str]) -> set[str]:
     return {argument.split("=")[0].lstrip("-").replace("-", "_") for argument in argv if argument.startswith("--")}
 
 
-def refuse_unused_optimizer(training_args: PosGPTTrainingArguments, given: set[str]) -> None:
-    """Refuse options of transformers' optimizers beside Muon.
-
-    Raises:
-        BadInput: one of them is among the `given`.
-    """
-    if training_args.use_muon and given & {"optim", "optim_args"}:
-        raise BadInput("optim: Muon and AdamW are used; leave it out, or add --use_muon false.")
-
-
-def refuse_other_schedule(training_args: PosGPTTrainingArguments, given: set[str]) -> None:
-    """Refuse options that only the schedule that was not chosen has.
-
-    Raises:
-        BadInput: one of them is among the `given`.
-    """
-    for schedule, names in SCHEDULE_OPTIONS.items():
-        wrong = [name for name in names if name in given]
-        if wrong and schedule != training_args.lr_schedule:
-            raise BadInput(
-                f"lr_schedule is {training_args.lr_schedule}, which has no {' and no '.join(wrong)}; leave that out, or add"
-                f" --lr_schedule {schedule}."
-            )
-
-
 def list_foreign_options(objective: type[ObjectiveConfig]) -> dict[str, str]:
     """Return the options that only other objectives have, each with its objective's name."""
     own = {field.name for field in dataclasses.fields(objective)}
@@ -324,72 +292,3 @@ def _describe_other_objectives(foreign: dict[str, str]) -> str | None:
         for other in dict.fromkeys(foreign.values())
     ]
     return f"{'; '.join(parts)}: add it to --help to see them." if parts else None
-
-
-def check_training_arguments(training_args: TrainingArguments) -> None:
-    """Check what transformers lets pass.
-
-    Raises:
-        BadInput: a number is not finite or too small, the order of the examples is none that PosGPT has, or an option
-            would have batches of another form than PosGPT's.
-    """
-    least = {
-        "per_device_train_batch_size": 1,
-        "per_device_eval_batch_size": 1,
-        "gradient_accumulation_steps": 1,
-        "seed": 0,
-        "data_seed": 0,
-        "learning_rate": 0,
-        "weight_decay": 0,
-        "max_grad_norm": 0,
-        "adam_beta1": 0,
-        "adam_beta2": 0,
-        "adam_epsilon": 0,
-        "warmup_steps": 0,
-        "logging_steps": 0,
-        "save_steps": 0,
-        "neftune_noise_alpha": 0,
-    }
-    for name, at_least in least.items():
-        value = getattr(training_args, name)
-        if value is not None and not at_least <= value < math.inf:
-            wanted = Range(at_least) if math.isfinite(value) else "a finite number"
-            raise BadInput(f"{name} is {value}; choose {wanted}.")
-    if training_args.max_steps <= 0 and not 0 < training_args.num_train_epochs < math.inf:
-        raise BadInput(
-            f"num_train_epochs is {training_args.num_train_epochs}; choose a number above 0, or add --max_steps."
-        )
-    for name in ("seed", "data_seed"):
-        if (getattr(training_args, name) or 0) > _LARGEST_SEED:
-            raise BadInput(f"{name} is {getattr(training_args, name)}; choose {Range(0, _LARGEST_SEED)}.")
-    measured = str(training_args.metric_for_best_model).removeprefix("eval_")
-    if training_args.load_best_model_at_end and not re.fullmatch("loss|accuracy(_.+)?", measured):
-        raise BadInput(
-            f"metric_for_best_model is {training_args.metric_for_best_model}; choose loss, accuracy or accuracy_RELATION."
-        )
-    if training_args.label_names not in (None, ["labels"]):
-        raise BadInput("label_names: the labels are called `labels`; leave it out.")
-    if training_args.dataloader_multiprocessing_context and not training_args.dataloader_num_workers:
-        raise BadInput(
-            "dataloader_multiprocessing_context is for workers; leave it out, or add --dataloader_num_workers."
-        )
-    for name, refused in {"split_batches": True, "even_batches": False, "dispatch_batches": True}.items():
-        if getattr(training_args.accelerator_config, name) is refused:
-            raise BadInput(f"accelerator_config: {name} cannot be {refused} here; leave it out.")
-    if "num_steps" in (getattr(training_args.accelerator_config, "gradient_accumulation_kwargs", None) or {}):
-        raise BadInput("accelerator_config: num_steps is what --gradient_accumulation_steps is for; leave it out.")
-    for name, only in {"eval_do_concat_batches": True, "batch_eval_metrics": False}.items():
-        if getattr(training_args, name) != only:
-            raise BadInput(f"{name} has to stay {only}, since answers are measured over all batches; leave it out.")
-    for name, reason in REFUSED_FLAGS.items():
-        if getattr(training_args, name):
-            raise BadInput(f"{name}{reason}.")
-    cores = os.cpu_count() or 1
-    if not 0 <= training_args.dataloader_num_workers <= cores:
-        number = training_args.dataloader_num_workers
-        raise BadInput(
-            f"dataloader_num_workers is {number}; choose {Range(0, cores)}, one for each of this machine's cores."
-        )
-    strategy = training_args.train_sampling_strategy
-    if strategy not in EpochSampler.STRATEGIES:
-        raise BadInput(f"train_sampling_strategy is {strategy!r}; choose {' or '.join(EpochSampler.STRATEGIES)}.")

@@ -30,10 +30,11 @@ from posgpt.training.architecture import (
     choose_max_length,
     describe_size,
 )
+from posgpt.training.arguments import PosGPTTrainingArguments, check_before_reading
 from posgpt.training.checkpoints import claim_output_dir
 from posgpt.training.data import choose_data_seed, encode_pairs, leave_room_for_answers, load_pairs
 from posgpt.training.run_record import describe_run
-from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments, check_before_reading
+from posgpt.training.trainer import PosGPTTrainer
 
 
 @dataclass

@@ -28,9 +28,9 @@ from posgpt.arguments import parse_with_recipe, peek_option
 from posgpt.finetune import FinetuningArguments, ModelArguments
 from posgpt.pretrain import PretrainingArguments, load_pretraining_data
 from posgpt.training.architecture import ArchitectureArguments, choose_max_length
+from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import build_epoch_sampler
 from posgpt.training.saved_models import load_model
-from posgpt.training.trainer import PosGPTTrainingArguments
 
 
 @dataclass

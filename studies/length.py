@@ -27,9 +27,9 @@ from data_scripts.synthetic_world import World
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM, build_tokenizer
 from posgpt.plots import make_figure, save_picture
 from posgpt.training.architecture import ArchitectureArguments, build_model
+from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.checkpoints import find_last_checkpoint
 from posgpt.training.hardware import bf16_is_fast
-from posgpt.training.trainer import PosGPTTrainingArguments
 from studies.cache import CODE, Record, hash_code, keep_result
 from studies.tables import choose_rows, write_table
 

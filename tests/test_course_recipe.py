@@ -21,8 +21,9 @@ from posgpt.arguments import find_recipe, parse_with_recipe, read_recipe
 from posgpt.finetune import FinetuningArguments, ModelArguments
 from posgpt.pretrain import PretrainingArguments
 from posgpt.training.architecture import ArchitectureArguments
+from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.schedule import compute_rate_factor, count_examples
-from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
+from posgpt.training.trainer import PosGPTTrainer
 
 DOCUMENTS = 2937  # in the course's corpus
 FINETUNING_TOKENS = 200 * DOCUMENTS * 128

@@ -23,7 +23,7 @@ from conftest import ROOT, TINY, history_of
 from hub import find_free_port
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.training import trainer
-from posgpt.training.trainer import PosGPTTrainingArguments
+from posgpt.training.arguments import PosGPTTrainingArguments
 
 if not hasattr(os, "fork"):
     pytest.skip("needs a system that forks processes", allow_module_level=True)

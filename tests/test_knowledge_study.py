@@ -11,7 +11,7 @@ from data_scripts.span_corruption import SpanCorruptionConfig
 from posgpt.arguments import parse_with_recipe
 from posgpt.pretrain import PretrainingArguments
 from posgpt.training.architecture import ArchitectureArguments
-from posgpt.training.trainer import PosGPTTrainingArguments
+from posgpt.training.arguments import PosGPTTrainingArguments
 from studies import knowledge, training_runs
 from study_helpers import SMALL, read_rows, train_in_process
 

@@ -9,10 +9,11 @@ import train_pretrain
 from conftest import TINY
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
 from posgpt.training import trainer
+from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.checkpoints import find_last_checkpoint
 from posgpt.training.hardware import bf16_is_fast
 from posgpt.training.muon import Muon, MuonWithAdamW, orthogonalize
-from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
+from posgpt.training.trainer import PosGPTTrainer
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 

@@ -29,8 +29,9 @@ from data_scripts.relations import Relation
 from data_scripts.synthetic_world import World
 from model_helpers import WITH_FLEX_ATTENTION
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
+from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.saved_models import load_model
-from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
+from posgpt.training.trainer import PosGPTTrainer
 
 BLOCK = 128
 

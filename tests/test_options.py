@@ -12,8 +12,8 @@ from data_scripts.options import OptionParser, Range, check_options, find_choice
 from data_scripts.synthetic_world import World
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
 from posgpt.training.architecture import ArchitectureArguments, list_config_values
+from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import choose_data_seed
-from posgpt.training.trainer import PosGPTTrainingArguments
 
 
 @dataclasses.dataclass

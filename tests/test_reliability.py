@@ -22,6 +22,7 @@ from conftest import ROOT, TINY, history_of
 from data_scripts.span_corruption import SpanCorruptionDataset
 from hub import find_free_port
 from model_helpers import tiny_model
+from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.checkpoints import (
     LOCK_FILE,
     choose_checkpoint,
@@ -32,7 +33,7 @@ from posgpt.training.checkpoints import (
 )
 from posgpt.training.reliable_trainer import check_alike
 from posgpt.training.saved_models import load_pickle
-from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
+from posgpt.training.trainer import PosGPTTrainer
 from test_scripts import assert_same_run
 
 FILES = ["model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "config.json"]

@@ -23,8 +23,9 @@ from posgpt.arguments import find_recipe, list_recipes, parse_with_recipe, read_
 from posgpt.finetune import FinetuningArguments, ModelArguments
 from posgpt.pretrain import PretrainingArguments
 from posgpt.training.architecture import ArchitectureArguments
+from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.saved_models import load_model
-from posgpt.training.trainer import PosGPTTrainer, PosGPTTrainingArguments
+from posgpt.training.trainer import PosGPTTrainer
 
 HARDWARE = TINY[-6:]  # without the sizes, which a pretrained folder has
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 from operator import ne
-from typing import Any
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
@@ -19,6 +18,7 @@ from data_scripts.questions import (
 )
 from data_scripts.relations import Relation
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
+from posgpt.training.arguments import PosGPTTrainingArguments
 
 
 def choose_data_seed(training_args: TrainingArguments) -> int:
@@ -26,8 +26,8 @@ def choose_data_seed(training_args: TrainingArguments) -> int:
     return training_args.seed if training_args.data_seed is None else training_args.data_seed
 
 
-def build_epoch_sampler(dataset: EpochDataset, training_args: Any) -> EpochSampler:
-    """Build the order of each epoch that the training arguments, `PosGPTTrainingArguments`, say."""
+def build_epoch_sampler(dataset: EpochDataset, training_args: PosGPTTrainingArguments) -> EpochSampler:
+    """Build the order of each epoch that the training arguments say."""
     return EpochSampler(
         dataset,
         training_args.rows_per_step,

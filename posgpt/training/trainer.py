@@ -4,10 +4,9 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,19 +14,18 @@ from accelerate.utils import broadcast_object_list
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.utils.data import SequentialSampler
-from transformers import EvalPrediction, ProgressCallback, TrainingArguments
-from transformers.integrations.integration_utils import get_reporting_integration_callbacks
+from transformers import EvalPrediction, ProgressCallback
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import get_parameter_names, nested_gather
-from transformers.utils import logging
 
 from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
-from data_scripts.files import check_is_file, make_file_name, sync_file
-from data_scripts.options import Range, option, shorten_error
+from data_scripts.files import make_file_name, sync_file
+from data_scripts.options import shorten_error
 from data_scripts.questions import Questions
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.tables import format_table
+from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_later_checkpoints
 from posgpt.training.data import build_epoch_sampler
 from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_peak_memory, reset_peak_memory
@@ -37,116 +35,6 @@ from posgpt.training.muon import MuonWithAdamW
 from posgpt.training.reliable_trainer import LAUNCHER_REPORT, ReliableTrainer, name_checkpoint, remove_if_unsaved
 from posgpt.training.run_record import check_same_training, format_files, write_record
 from posgpt.training.schedule import compute_rate_factor, count_examples
-
-# What each `lr_schedule` alone reads.
-SCHEDULE_OPTIONS = {
-    "steps": ("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
-    "tokens": ("warmup_tokens", "final_tokens"),
-}
-
-logger = logging.get_logger(__name__)
-
-
-@dataclass
-class PosGPTTrainingArguments(TrainingArguments):
-    """transformers' TrainingArguments, Muon, what is decayed, the learning rate's schedule, and the model's license."""
-
-    resume_from_checkpoint: str | None = option(
-        "Where to resume: `last`, the newest checkpoint that is intact; `auto`, the same, but training"
-        " starts from scratch if there is none, and nothing is done if the model is finished; or a checkpoint's folder.",
-        default=None,
-    )
-    total_train_batch_size: Annotated[int | None, Range(1)] = option(
-        "Rows per training step, of all processes and accumulated batches together; per_device_train_batch_size follows from"
-        " it.",
-        default=None,
-    )
-    sample_answers: Annotated[int, Range(0)] = option(
-        "How many validation questions are logged at each evaluation, as text, with the model's answers and the right ones.",
-        default=5,
-    )
-    first_shares: Annotated[list[float], Range(0, 1)] = option(
-        "Training begins with a pass over each of these shares of the documents, smaller ones within larger ones. The passes"
-        " replace the same number of examples of the first epochs: the facts of a few documents are learned sooner, and those"
-        " of the rest then follow.",
-        default_factory=list,
-    )
-    use_muon: bool = option(
-        "Whether to train the layers' matrices with Muon and only the rest with AdamW.", default=False
-    )
-    decayed_parameters: Literal["matrices", "all_but_biases"] = option(
-        "What weight_decay decays: linear layers' weights, or also embeddings and LayerNorms' weights.",
-        default="matrices",
-    )
-    lr_schedule: Literal["steps", "tokens"] = option(
-        "What the learning rate follows: training steps, as lr_scheduler_type says, or the tokens read, padding"
-        " included, by minGPT's cosine with a floor of a tenth.",
-        default="steps",
-    )
-    warmup_tokens: Annotated[int, Range(0)] = option(
-        "lr_schedule tokens: for how many tokens the learning rate grows.", default=0
-    )
-    final_tokens: Annotated[int | None, Range(1)] = option(
-        "lr_schedule tokens: how many tokens the cosine takes (default: the maximum sequence length times the examples that"
-        " training reads).",
-        default=None,
-    )
-    # Pushing at every save would put unfinished weights where the finished ones belong.
-    hub_strategy: str = option("When to push: the finished model alone is pushed.", default="end", choices=["end"])
-    hub_private_repo: bool = option("Whether a repository that push_to_hub creates is private.", default=True)
-    hub_license: str | None = option(
-        "The model's license for its card, as the hub calls it: apache-2.0, cc-by-sa-4.0, …", default=None
-    )
-
-    # What the trackers and `run.json` are told besides: see `describe_run`.
-    record: dict[str, Any] = field(init=False, default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the arguments and `record`, for `run.json` and, by transformers' callbacks, for the trackers."""
-        return self.record | super().to_dict() | {"total_train_batch_size": self.rows_per_step}
-
-    @property
-    def rows_per_step(self) -> int:
-        """Rows per training step, of all processes and accumulated batches together."""
-        return self.per_device_train_batch_size * self._count_batches_per_step()
-
-    def _count_batches_per_step(self) -> int:
-        return self.world_size * max(1, self.gradient_accumulation_steps)
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.n_gpu > 1:
-            # Trainer would use DataParallel, without bf16 and with as many times the rows per training step.
-            logger.warning_once(
-                f"One of {self.n_gpu} GPUs is used; accelerate launch --config_file posgpt/recipes/accelerate/ddp.yaml uses all."
-            )
-            self._n_gpu = 1
-        if self.total_train_batch_size is not None:
-            shares = self._count_batches_per_step()
-            self.per_device_train_batch_size, rest = divmod(self.total_train_batch_size, shares)
-            if rest:
-                raise ValueError(
-                    f"total_train_batch_size {self.total_train_batch_size} is no multiple of {shares}, the number of batches"
-                    " that make up a training step; choose one"
-                )
-        if self.final_tokens is not None and 0 < self.final_tokens <= self.warmup_tokens:
-            raise ValueError(
-                f"final_tokens is {self.final_tokens:,}; choose more than warmup_tokens, {self.warmup_tokens:,}"
-            )
-        if self.lr_schedule == "tokens" and self.dataloader_drop_last:
-            raise ValueError("lr_schedule tokens counts every example; leave out dataloader_drop_last")
-        if self.hub_token is not None:
-            raise ValueError(
-                "hub_token would be saved in each checkpoint's training_args.bin; log in with `hf auth login`, or set HF_TOKEN"
-            )
-
-    def get_warmup_steps(self, num_training_steps: int) -> int:
-        """Return the number of steps in which the learning rate rises; a share of a short training is never all of it.
-
-        transformers rounds a share up, so the one step of a training on a few pairs would have the rate 0.
-        """
-        steps = super().get_warmup_steps(num_training_steps)
-        return steps if self.warmup_steps >= 1 else min(steps, num_training_steps - 1)
 
 
 def reduce_logits(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -178,37 +66,6 @@ def measure_answers(prediction: EvalPrediction, asked: Sequence[str] = ()) -> di
     for name in names if len(names) > 1 else ():
         metrics[f"accuracy_{make_file_name(name)}"] = float(is_right[np.array(asked) == name].mean())
     return metrics
-
-
-def check_trackers(report_to: str | list[str] | None) -> None:
-    """Check that all trackers are installed.
-
-    Raises:
-        BadInput: one is not, or transformers has none of this name.
-    """
-    try:
-        for tracker in get_reporting_integration_callbacks(report_to):
-            tracker()
-    except (ValueError, ImportError, RuntimeError) as error:
-        raise BadInput(f"report_to: {shorten_error(error)}; choose trackers that are installed, or none.") from None
-
-
-def check_before_reading(args: TrainingArguments, validation_file: Sequence[str] | None) -> None:
-    """Check what would otherwise be refused after the corpus has been read, which may take long.
-
-    Raises:
-        BadInput: a tracker is not installed, a validation file is not there, there is none to evaluate on, or a part of it would
-            be left out.
-    """
-    check_trackers(args.report_to)
-    for file in validation_file or ():
-        check_is_file(file, "TSV of questions and answers")
-    if not validation_file and (args.eval_strategy != "no" or args.eval_on_start):
-        raise BadInput("there is nothing to evaluate on; add --validation_file, or leave evaluation out.")
-    if validation_file and args.dataloader_drop_last:
-        raise BadInput(
-            "dataloader_drop_last would leave out validation questions, too; leave it or --validation_file out."
-        )
 
 
 @contextmanager

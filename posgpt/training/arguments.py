@@ -1,0 +1,262 @@
+"""The options of every training, beside transformers' own, and what is refused before anything is read."""
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from transformers import TrainingArguments
+from transformers.integrations.integration_utils import get_reporting_integration_callbacks
+from transformers.utils import logging
+
+from data_scripts.epochs import EpochSampler
+from data_scripts.errors import BadInput
+from data_scripts.files import check_is_file
+from data_scripts.options import Range, option, shorten_error
+
+# What each `lr_schedule` alone reads.
+SCHEDULE_OPTIONS = {
+    "steps": ("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
+    "tokens": ("warmup_tokens", "final_tokens"),
+}
+# What of transformers' cannot be turned on, and why.
+REFUSED_FLAGS = {
+    "use_liger_kernel": ": Liger has no kernels for PosGPT; leave it out",
+    "auto_find_batch_size": " would change how many rows a training step reads; leave it out, and use"
+    " --gradient_accumulation_steps for smaller batches",
+    "enable_jit_checkpoint": " would end an interrupted training as if it were finished; leave it out: --save_steps says how"
+    " much is lost",
+    "dataloader_persistent_workers": " would draw other numbers than a resumed training does; leave it out",
+}
+_LARGEST_SEED = 2**32 - 1
+
+logger = logging.get_logger(__name__)
+
+
+@dataclass
+class PosGPTTrainingArguments(TrainingArguments):
+    """transformers' TrainingArguments, Muon, what is decayed, the learning rate's schedule, and the model's license."""
+
+    resume_from_checkpoint: str | None = option(
+        "Where to resume: `last`, the newest checkpoint that is intact; `auto`, the same, but training"
+        " starts from scratch if there is none, and nothing is done if the model is finished; or a checkpoint's folder.",
+        default=None,
+    )
+    total_train_batch_size: Annotated[int | None, Range(1)] = option(
+        "Rows per training step, of all processes and accumulated batches together; per_device_train_batch_size follows from"
+        " it.",
+        default=None,
+    )
+    sample_answers: Annotated[int, Range(0)] = option(
+        "How many validation questions are logged at each evaluation, as text, with the model's answers and the right ones.",
+        default=5,
+    )
+    first_shares: Annotated[list[float], Range(0, 1)] = option(
+        "Training begins with a pass over each of these shares of the documents, smaller ones within larger ones. The passes"
+        " replace the same number of examples of the first epochs: the facts of a few documents are learned sooner, and those"
+        " of the rest then follow.",
+        default_factory=list,
+    )
+    use_muon: bool = option(
+        "Whether to train the layers' matrices with Muon and only the rest with AdamW.", default=False
+    )
+    decayed_parameters: Literal["matrices", "all_but_biases"] = option(
+        "What weight_decay decays: linear layers' weights, or also embeddings and LayerNorms' weights.",
+        default="matrices",
+    )
+    lr_schedule: Literal["steps", "tokens"] = option(
+        "What the learning rate follows: training steps, as lr_scheduler_type says, or the tokens read, padding"
+        " included, by minGPT's cosine with a floor of a tenth.",
+        default="steps",
+    )
+    warmup_tokens: Annotated[int, Range(0)] = option(
+        "lr_schedule tokens: for how many tokens the learning rate grows.", default=0
+    )
+    final_tokens: Annotated[int | None, Range(1)] = option(
+        "lr_schedule tokens: how many tokens the cosine takes (default: the maximum sequence length times the examples that"
+        " training reads).",
+        default=None,
+    )
+    # Pushing at every save would put unfinished weights where the finished ones belong.
+    hub_strategy: str = option("When to push: the finished model alone is pushed.", default="end", choices=["end"])
+    hub_private_repo: bool = option("Whether a repository that push_to_hub creates is private.", default=True)
+    hub_license: str | None = option(
+        "The model's license for its card, as the hub calls it: apache-2.0, cc-by-sa-4.0, …", default=None
+    )
+
+    # What the trackers and `run.json` are told besides: see `describe_run`.
+    record: dict[str, Any] = field(init=False, default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arguments and `record`, for `run.json` and, by transformers' callbacks, for the trackers."""
+        return self.record | super().to_dict() | {"total_train_batch_size": self.rows_per_step}
+
+    @property
+    def rows_per_step(self) -> int:
+        """Rows per training step, of all processes and accumulated batches together."""
+        return self.per_device_train_batch_size * self._count_batches_per_step()
+
+    def _count_batches_per_step(self) -> int:
+        return self.world_size * max(1, self.gradient_accumulation_steps)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.n_gpu > 1:
+            # Trainer would use DataParallel, without bf16 and with as many times the rows per training step.
+            logger.warning_once(
+                f"One of {self.n_gpu} GPUs is used; accelerate launch --config_file posgpt/recipes/accelerate/ddp.yaml uses all."
+            )
+            self._n_gpu = 1
+        if self.total_train_batch_size is not None:
+            shares = self._count_batches_per_step()
+            self.per_device_train_batch_size, rest = divmod(self.total_train_batch_size, shares)
+            if rest:
+                raise ValueError(
+                    f"total_train_batch_size {self.total_train_batch_size} is no multiple of {shares}, the number of batches"
+                    " that make up a training step; choose one"
+                )
+        if self.final_tokens is not None and 0 < self.final_tokens <= self.warmup_tokens:
+            raise ValueError(
+                f"final_tokens is {self.final_tokens:,}; choose more than warmup_tokens, {self.warmup_tokens:,}"
+            )
+        if self.lr_schedule == "tokens" and self.dataloader_drop_last:
+            raise ValueError("lr_schedule tokens counts every example; leave out dataloader_drop_last")
+        if self.hub_token is not None:
+            raise ValueError(
+                "hub_token would be saved in each checkpoint's training_args.bin; log in with `hf auth login`, or set HF_TOKEN"
+            )
+
+    def get_warmup_steps(self, num_training_steps: int) -> int:
+        """Return the number of steps in which the learning rate rises; a share of a short training is never all of it.
+
+        transformers rounds a share up, so the one step of a training on a few pairs would have the rate 0.
+        """
+        steps = super().get_warmup_steps(num_training_steps)
+        return steps if self.warmup_steps >= 1 else min(steps, num_training_steps - 1)
+
+
+def check_training_arguments(training_args: TrainingArguments) -> None:
+    """Check what transformers lets pass.
+
+    Raises:
+        BadInput: a number is not finite or too small, the order of the examples is none that PosGPT has, or an option
+            would have batches of another form than PosGPT's.
+    """
+    least = {
+        "per_device_train_batch_size": 1,
+        "per_device_eval_batch_size": 1,
+        "gradient_accumulation_steps": 1,
+        "seed": 0,
+        "data_seed": 0,
+        "learning_rate": 0,
+        "weight_decay": 0,
+        "max_grad_norm": 0,
+        "adam_beta1": 0,
+        "adam_beta2": 0,
+        "adam_epsilon": 0,
+        "warmup_steps": 0,
+        "logging_steps": 0,
+        "save_steps": 0,
+        "neftune_noise_alpha": 0,
+    }
+    for name, at_least in least.items():
+        value = getattr(training_args, name)
+        if value is not None and not at_least <= value < math.inf:
+            wanted = Range(at_least) if math.isfinite(value) else "a finite number"
+            raise BadInput(f"{name} is {value}; choose {wanted}.")
+    if training_args.max_steps <= 0 and not 0 < training_args.num_train_epochs < math.inf:
+        raise BadInput(
+            f"num_train_epochs is {training_args.num_train_epochs}; choose a number above 0, or add --max_steps."
+        )
+    for name in ("seed", "data_seed"):
+        if (getattr(training_args, name) or 0) > _LARGEST_SEED:
+            raise BadInput(f"{name} is {getattr(training_args, name)}; choose {Range(0, _LARGEST_SEED)}.")
+    measured = str(training_args.metric_for_best_model).removeprefix("eval_")
+    if training_args.load_best_model_at_end and not re.fullmatch("loss|accuracy(_.+)?", measured):
+        raise BadInput(
+            f"metric_for_best_model is {training_args.metric_for_best_model}; choose loss, accuracy or accuracy_RELATION."
+        )
+    if training_args.label_names not in (None, ["labels"]):
+        raise BadInput("label_names: the labels are called `labels`; leave it out.")
+    if training_args.dataloader_multiprocessing_context and not training_args.dataloader_num_workers:
+        raise BadInput(
+            "dataloader_multiprocessing_context is for workers; leave it out, or add --dataloader_num_workers."
+        )
+    for name, refused in {"split_batches": True, "even_batches": False, "dispatch_batches": True}.items():
+        if getattr(training_args.accelerator_config, name) is refused:
+            raise BadInput(f"accelerator_config: {name} cannot be {refused} here; leave it out.")
+    if "num_steps" in (getattr(training_args.accelerator_config, "gradient_accumulation_kwargs", None) or {}):
+        raise BadInput("accelerator_config: num_steps is what --gradient_accumulation_steps is for; leave it out.")
+    for name, only in {"eval_do_concat_batches": True, "batch_eval_metrics": False}.items():
+        if getattr(training_args, name) != only:
+            raise BadInput(f"{name} has to stay {only}, since answers are measured over all batches; leave it out.")
+    for name, reason in REFUSED_FLAGS.items():
+        if getattr(training_args, name):
+            raise BadInput(f"{name}{reason}.")
+    cores = os.cpu_count() or 1
+    if not 0 <= training_args.dataloader_num_workers <= cores:
+        number = training_args.dataloader_num_workers
+        raise BadInput(
+            f"dataloader_num_workers is {number}; choose {Range(0, cores)}, one for each of this machine's cores."
+        )
+    strategy = training_args.train_sampling_strategy
+    if strategy not in EpochSampler.STRATEGIES:
+        raise BadInput(f"train_sampling_strategy is {strategy!r}; choose {' or '.join(EpochSampler.STRATEGIES)}.")
+
+
+def refuse_unused_optimizer(training_args: PosGPTTrainingArguments, given: set[str]) -> None:
+    """Refuse options of transformers' optimizers beside Muon.
+
+    Raises:
+        BadInput: one of them is among the `given`.
+    """
+    if training_args.use_muon and given & {"optim", "optim_args"}:
+        raise BadInput("optim: Muon and AdamW are used; leave it out, or add --use_muon false.")
+
+
+def refuse_other_schedule(training_args: PosGPTTrainingArguments, given: set[str]) -> None:
+    """Refuse options that only the schedule that was not chosen has.
+
+    Raises:
+        BadInput: one of them is among the `given`.
+    """
+    for schedule, names in SCHEDULE_OPTIONS.items():
+        wrong = [name for name in names if name in given]
+        if wrong and schedule != training_args.lr_schedule:
+            raise BadInput(
+                f"lr_schedule is {training_args.lr_schedule}, which has no {' and no '.join(wrong)}; leave that out, or add"
+                f" --lr_schedule {schedule}."
+            )
+
+
+def check_trackers(report_to: str | list[str] | None) -> None:
+    """Check that all trackers are installed.
+
+    Raises:
+        BadInput: one is not, or transformers has none of this name.
+    """
+    try:
+        for tracker in get_reporting_integration_callbacks(report_to):
+            tracker()
+    except (ValueError, ImportError, RuntimeError) as error:
+        raise BadInput(f"report_to: {shorten_error(error)}; choose trackers that are installed, or none.") from None
+
+
+def check_before_reading(args: TrainingArguments, validation_file: Sequence[str] | None) -> None:
+    """Check what would otherwise be refused after the corpus has been read, which may take long.
+
+    Raises:
+        BadInput: a tracker is not installed, a validation file is not there, there is none to evaluate on, or a part of it would
+            be left out.
+    """
+    check_trackers(args.report_to)
+    for file in validation_file or ():
+        check_is_file(file, "TSV of questions and answers")
+    if not validation_file and (args.eval_strategy != "no" or args.eval_on_start):
+        raise BadInput("there is nothing to evaluate on; add --validation_file, or leave evaluation out.")
+    if validation_file and args.dataloader_drop_last:
+        raise BadInput(
+            "dataloader_drop_last would leave out validation questions, too; leave it or --validation_file out."
+        )
