@@ -165,7 +165,11 @@ def read_cell(value: Any) -> str:
 
 
 def open_table(path: str, role: str, config_name: str | None = None) -> IterableDataset:
-    """Return the rows of a table, or of a dataset on the hub (`config_name` is its configuration), read as they are used."""
+    """Return the rows of a table, or of a dataset on the hub (`config_name` is its configuration), read as they are used.
+
+    Raises:
+        BadInput: see `check_is_file`, for a table; what `datasets` raises is not caught here (see `name_unreadable`).
+    """
     builder = find_builder(path)
     if builder in (None, "hub"):
         return load_dataset(path, config_name, split="train", streaming=True)
@@ -250,7 +254,11 @@ def index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
 
 
 def identify_content(file: str) -> tuple[str | None, str]:
-    """Return what a file is read with and the SHA-256 of what it holds; for a dataset of the hub its commit."""
+    """Return what a file is read with and the SHA-256 of what it holds; for a dataset of the hub its commit.
+
+    Raises:
+        BadInput: there is no such file or dataset, or the hub cannot be reached and it was not read before.
+    """
     builder = find_builder(file)
     if builder != "hub":
         return builder, hash_file(check_is_file(file, "corpus"))
@@ -273,7 +281,11 @@ def find_cache() -> Path:
 
 
 def write_index(path: str | os.PathLike, columns: Columns, writer: ArrowWriter) -> None:
-    """Check each document of a corpus and write those that are not blank."""
+    """Check each document of a corpus and write those that are not blank.
+
+    Raises:
+        BadInput: see `load_corpus`.
+    """
 
     def check() -> Iterator[tuple[str | None, str]]:
         for where, title, text in tqdm(

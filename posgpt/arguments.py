@@ -152,7 +152,11 @@ def peek_flag(argv: list[str], values: dict[str, Any], name: str) -> bool:
 
 
 def split_recipe(argv: list[str] | None) -> tuple[Path, list[str]]:
-    """Split `[RECIPE] --option value ...` (default: this program's command line) into the recipe's file and the rest."""
+    """Split `[RECIPE] --option value ...` (default: this program's command line) into the recipe's file and the rest.
+
+    Raises:
+        BadInput: see `find_recipe`.
+    """
     argv = list(sys.argv[1:] if argv is None else argv)
     named = bool(argv) and not argv[0].startswith("-")
     return find_recipe(argv.pop(0) if named else DEFAULT_RECIPE), argv
@@ -247,7 +251,11 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
 
 
 def choose_objective(name: str | None) -> type[ObjectiveConfig]:
-    """Return the config class of the objective called `name` (default: the table's first)."""
+    """Return the config class of the objective called `name` (default: the table's first).
+
+    Raises:
+        BadInput: there is none of this name.
+    """
     if name is None:
         return next(iter(OBJECTIVES.values()))
     if str(name) not in OBJECTIVES:
