@@ -94,17 +94,17 @@ def split_lines(text: str) -> list[str]:
 
 @torch.inference_mode()
 def find_best_answers(
-    model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, question: str, beams: int = BEST
+    model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, question: str
 ) -> list[tuple[str, float]]:
-    """Return the likeliest answers that a beam search finds, and the probability of each."""
+    """Return the BEST likeliest answers that a beam search finds, and the probability of each, 0 to 1."""
     inputs = tokenizer(question + MASK_TOKEN, return_tensors="pt").to(model.device)
     length = inputs["input_ids"].shape[1]
     generated: Any = model.generate(
         **inputs,
         max_new_tokens=min(model.config.max_answer_length, model.count_free_positions(question)),
         do_sample=False,
-        num_beams=2 * beams,
-        num_return_sequences=beams,
+        num_beams=2 * BEST,
+        num_return_sequences=BEST,
         # The score is then the log-probability of the whole answer.
         length_penalty=0.0,
         early_stopping=False,
