@@ -153,6 +153,11 @@ class PosGPTModel(PosGPTPreTrainedModel):
             and attention_mask.dtype == torch.bool
         ):
             attention_mask = build_mask(self.config._attn_implementation, attention_mask)
+        if position_ids is not None:
+            # Transformers takes any gap for the beginning of another document; positions that skip some are of the same.
+            order = torch.arange(position_ids.shape[1], device=position_ids.device)
+            begins = position_ids.diff(dim=-1, prepend=position_ids[:, :1] - 1) <= 0
+            position_ids = order - torch.where(begins, order, 0).cummax(-1).values
         return create_causal_mask(
             config=self.config,
             inputs_embeds=hidden_states,

@@ -17,12 +17,16 @@ class PositionEmbedding(nn.Module):
     Attributes:
         settings: Names of the configuration's fields that not all position embeddings read, but this one does.
         ends_at_block: Whether positions end at `max_position_embeddings`: longer inputs are then refused.
-        has_bias: Whether `bias` returns one. Attention implementations that ignore biases are then refused.
+        has_bias: Whether the class has a `bias` of its own. Attention implementations that ignore biases are then refused.
     """
 
     settings: tuple[str, ...] = ()
     ends_at_block = False
     has_bias = False
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        cls.has_bias = cls.bias is not PositionEmbedding.bias
 
     def __init__(self, config):
         super().__init__()
@@ -279,7 +283,6 @@ class PosGPTRelativeBias(PositionEmbedding):
     """
 
     settings = ("relative_attention_max_distance",)
-    has_bias = True
 
     def __init__(self, config):
         super().__init__(config)
@@ -310,8 +313,6 @@ class PosGPTAlibi(PositionEmbedding):
 
     `-slope * |i - j|` is added to the score of query i and key j, in every layer.
     """
-
-    has_bias = True
 
     def __init__(self, config):
         super().__init__(config)

@@ -487,3 +487,15 @@ def test_label_smoothing_compares_each_position_with_the_next_token(tmp_path):
 def test_flash_attention_is_told_that_it_takes_no_mask_of_windows():
     with pytest.raises(ValueError, match="flash_attention_2 takes no mask for each query; choose sdpa"):
         build_mask("flash_attention_2", torch.ones(1, 1, 4, 4, dtype=torch.bool).tril())
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@torch.no_grad()
+def test_positions_that_skip_some_are_of_one_document(attention):
+    model, ids = tiny_model("rotary", attention).eval(), torch.randint(2, 40, (2, 8))
+    changed = ids.clone()
+    changed[:, 0] = (ids[:, 0] + 1) % 38 + 2
+    spread, packed = torch.arange(8)[None] * 3, torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3]])
+    for positions, is_seen in ((spread, True), (packed, False)):
+        logits = [model(each, position_ids=positions).logits[:, -1] for each in (ids, changed)]
+        assert torch.equal(*logits) != is_seen

@@ -244,7 +244,7 @@ class PosGPTTrainer(ReliableTrainer):
         others: list[nn.Parameter] = []
         decayed_others: list[nn.Parameter] = []
         for name, parameter in self.model.named_parameters():
-            if name in matrix_names and parameter is not head:
+            if name in matrix_names and parameter is not head and parameter.ndim == 2:
                 matrices.append(parameter)
                 # Queries', keys' and values' in one.
                 stacked.append(3 if name.endswith("qkv_proj.weight") else 1)
