@@ -15,6 +15,8 @@ from data_scripts.files import hash_file, load_json, write_atomically
 Record = dict[str, Any]
 # The entry of a key that `hash_code` returns.
 CODE = "code"
+# What `accept_code` puts before it.
+_ACCEPTED = "any, accepted after "
 # What decides how a training goes: packages and modules.
 _TRAINING_CODE = (
     "modeling_posgpt",
@@ -40,13 +42,41 @@ def hash_code(*files: Path) -> str:
 def read_result(path: Path, key: Record) -> Record | None:
     """Return the result that is kept under `key`: empty if it is unfinished, None if there is none."""
     record = _read_record(path)
-    return record if record.pop("key", None) == key else None
+    before = record.pop("key", None)
+    if isinstance(before, dict) and str(before.get(CODE)).startswith(_ACCEPTED):
+        before |= {name: code for name, code in key.items() if name == CODE}
+    return record if before == key else None
 
 
 def write_result(path: Path, key: Record, result: Record) -> None:
     """Write a result beside its key."""
     with write_atomically(path) as file:
         json.dump({"key": key} | result, file, indent=2)
+
+
+def accept_code(folder: Path) -> list[Path]:
+    """Have a study take what other code trained in a folder for its own from now on; the hash of that code stays on record.
+
+    Returns:
+        The JSON files that said which code it was.
+
+    Raises:
+        BadInput: no file in the folder says so.
+    """
+    accepted = []
+    for path in sorted(folder.glob("*.json")):
+        record = _read_record(path)
+        key = record.get("key")
+        if isinstance(key, dict) and CODE in key:
+            accepted.append(path)
+            if not str(key[CODE]).startswith(_ACCEPTED):
+                key[CODE] = _ACCEPTED + str(key[CODE])
+                write_result(path, key, {name: value for name, value in record.items() if name != "key"})
+    if not accepted:
+        raise BadInput(
+            f"{folder}: no file says which code trained it; give the folder that the study's message names."
+        )
+    return accepted
 
 
 def keep_result(path: Path, key: Record, compute: Callable[[], Record], folder: Path | None = None) -> Record:
@@ -91,8 +121,8 @@ def _empty_folder(folder: Path, path: Path, key: Record) -> None:
     # It may be hours of training, and a comment that has changed.
     if CODE in key and isinstance(before, dict) and before | {CODE: key[CODE]} == key:
         raise BadInput(
-            f"{folder}: was trained with other code than this; remove the folder to train again, or go back to that code to"
-            " keep it."
+            f"{folder}: was trained with other code than this; remove the folder to train again, go back to that code or, if what"
+            f" has changed cannot matter to this training, keep it: python -m studies.accept {folder}"
         )
     for entry in entries:
         if entry == path:

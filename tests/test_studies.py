@@ -16,7 +16,7 @@ from benchmarks import speedrun
 from conftest import ROOT
 from data_scripts.errors import BadInput
 from posgpt.arguments import find_recipe, read_section
-from studies import attention_explained, attention_maps, cache, length, positions, training_runs
+from studies import accept, attention_explained, attention_maps, cache, length, positions, training_runs
 from studies.tables import format_known
 from study_helpers import SMALL, read_rows, train_in_process
 
@@ -100,6 +100,35 @@ def test_what_other_code_has_trained_is_neither_kept_as_this_codes_nor_removed(t
             keep({"seed": 1, cache.CODE: "this"})
         assert (folder / "checkpoint-2").exists() and cache.read_result(folder / "result.json", before) == result
     assert keep({"seed": 2, cache.CODE: "this"}) == {"figure": 2} and not (folder / "checkpoint-2").exists()
+
+
+@pytest.mark.parametrize("result", [{}, {"figure": 1}])
+def test_what_other_code_has_trained_can_be_accepted(run, tmp_path, result):
+    folder, computed = tmp_path / "run", []
+    (folder / "checkpoint-2").mkdir(parents=True)
+    cache.write_result(folder / "result.json", {"seed": 1, cache.CODE: "first"}, result)
+
+    def compute() -> dict:
+        computed.append((folder / "checkpoint-2").exists())
+        return {"figure": 1}
+
+    def keep(**key) -> dict:
+        return cache.keep_result(folder / "result.json", key, compute, folder)
+
+    with pytest.raises(BadInput, match=f"python -m studies.accept {folder}"):
+        keep(seed=1, code="second")
+    # Twice, the first code is still on record.
+    for _ in range(2):
+        assert f"{folder / 'result.json'}: kept" in run(accept, folder)
+    assert json.loads((folder / "result.json").read_text())["key"][cache.CODE].endswith(" first")
+    assert keep(seed=1, code="second") == keep(seed=1, code="second") == {"figure": 1}
+    # An unfinished one has been resumed from what was there.
+    assert computed == ([] if result else [True]) and (folder / "checkpoint-2").exists()
+    # Only the code was accepted.
+    keep(seed=2, code="second")
+    assert not (folder / "checkpoint-2").exists()
+    with pytest.raises(SystemExit, match="elsewhere: no file says which code trained it; give the folder"):
+        run(accept, tmp_path / "elsewhere")
 
 
 def test_a_key_has_the_sources_that_train_and_nothing_else(tmp_path, monkeypatch):
