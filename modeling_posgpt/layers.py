@@ -91,11 +91,12 @@ class PosGPTAttention(nn.Module):
         past_key_values: Cache | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        # (batch, length, 3, heads, head_dim) -> three of (batch, heads, length, head_dim)
-        qkv = self.qkv_proj(hidden_states).unflatten(-1, (3, -1, self.head_dim))
-        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        # (batch, length, 3, heads, head_dim) -> (3, batch, heads, length, head_dim)
+        qkv = self.qkv_proj(hidden_states).unflatten(-1, (3, -1, self.head_dim)).permute(2, 0, 3, 1, 4)
+        query_key, value = qkv.split((2, 1))
         if position_embeddings is not None:
-            query, key = rotate(query, *position_embeddings), rotate(key, *position_embeddings)
+            query_key = rotate(query_key, *position_embeddings)
+        (query, key), (value,) = query_key.unbind(0), value.unbind(0)
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
         return self.attend(query, key, value, position_bias, attention_mask, **kwargs)

@@ -260,7 +260,8 @@ class PosGPTRotaryEmbedding(PositionEmbedding):
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotate queries or keys (batch, heads, length, head_dim) by `cos` and `sin` (batch or 1, length, head_dim).
+    """Rotate queries or keys (batch, heads, length, head_dim), or both stacked, by `cos` and `sin` (batch or 1, length,
+    head_dim).
 
     Everything is computed in the dtype of `x`, as in transformers' models.
     """
