@@ -120,10 +120,10 @@ def _empty_folder(folder: Path, path: Path, key: Record) -> None:
         )
     # It may be hours of training, and a comment that has changed.
     if CODE in key and isinstance(before, dict) and before | {CODE: key[CODE]} == key:
-        raise BadInput(
-            f"{folder}: was trained with other code than this; remove the folder to train again, go back to that code or, if what"
-            f" has changed cannot matter to this training, keep it: python -m studies.accept {folder}"
-        )
+        fix = "remove the folder to train again, or go back to that code"
+        if CODE in before:
+            fix += f"; or keep it, if what has changed cannot matter to it: python -m studies.accept {folder}"
+        raise BadInput(f"{folder}: was trained with other code than this; {fix}.")
     for entry in entries:
         if entry == path:
             # Without the key, what an interruption leaves of the folder would be nobody's.
