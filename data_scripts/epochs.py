@@ -227,6 +227,10 @@ class ObjectiveConfig:
     )
     ask_dates: bool = option("Whether numbers and months are salient spans, too.", default=True)
 
+    def list_own_texts(self, relations: Sequence[Relation]) -> list[str]:
+        """Return what rows contain besides documents and questions when `relations` are asked for, for the vocabulary."""
+        return []
+
     def build(
         self,
         corpus: Dataset,

@@ -97,6 +97,9 @@ class NameWindowsConfig(ObjectiveConfig):
         "Whether spans are asked for like questions, or in the document's own words.", default="question"
     )
 
+    def list_own_texts(self, relations) -> list[str]:
+        return [part for relation in relations for wording in relation.split_wordings() for part in wording]
+
     def build(
         self, corpus, tokenizer, seed, questions=None, one_text_per_row=False, relations=(BIRTHPLACE,)
     ) -> TrainingData:

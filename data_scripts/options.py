@@ -23,7 +23,10 @@ def option(help: str, **settings: Any) -> Any:
         settings: `default` or `default_factory`; `choices`, where the type does not list them; `positional`, if it is given
             by its place on the command line, without its name.
     """
-    metadata = {"help": help} | {name: settings.pop(name) for name in ("choices", "positional") if name in settings}
+    # argparse takes a percent sign for a place to fill in.
+    metadata = {"help": help.replace("%", "%%")} | {
+        name: settings.pop(name) for name in ("choices", "positional") if name in settings
+    }
     return dataclasses.field(metadata=metadata, **settings)
 
 

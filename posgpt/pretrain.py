@@ -98,14 +98,15 @@ def load_pretraining_data(
             print(
                 f"{data_args.relations}: nothing is asked for {', '.join(unasked)}, which no training question asks for."
             )
+    # What documents are asked for without questions.
+    relations = relations or [BIRTHPLACE]
     asked = [*questions.texts, *questions.answers] if questions else []
+    asked += objective.list_own_texts(questions.relations if questions else relations)
     with training_args.main_process_first():
         tokenizer = build_corpus_tokenizer(corpus, choose_max_length(architecture), asked)
     if questions:
         # The objectives encode them themselves; this refuses those that are too long.
         encode_pairs(questions, tokenizer, training_args)
-    # What documents are asked for without questions.
-    relations = relations or [BIRTHPLACE]
     # A model with a bottleneck reads one text per row.
     one_text_per_row = architecture.bottleneck_size is not None
     with training_args.main_process_first():

@@ -102,6 +102,21 @@ def test_a_corpus_is_indexed_once_wherever_it_lies(parts, monkeypatch):
     assert list(load_corpus(copy)["text"]) == ["Bo Ek. Born in Bern ."]
 
 
+def test_what_changed_code_makes_of_a_corpus_is_not_what_earlier_code_made(tmp_path, monkeypatch):
+    (tmp_path / "wiki.txt").write_text("Bo Ek. Born in Bern .\n")
+
+    def find_spans() -> list:
+        return documents.add_titles_and_spans(load_corpus(tmp_path / "wiki.txt"), False)["spans"][0]
+
+    assert find_spans() == [[15, 19]]
+    # As an edit does, where `datasets` does not look: it names functions of other modules and does not read them.
+    monkeypatch.setattr(documents.list_title_words, "__code__", (lambda title: {"Bern"}).__code__)
+    monkeypatch.setattr(documents, "hash_code", lambda: "changed")
+    # The files are not read again for that.
+    monkeypatch.setattr(documents, "read_rows", None)
+    assert find_spans() == []
+
+
 def test_a_corpus_that_another_process_has_indexed_meanwhile_is_read(tmp_path, monkeypatch):
     (tmp_path / "wiki.txt").write_text("Bo Ek. Born in Oslo while another process read this .\n")
     write_index = documents.write_index

@@ -415,6 +415,20 @@ def test_titles_that_a_row_has_no_room_for_are_said(corpus):
     )
 
 
+def test_every_character_of_a_wording_is_in_the_vocabulary(tmp_path, run):
+    """Neither W nor a question mark is in the corpus."""
+    (tmp_path / "wiki.txt").write_text("Bo Ek. Born in Bern .\nAl Ro. Born in Oslo .\n")
+    arguments = ["windows", "--train_file", tmp_path / "wiki.txt", *TINY, "--max_steps", 1]
+    run(train_pretrain, *arguments, "--output_dir", tmp_path / "read")
+    (tmp_path / "relations.yml").write_text("home: {wordings: ['Who lived in {title}?', 'Quick: {title}']}\n")
+    (tmp_path / "train.tsv").write_text("Who lived in Bern?\tBo\nWho lived in Oslo?\tAl\n")
+    arguments += ["--questions_file", tmp_path / "train.tsv", "--relations", tmp_path / "relations.yml"]
+    run(train_pretrain, *arguments, "--output_dir", tmp_path / "asked")
+    for name, wording in (("read", "Where was born?"), ("asked", "Who lived in? Quick:")):
+        known = load_model(str(tmp_path / name))[1].get_vocab()
+        assert set(wording) <= set(known)
+
+
 def test_a_relation_without_questions_asks_for_numbers_if_its_baseline_is_one(corpus, tokenizer):
     for baseline, expected in (("1900", True), ("Rome", False)):
         relation = Relation("any", ("When was {title} born?",), baseline)

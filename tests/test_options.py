@@ -8,7 +8,7 @@ from conftest import ROOT
 from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import BadInput
 from data_scripts.objectives import OBJECTIVES
-from data_scripts.options import OptionParser, Range, check_options, find_choices, find_range, parse_options
+from data_scripts.options import OptionParser, Range, check_options, find_choices, find_range, option, parse_options
 from data_scripts.synthetic_world import World
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
 from posgpt.training.architecture import ArchitectureArguments, list_config_values
@@ -113,6 +113,14 @@ def build_options_table() -> str:
                 default = str(field.default).lower() if isinstance(field.default, bool) else field.default
                 rows.append(f"| `--{field.name}` | {name} | {values} | {default} | {field.metadata['help']} |")
     return "\n".join(rows)
+
+
+def test_a_percent_sign_in_an_options_help_is_one():
+    @dataclasses.dataclass
+    class Shares:
+        words: float = option("Keeps 50 % of the words.", default=0.5)
+
+    assert "Keeps 50 % of the words. (default: 0.5)" in OptionParser([Shares]).format_help()
 
 
 def test_help_says_what_the_negation_of_an_option_does():

@@ -183,6 +183,10 @@ def test_a_question_of_no_form_is_named_with_the_nearest(tmp_path, text, match):
     [
         ("director: Who?\n", "relations.yaml: .*director.*needs wordings"),
         ("director:\n  wordings: ['Who directed?']\n", "relations.yaml: .*wording.*title"),
+        (
+            "a:\n  wordings: ['Who led {title}?']\n  basline: Bo\n",
+            "relations.yaml: relation 'a' has 'basline', which is neither",
+        ),
         ("- a\n", "relations.yaml: "),
         ("a: [\n", "relations.yaml: "),
         ("", "file is empty"),
