@@ -11,6 +11,7 @@ from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import OptionParser, Range, check_options, find_choices, find_range, option, parse_options
 from data_scripts.synthetic_world import World
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
+from posgpt.pretrain import PretrainingArguments
 from posgpt.training.architecture import ArchitectureArguments, list_config_values
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import choose_data_seed
@@ -92,6 +93,17 @@ def test_every_objective_derives_its_shared_options():
         assert objective.name == name and shared < {field.name for field in dataclasses.fields(objective)}
         # The shared ones are written once.
         assert not shared & set(vars(objective).get("__annotations__", {}))
+
+
+def test_no_option_of_an_objective_has_the_name_of_another_option():
+    """Recipes that have it, such as `dropout`, would be told that their objective does not use it, and would lose it."""
+    others = {
+        field.name
+        for each in (ArchitectureArguments, PretrainingArguments, PosGPTTrainingArguments)
+        for field in dataclasses.fields(each)
+    }
+    for objective in OBJECTIVES.values():
+        assert others.isdisjoint(field.name for field in dataclasses.fields(objective)), objective.name
 
 
 def describe_values(objective: type[ObjectiveConfig], field: dataclasses.Field) -> str:

@@ -230,7 +230,8 @@ def test_a_language_says_line_by_line_what_english_says(language):
     ):
         ours, theirs = (getattr(each, read)(name) for each in (language, english))
         assert len(ours) == len(set(ours)) == len(theirs), name
-    assert len(language.months) == 12 and set(language.relations) == set(RELATIONS) == set(ALL)
+    # English has all relations by name, whether the world has them or not.
+    assert len(language.months) == 12 and set(ALL) <= set(language.relations) <= set(RELATIONS)
     own_words = set(
         re.findall(r"\w+", " ".join(map(" ".join, map(language.fill_in_names, ("university", "employer")))))
     )
