@@ -34,7 +34,15 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from data_scripts.errors import BadInput
-from data_scripts.files import COMPRESSED, check_is_file, escape_name, hash_file, read_lines, write_atomically
+from data_scripts.files import (
+    COMPRESSED,
+    check_is_file,
+    escape_name,
+    hash_file,
+    hash_files,
+    read_lines,
+    write_atomically,
+)
 from data_scripts.options import option, shorten_error
 from data_scripts.words import PUNCTUATION, list_title_words
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
@@ -257,7 +265,7 @@ def index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
 @cache
 def hash_code() -> str:
     """Return a hash of the sources that make training data of a corpus."""
-    return Hasher.hash([hash_file(file) for file in sorted(Path(__file__).parent.glob("*.py"))])
+    return hash_files(sorted(Path(__file__).parent.glob("*.py")))
 
 
 def identify_content(file: str) -> tuple[str | None, str]:

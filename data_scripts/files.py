@@ -212,6 +212,11 @@ def hash_file(path: str | os.PathLike) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def hash_files(paths: Iterable[str | os.PathLike]) -> str:
+    """Return one SHA-256 of the contents of several files, in their order, in hexadecimal."""
+    return hashlib.sha256("".join(map(hash_file, paths)).encode()).hexdigest()
+
+
 def sync_file(path: str | os.PathLike) -> None:
     """Wait until a file's contents are on the disk, where a power cut leaves them as they are."""
     # Windows wants the file to be open for writing.

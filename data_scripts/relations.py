@@ -167,15 +167,16 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
     relations = load_yaml(path, "YAML file of relations")
     if not isinstance(relations, dict):
         raise BadInput(f"{path}: holds no relations; give NAME: {{wordings: ['Who directed {{title}}?']}}.")
-    for name, settings in relations.items():
-        for unknown in settings.keys() - {"wordings", "baseline"} if isinstance(settings, dict) else ():
-            raise BadInput(
-                f"{path}: relation {name!r} has {unknown!r}, which is neither wordings nor baseline; fix it there."
-            )
     try:
-        return read_relations(PosGPTConfig(relations=relations).relations)
+        known = read_relations(PosGPTConfig(relations=relations).relations)
     except StrictDataclassError as error:
         raise BadInput(f"{path}: {shorten_error(error.__cause__ or error).rstrip('.')}; fix it there.") from None
+    for name, settings in relations.items():
+        if unknown := [entry for entry in settings if entry not in ("wordings", "baseline")]:
+            raise BadInput(
+                f"{path}: relation {name!r} has {unknown[0]!r}, which is neither wordings nor baseline; fix it there."
+            )
+    return known
 
 
 def find_relation(question: str, relations: Iterable[Relation]) -> Relation | None:

@@ -1,6 +1,5 @@
 """Results that a study keeps, each for as long as what it depends on stays the same."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from typing import Any
 
 import posgpt
 from data_scripts.errors import BadInput
-from data_scripts.files import hash_file, load_json, write_atomically
+from data_scripts.files import hash_files, load_json, write_atomically
 
 Record = dict[str, Any]
 # The entry of a key that `hash_code` returns.
@@ -35,16 +34,15 @@ def hash_code(*files: Path) -> str:
     sources = [
         file for part in _TRAINING_CODE for file in (root / part, *(root / part).rglob("*.py")) if file.is_file()
     ]
-    hashes = "".join(hash_file(file) for file in sorted(sources) + sorted(files))
-    return hashlib.sha256(hashes.encode()).hexdigest()
+    return hash_files(sorted(sources) + sorted(files))
 
 
 def read_result(path: Path, key: Record) -> Record | None:
     """Return the result that is kept under `key`: empty if it is unfinished, None if there is none."""
     record = _read_record(path)
     before = record.pop("key", None)
-    if isinstance(before, dict) and str(before.get(CODE)).startswith(_ACCEPTED):
-        before |= {name: code for name, code in key.items() if name == CODE}
+    if CODE in key and isinstance(before, dict) and str(before.get(CODE)).startswith(_ACCEPTED):
+        before[CODE] = key[CODE]
     return record if before == key else None
 
 
