@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from glob import escape, has_magic
@@ -177,14 +178,14 @@ def load_yaml(path: str | os.PathLike, what: str) -> Any:
     """Return what a YAML file holds; `what` names its role in the message.
 
     Raises:
-        BadInput: see `check_is_file`; or the file is not YAML, has tags other than YAML's own, or too many entries.
+        BadInput: see `check_is_file`; or the file is not YAML, has tags other than YAML's own, too many entries, or a
+            name twice in one place.
     """
     path = check_is_file(path, what)
     try:
         loader = yaml.SafeLoader(path.read_bytes())
         root = loader.get_single_node()
-        if not has_at_most(MOST_ENTRIES, root):
-            raise ValueError(f"more than {MOST_ENTRIES:,} entries, aliases included")
+        _check_entries(root)
         return None if root is None else loader.construct_document(root)
     except (
         Exception
@@ -192,18 +193,28 @@ def load_yaml(path: str | os.PathLike, what: str) -> Any:
         raise BadInput(f"{path}: not YAML that can be read: {shorten_error(error)}; fix it there.") from None
 
 
-def has_at_most(number: int, root: yaml.Node | None) -> bool:
-    """Whether a YAML file has at most so many values, an alias counting as all that it stands for."""
-    left = [root]
-    for _ in range(number):
+def _check_entries(root: yaml.Node | None) -> None:
+    """Check that a YAML file has at most `MOST_ENTRIES` values, an alias counting as all that it stands for, and no name twice.
+
+    Raises:
+        ValueError: it has.
+    """
+    left = [root] if root else []
+    for _ in range(MOST_ENTRIES):
         if not left:
-            return True
+            return
         node = left.pop()
         if isinstance(node, yaml.MappingNode):
-            left += [part for pair in node.value for part in pair]
+            # YAML forbids it, but PyYAML would take the last of them.
+            counts = Counter(str(name.value) for name, _ in node.value)
+            for name, value in node.value:
+                if counts[str(name.value)] > 1:
+                    raise ValueError(f"line {name.start_mark.line + 1} has {name.value!r}, which is there twice")
+                left += [name, value]
         elif isinstance(node, yaml.SequenceNode):
             left += node.value
-    return not left
+    if left:
+        raise ValueError(f"more than {MOST_ENTRIES:,} entries, aliases included")
 
 
 def hash_file(path: str | os.PathLike) -> str:

@@ -44,8 +44,14 @@ class Range(NamedTuple):
 
 def find_range(dataclass_type: type, name: str) -> Range | None:
     """Return the range that is part of a field's type, None when any value will do."""
-    hint = get_type_hints(dataclass_type, include_extras=True)[name]
-    return next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Range)), None)
+    return _find_range(get_type_hints(dataclass_type, include_extras=True)[name])
+
+
+def _find_range(hint: Any) -> Range | None:
+    if isinstance(hint, Range):
+        return hint
+    # `Annotated[int, Range(1)] | None` has it inside.
+    return next(filter(None, map(_find_range, get_args(hint))), None)
 
 
 def find_choices(field: dataclasses.Field) -> list | None:

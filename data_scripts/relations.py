@@ -144,6 +144,15 @@ def read_relations(relations: dict[str, dict] | None) -> list[Relation]:
     return known or [BIRTHPLACE]
 
 
+def add_relations(relations: dict[str, dict], trained: dict[str, dict]) -> dict[str, dict]:
+    """Return `PosGPTConfig.relations` after training on some: these first, each in its new wordings before its earlier ones."""
+    added = {}
+    for name, settings in trained.items():
+        wordings = [*settings["wordings"], *relations.get(name, {}).get("wordings", ())]
+        added[name] = settings | {"wordings": list(dict.fromkeys(wordings))}
+    return added | {name: settings for name, settings in relations.items() if name not in trained}
+
+
 @dataclass(kw_only=True)
 class RelationArguments:
     """What questions may ask for."""
@@ -165,7 +174,7 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
     if path is None:
         return []
     relations = load_yaml(path, "YAML file of relations")
-    if not isinstance(relations, dict):
+    if not isinstance(relations, dict) or not relations:
         raise BadInput(f"{path}: holds no relations; give NAME: {{wordings: ['Who directed {{title}}?']}}.")
     try:
         known = read_relations(PosGPTConfig(relations=relations).relations)

@@ -10,6 +10,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +200,7 @@ def parse_with_recipe(
 
 def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[str], has_objective: bool) -> tuple:
     """Do what `parse_with_recipe` does, with `values` for the recipe's section."""
-    foreign: dict[str, str] = {}
+    foreign: dict[str, list[str]] = {}
     if has_objective:
         objective = choose_objective(peek_option(argv, "objective") or values.get("objective"))
         dataclass_types = [*dataclass_types[:-1], objective, dataclass_types[-1]]
@@ -268,35 +269,35 @@ def list_given(argv: list[str]) -> set[str]:
     return {argument.split("=")[0].lstrip("-").replace("-", "_") for argument in argv if argument.startswith("--")}
 
 
-def list_foreign_options(objective: type[ObjectiveConfig]) -> dict[str, str]:
-    """Return the options that only other objectives have, each with its objective's name."""
+def list_foreign_options(objective: type[ObjectiveConfig]) -> dict[str, list[str]]:
+    """Return the options that only other objectives have, each with these objectives' names."""
     own = {field.name for field in dataclasses.fields(objective)}
-    return {
-        field.name: other.name
-        for other in OBJECTIVES.values()
-        for field in dataclasses.fields(other)
-        if field.name not in own
-    }
+    foreign: dict[str, list[str]] = {}
+    for other in OBJECTIVES.values():
+        for field in dataclasses.fields(other):
+            if field.name not in own:
+                foreign.setdefault(field.name, []).append(other.name)
+    return foreign
 
 
-def refuse_foreign_options(objective: type[ObjectiveConfig], foreign: dict[str, str], argv: list[str]) -> None:
+def refuse_foreign_options(objective: type[ObjectiveConfig], foreign: dict[str, list[str]], argv: list[str]) -> None:
     """Refuse options that only other objectives have.
 
     Raises:
         BadInput: one of them is on the command line.
     """
     given = list_given(argv)
-    for name, other in foreign.items():
+    for name, others in foreign.items():
         if given & {name, f"no_{name}"}:
             raise BadInput(
-                f"--{name} is an option of the objective {other}, not of {objective.name}; leave it out or choose"
-                f" --objective {other}."
+                f"--{name} is an option of the objective {' and '.join(others)}, not of {objective.name}; leave it out or"
+                f" choose --objective {' or '.join(others)}."
             )
 
 
-def _describe_other_objectives(foreign: dict[str, str]) -> str | None:
+def _describe_other_objectives(foreign: dict[str, list[str]]) -> str | None:
     parts = [
-        f"--objective {other} also has {', '.join(f'--{name}' for name in foreign if foreign[name] == other)}"
-        for other in dict.fromkeys(foreign.values())
+        f"--objective {other} also has {', '.join(f'--{name}' for name in foreign if other in foreign[name])}"
+        for other in dict.fromkeys(chain.from_iterable(foreign.values()))
     ]
     return f"{'; '.join(parts)}: add it to --help to see them." if parts else None

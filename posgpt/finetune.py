@@ -18,7 +18,7 @@ from data_scripts.documents import ColumnArguments, build_corpus_tokenizer, load
 from data_scripts.epochs import FixedDataset
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.options import option
-from data_scripts.relations import BIRTHPLACE, RelationArguments, load_relations, read_relations
+from data_scripts.relations import BIRTHPLACE, RelationArguments, add_relations, load_relations, read_relations
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.arguments import parse_with_recipe, peek_option, read_recipe, split_recipe
 from posgpt.training.architecture import (
@@ -120,9 +120,7 @@ def finetune(
             corpus = load_corpus(file, model_args.columns)
     questions = load_pairs(data_args.train_file, training_args, known, corpus, data_args.ascii_only)
     train_examples = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
-    # What it is finetuned on comes first, and in this wording.
-    trained = questions.to_config()
-    model.config.relations = trained | (model.config.relations or {}) | trained
+    model.config.relations = add_relations(model.config.relations or {}, questions.to_config())
     leave_room_for_answers(model, questions)
     validation = eval_dataset = None
     if data_args.validation_file:

@@ -33,7 +33,7 @@ from data_scripts.name_windows import NameWindowsConfig
 from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.relations import Relation
-from data_scripts.span_corruption import compute_longest_cut
+from data_scripts.span_corruption import SpanCorruptionConfig, compute_longest_cut
 from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from posgpt.arguments import choose_objective, find_recipe, read_section
@@ -79,10 +79,15 @@ def read_objective(recipe: str, **settings: Any) -> ObjectiveConfig:
     """Return what a recipe pretrains on, with its options; `settings` take precedence over the recipe.
 
     Raises:
-        BadInput: there is no such recipe or objective.
+        BadInput: there is no such recipe, or what it trained on is asked for in a form that is not known here.
     """
     options = read_section(find_recipe(recipe), "pretrain") | settings
     config = choose_objective(options.get("objective"))
+    if not issubclass(config, NameWindowsConfig | SpanCorruptionConfig):
+        raise BadInput(
+            f"{recipe}: {config.name} is neither {NameWindowsConfig.name} nor {SpanCorruptionConfig.name}; add to"
+            " studies/recall.py how it is asked for what it read."
+        )
     return config(**{option.name: options[option.name] for option in fields(config) if option.name in options})
 
 

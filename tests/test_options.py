@@ -11,6 +11,7 @@ from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import OptionParser, Range, check_options, find_choices, find_range, option, parse_options
 from data_scripts.synthetic_world import World
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
+from posgpt.arguments import parse_with_recipe
 from posgpt.pretrain import PretrainingArguments
 from posgpt.training.architecture import ArchitectureArguments, list_config_values
 from posgpt.training.arguments import PosGPTTrainingArguments
@@ -21,6 +22,7 @@ from posgpt.training.data import choose_data_seed
 class Options:
     share: Annotated[float, Range(0, 1)] = 0.5
     count: Annotated[int | None, Range(1)] = None
+    rest: Annotated[int, Range(1)] | None = None
     kind: Literal["one", "other"] = "one"
     shares: Annotated[list[float], Range(0, 1)] = dataclasses.field(default_factory=list)
 
@@ -31,6 +33,7 @@ class Options:
         (["--share", "1.01"], "share is 1.01; choose a number from 0 to 1"),
         (["--share", "nan"], "share is nan; choose a number from 0 to 1"),
         (["--count", "0"], "count is 0; choose at least 1"),
+        (["--rest", "0"], "rest is 0; choose at least 1"),
         (["--shares", "0.5", "2"], "shares is 2.0; choose a number from 0 to 1"),
         (["--kind", "third"], "--kind.*'third'.*one.*other"),
         (["--sha", "1"], "--sha"),
@@ -104,6 +107,18 @@ def test_no_option_of_an_objective_has_the_name_of_another_option():
     }
     for objective in OBJECTIVES.values():
         assert others.isdisjoint(field.name for field in dataclasses.fields(objective)), objective.name
+
+
+def test_an_option_of_several_other_objectives_is_named_with_all_of_them(monkeypatch):
+    for name in ("cloze", "gap"):
+        fields = [("gaps", int, option("How many gaps.", default=1))]
+        monkeypatch.setitem(OBJECTIVES, name, dataclasses.make_dataclass(name, fields, bases=(ObjectiveConfig,)))
+        OBJECTIVES[name].name = name
+    argv = ["windows", "--output_dir", "runs", "--train_file", "wiki.txt", "--gaps", "2"]
+    with pytest.raises(
+        BadInput, match="--gaps is an option of the objective cloze and gap, not of name_windows; .* cloze or gap"
+    ):
+        parse_with_recipe([PretrainingArguments, PosGPTTrainingArguments], "pretrain", argv, has_objective=True)
 
 
 def describe_values(objective: type[ObjectiveConfig], field: dataclasses.Field) -> str:

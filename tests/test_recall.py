@@ -2,6 +2,9 @@ import numpy as np
 import pytest
 import torch
 
+from data_scripts.epochs import ObjectiveConfig
+from data_scripts.errors import BadInput
+from data_scripts.objectives import OBJECTIVES
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE, Relation
 from data_scripts.span_corruption import compute_longest_cut
@@ -87,6 +90,15 @@ def test_mentions_are_names_and_with_span_corruption_those_that_are_read(tmp_pat
     assert places == ["Rome"] * len(expected)
     # The prompt, its `⁇` and the place fit the maximum sequence length.
     assert all(len(prompt) + 1 + len(place) <= 128 for prompt, place in zip(prompts, places, strict=True))
+
+
+def test_an_objective_that_recall_does_not_know_is_refused(monkeypatch):
+    class Cloze(ObjectiveConfig):
+        name = "cloze"
+
+    monkeypatch.setitem(OBJECTIVES, "cloze", Cloze)
+    with pytest.raises(BadInput, match="windows: cloze is neither name_windows nor span_corruption"):
+        recall.read_objective("windows", objective="cloze")
 
 
 def test_each_relation_is_asked_for_its_own_answer_of_a_title(tmp_path):

@@ -6,6 +6,7 @@ import re
 from itertools import permutations, product
 
 import pytest
+import yaml
 
 import evaluate_birthplace
 import train_finetune
@@ -24,6 +25,7 @@ from data_scripts.relations import (
     recognize_relations,
 )
 from data_scripts.synthetic_world import fictional_names
+from modeling_posgpt import PosGPTConfig
 from posgpt import preview
 from study_helpers import read_rows
 
@@ -187,6 +189,11 @@ def test_a_question_of_no_form_is_named_with_the_nearest(tmp_path, text, match):
             "a:\n  wordings: ['Who led {title}?']\n  basline: Bo\n",
             "relations.yaml: relation 'a' has 'basline', which is neither",
         ),
+        (
+            "a:\n  wordings: ['Who led {title}?']\nb:\n  wordings: ['Who left {title}?']\na:\n  baseline: Bo\n",
+            "relations.yaml: .*line 1 has 'a', which is there twice",
+        ),
+        ("{}\n", "relations.yaml: holds no relations"),
         ("- a\n", "relations.yaml: "),
         ("a: [\n", "relations.yaml: "),
         ("", "file is empty"),
@@ -258,6 +265,28 @@ def test_one_question_of_a_form_that_was_trained_on_is_enough(run, world, two_re
     assert "How long is Ada Berg?" in run(preview, "--section", "finetune", *model)
     scratch = ["--vocabulary_file", world / "wiki.txt", "--train_file", questions, "--validation_file", one]
     run(train_finetune, *scratch, "--output_dir", tmp_path / "scratch", *train, *TINY[:8])
+
+
+def test_a_model_that_is_finetuned_on_new_words_keeps_its_own_behind_them(run, tiny_pretrained, tmp_path):
+    relation = {"birthplace": {"wordings": ["Wo kam {title} zur Welt?"], "baseline": "Bonn"}}
+    (tmp_path / "relations.yaml").write_text(yaml.safe_dump(relation))
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.tsv").write_text("".join(f"Wo kam {person} zur Welt?\tRome\n" for person in NAMES[:5]))
+    (tmp_path / "english.tsv").write_text("".join(f"{BIRTHPLACE.ask(person)}\tRome\n" for person in NAMES[:5]))
+    run(
+        train_finetune, "--model_name_or_path", tiny_pretrained["rotary"], "--train_file", tmp_path / "train.tsv",
+        "--relations", tmp_path / "relations.yaml", "--output_dir", tmp_path / "finetuned", "--max_steps", 1,
+        "--report_to", "none", "--bf16", "false", "--use_cpu", "true",
+    )  # fmt: skip
+    model = PosGPTConfig.from_pretrained(tmp_path / "finetuned")
+    assert model.relations["birthplace"]["wordings"] == ["Wo kam {title} zur Welt?", BIRTHPLACE.wordings[0]]
+    assert model.relations["birthplace"]["baseline"] == "Bonn"
+    for asked in ("dev", "english"):
+        printed = run(
+            evaluate_birthplace, "--model_name_or_path", tmp_path / "finetuned", "--test_file", tmp_path / f"{asked}.tsv",
+            "--output_dir", tmp_path / asked,
+        )  # fmt: skip
+        assert "never asked" not in printed and " of 5" in printed
 
 
 def test_a_relation_that_a_model_was_never_asked_is_answered_with_a_warning(run, tiny_pretrained, tmp_path):

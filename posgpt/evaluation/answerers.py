@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -87,11 +88,11 @@ class AskedModel:
                 f"{test.path}: {cut} of {len(test)} answers are longer than {self.max_new_tokens} characters, which is where the"
                 " model's are cut; choose a larger --max_new_tokens."
             )
-        forms = {relation.form for relation in self.relations}
+        wordings = set(chain.from_iterable(relation.wordings for relation in self.relations))
         warnings += [
             f"{test.path}: the model was never asked {relation.form!r}; it answers as it can."
             for relation in test.relations
-            if relation.form not in forms
+            if wordings.isdisjoint(relation.wordings)
         ]
         unknown = describe_unknown_characters(test.texts, self.tokenizer, test.path)
         return [*warnings, unknown] if unknown else warnings
