@@ -88,6 +88,9 @@ def measure_start(options: list[str], folder: Path) -> dict[str, Any]:
 
 @exit_on_bad_input()
 def main() -> None:
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        return
     with tempfile.TemporaryDirectory() as name:
         figures = {start: measure_start(sys.argv[1:], Path(name)) for start in STARTS}
         cache = sum(file.stat().st_size for file in Path(name, "cache").rglob("*") if file.is_file())

@@ -101,16 +101,6 @@ class ColumnArguments:
         return Columns(self.title_column, self.text_column, self.dataset_config_name)
 
 
-def read_documents(path: str | os.PathLike, columns: Columns = TITLE_AND_TEXT) -> Iterator[tuple[int, str]]:
-    """Yield each document's number (a text file's line, a table's row; counted on over several files), from 1, and the
-    document, including blank ones.
-
-    Raises:
-        BadInput: see `load_corpus`.
-    """
-    return enumerate((text for *_, text in read_rows(path, columns)), start=1)
-
-
 def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, str | None, str]]:
     """Yield where each document stands (file and line or row), its title if a table says it, and the document.
 

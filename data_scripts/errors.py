@@ -1,5 +1,6 @@
 """The one exception for input that cannot be used, and how a command ends on it."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,10 @@ def exit_on_bad_input() -> Iterator[None]:
         sys.exit(f"error: {' '.join(str(error).splitlines())}")
     except KeyboardInterrupt:
         sys.exit("error: interrupted.")
+    except BrokenPipeError:
+        # Whoever read the output, such as `head`, has seen enough. Python would complain when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except OSError as error:
         # The system's refusals are the user's to settle: a file without permission, a name that is too long, a full disk.
         if error.errno is None:

@@ -45,8 +45,10 @@ def check_is_file(path: str | os.PathLike, what: str) -> Path:
     path = Path(path)
     if path.is_dir():
         raise BadInput(f"{path}: this is a directory; give the {what} itself.")
-    if not path.is_file():
+    if not path.exists():
         raise BadInput(f"{path}: no such file; give the path of the {what}.")
+    if not path.is_file():
+        raise BadInput(f"{path}: a pipe or a device can be read only once; give the {what} as a file.")
     if path.stat().st_size == 0:
         raise BadInput(f"{path}: the file is empty; give a {what} with at least one line.")
     return path

@@ -115,10 +115,12 @@ class NameWindowsConfig(ObjectiveConfig):
             asked = ", ".join(repr(relation.form) for relation in relations)
             description += f" Without questions, they are asked for like {asked}; --relations names something else."
         else:
-            description += (
-                f" Questions about {len(dataset.questions):,} titles are mixed in, for {len(dataset.titles_apart):,} of"
-                " them in rows of their own, since no document has a span to ask for like that."
-            )
+            description += f" Questions about {len(dataset.questions):,} titles are mixed in."
+            if dataset.titles_apart:
+                description += (
+                    f" Those about {len(dataset.titles_apart):,} of them have rows of their own, since no document has a span"
+                    " to ask for like that."
+                )
         if long := dataset.list_long_titles(documents):
             description += (
                 f" Titles too long for a row of {tokenizer.model_max_length} characters, whose documents are not read:"
@@ -163,7 +165,12 @@ class NameWindowsDataset(EpochDataset):
         self.beginnings = beginnings = beginnings or list_beginnings(questions, config.ask_dates, config.max_spans)
         #: For each beginning, the wordings that its rows are drawn in.
         self.wordings = [beginning.relation.split_wordings() for beginning in beginnings]
-        longest = max(len(wording.before + wording.mark) for wordings in self.wordings for wording in wordings)
+        # In the documents' own wording, rows begin with the title and a full stop.
+        longest = max(
+            len(".") if config.window_wording == "document" else len(wording.before + wording.mark)
+            for wordings in self.wordings
+            for wording in wordings
+        )
         room = self.max_length - longest - len(MASK_TOKEN + MASK_TOKEN)
         #: How many characters a title may have, beside a span of one.
         self.longest_title = room - 1

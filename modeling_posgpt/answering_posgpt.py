@@ -28,7 +28,7 @@ class Answer:
 
 def build_tree(candidates: Sequence[str]) -> CandidateTree:
     """Arrange candidate answers, each ended by `⁇`, by their beginnings."""
-    tree: CandidateTree = {}
+    tree: CandidateTree = {"": {}}
     for index, candidate in enumerate(candidates):
         for end, character in enumerate(candidate + MASK_TOKEN):
             tree.setdefault(candidate[:end], {}).setdefault(character, []).append(index)
@@ -66,8 +66,6 @@ class AnsweringMixin:
             ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer, or a single
                 one is not in a list.
         """
-        if isinstance(questions, str):
-            raise ValueError("questions is a text; give a list of questions, also for a single one.")
         self.eval()
         most = max_new_tokens or self.config.max_answer_length
         rooms = self._find_rooms(questions)
@@ -142,8 +140,10 @@ class AnsweringMixin:
         """Return `count_free_positions` of each question.
 
         Raises:
-            ValueError: a question leaves none free.
+            ValueError: a question leaves none free, or a single one is not in a list.
         """
+        if isinstance(questions, str):
+            raise ValueError("questions is a text; give a list of questions, also for a single one.")
         rooms = list(map(self.count_free_positions, questions))
         for question, room in zip(questions, rooms, strict=True):
             if room < 1:
@@ -177,7 +177,8 @@ class AnsweringMixin:
             fit within the maximum sequence length after its question.
 
         Raises:
-            ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer.
+            ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer, or a single
+                one is not in a list.
         """
         self.eval()
         rooms = self._find_rooms(questions)

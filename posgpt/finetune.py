@@ -8,6 +8,7 @@ The recipe's section `finetune` holds the options, or `finetune_from_scratch` wi
 `train_finetune.py` is the same.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -18,7 +19,15 @@ from data_scripts.documents import ColumnArguments, build_corpus_tokenizer, load
 from data_scripts.epochs import FixedDataset
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.options import option
-from data_scripts.relations import BIRTHPLACE, RelationArguments, add_relations, load_relations, read_relations
+from data_scripts.questions import Questions
+from data_scripts.relations import (
+    BIRTHPLACE,
+    Relation,
+    RelationArguments,
+    add_relations,
+    load_relations,
+    read_relations,
+)
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.arguments import parse_with_recipe, peek_option, read_recipe, split_recipe
 from posgpt.training.architecture import (
@@ -101,6 +110,20 @@ def load_or_build_model(
     return build_model(architecture, tokenizer, training_args), tokenizer
 
 
+def load_training_pairs(
+    model_args: ModelArguments,
+    data_args: FinetuningArguments,
+    training_args: PosGPTTrainingArguments,
+    known: Sequence[Relation],
+) -> Questions:
+    """Load what is trained on; see `load_pairs`. A corpus shows where titles are in the questions."""
+    corpus, file = None, data_args.corpus_file or model_args.vocabulary_file
+    if file:
+        with training_args.main_process_first():
+            corpus = load_corpus(file, model_args.columns)
+    return load_pairs(data_args.train_file, training_args, known, corpus, data_args.ascii_only)
+
+
 def finetune(
     model_args: ModelArguments,
     architecture: Any,
@@ -114,11 +137,7 @@ def finetune(
 
     # What the model was asked before may be asked once only in a file, which shows no form then.
     known = [*load_relations(data_args.relations), *read_relations(model.config.relations)]
-    corpus, file = None, data_args.corpus_file or model_args.vocabulary_file
-    if file:
-        with training_args.main_process_first():
-            corpus = load_corpus(file, model_args.columns)
-    questions = load_pairs(data_args.train_file, training_args, known, corpus, data_args.ascii_only)
+    questions = load_training_pairs(model_args, data_args, training_args, known)
     train_examples = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
     model.config.relations = add_relations(model.config.relations or {}, questions.to_config())
     leave_room_for_answers(model, questions)
@@ -147,9 +166,12 @@ def finetune(
 @exit_on_bad_input()
 def main() -> None:
     recipe, argv = split_recipe(None)
-    named = peek_option(argv, "model_name_or_path")
-    if named is None:
-        named = read_recipe(recipe).get("finetune", {}).get("model_name_or_path")
+    sections = read_recipe(recipe)
+    named = peek_option(argv, "model_name_or_path") or sections.get("finetune", {}).get("model_name_or_path")
+    if named is None and "finetune" in sections and "finetune_from_scratch" not in sections:
+        raise BadInput(
+            f"no model to start from: give --model_name_or_path with a pretrained folder; {recipe} does not train from scratch."
+        )
     model_args, architecture, data_args, training_args = parse_with_recipe(
         [ModelArguments, ArchitectureArguments, FinetuningArguments, PosGPTTrainingArguments],
         "finetune_from_scratch" if named is None else "finetune",

@@ -18,19 +18,17 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator
-from data_scripts.documents import build_corpus_tokenizer, find_text_start, find_titles, load_corpus
+from data_scripts.documents import find_text_start, find_titles
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.options import Range, option
-from data_scripts.questions import drop_non_ascii, encode_questions, load_questions
 from data_scripts.relations import load_relations, read_relations
 from modeling_posgpt import build_tokenizer
 from posgpt.arguments import parse_with_recipe, peek_option
-from posgpt.finetune import FinetuningArguments, ModelArguments
+from posgpt.finetune import FinetuningArguments, ModelArguments, load_or_build_model, load_training_pairs
 from posgpt.pretrain import PretrainingArguments, load_pretraining_data
-from posgpt.training.architecture import ArchitectureArguments, choose_max_length
+from posgpt.training.architecture import ArchitectureArguments, build_config, choose_max_length
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.data import build_epoch_sampler
-from posgpt.training.saved_models import load_model
+from posgpt.training.data import build_epoch_sampler, encode_pairs
 
 
 @dataclass
@@ -95,24 +93,20 @@ def preview_finetuning(section: str) -> None:
 
     The vocabulary is the model's or the given corpus's, otherwise that of the questions themselves.
     """
-    model_args, architecture, data_args, preview, _ = parse_with_recipe(
+    model_args, architecture, data_args, preview, training_args = parse_with_recipe(
         [ModelArguments, ArchitectureArguments, FinetuningArguments, PreviewArguments, PosGPTTrainingArguments],
         section,
     )
     known, tokenizer = load_relations(data_args.relations), None
-    max_length = choose_max_length(architecture)
-    if model_args.model_name_or_path:
-        model, tokenizer = load_model(model_args.model_name_or_path)
+    if model_args.model_name_or_path or model_args.vocabulary_file:
+        model, tokenizer = load_or_build_model(model_args, architecture, training_args)
         known += read_relations(model.config.relations)
-    elif model_args.vocabulary_file:
-        tokenizer = build_corpus_tokenizer(load_corpus(model_args.vocabulary_file, model_args.columns), max_length)
-    corpus = load_corpus(data_args.corpus_file, model_args.columns) if data_args.corpus_file else None
-    questions = load_questions(*data_args.train_file, answers=True, known=known, corpus=corpus)
-    if data_args.ascii_only:
-        questions = drop_non_ascii(questions)
+    else:
+        build_config(architecture)
+    questions = load_training_pairs(model_args, data_args, training_args, known)
     if tokenizer is None:
-        tokenizer = build_tokenizer([*questions.texts, *questions.answers], max_length)
-    encoded = encode_questions(questions, tokenizer, data_args.loss_on_first_mask)
+        tokenizer = build_tokenizer([*questions.texts, *questions.answers], choose_max_length(architecture))
+    encoded = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
     batch = RightPaddingCollator(tokenizer)(list(encoded.take(min(preview.examples, len(encoded)))))
     print(*render_batch(batch, tokenizer), sep="\n")
 

@@ -1,7 +1,6 @@
 """Results that a study keeps, each for as long as what it depends on stays the same."""
 
 import json
-import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -40,10 +39,7 @@ def hash_code(*files: Path) -> str:
 def read_result(path: Path, key: Record) -> Record | None:
     """Return the result that is kept under `key`: empty if it is unfinished, None if there is none."""
     record = _read_record(path)
-    before = record.pop("key", None)
-    if CODE in key and isinstance(before, dict) and str(before.get(CODE)).startswith(_ACCEPTED):
-        before[CODE] = key[CODE]
-    return record if before == key else None
+    return {name: value for name, value in record.items() if name != "key"} if _get_key(record, key) == key else None
 
 
 def write_result(path: Path, key: Record, result: Record) -> None:
@@ -84,15 +80,15 @@ def keep_result(path: Path, key: Record, compute: Callable[[], Record], folder: 
         path: The JSON file for the key and the result.
         key: What the result depends on, such as arguments and hashes of files; JSON values.
         compute: Called if there is no result yet; JSON values.
-        folder: Where `compute` leaves what it can resume from, and `path` lies; emptied if that belongs to another key.
+        folder: Where `compute` leaves what it can resume from, and `path` lies. Nothing in it is ever removed.
 
     Raises:
-        BadInput: `folder` holds what is not a study's, or was trained with the same key but for the code.
+        BadInput: `folder` holds what is not a study's, or belongs to another key.
     """
     kept = read_result(path, key)
     if kept is None:
         if folder and folder.exists():
-            _empty_folder(folder, path, key)
+            _check_is_free(folder, path, key)
         write_result(path, key, {})
     if not kept:
         kept = compute()
@@ -104,29 +100,32 @@ def _read_record(path: Path) -> Record:
     return load_json(path, "result of a study") if path.exists() else {}
 
 
-def _empty_folder(folder: Path, path: Path, key: Record) -> None:
-    """Remove what a study has left in its folder under another key than `key`; the key in `path` stays.
+def _get_key(record: Record, key: Record) -> Record | None:
+    """Return the key of a record, None if it has none; code that was accepted is that of `key`."""
+    before = record.get("key")
+    if not isinstance(before, dict):
+        return None
+    return before | {CODE: key.get(CODE)} if str(before.get(CODE)).startswith(_ACCEPTED) else before
+
+
+def _check_is_free(folder: Path, path: Path, key: Record) -> None:
+    """Check that nothing is in a study's folder yet. What is may be hours of training.
 
     Raises:
-        BadInput: the folder is not empty and no key in it says that a study made it, or only the code is another.
+        BadInput: something is, from a study with another key or from somewhere else.
     """
-    entries, before = sorted(folder.iterdir()), _read_record(path).get("key")
-    if entries and before is None:
+    entries, before = sorted(folder.iterdir()), _get_key(_read_record(path), key)
+    if not entries:
+        return
+    if before is None:
         raise BadInput(
             f"{folder}: holds {entries[0].name}, and no {path.name} that says which study made it; give another --output_dir,"
             " or move the folder away."
         )
-    # It may be hours of training, and a comment that has changed.
-    if CODE in key and isinstance(before, dict) and before | {CODE: key[CODE]} == key:
+    different = [entry for entry in before | key if before.get(entry) != key.get(entry)]
+    fix = f"give another --output_dir, or remove the folder to train again ({path.name} has what it was trained with)"
+    if different == [CODE]:
         fix = "remove the folder to train again, or go back to that code"
         if CODE in before:
             fix += f"; or keep it, if what has changed cannot matter to it: python -m studies.accept {folder}"
-        raise BadInput(f"{folder}: was trained with other code than this; {fix}.")
-    for entry in entries:
-        if entry == path:
-            # Without the key, what an interruption leaves of the folder would be nobody's.
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
+    raise BadInput(f"{folder}: was trained with other {' and '.join(different)} than this; {fix}.")

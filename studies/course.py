@@ -10,7 +10,7 @@ without ever having seen a question; after finetuning, how many questions of dev
 pairs that are held out, in a subfolder. Finished runs are kept and interrupted ones are resumed.
 
 On a CPU, `--micro_batch_size 32` splits each training step into smaller batches, sorted by length while pretraining: the same
-result in less time. Give the same in every command: a model that was trained with another is trained again.
+result in less time. Give the same in every command: a folder with a model that was trained with another is refused.
 """
 
 from dataclasses import dataclass
@@ -26,13 +26,10 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from posgpt.evaluation.accuracy import compute_wilson_interval
 from posgpt.plots import GREY, make_figure, save_picture
-from posgpt.training.checkpoints import WEIGHTS_FILE
-from posgpt.training.saved_models import load_model
 from studies.cache import Record, keep_result
-from studies.grading import grade_answers
 from studies.recall import measure_model, read_objective
 from studies.tables import format_known, load_rows, write_table
-from studies.training_runs import build_command, count_rows_per_step, train
+from studies.training_runs import ask, build_command, count_rows_per_step, train
 
 ROWS = Path(__file__).with_suffix(".yaml")
 STAGES = {"pretrain": "pretraining", "finetune": "finetuning"}
@@ -125,17 +122,6 @@ def finetune(name: str, options: dict[str, Any], start: Path | None, task: Task,
     source: dict[str, Any] = {"model_name_or_path": start} if start else {"vocabulary_file": task.corpus_file}
     command = build_command(**options, **source, train_file=task.train_file, seed=seed, eval_strategy="no")
     return train(name, command, folder, section=section) | ask(folder, task.asked_file, folder / "asked.json")
-
-
-def ask(model: Path, asked_file: Path, kept_file: Path) -> Record:
-    """Ask a model the questions of a TSV, unless that is done; `right` says which of them it answers."""
-
-    def compute() -> Record:
-        asked = load_questions(asked_file, answers=True)
-        return {"right": grade_answers(*load_model(str(model)), asked.texts, asked.answers).tolist()}
-
-    key = {"asked": hash_file(asked_file), "model": hash_file(model / WEIGHTS_FILE)}
-    return keep_result(kept_file, key, compute)
 
 
 def run_row(

@@ -20,7 +20,7 @@ from datasets import Dataset
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, Trainer, default_data_collator
 
-from data_scripts.errors import exit_on_bad_input
+from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import Range, option, parse_options
 from data_scripts.synthetic_world import World
@@ -79,7 +79,11 @@ class Texts:
 
 
 def make_texts(arguments: LengthArguments) -> Texts:
-    """Make the texts of a fictional world."""
+    """Make the texts of a fictional world.
+
+    Raises:
+        BadInput: the world is too small for as many long rows.
+    """
     world = World(max(1_000, 2 * arguments.num_people))
     documents = ("".join(f"{text}\n" for text in world.biographies(person)) for person in range(world.num_people))
     text, unread = "".join(islice(documents, arguments.num_people)), ""
@@ -87,6 +91,11 @@ def make_texts(arguments: LengthArguments) -> Texts:
         unread += document
     tokenizer = build_tokenizer([text], TRAINED_LENGTH)
     long_rows = cut_into_rows(unread, LONGEST, tokenizer)[: arguments.num_rows]["input_ids"]
+    if len(long_rows) < arguments.num_rows:
+        raise BadInput(
+            f"num_rows is {arguments.num_rows:,}, but the biographies of people who are not trained on fill only"
+            f" {len(long_rows):,} rows of {LONGEST} characters; choose fewer rows or a larger num_people."
+        )
     return Texts(cut_into_rows(text, TRAINED_LENGTH, tokenizer), long_rows, tokenizer)
 
 

@@ -49,7 +49,7 @@ class Person:
     """
 
     place: str
-    documents: list[str]
+    documents: list[Document]
     names: list[list[str]]
 
     def list_names(self, most: int | None = None) -> list[str]:
@@ -58,7 +58,7 @@ class Person:
 
     def is_mentioned(self) -> bool:
         """Whether a document contains the place as whole words."""
-        return any(has_mention(document, self.place) for document in self.documents)
+        return any(has_mention(document.text, self.place) for document in self.documents)
 
 
 class Unanswered(NamedTuple):
@@ -72,17 +72,17 @@ Rule = Callable[[Person], str | None]
 Ceiling = Callable[[Person], bool]
 
 
-def list_names(document: str) -> list[str]:
+def list_names(document: Document) -> list[str]:
     """Return the names in a document's text, without dates, as `windows` finds them."""
-    title, text = split_title(document)
+    title, text = split_title(document.text)
     return [text[start:end] for start, end in find_salient_spans(title, text, dates=False)]
 
 
 def describe_people(questions: Questions, documents: dict[str, list[Document]]) -> list[Person]:
     """Return all people who are asked about; `questions` have answers, `documents` are by title."""
-    lines = [[document.text for document in documents.get(title, [])] for title in questions.titles]
     return [
-        Person(place, own, list(map(list_names, own))) for place, own in zip(questions.answers, lines, strict=True)
+        Person(place, own, list(map(list_names, own)))
+        for place, own in zip(questions.answers, (documents.get(title, []) for title in questions.titles), strict=True)
     ]
 
 
@@ -115,7 +115,7 @@ def build_ceilings(max_spans: int) -> dict[str, Ceiling]:
         f"among the first {max_spans} names of the line": lambda person: person.place in person.list_names(max_spans),
         "among the names of the line": lambda person: person.place in person.list_names(),
         "in the line, as whole words": Person.is_mentioned,
-        "in the line": lambda person: any(person.place in document for document in person.documents),
+        "in the line": lambda person: any(person.place in document.text for document in person.documents),
     }
 
 

@@ -13,7 +13,7 @@ from transformers import TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
 from data_scripts.errors import BadInput
-from data_scripts.files import DEV_FILE, hash_file, load_json, write_atomically
+from data_scripts.files import hash_file, load_json, write_atomically
 from data_scripts.questions import load_questions
 from posgpt.arguments import find_recipe, read_section, split_recipe
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints
@@ -48,16 +48,16 @@ def count_rows_per_step(recipe: str, section: str, **options: Any) -> int:
 
 
 def build_key(arguments: list[str], section: str = "pretrain") -> dict[str, str]:
-    """Return what a training depends on: its arguments, its recipe's section, the files and models among them, and the code."""
+    """Return what a training depends on: its options, its recipe's section and the code.
+
+    Files and models among the options are their names and what is in them, wherever they lie.
+    """
     recipe, options = split_recipe(arguments)
-    hashes = {
-        option: hash_file(file)
-        for option in options
-        for file in (Path(option), Path(option) / WEIGHTS_FILE)
-        if file.is_file()
-    }
-    settings = json.dumps(read_section(recipe, section))
-    return {"arguments": " ".join(arguments), "recipe": settings, CODE: hash_code(), **hashes}
+    contents = [
+        next((f"{path.name}:{hash_file(file)}" for file in (path, path / WEIGHTS_FILE) if file.is_file()), str(path))
+        for path in map(Path, options)
+    ]
+    return {"options": " ".join(contents), "recipe": json.dumps(read_section(recipe, section)), CODE: hash_code()}
 
 
 def launch(module: str, arguments: list[str], processes: int = 1) -> int:
@@ -100,8 +100,7 @@ def launch(module: str, arguments: list[str], processes: int = 1) -> int:
 def train(name: str, arguments: list[str], folder: Path, processes: int = 1, section: str = "pretrain") -> Record:
     """Train into `folder`, unless a finished training of the same arguments and files is there.
 
-    An interrupted training is resumed from its last checkpoint; one of other arguments or files is replaced, and one by other
-    code stops the study.
+    An interrupted training is resumed from its last checkpoint; one of other arguments, files or code stops the study.
 
     Args:
         name: What the study calls it.
@@ -137,15 +136,24 @@ def train_and_ask(name: str, command: list[str], folder: Path, test_file: Path, 
     Returns:
         What `train` does, `right` (whether each question is answered exactly) and `parameters`, their number.
     """
-    figures = train(name, command, folder, processes)
+    return train(name, command, folder, processes) | ask(folder, test_file, folder / "asked.json")
 
-    def ask() -> Record:
-        model, tokenizer = load_model(str(folder))
+
+def ask(model_dir: Path, test_file: Path, kept_file: Path) -> Record:
+    """Ask the model in a folder the questions of a TSV, unless that is done.
+
+    Returns:
+        `right` (whether each question is answered exactly) and `parameters`, their number.
+    """
+
+    def compute() -> Record:
+        model, tokenizer = load_model(str(model_dir))
         test = load_questions(test_file, answers=True)
         is_right = grade_answers(model, tokenizer, test.texts, test.answers)
         return {"right": is_right.tolist(), "parameters": model.num_parameters()}
 
-    return figures | keep_result(folder / "dev.json", {DEV_FILE: hash_file(test_file)}, ask)
+    key = {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE)}
+    return keep_result(kept_file, key, compute)
 
 
 def _train_or_resume(name: str, module: str, arguments: list[str], folder: Path, processes: int) -> None:

@@ -98,10 +98,17 @@ def test_a_long_question_does_not_cut_its_neighbours_answers(asked):
     together = model.answer([QUESTIONS[0], long], tokenizer, max_new_tokens=12)
     assert [answer.text for answer in together] == alone
     for ask in (model.answer, lambda *arguments: model.score_answers(arguments[0], PLACES, arguments[1])):
+        with pytest.raises(ValueError, match="questions is a text; give a list"):
+            ask(QUESTIONS[0], tokenizer)
         with pytest.raises(
             ValueError, match="has 65 characters and the model's max_position_embeddings is 64: no room"
         ):
             ask(["Where was " + "A" * 49 + " born?"], tokenizer)
+
+
+def test_no_candidates_have_no_scores(asked):
+    model, tokenizer = asked
+    assert model.score_answers(QUESTIONS, [], tokenizer).shape == (len(QUESTIONS), 0)
 
 
 @pytest.mark.parametrize("arrangement", ["perceiver", "strided"])

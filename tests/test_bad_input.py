@@ -1,5 +1,6 @@
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -253,6 +254,28 @@ def test_a_file_for_predictions_that_cannot_be_written(refused, world, tmp_path,
     assert (tmp_path / "dev.tsv").read_text() == PAIR
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_neither_read_nor_replaced(refused, tmp_path):
+    pipe, known = tmp_path / "pipe", ["--baseline", "Rome", "--test_file"]
+    os.mkfifo(pipe)
+    dev = write(tmp_path / "dev.tsv", PAIR)
+    refused("pipe: this is a pipe or a device", evaluate_birthplace, *known, dev, "--predictions_file", pipe)
+    refused("pipe: a pipe or a device can be read only once", evaluate_birthplace, *known, pipe)
+    assert pipe.is_fifo()
+
+
+def test_a_reader_that_has_seen_enough_ends_a_command_without_a_word():
+    code = (
+        "from data_scripts.errors import exit_on_bad_input\nwith exit_on_bad_input():\n    while True: print('more')"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "more\n"
+    process.stdout.close()
+    assert process.stderr.read() == "" and process.wait(60) == 1
+
+
 def test_a_baseline_beside_a_model_or_a_report(refused, world, tmp_path, tiny_pretrained):
     known = ["--baseline", "Rome", "--test_file", world / "birth_dev.tsv"]
     for other in (["--model_name_or_path", tiny_pretrained["rotary"]], ["--report", tmp_path / "report"]):
@@ -301,6 +324,7 @@ def test_posgpt_without_a_known_command_lists_the_commands(run, capsys):
 def test_finetuning_needs_a_model_or_a_vocabulary_and_never_changes_sizes(refused, world, tiny_pretrained):
     pairs = ["--train_file", world / "birth_places_train.tsv"]
     refused("no model to start from", train_finetune, *TINY, *pairs)
+    refused("no model to start from: .*windows.yaml does not train", train_finetune, "windows", *TINY, *pairs)
     refused(
         "hidden_size cannot change", train_finetune, "--model_name_or_path", tiny_pretrained["learned"],
         "--hidden_size", "64", *TINY[-6:], *pairs,

@@ -11,7 +11,7 @@ from huggingface_hub.errors import HTTPError
 import train_pretrain
 from conftest import TINY
 from data_scripts import documents
-from data_scripts.documents import Columns, add_titles_and_spans, find_builder, load_corpus, read_documents
+from data_scripts.documents import TITLE_AND_TEXT, Columns, add_titles_and_spans, find_builder, load_corpus, read_rows
 from data_scripts.errors import BadInput
 from posgpt import preview
 from posgpt.evaluation.evidence import Document, find_documents
@@ -61,15 +61,25 @@ def write_table(folder, kind, rows=ROWS):
 def test_a_table_is_read_as_the_documents_of_a_text_file(tmp_path, kind):
     file = write_table(tmp_path, kind)
     corpus = load_corpus(file)
-    assert list(corpus["text"]) == TEXTS and list(read_documents(file)) == list(enumerate(TEXTS, 1))
+    assert list(corpus["text"]) == TEXTS and [text for *_, text in read_rows(file, TITLE_AND_TEXT)] == TEXTS
     spans = add_titles_and_spans(corpus, dates=False)
     assert list(spans["title"]) == ["Ada Berg", "Dr. St. Ek", "", "Ada Berg"]
     assert [[text[start:end] for start, end in row] for text, row in zip(TEXTS, spans["spans"], strict=True)] == [
         ["Rome"], ["Oslo", "Paris"], [], ["Bern"],
     ]  # fmt: skip
     found = find_documents(file, ["Ada Berg", "Dr. St. Ek"])
-    assert found["Dr. St. Ek"] == [Document(2, TEXTS[1])]
+    assert found["Dr. St. Ek"] == [Document(2, "Dr. St. Ek", TEXTS[1])]
     assert [document.line for document in found["Ada Berg"]] == [1, 4]
+
+
+def test_a_tables_document_is_about_its_title_alone_however_long_or_full_of_stops(tmp_path):
+    titles = ["Alien", "Alien. Resurrection", "A" * 201]
+    file = write_table(tmp_path, "jsonl", [{"title": title, "text": "Bo shot it. It ends ."} for title in titles])
+    found = find_documents(file, titles)
+    assert {title: [document.line for document in of_title] for title, of_title in found.items()} == {
+        title: [line] for line, title in enumerate(titles, start=1)
+    }
+    assert {document.body for [document] in found.values()} == {"Bo shot it. It ends ."}
 
 
 def test_the_cells_of_a_csv_are_the_texts_they_are(tmp_path):

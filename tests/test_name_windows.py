@@ -303,6 +303,18 @@ def test_rows_are_drawn_in_every_wording_of_a_relation(tmp_path):
         windows_of(corpus, tokenizer, questions)
 
 
+def test_rows_in_the_documents_words_fit_where_nothing_stands_before_the_title(tmp_path):
+    text = f"{'Ada ' * 5}Berg".ljust(24, "g")
+    (tmp_path / "wiki.txt").write_text("".join(f"{text}. Was by {'Bo' * number} .\n" for number in range(1, 40)))
+    corpus = load_corpus(tmp_path / "wiki.txt")
+    relations = [Relation("birthplace", ("{title} was born where",))]
+    tokenizer = build_tokenizer(corpus["text"], 40)
+    config = NameWindowsConfig(window_wording="document", min_cue_kept=1.0)
+    dataset = config.build(corpus, tokenizer, 0, relations=relations).dataset
+    lengths = [len(dataset[item]["input_ids"]) for item in range(8 * len(dataset))]
+    assert max(lengths) == 40
+
+
 def test_a_relation_is_asked_for_without_questions(tmp_path):
     (tmp_path / "wiki.txt").write_text("Heat. A film by Michael Mann .\n")
     corpus = load_corpus(tmp_path / "wiki.txt")
@@ -552,7 +564,7 @@ def test_a_question_is_asked_though_no_document_has_a_span_for_its_relation(tmp_
     built = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, pairs)
     rows = [tokenizer.decode(built.dataset[item]["input_ids"]) for item in range(len(built.dataset))]
     assert [row for row in rows if row.startswith("When was Bo Ek")] == ["When was Bo Ek born?⁇1851⁇"]
-    assert "for 1 of them in rows of their own" in built.description
+    assert "Those about 1 of them have rows of their own" in built.description
 
 
 def test_an_encoded_question_collates_as_one_piece(tokenizer):

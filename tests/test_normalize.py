@@ -8,7 +8,7 @@ import pytest
 import train_pretrain
 from conftest import TINY
 from data_scripts import normalize
-from data_scripts.documents import load_corpus, read_documents
+from data_scripts.documents import TITLE_AND_TEXT, load_corpus, read_rows
 from data_scripts.files import find_compression
 from data_scripts.normalize import describe_decomposed_documents
 
@@ -63,8 +63,11 @@ def test_compressed_files_and_tables_stay_what_they_are(run, tmp_path, kind):
         stream.write(content[kind.split(".")[0]].encode() + b"\n")
     printed = run(normalize, "--files", file, "--output_dir", tmp_path / "out")
     assert f"{file.name}: 1 lines" in printed
-    before, after = (list(read_documents(folder / file.name)) for folder in (tmp_path, tmp_path / "out"))
-    assert after == [(number, unicodedata.normalize("NFC", document)) for number, document in before] != before
+    before, after = (
+        [document for *_, document in read_rows(folder / file.name, TITLE_AND_TEXT)]
+        for folder in (tmp_path, tmp_path / "out")
+    )
+    assert after == [unicodedata.normalize("NFC", document) for document in before] != before
     compressed = (tmp_path / "out" / file.name).read_bytes()[:2] in (b"\x1f\x8b", b"\x28\xb5")
     assert compressed == (find_compression(file) is not None)
 

@@ -2,6 +2,7 @@ import pytest
 
 from conftest import ROOT
 from data_scripts.relations import BIRTHPLACE
+from posgpt.evaluation.evidence import Document
 from studies import open_book
 from study_helpers import read_rows
 
@@ -83,7 +84,11 @@ def test_questions_that_no_model_answers_are_listed_with_what_the_line_has(run, 
 
 
 def test_the_longest_of_the_places_that_begin_at_one_character_is_mentioned_first():
-    person = open_book.Person("", ["No Place. None .", "York Ek. Ek left New York City ."], [[], []])
+    documents = [
+        Document(line, title, f"{title}. {text}")
+        for line, (title, text) in enumerate([("No Place", "None ."), ("York Ek", "Ek left New York City .")], start=1)
+    ]
+    person = open_book.Person("", documents, [[], []])
     assert (
         open_book.find_first_mention(
             person.documents, open_book.compile_mentions({"New York", "York", "New York City"})

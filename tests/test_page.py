@@ -118,14 +118,20 @@ def test_the_page_holds_everything_and_its_policy_lets_nothing_else_in(models, m
     for page_model in page_models:
         page_model.name = "</script><script>alert(1)</script>"
         page_model.versions["the end"] = page_model.model.config.position_embedding_type.encode()
-    page = render_page(page_models, ("var ort = {};", b"\0asm"), DOCUMENTS, ["Ada Byron"], PageArguments(models))
+    page = render_page(
+        page_models,
+        ("var ort = {};", b"\0asm"),
+        [(None, text) for text in DOCUMENTS],
+        ["Ada Byron"],
+        PageArguments(models),
+    )
     elements = Elements(page).found
     scripts = [(attributes, text) for tag, attributes, text in elements if tag == "script"]
     held = {attributes["id"]: text for attributes, text in scripts if "id" in attributes}
     settings = json.loads(held.pop("settings"))
     assert [model["name"] for model in settings["models"]] == ["</script><script>alert(1)</script>"] * 2
     unpacked = {name: gzip.decompress(base64.b64decode(text)) for name, text in held.items()}
-    assert json.loads(unpacked.pop("corpus")) == DOCUMENTS
+    assert json.loads(unpacked.pop("corpus")) == [[None, text] for text in DOCUMENTS]
     assert unpacked == {"runtime": b"\0asm", "model-0-0": b"rotary", "model-1-0": b"learned"}
     # Whatever runs or styles is named by its hash; nothing is fetched.
     policy = next(attributes["content"] for tag, attributes, _ in elements if attributes.get("http-equiv"))

@@ -170,7 +170,7 @@ def test_evidence_names_the_line_and_tells_retrieved_from_made_up(tmp_path):
     corpus.write_text("Bo Ek. Born in Oslo .\n\nJ. R. Ek. Ek was born in New York City .\nBo Ek. Ek sang .\n")
     found = find_documents(corpus, ["Bo Ek", "J. R. Ek", "Al Ek"])
     assert [document.line for document in found["Bo Ek"]] == [1, 4] and "Al Ek" not in found
-    assert found["J. R. Ek"] == [Document(3, "J. R. Ek. Ek was born in New York City .")]
+    assert found["J. R. Ek"] == [Document(3, "J. R. Ek", "J. R. Ek. Ek was born in New York City .")]
     assert has_mention("born in New York City .", "New York") and not has_mention("Yorkshire", "York")
     assert has_mention("王小明，1931年出生于伦敦。", "伦敦") and not has_mention("1931年", "31")
     assert choose_group([True, False], True) == "known and right"
@@ -182,7 +182,8 @@ def test_evidence_names_the_line_and_tells_retrieved_from_made_up(tmp_path):
 def test_documents_disagree_if_one_has_the_answer_and_another_only_other_ones(tmp_path):
     places = compile_mentions(["Oslo", "Rome", "Ek"])
     oslo, rome, sang, both = (
-        Document(1, f"Bo Ek. {text} .") for text in ("Born in Oslo", "Born in Rome", "He sang", "From Rome to Oslo")
+        Document(1, "Bo Ek", f"Bo Ek. {text} .")
+        for text in ("Born in Oslo", "Born in Rome", "He sang", "From Rome to Oslo")
     )
     assert find_disagreement([oslo, rome], [True, False], places)
     assert not find_disagreement([oslo, sang], [True, False], places), "his own name is no other answer"
@@ -367,7 +368,7 @@ def test_judging_returns_values_and_changes_none_of_its_inputs(tmp_path):
     scores = np.log([[0.5, 0.3, 0.2], [0.6, 0.3, 0.1]])
     answers, candidates = ["Oslo", "Oslo"], ["Oslo", "Rome", "Bern"]
     asked = AskedGroup(load_questions(tmp_path / "test.tsv"), answers, candidates, scores, np.array([0, 0]))
-    found = {"Bo Ek": [Document(1, "Bo Ek. Born in Oslo .")]}
+    found = {"Bo Ek": [Document(1, "Bo Ek", "Bo Ek. Born in Oslo .")]}
     accuracies = measure_accuracies(asked.answers, asked.questions.answers, "London", ["Bern"])
     (tmp_path / "train.tsv").write_text("Where was Bo Eks born?\tBern\n")
     inquiry = Inquiry({TEST: asked.questions}, load_questions(tmp_path / "train.tsv", answers=True), found)

@@ -755,6 +755,20 @@ def test_the_preview_of_finetuning_shows_questions(run, world):
     assert f"labels {'·' * (len(first[0]) + 1)}{first[1]}⁇" in quick
 
 
+def test_the_preview_of_finetuning_reads_what_finetuning_does(run, tmp_path):
+    films = [*(f"The {name}" for name in ("Door", "Mill", "Road", "Lake", "Tree") * 4), "Casino"]
+    (tmp_path / "films.txt").write_text("".join(f"{film}. Bo shot it .\n" for film in films))
+    (tmp_path / "films.tsv").write_text("".join(f"Who shot {film}?\tBo\n" for film in films))
+    files = ["--vocabulary_file", tmp_path / "films.txt", "--train_file", tmp_path / "films.tsv"]
+    scratch = ["course", "--section", "finetune_from_scratch", *files]
+    # Only the corpus shows that `The` is part of titles.
+    assert "input  Who shot The Door?⁇Bo⁇" in run(preview, *scratch)
+    with pytest.raises(SystemExit, match="a model brings its own vocabulary"):
+        run(preview, *scratch, "--model_name_or_path", tmp_path)
+    with pytest.raises(SystemExit, match="max_position_embeddings|block_size"):
+        run(preview, *scratch, "--block_size", 0)
+
+
 def test_options_a_recipe_leaves_over_are_named_in_one_warning(run, world, tmp_path, caplog):
     from transformers.utils import logging
 

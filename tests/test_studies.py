@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import time
-from unittest import mock
 
 import psutil
 import pytest
@@ -36,7 +35,7 @@ def in_process(monkeypatch):
     monkeypatch.setattr(training_runs, "launch", train_in_process)
 
 
-def test_a_result_is_kept_until_its_key_changes_and_what_it_can_resume_from_is_too(tmp_path):
+def test_a_result_is_kept_and_so_is_what_it_can_resume_from(tmp_path):
     folder, seen = tmp_path / "run", []
 
     def compute() -> dict:
@@ -54,7 +53,22 @@ def test_a_result_is_kept_until_its_key_changes_and_what_it_can_resume_from_is_t
     assert cache.read_result(folder / "result.json", {"key": 1}) == {}
     assert keep(1) == keep(1) == {"figure": 2} and seen == [False, True]
     assert cache.read_result(folder / "result.json", {"key": 2}) is None
-    assert keep(2) == {"figure": 3} and seen[2:] == [False]
+    with pytest.raises(
+        BadInput, match="run: was trained with other key than this; give another .*result.json has what"
+    ):
+        keep(2)
+    assert keep(1) == {"figure": 2} and (folder / "half.txt").exists()
+
+
+def test_a_training_is_known_by_what_is_in_its_files_wherever_they_lie(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("pretrain: {}")
+    keys = []
+    for folder, content in (("one", "Ada."), ("other", "Ada."), ("third", "Bo.")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "wiki.txt").write_text(content)
+        command = [str(tmp_path / "recipe.yaml"), "--train_file", str(tmp_path / folder / "wiki.txt")]
+        keys.append(training_runs.build_key(command))
+    assert keys[0] == keys[1] != keys[2]
 
 
 @pytest.mark.parametrize("path", ["mine.txt", "mine/model.safetensors", "result.json"])
@@ -71,20 +85,6 @@ def test_a_folder_that_no_study_has_made_is_left_as_it_is(tmp_path, path):
     assert cache.keep_result(tmp_path / "empty" / "result.json", {}, lambda: {"figure": 1}, tmp_path / "empty")
 
 
-def test_a_folder_that_is_being_emptied_still_says_whose_it_is(tmp_path, monkeypatch):
-    folder = tmp_path / "run"
-    (folder / "checkpoint-2").mkdir(parents=True)
-    cache.write_result(folder / "result.json", {"key": 1}, {"figure": 1})
-
-    def keep() -> dict:
-        return cache.keep_result(folder / "result.json", {"key": 2}, lambda: {"figure": 2}, folder)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(cache.shutil, "rmtree", mock.Mock(side_effect=KeyboardInterrupt))
-        keep()
-    assert keep() == {"figure": 2} and [entry.name for entry in folder.iterdir()] == ["result.json"]
-
-
 @pytest.mark.parametrize("result", [{}, {"figure": 1}])
 def test_what_other_code_has_trained_is_neither_kept_as_this_codes_nor_removed(tmp_path, result):
     folder = tmp_path / "run"
@@ -99,7 +99,9 @@ def test_what_other_code_has_trained_is_neither_kept_as_this_codes_nor_removed(t
         with pytest.raises(BadInput, match="run: was trained with other code than this; remove the folder to train"):
             keep({"seed": 1, cache.CODE: "this"})
         assert (folder / "checkpoint-2").exists() and cache.read_result(folder / "result.json", before) == result
-    assert keep({"seed": 2, cache.CODE: "this"}) == {"figure": 2} and not (folder / "checkpoint-2").exists()
+    with pytest.raises(BadInput, match="run: was trained with other seed and code than this"):
+        keep({"seed": 2, cache.CODE: "this"})
+    assert (folder / "checkpoint-2").exists()
 
 
 @pytest.mark.parametrize("result", [{}, {"figure": 1}])
@@ -125,8 +127,8 @@ def test_what_other_code_has_trained_can_be_accepted(run, tmp_path, result):
     # An unfinished one has been resumed from what was there.
     assert computed == ([] if result else [True]) and (folder / "checkpoint-2").exists()
     # Only the code was accepted.
-    keep(seed=2, code="second")
-    assert not (folder / "checkpoint-2").exists()
+    with pytest.raises(BadInput, match="run: was trained with other seed than this"):
+        keep(seed=2, code="second")
     with pytest.raises(SystemExit, match="elsewhere: no file says which code trained it; give the folder"):
         run(accept, tmp_path / "elsewhere")
 
@@ -172,7 +174,7 @@ def test_positions_are_compared_over_seeds_and_finished_trainings_are_kept(
     dev_file = data / "birth_dev.tsv"
     dev_file.write_text("".join(dev_file.read_text().splitlines(keepends=True)[:5]))
     run(positions, *arguments)
-    assert len(json.loads((tmp_path / "out" / "alibi_1" / "dev.json").read_text())["right"]) == 5
+    assert len(json.loads((tmp_path / "out" / "alibi_1" / "asked.json").read_text())["right"]) == 5
 
 
 def test_processes_share_the_recipes_batch_or_the_training_refuses(recipe, tmp_path):
@@ -199,7 +201,7 @@ def test_a_race_prints_what_a_record_needs_and_asks_what_it_is_told_to(
     assert (tmp_path / "out" / "table.md").read_text() in printed
     _, row = read_rows((tmp_path / "out" / "table.md").read_text()).values()
     assert row[0] == "alibi" and "of 1 GFLOP/s" in " ".join(row) and len(row[3].split(", ")) == 2
-    asked = json.loads((tmp_path / "out" / "alibi_2" / "dev.json").read_text())["right"]
+    asked = json.loads((tmp_path / "out" / "alibi_2" / "asked.json").read_text())["right"]
     assert len(asked) == len(train_file.read_text().splitlines())
 
 
@@ -220,7 +222,7 @@ def test_the_difference_of_members_is_taken_person_by_person():
     )
 
 
-def test_an_interrupted_training_goes_on_and_one_with_other_arguments_begins_anew(
+def test_an_interrupted_training_goes_on_and_one_with_other_arguments_is_refused(
     world, recipe, in_process, tmp_path, capfd, monkeypatch
 ):
     folder = tmp_path / "run"
@@ -244,10 +246,13 @@ def test_an_interrupted_training_goes_on_and_one_with_other_arguments_begins_ane
     monkeypatch.setattr(training_runs, "hash_code", lambda: "other")
     with pytest.raises(BadInput, match="run: was trained with other code"):
         training_runs.train("by other code", arguments, folder)
-    again = training_runs.train("other", [*arguments, "--seed", "7"], folder)
-    assert again["losses"] != whole["losses"]
+    monkeypatch.undo()
+    with pytest.raises(BadInput, match="run: was trained with other options than this"):
+        training_runs.train("other", [*arguments, "--seed", "7"], folder)
     recipe.write_text(recipe.read_text().replace("learning_rate: 0.002", "learning_rate: 0.001"))
-    assert training_runs.train("other recipe", [*arguments, "--seed", "7"], folder)["losses"] != again["losses"]
+    with pytest.raises(BadInput, match="run: was trained with other recipe than this"):
+        training_runs.train("other recipe", arguments, folder)
+    assert (folder / "model.safetensors").read_bytes() == weights
 
 
 def test_a_finished_training_whose_figures_were_lost_is_not_trained_again(world, recipe, tmp_path, monkeypatch):

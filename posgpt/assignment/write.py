@@ -92,15 +92,16 @@ def measure_baselines(data_dir: Path, test_file: Path) -> str:
     columns: list[dict[str, Sequence[bool] | np.ndarray]] = []
     for questions in (dev, test):
         answers, total = questions.answers, len(questions)
-        texts = [[document.text for document in documents.get(title, [])] for title in questions.titles]
-        firsts = [find_first_mention(own, places) or "" for own in texts]
+        documents_of = [documents.get(title, []) for title in questions.titles]
+        firsts = [find_first_mention(own, places) or "" for own in documents_of]
         columns.append(
             {
                 describe_constant(BIRTHPLACE.baseline): match_exactly([BIRTHPLACE.baseline] * total, answers),
                 describe_majority(majority): match_exactly([majority] * total, answers),
                 "open book: the first training place in the person's biography": match_exactly(firsts, answers),
                 "open book, ceiling: the place is in the person's biography": [
-                    any(has_mention(text, answer) for text in own) for own, answer in zip(texts, answers, strict=True)
+                    any(has_mention(document.text, answer) for document in own)
+                    for own, answer in zip(documents_of, answers, strict=True)
                 ],
             }
         )

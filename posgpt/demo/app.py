@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.documents import ColumnArguments, read_documents
+from data_scripts.documents import ColumnArguments, read_rows
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import CORPUS_FILE
 from data_scripts.options import Range, option, parse_options, shorten_error
@@ -325,7 +325,7 @@ def main() -> None:
         arguments = choose_quickstart(arguments)
     if arguments.corpus_file is not None:
         # A corpus that cannot be read is an error here, before the page opens.
-        next(iter(read_documents(arguments.corpus_file, arguments.columns)), None)
+        next(iter(read_rows(arguments.corpus_file, arguments.columns)), None)
     # The same holds for a model that cannot be loaded.
     page = build_page(arguments, list_relations(arguments.model_name_or_path))
     address = f"http://127.0.0.1:{arguments.port}"

@@ -181,6 +181,9 @@ def check_can_be_written(file: Path, arguments: EvaluationArguments) -> None:
     created = [folder.resolve() for folder in arguments.folders]
     if file.is_dir():
         raise BadInput(f"{file}: this is a directory; give the file to write the predictions to.")
+    if file.exists() and not file.is_file():
+        # It would be replaced by one.
+        raise BadInput(f"{file}: this is a pipe or a device; give a file to write the predictions to.")
     if not file.parent.is_dir() and file.parent.resolve() not in created:
         raise BadInput(f"{file}: there is no folder {file.parent}; create it first (mkdir -p {file.parent}).")
     if file.resolve() in [path.resolve() for path in arguments.input_files]:

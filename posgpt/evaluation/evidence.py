@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from data_scripts.documents import TITLE_AND_TEXT, Columns, list_titles, read_documents, split_title
+from data_scripts.documents import TITLE_AND_TEXT, Columns, find_text_start, list_titles, read_rows
 from data_scripts.words import MARKS, WORD_END, WORD_START, find_words
 
 GROUPS = ("known and right", "known and wrong", "unseen answer", "unseen name")
@@ -18,10 +18,16 @@ _ACCENTS = re.compile("[\u0300-\u036f]")
 
 @dataclass(frozen=True)
 class Document:
-    """A person's document and its line number in the corpus (a table's: row number), from 1."""
+    """A document and its line number in the corpus (a table's: row number), from 1; `text` begins with the title."""
 
     line: int
+    title: str
     text: str
+
+    @property
+    def body(self) -> str:
+        """What follows the title."""
+        return self.text[find_text_start(self.title) :]
 
 
 def find_documents(
@@ -30,14 +36,14 @@ def find_documents(
     """Return the documents `NAME. text` of each of `names` that has one; the corpus is read once, line by line.
 
     Raises:
-        BadInput: see `read_documents`.
+        BadInput: see `load_corpus`.
     """
     wanted = set(names)
     found: dict[str, list[Document]] = {}
-    for number, line in read_documents(corpus_file, columns):
-        for title in list_titles(line):
+    for number, (_, given, text) in enumerate(read_rows(corpus_file, columns), start=1):
+        for title in list_titles(text) if given is None else [given]:
             if title in wanted:
-                found.setdefault(title, []).append(Document(number, line))
+                found.setdefault(title, []).append(Document(number, title, text))
     return found
 
 
@@ -52,9 +58,9 @@ def compile_mentions(answers: Iterable[str]) -> re.Pattern:
     return re.compile(f"{WORD_START}(?:{choices}){WORD_END}" if choices else r"(?!)")
 
 
-def find_first_mention(documents: Iterable[str], answers: re.Pattern) -> str | None:
-    """Return the first match of `answers` in the text after a document's title, of the first document that has one."""
-    matches = (answers.search(split_title(document)[1]) for document in documents)
+def find_first_mention(documents: Iterable[Document], answers: re.Pattern) -> str | None:
+    """Return the first match of `answers` in what follows a document's title, of the first document that has one."""
+    matches = (answers.search(document.body) for document in documents)
     return next((match[0] for match in matches if match), None)
 
 
@@ -70,7 +76,7 @@ def find_disagreement(documents: Sequence[Document], mentions: Sequence[bool], a
         mentions: Which of the documents mention the right answer.
     """
     return any(mentions) and any(
-        answers.search(split_title(document.text)[1]) is not None
+        answers.search(document.body) is not None
         for document, has_answer in zip(documents, mentions, strict=True)
         if not has_answer
     )

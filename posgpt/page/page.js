@@ -161,7 +161,9 @@ function showAttention(attention, number) {
 /** What the corpus says about the title. */
 function showEvidence() {
   const { title, answers } = asked, given = answers.map(({ best }) => best[0].text);
-  const found = documents.flatMap((text, index) => (text.startsWith(`${title}. `) ? [[index + 1, text]] : []));
+  // A table says what a document's title is; in a text file, it may contain full stops itself.
+  const isAbout = ([given, text]) => (given === null ? text.startsWith(`${title}. `) : given === title);
+  const found = documents.flatMap((document, index) => (isAbout(document) ? [[index + 1, document[1]]] : []));
   if (!found.length) {
     return [make("p", { className: "note", textContent: "The corpus has no document of this name, so any answer is made up." })];
   }

@@ -227,7 +227,7 @@ def hash_source(source: str) -> str:
 def render_page(
     models: Sequence[PageModel],
     bundled: tuple[str, bytes],
-    documents: Sequence[str] | None,
+    documents: Sequence[tuple[str | None, str]] | None,
     titles: Sequence[str],
     arguments: PageArguments,
 ) -> str:
@@ -235,7 +235,7 @@ def render_page(
 
     Args:
         bundled: From `bundle_runtime`.
-        documents: The corpus's lines, of which the page proposes `titles`.
+        documents: The title of each of the corpus's documents, if a table says it, and its text. The page proposes `titles`.
     """
     bundle, runtime = bundled
     source = files("posgpt.page")
@@ -276,9 +276,8 @@ def main() -> None:
     find_npm()
     documents, titles = None, []
     if arguments.corpus_file is not None:
-        rows = [(title, text) for _, title, text in read_rows(arguments.corpus_file, arguments.columns)]
-        documents = [text for _, text in rows]
-        titles = list(dict.fromkeys(filter(None, (find_title(*row) for row in rows))))
+        documents = [(title, text) for _, title, text in read_rows(arguments.corpus_file, arguments.columns)]
+        titles = list(dict.fromkeys(filter(None, (find_title(*document) for document in documents))))
     titles = titles[:: max(1, len(titles) // PROPOSED)][:PROPOSED]
     versions = list_versions(arguments)
     models = load_models(versions)

@@ -137,7 +137,7 @@ def choose_attention(architecture: Any, training_args: TrainingArguments) -> str
 
 def choose_max_length(architecture: Any) -> int:
     """Return the maximum sequence length, in characters."""
-    return architecture.block_size or PosGPTConfig.max_position_embeddings
+    return PosGPTConfig.max_position_embeddings if architecture.block_size is None else architecture.block_size
 
 
 def build_config(architecture: Any, **settings: Any) -> PosGPTConfig:
