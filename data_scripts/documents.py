@@ -52,7 +52,7 @@ TABLES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", "
 FEATURES = Features({"title": Value("string"), "text": Value("string")})
 # Documents that are written, or whose characters are collected, at a time.
 BATCH = 10_000
-# Changes with how files are read: what was read otherwise is not taken from the cache.
+# The version of the index: another number when files are read differently, so that older indexes are not used.
 _READER = 2
 _LONGEST_TITLE = 200
 # Words in lower case that names may have.
@@ -248,7 +248,8 @@ def index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
             # On Windows, another process that was faster has it open.
             if not file.exists():
                 raise
-    # What is made of a corpus is found again by this: `datasets` does not see that a function it calls has changed.
+    # The fingerprint of all that is made of a corpus. `datasets` hashes the functions that it is given, but not those that they
+    # call in turn, so a hash of our sources is part of it.
     return Dataset(Dataset.from_file(str(file)).data, fingerprint=Hasher.hash([fingerprint, hash_code()]))
 
 
@@ -355,9 +356,8 @@ def tokenize_corpus(corpus: Dataset, tokenizer: PreTrainedTokenizerBase, longest
 
     def encode(texts: list[str]) -> dict[str, list]:
         lengths = list(map(len, texts))
-        # A text file holds no halves of characters, a table may.
         kept = [text[:longest] for text in texts]
-        points = np.frombuffer("".join(kept).encode("utf-32-le", "surrogatepass"), np.uint32)
+        points = np.frombuffer("".join(kept).encode("utf-32-le"), np.uint32)
         return {"input_ids": np.split(ids[points], np.cumsum(list(map(len, kept)))[:-1]), "length": lengths}
 
     kept = {name: feature for name, feature in corpus.features.items() if name != "text"}

@@ -1,4 +1,4 @@
-"""What every objective shares: its options, and data drawn again every epoch as a function of (seed, epoch, document)."""
+"""What every objective shares: its options, and data drawn again every epoch as a function of (seed, epoch, example)."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -17,12 +17,12 @@ from data_scripts.relations import BIRTHPLACE, Relation
 
 
 class EpochDataset(torch.utils.data.Dataset):
-    """Documents, each turned into the example that is drawn from it in the current epoch.
+    """Examples that are drawn again in each epoch; of a document there may be one, or several.
 
-    What is drawn is a function of (seed, epoch, document): not of the number of workers, of processes or of the order in
-    which documents are read, so that a resumed run reads exactly what the uninterrupted one would have. Items are numbered
-    `epoch * len(self) + document`, so that the number tells a data worker the epoch even if it lives through many. (Passes
-    over the first documents, see `EpochSampler`, count as epochs here.)
+    What is drawn is a function of (seed, epoch, example): not of the number of workers, of processes or of the order in
+    which examples are read, so that a resumed run reads exactly what the uninterrupted one would have. Items are numbered
+    `epoch * len(self) + example`, so that the number tells a data worker the epoch even if it lives through many. (Passes
+    over some documents at the beginning of training, see `EpochSampler`, count as epochs here.)
 
     Subclasses give `__len__`, `lengths` and `__getitems__`.
 
@@ -41,7 +41,7 @@ class EpochDataset(torch.utils.data.Dataset):
         raise NotImplementedError
 
     def lengths(self, epoch: int) -> np.ndarray:
-        """(documents,) integers: the length of each document's example in an epoch, for batches of similar length."""
+        """(examples,) integers: the length of each example in an epoch, for batches of similar length."""
         raise NotImplementedError
 
     def __getitems__(self, items: list[int]) -> list[dict]:
@@ -70,8 +70,8 @@ class EpochDataset(torch.utils.data.Dataset):
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[dict]:
-        """Yield this epoch's examples in the documents' order; by default, iteration would run on into later epochs."""
-        return (self[self.epoch * len(self) + document] for document in range(len(self)))
+        """Yield this epoch's examples in their order; by default, iteration would run on into later epochs."""
+        return (self[self.epoch * len(self) + example] for example in range(len(self)))
 
 
 class EpochSampler(Sampler):
@@ -107,30 +107,15 @@ class EpochSampler(Sampler):
         self.strategy = strategy
         self.sort_steps = sort_steps
         self.first_shares = first_shares
-        self._start = self._position = 0
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __iter__(self) -> Iterator[int]:
-        start, self._start = self._start, 0
-        before = 0
         for number, order in self._list_passes():
             # A list of all items would take ten times the array's memory.
-            for begin in range(max(start - before, 0), len(order), self.CHUNK):
-                items = order[begin : begin + self.CHUNK].astype(np.int64) + number * len(self.dataset)
-                for self._position, item in enumerate(items.tolist(), start=before + begin + 1):
-                    yield item
-            before += len(order)
-
-    def state_dict(self) -> dict[str, int]:
-        """Return how many items of which epoch the last iteration has given."""
-        return {"epoch": self.dataset.epoch, "position": self._position}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Have the next iteration give the items after those of a `state_dict`."""
-        self.dataset.set_epoch(state["epoch"])
-        self._start = self._position = state["position"]
+            for begin in range(0, len(order), self.CHUNK):
+                yield from (order[begin : begin + self.CHUNK].astype(np.int64) + number * len(self.dataset)).tolist()
 
     def _list_passes(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield what the epoch reads of each pass: the number of the pass, of all epochs, and its examples in their order."""
@@ -149,7 +134,7 @@ class EpochSampler(Sampler):
                 yield number, order
             begin += length
         if left:
-            # Four bytes for a document, where a permutation has eight.
+            # One to four bytes for an example, where a permutation has eight.
             everything = np.arange(size, dtype=np.min_scalar_type(size))
             number = epoch + len(self.first_shares)
             yield number, self._order(everything, number)[:left]

@@ -36,6 +36,13 @@ CARD_FILE = "README.md"
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 
 
+def choose_file(number: int, people: int) -> str:
+    """Return which TSV of a task asks about a person, whose number is from 0: they are shared out as in the course's data."""
+    train_end = round(people * 2000 / 2937)
+    dev_end = train_end + round(people * 500 / 2937)
+    return TRAIN_FILE if number < train_end else DEV_FILE if number < dev_end else TEST_FILE
+
+
 def check_is_file(path: str | os.PathLike, what: str) -> Path:
     """Return `path` if it is a file that is not empty; `what` names its role in the message.
 
@@ -101,7 +108,7 @@ def name_uncompressed(path: Path) -> str:
     return path.stem if find_compression(path) else path.name
 
 
-def read_whole(file: BufferedReader, path: Path) -> Iterator[bytes]:
+def iterate_lines(file: BufferedReader, path: Path) -> Iterator[bytes]:
     """Yield a file's lines.
 
     Raises:
@@ -140,7 +147,7 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
     """
     path = check_is_file(path, what)
     with BufferedReader(pyarrow.input_stream(path, compression=find_compression(path))) as file:
-        for number, raw in enumerate(read_whole(file, path), start=1):
+        for number, raw in enumerate(iterate_lines(file, path), start=1):
             try:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
@@ -189,9 +196,8 @@ def load_yaml(path: str | os.PathLike, what: str) -> Any:
         root = loader.get_single_node()
         _check_entries(root)
         return None if root is None else loader.construct_document(root)
-    except (
-        Exception
-    ) as error:  # What looks like a date or a number and is none raises whatever its reader meets in it.
+    # PyYAML's constructors raise exceptions of many types, for a date such as 2024-13-40.
+    except Exception as error:
         raise BadInput(f"{path}: not YAML that can be read: {shorten_error(error)}; fix it there.") from None
 
 

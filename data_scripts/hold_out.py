@@ -177,7 +177,7 @@ def main() -> None:
         arguments.columns,
         load_relations(arguments.relations),
     )
-    # Of an earlier split, others would be unseen.
+    # Files that an earlier split left would not go with this one.
     for name in {CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, CORPUS_FILE} - lines.keys():
         (output_dir / name).unlink(missing_ok=True)
     for file in (train_file.parent / DEV_FILE, train_file.parent / TEST_FILE) if arguments.data_dir else ():

@@ -17,7 +17,7 @@ exposures to store a fact: Allen-Zhu and Li 2024, arXiv 2404.05405). Training qu
 ` born?⁇Copenhagen⁇`, mixed into the rows of the titles they ask about.
 
 With questions of several relations, each row begins as those of one of them do, drawn again each time; a question is in rows
-of its own relation only. What the rows of a relation ask for follows from its training answers (`data_scripts/beginnings.py`).
+of its own relation only. What the rows of a relation ask for follows from its training answers (`data_scripts/asking_rules.py`).
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ import torch
 from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.beginnings import Beginning, FinderChoice, find_spans, list_beginnings
+from data_scripts.asking_rules import AskingRule, FinderChoice, find_spans, list_asking_rules
 from data_scripts.collators import RightPaddingCollator, pad_right
 from data_scripts.cues import take_words_after, take_words_before
 from data_scripts.documents import BATCH, list_titles_without_document
@@ -103,10 +103,8 @@ class NameWindowsConfig(ObjectiveConfig):
     def build(
         self, corpus, tokenizer, seed, questions=None, one_text_per_row=False, relations=(BIRTHPLACE,)
     ) -> TrainingData:
-        documents, beginnings = find_spans(
-            corpus, questions, self.ask_dates, self.span_finder, self.max_spans, relations
-        )
-        dataset = NameWindowsDataset(documents, tokenizer, seed, self, questions, beginnings)
+        documents, rules = find_spans(corpus, questions, self.ask_dates, self.span_finder, self.max_spans, relations)
+        dataset = NameWindowsDataset(documents, tokenizer, seed, self, questions, rules)
         description = (
             f"{len(dataset.documents):,} of {len(corpus):,} documents have a title and something to ask for,"
             f" {dataset.rows_with_document:,} spans in all ({'; '.join(dataset.describe_asked(questions))})."
@@ -143,7 +141,7 @@ class NameWindowsDataset(EpochDataset):
         config: The options.
         questions: Training questions with answers, or None. Those that no row of a document can ask make rows of their own: the
             title has no document, or none of its spans is asked for by their relation.
-        beginnings: How rows begin, from `find_spans`; by default those of the questions' relations, by capitals.
+        rules: What rows ask for, from `find_spans`; by default those of the questions' relations, by capitals.
 
     Raises:
         BadInput: there is nothing to ask.
@@ -156,15 +154,15 @@ class NameWindowsDataset(EpochDataset):
         seed: int,
         config: NameWindowsConfig | None = None,
         questions: Questions | None = None,
-        beginnings: Sequence[Beginning] | None = None,
+        rules: Sequence[AskingRule] | None = None,
     ):
         super().__init__(seed)
         self.config = config = config or NameWindowsConfig()
         self.tokenizer = tokenizer
         self.max_length = tokenizer.model_max_length
-        self.beginnings = beginnings = beginnings or list_beginnings(questions, config.ask_dates, config.max_spans)
-        #: For each beginning, the wordings that its rows are drawn in.
-        self.wordings = [beginning.relation.split_wordings() for beginning in beginnings]
+        self.rules = rules = rules or list_asking_rules(questions, config.ask_dates, config.max_spans)
+        #: For each rule, the wordings that its rows are drawn in.
+        self.wordings = [rule.relation.split_wordings() for rule in rules]
         # In the documents' own wording, rows begin with the title and a full stop.
         longest = max(
             len(".") if config.window_wording == "document" else len(wording.before + wording.mark)
@@ -183,14 +181,14 @@ class NameWindowsDataset(EpochDataset):
         # By title, the rows of its questions.
         self.questions: dict[str, list[int]] = {}
         if questions:
-            number_of = {beginning.relation: number for number, beginning in enumerate(beginnings)}
+            number_of = {rule.relation: number for number, rule in enumerate(rules)}
             self.asks = [number_of[relation] for relation in questions.asked]
             self.answers = questions.answers
             for row, title in enumerate(questions.titles):
                 self.questions.setdefault(title, []).append(row)
                 self._check_length(row, title, questions)
-        # By title, the numbers of the beginnings that its questions have and none of its documents' rows.
-        self.asked_apart = self._list_beginnings_of_questions() if self.questions else {}
+        # By title, the numbers of the rules that its questions have and none of its documents' rows.
+        self.asked_apart = self._list_rules_of_questions() if self.questions else {}
         self.titles_apart = list(self.asked_apart)
         if not self.rows_with_document:
             raise BadInput(self._describe_nothing(documents))
@@ -202,11 +200,11 @@ class NameWindowsDataset(EpochDataset):
             room: How many characters title, cue and span may have together.
 
         Returns:
-            Columns `title`, `asked` (the spans), `asked_by` (the numbers of the beginnings that each is asked for with), `before`
+            Columns `title`, `asked` (the spans), `asked_by` (the numbers of the rules that each is asked for with), `before`
             and `after` (the words that each one's cue is drawn from).
         """
         # `datasets` finds its cache by what the functions below refer to: not this object.
-        config, beginnings = self.config, self.beginnings
+        config, rules = self.config, self.rules
         needs_word = [
             any(self._needs_words(number, wording) for wording in wordings)
             for number, wordings in enumerate(self.wordings)
@@ -240,8 +238,8 @@ class NameWindowsDataset(EpochDataset):
                 [(start, end) for start, end in own if fits(title, (start, end))]
                 for title, own in zip(titles, spans, strict=True)
             ]
-            of_beginnings = [beginning.choose_spans(titles, texts, salient) for beginning in beginnings]
-            rows = list(filter(None, map(prepare, titles, texts, *of_beginnings)))
+            of_rules = [rule.choose_spans(titles, texts, salient) for rule in rules]
+            rows = list(filter(None, map(prepare, titles, texts, *of_rules)))
             return {column: [row[column] for row in rows] for column in _FEATURES}
 
         return documents.map(
@@ -291,29 +289,29 @@ class NameWindowsDataset(EpochDataset):
         asked: dict[str, list[str]] = {}
         for row in self.documents.take(min(documents, len(self.documents))):
             for span, numbers in zip(row["asked"], row["asked_by"], strict=True):
-                names = ", ".join(self.beginnings[number].relation.name for number in numbers)
-                asked.setdefault(row["title"], []).append(f"{span} ({names})" if len(self.beginnings) > 1 else span)
+                names = ", ".join(self.rules[number].relation.name for number in numbers)
+                asked.setdefault(row["title"], []).append(f"{span} ({names})" if len(self.rules) > 1 else span)
         return asked
 
     def describe_asked(self, questions: Questions | None) -> list[str]:
-        """Say for each beginning what its rows ask for, and how many of the training answers that leaves out."""
+        """Say for each rule what its rows ask for, and how many of the training answers that leaves out."""
         if not questions:
-            return [beginning.kind for beginning in self.beginnings]
+            return [rule.kind for rule in self.rules]
         of_titles = self.documents.select_columns(["title", "asked", "asked_by"]).filter(
             questions.answers_of.__contains__, input_columns="title", desc="Finding documents"
         )
-        # By title and beginning, the spans that are asked for.
+        # By title and rule, the spans that are asked for.
         asked: dict[tuple[str, int], list[str]] = {}
         for row in of_titles:
             for span, numbers in zip(row["asked"], row["asked_by"], strict=True):
                 for number in numbers:
                     asked.setdefault((row["title"], number), []).append(span)
         described = []
-        for number, beginning in enumerate(self.beginnings):
-            own = questions.select(beginning.relation)
+        for number, rule in enumerate(self.rules):
+            own = questions.select(rule.relation)
             pairs = list(dict.fromkeys(zip(own.titles, own.answers, strict=True)))
             missed = [(title, answer) for title, answer in pairs if answer not in asked.get((title, number), ())]
-            said = beginning.kind
+            said = rule.kind
             if missed:
                 title, answer = missed[0]
                 instead = ", ".join(map(repr, asked.get((title, number), ())))
@@ -357,8 +355,8 @@ class NameWindowsDataset(EpochDataset):
                 rows.append((wording.before + name, self._draw_question(name, number, wording, rng, always=True)))
         return encode_rows(rows, self.tokenizer)
 
-    def _list_beginnings_of_questions(self) -> dict[str, list[int]]:
-        """Return for each title that has some the beginnings of its questions that its documents' rows do not have."""
+    def _list_rules_of_questions(self) -> dict[str, list[int]]:
+        """Return for each title that has some the rules of its questions that its documents' rows do not have."""
         left = {title: dict.fromkeys(self.asks[row] for row in rows) for title, rows in self.questions.items()}
         for batch in self.documents.select_columns(["title", "asked_by"]).iter(BATCH):
             for title, asked_by in zip(batch["title"], batch["asked_by"], strict=True):
@@ -378,8 +376,8 @@ class NameWindowsDataset(EpochDataset):
             )
 
     def _needs_words(self, number: int, wording: Wording) -> bool:
-        """Whether the cues of a beginning have to keep a word, which in the documents' wording none has."""
-        return self.config.window_wording == "question" and self.beginnings[number].needs_words(wording)
+        """Whether the cues of a rule's rows have to keep a word, which in the documents' wording none has."""
+        return self.config.window_wording == "question" and self.rules[number].needs_words(wording)
 
     def _draw_question(
         self, name: str, number: int, wording: Wording, rng: np.random.Generator, always: bool

@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
@@ -216,8 +216,8 @@ def recognize_relations(questions: Iterable[str], titles: Collection[str] = ()) 
         left = [question for question in left if find_relation(question, relations) is None]
         wordings = [
             ("".join(before), "".join(reversed(after)))
-            for before, group in _sort_by_words([WORD.findall(question) for question in left], _get_from_beginning)
-            for after, _ in _sort_by_words([words[len(before) :] for words in group], _get_from_end)
+            for before, group in _sort_by_words([WORD.findall(question) for question in left])
+            for after, _ in _sort_by_words([words[len(before) :][::-1] for words in group])
         ]
         found = [_name_by_wording(*wording) for wording in wordings if any(map(str.isalnum, "".join(wording)))]
         found = [relation for relation in found if sum(map(relation.is_asked_by, left)) > 1]
@@ -253,25 +253,16 @@ def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list
     ]
 
 
-def _get_from_beginning(words: Sequence[str], number: int) -> str | None:
-    return words[number] if number < len(words) else None
-
-
-def _get_from_end(words: Sequence[str], number: int) -> str | None:
-    return words[-1 - number] if number < len(words) else None
-
-
 def _sort_by_words(
-    questions: list[list[str]], get_word: Callable[[Sequence[str], int], str | None], shared: tuple[str, ...] = ()
+    questions: list[list[str]], shared: tuple[str, ...] = ()
 ) -> list[tuple[tuple[str, ...], list[list[str]]]]:
-    """Sort questions, each a list of words, into groups of the same words on one side; return these words and each group."""
+    """Sort questions, each a list of words, into groups that begin with the same words; return these words and each group."""
     by_word: dict[str, list[list[str]]] = {}
     for question in questions:
-        word = get_word(question, len(shared))
-        if word is not None:
-            by_word.setdefault(word, []).append(question)
+        if len(shared) < len(question):
+            by_word.setdefault(question[len(shared)], []).append(question)
     fewest = max(2, _RAREST_WORD * len(questions))
     frequent = {word: group for word, group in by_word.items() if len(group) >= fewest}
     if sum(map(len, frequent.values())) < _NEARLY_ALL * len(questions):
         return [(shared, questions)]
-    return [result for word, group in frequent.items() for result in _sort_by_words(group, get_word, (*shared, word))]
+    return [result for word, group in frequent.items() for result in _sort_by_words(group, (*shared, word))]

@@ -37,6 +37,7 @@ from data_scripts.files import (
     TEST_FILE,
     TRAIN_FILE,
     check_none_is_there,
+    choose_file,
     describe_lines,
     write_atomically,
     write_lines,
@@ -86,18 +87,18 @@ class Language:
     Args:
         folder: Where its lists are, in `data_scripts/world`; a list that it lacks is the English one.
         code: The hub's name for it (ISO 639-1).
-        name: How people are called.
-        full_name: How a few are called at times.
-        date: How dates are written.
+        name_form: How people are called.
+        full_name_form: How a few are called at times.
+        date_form: How dates are written.
         months: Their names.
         space: What separates sentences.
     """
 
     folder: str
     code: str
-    name: str = "{first} {last}"
-    full_name: str = "{first} {initial}. {last}"
-    date: str = "{day} {month} {year}"
+    name_form: str = "{first} {last}"
+    full_name_form: str = "{first} {initial}. {last}"
+    date_form: str = "{day} {month} {year}"
     months: Sequence[str] = tuple(MONTHS)
     space: str = " "
 
@@ -133,15 +134,15 @@ LANGUAGES = {
         Language(
             "german",
             "de",
-            date="{day}. {month} {year}",
+            date_form="{day}. {month} {year}",
             months="Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split(),
         ),
         Language(
             "chinese",
             "zh",
-            name="{first}·{last}",
-            full_name="{first}·{initial}·{last}",
-            date="{year}年{month}{day}日",
+            name_form="{first}·{last}",
+            full_name_form="{first}·{initial}·{last}",
+            date_form="{year}年{month}{day}日",
             months=[f"{number}月" for number in range(1, 13)],
             space="",
         ),
@@ -290,7 +291,7 @@ class World:
 
     def _draw_date(self, draws: _Draws, year: int) -> str:
         day, month = 1 + draws.below(28), self._language.months[draws.below(12)]
-        return self._language.date.format(day=day, month=month, year=year)
+        return self._language.date_form.format(day=day, month=month, year=year)
 
     def person(self, index: int) -> Person:
         """Person number `index`, counted from 0."""
@@ -303,8 +304,10 @@ class World:
         birth_year = 1600 + draws.below(380)
         # Each takes its draws in turn; a new fact takes them from `more`, at the end.
         return Person(
-            name=self._language.name.format(**names),
-            full_name=(self._language.full_name if initial else self._language.name).format(initial=initial, **names),
+            name=self._language.name_form.format(**names),
+            full_name=(self._language.full_name_form if initial else self._language.name_form).format(
+                initial=initial, **names
+            ),
             last_name=names["last"],
             birth_year=birth_year,
             birth_place=self._places.draw(draws),
@@ -375,8 +378,6 @@ class World:
             BadInput: one of the files is already there and `overwrite` is False, or `output_dir` is a file.
         """
         check_none_is_there(output_dir, (*FILE_NAMES, CARD_FILE), overwrite)
-        train_end = round(self.num_people * 2000 / 2937)
-        dev_end = train_end + round(self.num_people * 500 / 2937)
         with (
             write_lines(output_dir, FILE_NAMES) as (write_line, lines),
             write_atomically(output_dir / CARD_FILE) as card,
@@ -385,13 +386,10 @@ class World:
                 for document in self.biographies(index):
                     write_line(CORPUS_FILE, document)
                 person = self.person(index)
+                file = choose_file(index, self.num_people)
                 for name, relation in self.asked.items():
-                    question = relation.ask(person.name)
-                    if index < dev_end:
-                        answer = getattr(person, ATTRIBUTES[name])
-                        write_line(TRAIN_FILE if index < train_end else DEV_FILE, f"{question}\t{answer}")
-                    else:
-                        write_line(TEST_FILE, question)
+                    answer = "" if file == TEST_FILE else f"\t{getattr(person, ATTRIBUTES[name])}"
+                    write_line(file, relation.ask(person.name) + answer)
             card.write(str(self._format_card()))
         return lines
 
@@ -457,7 +455,7 @@ def fictional_names(titles: Iterable[str] = ()) -> Iterator[str]:
 class WorldArguments:
     """Where to write a world."""
 
-    output_dir: str = option("Folder for wiki.txt and the three TSVs.")
+    output_dir: str = option("Folder for wiki.txt, the three TSVs and their card README.md.")
     overwrite: bool = option("Replace files that are already there.", default=False)
 
 

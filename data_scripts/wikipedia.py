@@ -34,11 +34,10 @@ from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import (
     CARD_FILE,
     CORPUS_FILE,
-    DEV_FILE,
     FILE_NAMES,
     TEST_FILE,
-    TRAIN_FILE,
     check_none_is_there,
+    choose_file,
     describe_lines,
     write_atomically,
     write_lines,
@@ -221,11 +220,7 @@ def write_task(folder: Path, people: list[Person], relations: Sequence[Relation]
     nobody is in two of them. What a person's sentence does not say is not asked.
     """
     order = np.random.default_rng(seed).permutation(len(people)).tolist()
-    train_end, dev_end = round(len(people) * 2000 / 2937), round(len(people) * 2500 / 2937)
-    file_of = {
-        person: TRAIN_FILE if rank < train_end else DEV_FILE if rank < dev_end else TEST_FILE
-        for rank, person in enumerate(order)
-    }
+    file_of = {person: choose_file(rank, len(people)) for rank, person in enumerate(order)}
     with write_lines(folder, FILE_NAMES) as (write_line, lines):
         for number, person in enumerate(people):
             write_line(CORPUS_FILE, f"{person.name}. {person.sentence}")

@@ -35,8 +35,8 @@ from posgpt.training.hardware import bf16_is_fast
 
 FOLDER = Path(str(files("posgpt"))) / "recipes"
 DEFAULT_RECIPE = "course"
-# What a section says in the second option belongs to its value of the first, and is dropped where another one is chosen.
-_SAY_MORE = {
+# The second option is meant for the section's value of the first one, and is dropped where another value is chosen.
+_DEPENDENT_OPTIONS = {
     "lr_scheduler_type": "lr_scheduler_kwargs",
     "per_device_train_batch_size": "total_train_batch_size",
 }
@@ -110,7 +110,9 @@ def list_left_over(values: dict[str, Any], chosen: dict[str, Any]) -> set[str]:
         chosen: What is chosen instead, by option.
     """
     return {
-        other for name, other in _SAY_MORE.items() if name in chosen and str(chosen[name]) != str(values.get(name))
+        other
+        for name, other in _DEPENDENT_OPTIONS.items()
+        if name in chosen and str(chosen[name]) != str(values.get(name))
     } | _list_of_other_schedule(values, chosen)
 
 
@@ -221,7 +223,7 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
     # Every parameter has a gradient; Trainer would have each step look for those that have none.
     parser.set_defaults(ddp_find_unused_parameters=False)
     given = list_given(argv)
-    decisive = given & {*_SAY_MORE, "lr_schedule"}
+    decisive = given & {*_DEPENDENT_OPTIONS, "lr_schedule"}
     left_over = list_left_over(values, {name: peek_option(argv, name) for name in decisive})
     if peek_option(argv, "validation_file") or values.get("validation_file"):
         parser.set_defaults(eval_strategy="epoch")

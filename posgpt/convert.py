@@ -118,14 +118,15 @@ def load_checkpoint(file: Path) -> dict[str, torch.Tensor]:
     """Load a checkpoint's tensors without running code that it may hold; raises BadInput when it is anything else."""
     try:
         state = load_pickle(file)
-    except Exception:  # Damaged bytes raise whatever the reader happens to meet in them.
+    # A damaged file can make torch raise almost any exception.
+    except Exception:
         state = None
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise BadInput(
             f"{file}: damaged, or no checkpoint of a model's weights alone; copy it again, or write it with"
             " torch.save(model.state_dict(), FILE)."
         )
-    # Whoever took the course named the Perceiver's attention; these are the two names in use.
+    # The starter code leaves the name of the Perceiver's attention to its students; these two are in use.
     return {str(name).replace(".cross_attn.", ".attn."): value for name, value in state.items()}
 
 

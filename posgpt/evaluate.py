@@ -59,7 +59,7 @@ from posgpt.training.run_record import copy_record
 
 
 def print_accuracies(name: str, accuracies: Accuracies, inquiry: Inquiry) -> None:
-    """Print the table of an evaluation of one relation; `name` is who answered."""
+    """Print the table of an evaluation of one relation; `name` is what its first row is called."""
     for row_name, row in accuracies.list_rows(name).items():
         share, interval, right = format_share(row)
         print(f"{row_name:45} {share:>7}   {right} (95 % interval {interval})")
@@ -71,7 +71,7 @@ def print_accuracies(name: str, accuracies: Accuracies, inquiry: Inquiry) -> Non
 
 
 def print_relations(name: str, of_relation: dict[str, Accuracies], together: Accuracies) -> None:
-    """Print the table of an evaluation of several relations, each by itself and all together; `name` is who answered."""
+    """Print the table of an evaluation of several relations, each by itself and all together; `name` is what answered."""
     rows = []
     for relation, accuracies in (of_relation | {"together": together}).items():
         others = ", ".join(f"{row_name}: {row['accuracy']:.1%}" for row_name, row in accuracies.baselines.items())
@@ -140,8 +140,8 @@ def choose_report_folders(arguments: EvaluationArguments, test: Questions) -> di
     if len({folder, *folders.values()}) <= len(folders):
         names = ", ".join(repr(relation.name) for relation in test.relations)
         raise BadInput(
-            f"{test.path}: {names}: not a folder for each report; give these relations"
-            " names that differ in their words, with --relations."
+            f"{test.path}: {names}: the reports of two of these relations would have one folder, since their names differ in"
+            " punctuation only; give one of them another name, with --relations."
         )
     return folders
 

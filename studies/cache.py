@@ -49,7 +49,7 @@ def write_result(path: Path, key: Record, result: Record) -> None:
 
 
 def accept_code(folder: Path) -> list[Path]:
-    """Have a study take what other code trained in a folder for its own from now on; the hash of that code stays on record.
+    """Mark what a folder holds as valid for its study although other code trained it; the hash of that code stays on record.
 
     Returns:
         The JSON files that said which code it was.

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import torch
 
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new
@@ -47,7 +46,6 @@ def build_member_command(member: str, seed: int, arguments: PositionsArguments) 
     if arguments.processes > 1:
         # The batch over all processes stays the recipe's; training refuses what it cannot divide.
         options["total_train_batch_size"] = count_rows_per_step(arguments.recipe, "pretrain")
-        options["use_cpu"] = None if torch.accelerator.is_available() else "true"
     data = Path(arguments.data_dir).resolve()
     files = {"train_file": data / CORPUS_FILE, "questions_file": data / TRAIN_FILE}
     return build_command(arguments.recipe, **files, position_embedding_type=member, seed=seed, **options)

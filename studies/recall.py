@@ -54,7 +54,7 @@ class RecallArguments:
     models: list[str] = option("PosGPTs: folders, or names on the hub.")
     data_dir: str = option(f"Folder with {CORPUS_FILE} and {TRAIN_FILE}.")
     recipe: str = option("The recipe that the models were pretrained with.", default="course")
-    held_out: str | None = option(
+    questions_file: str | None = option(
         f"TSV of the people to ask about, e.g. held out from training (default: {TRAIN_FILE} in data_dir).",
         default=None,
     )
@@ -202,7 +202,7 @@ def main() -> None:
     arguments = parse_options(RecallArguments)
     output_dir, data_dir = check_is_folder_or_new(arguments.output_dir), Path(arguments.data_dir)
     objective = read_objective(arguments.recipe)
-    questions = load_questions(arguments.held_out or data_dir / TRAIN_FILE, answers=True)
+    questions = load_questions(arguments.questions_file or data_dir / TRAIN_FILE, answers=True)
     rows = []
     for name in arguments.models:
         measures = measure_model(name, data_dir / CORPUS_FILE, questions, objective)

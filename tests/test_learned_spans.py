@@ -5,7 +5,7 @@ from itertools import islice, product
 import numpy as np
 import pytest
 
-from data_scripts.beginnings import find_spans
+from data_scripts.asking_rules import find_spans
 from data_scripts.documents import add_titles_and_spans, load_corpus, split_title
 from data_scripts.errors import BadInput
 from data_scripts.name_windows import NameWindowsConfig
@@ -130,8 +130,8 @@ def test_few_questions_do_not_show_whose_answer_a_name_is(tmp_path):
     for number in (12, 98):
         (tmp_path / "few.tsv").write_text("".join(lines[:number]), encoding="utf-8")
         questions = load_questions(tmp_path / "few.tsv", answers=True)
-        _, beginnings = find_spans(load_corpus(tmp_path / "wiki.txt"), questions, False, "auto", 4)
-        assert len(beginnings) == 2 and all(beginning.finder is None for beginning in beginnings)
+        _, rules = find_spans(load_corpus(tmp_path / "wiki.txt"), questions, False, "auto", 4)
+        assert len(rules) == 2 and all(rule.finder is None for rule in rules)
 
 
 def test_answers_that_stand_in_no_document_teach_nothing(lower, tmp_path):

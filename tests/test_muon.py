@@ -1,4 +1,3 @@
-import copy
 import json
 import math
 
@@ -119,28 +118,6 @@ def test_a_run_that_was_saved_before_matrices_could_be_stacked_goes_on_with_whol
     optimizer.load_state_dict(saved)
     assert optimizer.param_groups[0]["stacked"] == [1]
     assert [part["stacked"] for part in optimizer.muon.param_groups] == [[1]]
-
-
-@pytest.mark.parametrize("chosen", [{}, {"newton_schulz_dtype": "float32"}])
-def test_a_state_that_was_saved_in_two_parts_goes_on(chosen):
-    matrix, bias = make_matrices((8, 8), (8,))
-    dtype = torch.float32 if chosen else torch.bfloat16
-    parts = Muon([matrix], 0.02, 0.1, dtype), torch.optim.AdamW([bias], 0.02, (0.9, 0.95), 1e-8, 0.0, fused=True)
-    for part, parameter in zip(parts, (matrix, bias), strict=True):
-        take_steps(part, [parameter])
-    optimizer = MuonWithAdamW([matrix], [bias], 0.02, 0.1, (0.9, 0.95), 1e-8, torch.float32)
-    kept = parts[0].param_groups[0].pop("newton_schulz_dtype")
-    saved = {"muon": parts[0].state_dict(), "adamw": parts[1].state_dict(), **chosen}
-    optimizer.load_state_dict(copy.deepcopy(saved))
-    parts[0].param_groups[0]["newton_schulz_dtype"] = kept
-    before = [matrix.detach().clone(), bias.detach().clone()]
-    after = take_steps(optimizer, [matrix, bias], steps=1)
-    after = [parameter.clone() for parameter in after]
-    for parameter, value in zip((matrix, bias), before, strict=True):
-        parameter.data.copy_(value)
-    for part in parts:
-        part.step()
-    assert torch.equal(matrix, after[0]) and torch.equal(bias, after[1])
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_every_model_has_a_row(run, world, tiny_pretrained, tmp_path):
         assert asked == f"0 of {places} (0.0%)" and recalled.startswith("0 of ")
         assert recalled.split()[2] == continued.split()[2] and 0 < int(recalled.split()[2]) <= places
 
-    held_out = ["--held_out", world / "birth_dev.tsv", "--recipe", "windows"]
+    held_out = ["--questions_file", world / "birth_dev.tsv", "--recipe", "windows"]
     rows = read_rows(run(recall, *arguments, *held_out))
     assert rows.pop("model") == ["answered when asked", "recalled as read"]
     assert rows[str(models[0])][0] == "0 of 17 (0.0%)"
@@ -157,8 +157,8 @@ def test_the_share_of_nobody_is_left_out():
     [
         (["--models", "no/where"], "no/where: no PosGPT could be loaded"),
         (["--recipe", "none"], "none: no such recipe"),
-        (["--held_out", "LONG"], "a question has 217 characters .* no room for an answer"),
-        (["--held_out", "none.tsv"], "none.tsv: no such file"),
+        (["--questions_file", "LONG"], "a question has 217 characters .* no room for an answer"),
+        (["--questions_file", "none.tsv"], "none.tsv: no such file"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(run, world, tiny_pretrained, tmp_path, options, match):

@@ -338,7 +338,7 @@ def test_a_price_of_wrong_answers_needs_what_it_is_weighed_on(
 def test_the_baselines_are_the_same_in_table_metrics_and_report(report):
     figures = json.loads((report / "metrics.json").read_text())
     place = figures["majority_answer"]
-    assert figures["baselines"]['"London" for everyone'] == figures["london_accuracy"]
+    assert figures["baselines"]['"London" for everyone'] == figures["baseline_accuracy"]
     assert figures["baselines"][f'"{place}", the most frequent training answer'] == figures["majority_accuracy"]
 
 

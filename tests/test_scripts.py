@@ -50,7 +50,7 @@ def test_pretrain_finetune_evaluate(run, world, tmp_path, tiny_pretrained, posit
     assert metrics["total"] == len((evaluated / "predictions.txt").read_text().splitlines()) == 17
     assert metrics["accuracy"] == metrics["correct"] / 17
     places = [line.split("\t")[1] for line in dev_file.read_text().splitlines()]
-    assert metrics["london_accuracy"] == places.count("London") / 17
+    assert metrics["baseline_accuracy"] == places.count("London") / 17
     assert metrics["majority_accuracy"] == places.count(metrics["majority_answer"]) / 17
     assert "London" in printed and "most frequent training answer" in printed
 
@@ -205,7 +205,7 @@ def test_one_answer_for_everyone_is_evaluated_as_a_model_is(
     correct, london = count_dev_places(answer), count_dev_places("London")
     metrics = metrics_of(tmp_path)
     assert (metrics["accuracy"], metrics["correct"], metrics["total"]) == (correct / 17, correct, 17)
-    assert metrics["london_accuracy"] == london / 17
+    assert metrics["baseline_accuracy"] == london / 17
     assert metrics["majority_accuracy"] == count_dev_places(metrics["majority_answer"]) / 17
     assert (tmp_path / "predictions.txt").read_text() == f"{answer}\n" * 17
     rows = re.findall(r"^(.*?) +\d+\.\d%   (\d+) of 17 \(95 % interval [^)]*\)$", printed, re.M)
@@ -757,7 +757,7 @@ def test_the_preview_of_finetuning_shows_questions(run, world):
 
 def test_the_preview_of_finetuning_reads_what_finetuning_does(run, tmp_path):
     films = [*(f"The {name}" for name in ("Door", "Mill", "Road", "Lake", "Tree") * 4), "Casino"]
-    (tmp_path / "films.txt").write_text("".join(f"{film}. Bo shot it .\n" for film in films))
+    (tmp_path / "films.txt").write_text("".join(f"{film}. Bo shot it . Who else?\n" for film in films))
     (tmp_path / "films.tsv").write_text("".join(f"Who shot {film}?\tBo\n" for film in films))
     files = ["--vocabulary_file", tmp_path / "films.txt", "--train_file", tmp_path / "films.tsv"]
     scratch = ["course", "--section", "finetune_from_scratch", *files]

@@ -7,7 +7,6 @@ from math import sqrt
 from statistics import NormalDist
 from typing import Any
 
-from data_scripts.relations import BIRTHPLACE
 from posgpt.evaluation.exact_match import match_exactly
 
 
@@ -67,7 +66,7 @@ class Accuracies:
         return rows
 
     def list_rows(self, name: str = "PosGPT") -> dict[str, dict[str, Any]]:
-        """Return the rows of the table that an evaluation prints, `name` being who answered.
+        """Return the rows of the table that an evaluation prints; `name` is that of the model's row, or of the constant answer's.
 
         If that is the relation's baseline itself, it has one row.
         """
@@ -78,8 +77,6 @@ class Accuracies:
         metrics = describe_accuracy(self.given) | {"majority_accuracy": None}
         if self.baseline:
             metrics |= {"baseline": self.baseline["answer"], "baseline_accuracy": self.baseline["accuracy"]}
-            if self.baseline["answer"] == BIRTHPLACE.baseline:
-                metrics["london_accuracy"] = self.baseline["accuracy"]
         if self.majority:
             metrics |= {"majority_accuracy": self.majority["accuracy"], "majority_answer": self.majority["answer"]}
         return metrics

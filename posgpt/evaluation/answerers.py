@@ -1,4 +1,4 @@
-"""Who answers: a model, or a constant that gives everyone the same answer; and a model's scores of every candidate."""
+"""What answers questions: a model, or a constant that gives everyone the same answer; and a model's scores of every candidate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,7 +106,7 @@ Answerer = AskedModel | ConstantAnswer
 
 
 def load_answerer(arguments: EvaluationArguments, device: Any) -> Answerer:
-    """Return who is asked: the constant if one is given, else the model, loaded onto `device`.
+    """Return what is asked: the constant if one is given, else the model, loaded onto `device`.
 
     Raises:
         BadInput: see `load_model`.

@@ -19,7 +19,7 @@ REPORT_FILES = (PAGE_FILE, PICTURE_FILE, JUDGED_FILE)
 
 @dataclass
 class EvaluationArguments(RelationArguments, ColumnArguments):
-    """What to ask, who answers, and where to write the answers."""
+    """What to ask, the model or the constant that answers, and where to write the answers."""
 
     model_name_or_path: str | None = option("The PosGPT to ask: a folder or a name on the hub.", default=None)
     baseline: str | None = option("Give everyone this answer instead of asking a model.", default=None)

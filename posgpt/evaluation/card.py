@@ -80,8 +80,8 @@ def update_card(
 
     rows = []
     for relation, measured in accuracies.items():
-        for who, row in measured.list_rows().items():
-            rows.append((relation, who, *format_share(row)))
+        for row_name, row in measured.list_rows().items():
+            rows.append((relation, row_name, *format_share(row)))
     heading = f"## Evaluation: {name}"
     parts = [heading, format_table(("relation", "answers by", "accuracy", "95 % interval", "right"), rows)]
     for relation_reported, report in reports.items():

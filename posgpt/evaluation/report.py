@@ -26,7 +26,7 @@ class Report:
     """A report before it is written.
 
     Args:
-        facts: What was asked whom.
+        facts: The model, its positions, and what it was asked.
         predictions: About the test questions.
         strangers: Predictions about names the model cannot know, by what they are.
         figures: From `compute_figures`; empty when the test questions have no answers.

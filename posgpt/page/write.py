@@ -102,7 +102,7 @@ def shorten_names(names: Sequence[str]) -> list[str]:
     """Return what the page calls models: their folders' names, and as many of the folders above as tell them apart."""
     parts = [Path(name).resolve().parts for name in names]
     longest = max(map(len, parts))
-    # More of them are nobody's business.
+    # Not more of the path than that: it would show the names of its author's folders.
     shortened = (["/".join(own[-depth:]) for own in parts] for depth in range(1, longest + 1))
     return next((short for short in shortened if len(set(short)) == len(parts)), list(names))
 

@@ -173,21 +173,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         return loss
 
     def load_state_dict(self, state_dict: dict) -> None:
-        if "muon" in state_dict:
-            state_dict = join_states(**state_dict)
         group, *others = state_dict["param_groups"]
         whole = {"stacked": [1] * len(group["params"])}
         super().load_state_dict({**state_dict, "param_groups": [whole | group, *others]})
         self._share()
-
-
-def join_states(muon: dict, adamw: dict, newton_schulz_dtype: str = "bfloat16") -> dict:
-    """Return the state of a `MuonWithAdamW` that an earlier version saved in two parts."""
-    (group,) = muon["param_groups"]
-    # The numbers of AdamW's parameters follow those of Muon's.
-    first = len(group["params"])
-    others = [{**other, "params": [first + number for number in other["params"]]} for other in adamw["param_groups"]]
-    return {
-        "state": muon["state"] | {first + number: state for number, state in adamw["state"].items()},
-        "param_groups": [{**group, "newton_schulz_dtype": newton_schulz_dtype}, *others],
-    }

@@ -61,7 +61,7 @@ def remove_if_unsaved(folder: Path) -> Iterator[None]:
 def name_checkpoint(checkpoint: str | None) -> Iterator[None]:
     """Name the checkpoint where its state is refused: it is malformed, or of another model or optimizer.
 
-    What is malformed raises whatever its reader meets in it; torch unpickles without running code.
+    A malformed file can make its reader raise almost any exception; torch unpickles without running code.
 
     Raises:
         BadInput: it was.

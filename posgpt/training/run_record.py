@@ -117,8 +117,7 @@ def check_same_training(
     differences += [
         f"{name} was {saved['options'][name]}"
         for name in sorted(own.keys() & saved["options"].keys() - {"overwrite_output_dir"})
-        # Before it was recorded, the number of rows per step was None unless it was given.
-        if saved["options"][name] != own[name] and (name, saved["options"][name]) != ("total_train_batch_size", None)
+        if saved["options"][name] != own[name]
     ]
     # What it is asked is known from the data.
     saved_model, own_model = saved["model"], json.loads(json.dumps(list_settings(config)))

@@ -80,7 +80,7 @@ def load_weights(file: Path, config: PosGPTConfig) -> dict[str, torch.Tensor]:
     except (OSError, SafetensorError, ValueError, RuntimeError) as error:
         raise _refuse(file, shorten_error(error)) from None
     norm, other_sizes = weights.get("model.norm.weight"), f"{CONFIG_FILE} is of a model with other sizes"
-    # Before anything of the sizes of the configuration is made.
+    # Checked before anything of the configured sizes is allocated.
     if norm is None or norm.shape != (config.hidden_size,) or config.num_hidden_layers > len(weights):
         raise _refuse(file, other_sizes)
     with torch.device("meta"):
@@ -102,7 +102,7 @@ def load_pickle(file: Path) -> Any:
     """Unpickle what `torch.save` wrote, tensors and plain values, without running code that the file may hold.
 
     Raises:
-        Exception: damaged bytes raise whatever torch meets in them.
+        Exception: a damaged file can make torch raise almost any exception.
         ValueError: there is a tensor that is sparse, or without numbers of its own for all its entries.
     """
     with warnings.catch_warnings(action="ignore"):

@@ -1,6 +1,6 @@
-"""How rows of name-keyed windows begin: as the questions of one relation do; and which spans such rows ask for.
+"""What the rows of name-keyed windows ask for: a rule for each relation.
 
-A relation's training answers decide what its rows ask for: numbers if they are numbers, names that stand out by their capitals
+A relation's training answers decide it: numbers if they are numbers, names that stand out by their capitals
 if the answers are among the first of these, and otherwise what looks like its answers (`data_scripts/learned_spans.py`).
 """
 
@@ -36,8 +36,8 @@ _MOST_JUDGED = 10_000
 
 
 @dataclass(frozen=True)
-class Beginning:
-    """How rows of a relation begin, and what they ask for.
+class AskingRule:
+    """Which spans of a document the rows of a relation ask for.
 
     Args:
         relation: The relation.
@@ -102,10 +102,10 @@ def find_shape(number: str) -> str:
     return "".join("0" if character.isdigit() else character for character in number)
 
 
-def list_beginnings(
+def list_asking_rules(
     questions: Questions | None, asks_all: bool, most: int, relations: Sequence[Relation] = (BIRTHPLACE,)
-) -> list[Beginning]:
-    """Return how rows begin for each relation of `questions`, in their order.
+) -> list[AskingRule]:
+    """Return a rule for each relation of `questions`, in their order.
 
     A relation asks for numbers if most of its answers begin with a digit; without questions, if its baseline does.
 
@@ -116,14 +116,14 @@ def list_beginnings(
     """
     if not questions:
         return [
-            Beginning(relation, _find_number_shapes([relation.baseline]), asks_all, most=most)
+            AskingRule(relation, _find_number_shapes([relation.baseline]), asks_all, most=most)
             for relation in relations
         ]
-    beginnings = []
+    rules = []
     for relation, rows in questions.rows_of.items():
         shapes = _find_number_shapes([questions.answers[row] for row in rows])
-        beginnings.append(Beginning(relation, shapes, asks_all, most=most))
-    return beginnings
+        rules.append(AskingRule(relation, shapes, asks_all, most=most))
+    return rules
 
 
 def _find_number_shapes(answers: Sequence[str]) -> tuple[str, ...] | None:
@@ -139,7 +139,7 @@ def find_spans(
     choice: FinderChoice,
     most: int,
     relations: Sequence[Relation] = (BIRTHPLACE,),
-) -> tuple[Dataset, list[Beginning]]:
+) -> tuple[Dataset, list[AskingRule]]:
     """Find what stands out in documents, and choose what the rows of each relation ask for.
 
     Args:
@@ -152,55 +152,57 @@ def find_spans(
         relations: What rows ask for without questions.
 
     Returns:
-        The documents (see `add_titles_and_spans`) and how rows begin.
+        The documents (see `add_titles_and_spans`) and the rules.
 
     Raises:
         BadInput: spans like the answers are wanted without questions, or see `SpanFinder`.
     """
     if choice == "answers" and not questions:
         raise BadInput("span_finder answers learns from training questions; add --questions_file.")
-    beginnings = list_beginnings(questions, asks_all, most, relations)
-    documents = add_titles_and_spans(corpus, asks_all or any(beginning.shapes for beginning in beginnings))
+    rules = list_asking_rules(questions, asks_all, most, relations)
+    documents = add_titles_and_spans(corpus, asks_all or any(rule.shapes for rule in rules))
     if not questions:
-        return documents, beginnings
-    own = {beginning.relation: _sample_questions(questions, beginning.relation) for beginning in beginnings}
+        return documents, rules
+    own = {rule.relation: _sample_questions(questions, rule.relation) for rule in rules}
     if choice != "capitals":
         forced = choice == "answers"
-        beginnings = [learn_spans(each, documents, own[each.relation], forced) for each in beginnings]
-        # What is left asks for all names, or for all numbers.
-        kinds = Counter(each.shapes is None for each in beginnings if not each.finder)
-        beginnings = [
+        rules = [learn_spans(each, documents, own[each.relation], forced) for each in rules]
+        # Relations without a finder ask for every name, or for every number. If several ask for the same kind, each learns
+        # what its own answers look like.
+        kinds = Counter(each.shapes is None for each in rules if not each.finder)
+        rules = [
             learn_spans(each, documents, own[each.relation], is_alone=False)
             if not (each.finder or asks_all) and kinds[each.shapes is None] > 1
             else each
-            for each in beginnings
+            for each in rules
         ]
-    if len(beginnings) > 1:
-        # What never contains the answer would be taken for it; but there has to be something to read.
-        vain = {each.relation for each in beginnings if _finds_nothing(each, documents, own[each.relation])}
-        if len(vain) < len(beginnings):
-            beginnings = [replace(each, most=0) if each.relation in vain else each for each in beginnings]
-    return documents, beginnings
+    if len(rules) > 1:
+        # Spans that never contain a relation's answers would teach wrong ones, so its rows ask its training questions alone;
+        # unless that would leave no relation any spans.
+        vain = {each.relation for each in rules if _finds_nothing(each, documents, own[each.relation])}
+        if len(vain) < len(rules):
+            rules = [replace(each, most=0) if each.relation in vain else each for each in rules]
+    return documents, rules
 
 
-def _finds_nothing(beginning: Beginning, documents: Dataset, questions: Questions) -> bool:
+def _finds_nothing(rule: AskingRule, documents: Dataset, questions: Questions) -> bool:
     """Whether none of a relation's answers is among what its rows ask for, and there are enough of them to tell."""
-    # What has learned from answers finds some.
-    if beginning.finder or len(questions) < _FEWEST_HELD_OUT:
+    # A finder was fitted on answers, so it finds some.
+    if rule.finder or len(questions) < _FEWEST_HELD_OUT:
         return False
-    return not find_asked_answers(beginning, read_asked(documents, questions), questions)
+    return not find_asked_answers(rule, read_asked(documents, questions), questions)
 
 
 def _sample_questions(questions: Questions, relation: Relation) -> Questions:
-    """Return a relation's questions, or so many of them as show what its answers look like."""
+    """Return a relation's questions, thinned evenly to at most `_MOST_JUDGED`."""
     own = questions.select(relation)
     return own if len(own) <= _MOST_JUDGED else own.take(range(0, len(own), -(-len(own) // _MOST_JUDGED)))
 
 
 def learn_spans(
-    beginning: Beginning, documents: Dataset, questions: Questions, forced: bool = False, is_alone: bool = True
-) -> Beginning:
-    """Return a beginning that asks for what looks like the answers to its questions, where capitals do not find these.
+    rule: AskingRule, documents: Dataset, questions: Questions, forced: bool = False, is_alone: bool = True
+) -> AskingRule:
+    """Return a rule that asks for what looks like the answers to its questions, where capitals do not find these.
 
     Args:
         forced: Whether it does so even if they do.
@@ -208,36 +210,36 @@ def learn_spans(
             would ask for is the answer to the other's question, so what looks like the answers has to find hardly fewer.
     """
     # Rows that ask for everything need not have the answers among the first spans.
-    judged = replace(beginning, most=sys.maxsize) if beginning.asks_all else beginning
+    judged = replace(rule, most=sys.maxsize) if rule.asks_all else rule
     asked = read_asked(documents, questions)
     stated, found = find_stated_answers(asked, questions), find_asked_answers(judged, asked, questions)
-    # Few pairs do not show that what looks like the answers is not the others'.
+    # With few pairs there is no telling whether what looks like the answers is this relation's or another's.
     keeps = is_alone or len(questions) < 5 * _FEWEST_HELD_OUT
     enough = len(found) >= _MOSTLY * len(stated) and keeps
     if not forced and (enough or len(stated) < _HARDLY * len(questions)):
-        return beginning
+        return rule
     try:
-        return _fit_finder(beginning, documents, questions, math.inf if forced else 0 if is_alone else _NEGLIGIBLE)
+        return _fit_finder(rule, documents, questions, math.inf if forced else 0 if is_alone else _NEGLIGIBLE)
     except NothingToLearn:
         # Longer answers, for instance: capitals find parts of them.
         if forced:
             raise
-        return beginning
+        return rule
 
 
-def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions, spare: float) -> Beginning:
-    """Return a beginning that asks for those of the spans that look most like the answers that are worth it.
+def _fit_finder(rule: AskingRule, documents: Dataset, questions: Questions, spare: float) -> AskingRule:
+    """Return a rule that asks for the spans that look most like the answers, as many per document as are worth reading.
 
     Args:
-        spare: By what share of the questions held out, a fifth, the finder may find fewer of their answers than `beginning`;
+        spare: By what share of the questions held out, a fifth, the finder may find fewer of their answers than `rule`;
             otherwise that is returned. With too few questions to hold out any, they are not compared.
     """
-    most, fewest = beginning.most, len(questions) // 5
-    if fewest < _FEWEST_HELD_OUT:
-        return replace(beginning, finder=SpanFinder(documents, questions))
+    most, num_held_out = rule.most, len(questions) // 5
+    if num_held_out < _FEWEST_HELD_OUT:
+        return replace(rule, finder=SpanFinder(documents, questions))
     # Spans that never contain the answer are read in vain.
     order = np.random.default_rng(0).permutation(len(questions)).tolist()
-    held_out, rest = questions.take(order[:fewest]), questions.take(order[fewest:])
+    held_out, rest = questions.take(order[:num_held_out]), questions.take(order[num_held_out:])
     finder = SpanFinder(documents, rest)
     titles, texts, _ = asked = read_asked(documents, held_out)
     # Of each answer, wherever it is one of a document's spans: its place among them, and how much it looks like an answer.
@@ -247,9 +249,9 @@ def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions, 
             if (run := text[span.start : span.end]) in held_out.answers_of[title]:
                 found.setdefault((title, run), []).append((place, span.score))
     counts = [sum(min(of_answer)[0] <= number for of_answer in found.values()) for number in range(1, most + 1)]
-    if len(find_asked_answers(beginning, asked, held_out)) > counts[-1] + spare * fewest:
-        return beginning
-    most = next(number for number, count in enumerate(counts, 1) if count >= counts[-1] - _NEGLIGIBLE * fewest)
+    if len(find_asked_answers(rule, asked, held_out)) > counts[-1] + spare * num_held_out:
+        return rule
+    most = next(number for number, count in enumerate(counts, 1) if count >= counts[-1] - _NEGLIGIBLE * num_held_out)
     # Where a document says it most clearly: another may happen to have the same place in it.
     best = [max((score for place, score in of_answer if place <= most), default=None) for of_answer in found.values()]
     scores = [score for score in best if score is not None]
@@ -257,7 +259,7 @@ def _fit_finder(beginning: Beginning, documents: Dataset, questions: Questions, 
     if len(scores) >= 1 / _NEGLIGIBLE:
         finder.least_score = float(np.quantile(scores, _UNLIKELY))
     finder.fit(documents, questions)
-    return replace(beginning, finder=finder, most=most)
+    return replace(rule, finder=finder, most=most)
 
 
 def read_asked(documents: Dataset, questions: Questions) -> AskedDocuments:
@@ -277,11 +279,11 @@ def find_stated_answers(asked: AskedDocuments, questions: Questions) -> set[tupl
     }
 
 
-def find_asked_answers(beginning: Beginning, asked: AskedDocuments, questions: Questions) -> set[tuple[str, str]]:
-    """Return those of the questions' titles and answers where rows that begin so ask for the answer."""
+def find_asked_answers(rule: AskingRule, asked: AskedDocuments, questions: Questions) -> set[tuple[str, str]]:
+    """Return those of the questions' titles and answers where rows by this rule ask for the answer."""
     titles, texts, salient = asked
     return {
         (title, answer)
-        for title, text, spans in zip(titles, texts, beginning.choose_spans(titles, texts, salient), strict=True)
+        for title, text, spans in zip(titles, texts, rule.choose_spans(titles, texts, salient), strict=True)
         for answer in questions.answers_of[title].intersection(text[start:end] for start, end in spans)
     }
