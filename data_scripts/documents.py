@@ -29,7 +29,7 @@ from datasets.arrow_writer import ArrowWriter
 from datasets.exceptions import DatasetsError
 from datasets.fingerprint import Hasher
 from huggingface_hub import HfApi
-from huggingface_hub.errors import HfHubHTTPError, HTTPError
+from huggingface_hub.errors import HTTPError, RepositoryNotFoundError
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -263,7 +263,7 @@ def identify_content(file: str) -> tuple[str | None, str]:
     """Return what a file is read with and the SHA-256 of what it holds; for a dataset of the hub its commit.
 
     Raises:
-        BadInput: there is no such file or dataset, or the hub cannot be reached and it was not read before.
+        BadInput: there is no such file or dataset, or the hub does not answer and it was not read before.
     """
     builder = find_builder(file)
     if builder != "hub":
@@ -272,9 +272,11 @@ def identify_content(file: str) -> tuple[str | None, str]:
     try:
         commit = str(HfApi().dataset_info(file).sha)
     except (HTTPError, OSError, ValueError) as error:
-        # Without a network, what was read before is read again.
-        if isinstance(error, HfHubHTTPError) or not read_last.exists():
-            raise BadInput(f"{file}: no table of documents: {shorten_error(error)}") from None
+        # Without a network, or while the hub is out of order, what was read before is read again.
+        if isinstance(error, RepositoryNotFoundError) or not read_last.exists():
+            raise BadInput(
+                f"{file}: no table of documents: {shorten_error(error)}; give one that can be read."
+            ) from None
         return builder, read_last.read_text(encoding="utf-8")
     with write_atomically(read_last) as stream:
         stream.write(commit)

@@ -2,11 +2,12 @@
 
 import json
 from types import SimpleNamespace
+from unittest import mock
 
 import pandas
 import pytest
 from datasets import Dataset
-from huggingface_hub.errors import HTTPError
+from huggingface_hub.errors import HfHubHTTPError, HTTPError, RepositoryNotFoundError
 
 import train_pretrain
 from conftest import TINY
@@ -142,18 +143,25 @@ def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
         return Dataset.from_list(ROWS).to_iterable_dataset()
 
     def find_info(self, name):
-        if (commit := next(commits)) is None:
-            raise HTTPError("no network")
+        if isinstance(commit := next(commits), Exception):
+            raise commit
         return SimpleNamespace(sha=commit)
 
-    commits = iter(["one", "one", "two", None])
+    # Which library sends requests is up to huggingface_hub.
+    response = mock.Mock(headers={})
+    no_network, out_of_order = HTTPError("no network"), HfHubHTTPError("out of order", response=response)
+    commits = iter(["one", "one", "two", no_network, out_of_order])
     monkeypatch.setattr(documents, "load_dataset", load)
     monkeypatch.setattr(documents.HfApi, "dataset_info", find_info)
-    for _ in range(4):
+    for _ in range(5):
         assert list(load_corpus("someone/people")["text"]) == TEXTS
     with pytest.raises(BadInput, match="someone/else: no table of documents: no network"):
-        commits = iter([None])
+        commits = iter([no_network])
         load_corpus("someone/else")
+    # One that was deleted, or is private now, is not read from the cache.
+    with pytest.raises(BadInput, match="someone/people: no table of documents: it is gone; give one"):
+        commits = iter([RepositoryNotFoundError("it is gone", response=response)])
+        load_corpus("someone/people")
     assert asked == [("someone/people", "train", True)] * 2, "read again for another commit only"
 
 
