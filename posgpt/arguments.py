@@ -6,7 +6,7 @@ A recipe is a YAML file with a section of options per command; the command line 
 import dataclasses
 import os
 import sys
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.resources import files
@@ -137,17 +137,19 @@ def read_section(recipe: Path, section: str) -> dict[str, Any]:
     return values
 
 
-def peek_option(argv: list[str], name: str) -> str | None:
-    """Return the value that a command line gives one option, before the others are known; None when it does not."""
-    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument(f"--{name}", f"--{name.replace('_', '-')}", dest="value", nargs="?", const="")
-    return parser.parse_known_args(argv)[0].value
+def read_given(argv: list[str]) -> dict[str, str]:
+    """Return the options on a command line before it is parsed, each with its first value; empty for a flag."""
+    given = {}
+    for argument, following in zip(argv, [*argv[1:], "--"], strict=True):
+        if argument.startswith("--"):
+            name, _, value = argument.removeprefix("--").partition("=")
+            given[name.replace("-", "_")] = value or ("" if following.startswith("--") else following)
+    return given
 
 
-def peek_flag(argv: list[str], values: dict[str, Any], name: str) -> bool:
-    """Return whether a command line, or else a recipe's section, turns an option on, before the others are known."""
-    typed = peek_option(argv, name)
-    value = values.get(name, False) if typed is None else typed or "true"
+def is_turned_on(name: str, given: dict[str, str], values: dict[str, Any]) -> bool:
+    """Return whether the options `given` on a command line, or else a recipe's `values`, turn an option on."""
+    value = given[name] or "true" if name in given else values.get(name, False)
     # Something else is refused when the options are parsed.
     with suppress(ArgumentTypeError):
         return string_to_bool(str(value))
@@ -202,16 +204,17 @@ def parse_with_recipe(
 
 def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[str], has_objective: bool) -> tuple:
     """Do what `parse_with_recipe` does, with `values` for the recipe's section."""
+    given = read_given(argv)
     foreign: dict[str, list[str]] = {}
     if has_objective:
-        objective = choose_objective(peek_option(argv, "objective") or values.get("objective"))
+        objective = choose_objective(given.get("objective") or values.get("objective"))
         dataclass_types = [*dataclass_types[:-1], objective, dataclass_types[-1]]
         foreign = list_foreign_options(objective)
-        refuse_foreign_options(objective, foreign, argv)
+        refuse_foreign_options(objective, foreign, given)
     usage = "%(prog)s [RECIPE] --OPTION VALUE ..."
     parser = OptionParser(dataclass_types, usage=usage, epilog=_describe_other_objectives(foreign))
-    device = "cpu" if peek_flag(argv, values, "use_cpu") else None
-    bf16 = bf16_is_fast(device) and not peek_flag(argv, values, "fp16")
+    device = "cpu" if is_turned_on("use_cpu", given, values) else None
+    bf16 = bf16_is_fast(device) and not is_turned_on("fp16", given, values)
     # Without `use_cpu`, processes that find no accelerator would not know of each other.
     parser.set_defaults(bf16=bf16, use_cpu=not torch.accelerator.is_available())
     if device is None and torch.cuda.is_available():
@@ -222,10 +225,9 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
     parser.set_defaults(output_dir="")
     # Every parameter has a gradient; Trainer would have each step look for those that have none.
     parser.set_defaults(ddp_find_unused_parameters=False)
-    given = list_given(argv)
-    decisive = given & {*_DEPENDENT_OPTIONS, "lr_schedule"}
-    left_over = list_left_over(values, {name: peek_option(argv, name) for name in decisive})
-    if peek_option(argv, "validation_file") or values.get("validation_file"):
+    decisive = given.keys() & {*_DEPENDENT_OPTIONS, "lr_schedule"}
+    left_over = list_left_over(values, {name: given[name] for name in decisive})
+    if given.get("validation_file") or values.get("validation_file"):
         parser.set_defaults(eval_strategy="epoch")
     else:
         # A recipe evaluates if there is something to evaluate on.
@@ -240,16 +242,16 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
             parser.set_option(name, value)
     parsed = parser.parse(argv)
     check_training_arguments(parsed[-1])
-    if {"per_device_train_batch_size", "total_train_batch_size"} <= given:
+    if {"per_device_train_batch_size", "total_train_batch_size"} <= given.keys():
         raise BadInput(
             "per_device_train_batch_size follows from total_train_batch_size; leave one of them out, and add"
             " --gradient_accumulation_steps for smaller batches."
         )
-    refuse_unused_optimizer(parsed[-1], given | set(values))
-    refuse_other_schedule(parsed[-1], given | (set(values) - left_over))
+    refuse_unused_optimizer(parsed[-1], given.keys() | set(values))
+    refuse_other_schedule(parsed[-1], given.keys() | (set(values) - left_over))
     for options in parsed:
         if isinstance(options, ArchitectureArguments):
-            refuse_unused_architecture(options, given)
+            refuse_unused_architecture(options, set(given))
     return parsed
 
 
@@ -266,11 +268,6 @@ def choose_objective(name: str | None) -> type[ObjectiveConfig]:
     return OBJECTIVES[name]
 
 
-def list_given(argv: list[str]) -> set[str]:
-    """Return the names of the options on a command line."""
-    return {argument.split("=")[0].lstrip("-").replace("-", "_") for argument in argv if argument.startswith("--")}
-
-
 def list_foreign_options(objective: type[ObjectiveConfig]) -> dict[str, list[str]]:
     """Return the options that only other objectives have, each with these objectives' names."""
     own = {field.name for field in dataclasses.fields(objective)}
@@ -282,15 +279,16 @@ def list_foreign_options(objective: type[ObjectiveConfig]) -> dict[str, list[str
     return foreign
 
 
-def refuse_foreign_options(objective: type[ObjectiveConfig], foreign: dict[str, list[str]], argv: list[str]) -> None:
+def refuse_foreign_options(
+    objective: type[ObjectiveConfig], foreign: dict[str, list[str]], given: dict[str, str]
+) -> None:
     """Refuse options that only other objectives have.
 
     Raises:
         BadInput: one of them is on the command line.
     """
-    given = list_given(argv)
     for name, others in foreign.items():
-        if given & {name, f"no_{name}"}:
+        if given.keys() & {name, f"no_{name}"}:
             raise BadInput(
                 f"--{name} is an option of the objective {' and '.join(others)}, not of {objective.name}; leave it out or"
                 f" choose --objective {' or '.join(others)}."

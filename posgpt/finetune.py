@@ -29,7 +29,7 @@ from data_scripts.relations import (
     read_relations,
 )
 from modeling_posgpt import PosGPTForCausalLM
-from posgpt.arguments import parse_with_recipe, peek_option, read_recipe, split_recipe
+from posgpt.arguments import parse_with_recipe, read_given, read_recipe, split_recipe
 from posgpt.training.architecture import (
     ArchitectureArguments,
     build_model,
@@ -167,7 +167,7 @@ def finetune(
 def main() -> None:
     recipe, argv = split_recipe(None)
     sections = read_recipe(recipe)
-    named = peek_option(argv, "model_name_or_path") or sections.get("finetune", {}).get("model_name_or_path")
+    named = read_given(argv).get("model_name_or_path") or sections.get("finetune", {}).get("model_name_or_path")
     if named is None and "finetune" in sections and "finetune_from_scratch" not in sections:
         raise BadInput(
             f"no model to start from: give --model_name_or_path with a pretrained folder; {recipe} does not train from scratch."

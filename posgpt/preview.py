@@ -23,7 +23,7 @@ from data_scripts.errors import exit_on_bad_input
 from data_scripts.options import Range, option
 from data_scripts.relations import load_relations, read_relations
 from modeling_posgpt import build_tokenizer
-from posgpt.arguments import parse_with_recipe, peek_option
+from posgpt.arguments import parse_with_recipe, read_given
 from posgpt.finetune import FinetuningArguments, ModelArguments, load_or_build_model, load_training_pairs
 from posgpt.pretrain import PretrainingArguments, load_pretraining_data
 from posgpt.training.architecture import ArchitectureArguments, build_config, choose_max_length
@@ -113,7 +113,7 @@ def preview_finetuning(section: str) -> None:
 
 @exit_on_bad_input()
 def main() -> None:
-    section = peek_option(sys.argv[1:], "section") or "pretrain"
+    section = read_given(sys.argv[1:]).get("section") or "pretrain"
     if section == "pretrain":
         preview_pretraining()
     else:
