@@ -4,6 +4,7 @@ import math
 import os
 import re
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from data_scripts.files import (
     escape_name,
     hash_file,
     hash_files,
+    name_uncompressed,
     read_lines,
     write_atomically,
 )
@@ -111,6 +113,10 @@ def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, 
     """
     for file in find_files(path):
         if find_builder(file) is None:
+            if name_uncompressed(Path(file)).lower().endswith(".tsv"):
+                raise BadInput(
+                    f"{file}: a corpus with tabs between its columns is not read; save it as CSV, with commas."
+                )
             yield from ((f"{file}, line {number}", None, line) for number, line in read_lines(file, "corpus"))
         else:
             for number, (title, text) in enumerate(read_table(file, columns), start=1):
@@ -166,7 +172,8 @@ def open_table(path: str, role: str, config_name: str | None = None) -> Iterable
     """Return the rows of a table, or of a dataset on the hub (`config_name` is its configuration), read as they are used.
 
     Raises:
-        BadInput: see `check_is_file`, for a table; what `datasets` raises is not caught here (see `name_unreadable`).
+        BadInput: see `check_is_file`, for a table; a CSV has no commas between its columns; what `datasets` raises is not
+            caught here (see `name_unreadable`).
     """
     builder = find_builder(path)
     if builder in (None, "hub"):
@@ -182,6 +189,8 @@ def open_table(path: str, role: str, config_name: str | None = None) -> Iterable
         return load_table()
     # What stands in a CSV is text: `None` may be a name, and 00501 is no number.
     first: dict[str, Any] = next(iter(load_table(nrows=1)), {})
+    if separators := {";", "\t"}.intersection("".join(first)):
+        raise BadInput(f"{path}: its columns are separated by {separators.pop()!r}; save it with commas between them.")
     return load_table(features=Features(dict.fromkeys(first, Value("string"))), keep_default_na=False)
 
 
@@ -193,6 +202,9 @@ def name_unreadable(path: str, what: str) -> Iterator[None]:
     except BadInput:
         raise
     except (DatasetsError, HTTPError, OSError, ValueError, ImportError) as error:
+        if find_builder(path) in ("csv", "json"):
+            # If it is not UTF-8, this says in which line.
+            deque(read_lines(path, f"table of {what}"), maxlen=0)
         raise BadInput(
             f"{path}: no table of {what}: {shorten_error(error.__cause__ or error)}; give one that can be read."
         ) from None

@@ -256,6 +256,18 @@ def describe_unknown_characters(
     )
 
 
+def describe_overlap(asked: Questions, trained: Questions) -> str | None:
+    """Say in one line which questions are trained on as well; None when none is."""
+    known = set(trained.texts)
+    both = [text for text in asked.texts if text in known]
+    if not both:
+        return None
+    return (
+        f"{asked.path}: {len(both):,} of {len(asked):,} questions are also in {trained.path}, first {both[0]!r}; what they show"
+        " is not what the model says about others."
+    )
+
+
 def drop_non_ascii(questions: Questions) -> Questions:
     """Drop the characters that are not ASCII, as the course's loader does with training pairs.
 

@@ -253,6 +253,14 @@ def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list
     ]
 
 
+def _drop_names(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return words without the names at their end: `Who directed The ` is `Who directed `."""
+    end = len(words)
+    while end > 1 and (words[end - 1].isspace() or words[end - 1][0].isupper()):
+        end -= 1
+    return words[: end + 1] if words[end:] and words[end].isspace() else words[:end]
+
+
 def _sort_by_words(
     questions: list[list[str]], shared: tuple[str, ...] = ()
 ) -> list[tuple[tuple[str, ...], list[list[str]]]]:
@@ -265,4 +273,7 @@ def _sort_by_words(
     frequent = {word: group for word, group in by_word.items() if len(group) >= fewest}
     if sum(map(len, frequent.values())) < _NEARLY_ALL * len(questions):
         return [(shared, questions)]
+    if shared and len(frequent) > 1 and all(word[0].isupper() for word in frequent):
+        # Titles begin, or end, with one of a few names, such as `Carved Teapot` and `Blue Teapot` with the last word.
+        return [(_drop_names(shared), questions)]
     return [result for word, group in frequent.items() for result in _sort_by_words(group, (*shared, word))]

@@ -140,10 +140,15 @@ class AnsweringMixin:
         """Return `count_free_positions` of each question.
 
         Raises:
-            ValueError: a question leaves none free, or a single one is not in a list.
+            ValueError: a question leaves none free, is empty or has its `⁇` already, or a single one is not in a list.
         """
         if isinstance(questions, str):
             raise ValueError("questions is a text; give a list of questions, also for a single one.")
+        for question in questions:
+            if not question or MASK_TOKEN in question:
+                raise ValueError(
+                    f"{question!r} is no question; give one with text, and without the {MASK_TOKEN} after it."
+                )
         rooms = list(map(self.count_free_positions, questions))
         for question, room in zip(questions, rooms, strict=True):
             if room < 1:

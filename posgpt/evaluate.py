@@ -240,7 +240,7 @@ def main() -> None:
         raise BadInput(f"{test.path}: has no answers, so no accuracy for a card; leave --update_model_card out.")
     if state.is_main_process:
         inquiry = load_inquiry(test, arguments, known)
-        for warning in answerer.check_questions(inquiry):
+        for warning in [*inquiry.list_doubts(), *answerer.check_questions(inquiry)]:
             print(warning)
     with state.split_between_processes(test.texts) as own:
         answers = answerer.answer(own)

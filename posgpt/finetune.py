@@ -144,7 +144,9 @@ def finetune(
     validation = eval_dataset = None
     if data_args.validation_file:
         known += questions.relations
-        validation = load_pairs(data_args.validation_file, training_args, known, trained=model.config.relations)
+        validation = load_pairs(
+            data_args.validation_file, training_args, known, trained=model.config.relations, trained_on=questions
+        )
         eval_dataset = encode_pairs(validation, tokenizer, training_args)
 
     described = ", ".join(relation.name for relation in questions.relations)

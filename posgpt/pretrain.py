@@ -131,7 +131,9 @@ def pretrain(
     if data_args.validation_file:
         # One question alone shows no form; it may be of a form that is trained on.
         known = [*data.relations, *(questions.relations if questions else ())]
-        validation = load_pairs(data_args.validation_file, training_args, known, trained=data.to_config())
+        validation = load_pairs(
+            data_args.validation_file, training_args, known, trained=data.to_config(), trained_on=questions
+        )
         eval_dataset = encode_pairs(validation, tokenizer, training_args)
 
     model = build_model(architecture, tokenizer, training_args)

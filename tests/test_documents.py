@@ -170,12 +170,21 @@ def test_a_table_that_cannot_be_read_is_refused_in_one_line(tmp_path):
         ("broken.jsonl", '{"title": "Ada"\n', "broken.jsonl: no table of documents"),
         ("broken.parquet", "no parquet", "broken.parquet: no table of documents"),
         ("empty.csv", "", "file is empty"),
+        (
+            "semicolons.csv",
+            "title;text\nAda;Born, it says, in Rome\n",
+            "columns are separated by ';'; save it with commas",
+        ),
+        ("tabs.tsv", "title\ttext\nAda\tBorn in Rome\n", "tabs between its columns is not read; save it as CSV"),
         ("mask.csv", "title,text\nAda,What \u2047 .\n", "mask.csv, row 1: holds '\u2047'"),
     ):
         (tmp_path / name).write_text(content, encoding="utf-8")
         with pytest.raises(BadInput, match=match) as caught:
             load_corpus(tmp_path / name)
         assert "\n" not in str(caught.value)
+    (tmp_path / "latin.csv").write_bytes("title,text\nAda,Rome\nZoë,Köln\n".encode("latin1"))
+    with pytest.raises(BadInput, match="latin.csv, line 3: byte 3 of the line is not UTF-8"):
+        load_corpus(tmp_path / "latin.csv")
     with pytest.raises(BadInput, match="missing.csv: no such file"):
         load_corpus(tmp_path / "missing.csv")
     with pytest.raises(BadInput, match="someone/nowhere: no table of documents"):

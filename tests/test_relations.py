@@ -74,6 +74,29 @@ def test_several_forms_are_told_apart_also_where_one_is_rare():
     assert {relation.wordings[0] for relation in recognize_relations(questions)} == set(wordings)
 
 
+KINDS = "Carved Blue Small Danish Old Red".split()
+THINGS = "Teapot Vase Mirror Goblet Bowl Chair".split()
+
+
+@pytest.mark.parametrize(
+    "wordings, titles",
+    [
+        (["Who made {title}?", "When was {title} made?"], [" ".join(pair) for pair in product(KINDS, THINGS)]),
+        (
+            ["Who directed {title}?", "When was {title} released?"],
+            [f"The {kind} {thing}" for kind, thing in product(KINDS, THINGS)],
+        ),
+        (
+            ["Wer hat {title} hergestellt?", "Wann wurde {title} hergestellt?"],
+            [" ".join(pair) for pair in product(KINDS, THINGS)],
+        ),
+    ],
+)
+def test_titles_that_begin_and_end_with_few_words_are_no_forms_of_their_own(wordings, titles):
+    questions = [wording.replace("{title}", title) for wording in wordings for title in titles]
+    assert [relation.wordings[0] for relation in recognize_relations(questions)] == wordings
+
+
 @pytest.mark.parametrize(
     "wordings, titles",
     [

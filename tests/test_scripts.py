@@ -16,6 +16,7 @@ import train_finetune
 import train_pretrain
 from conftest import TINY, history_of
 from data_scripts.name_windows import NameWindowsCollator
+from data_scripts.questions import load_questions
 from data_scripts.span_corruption import SpanCorruptionCollator
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from posgpt import preview
@@ -187,6 +188,8 @@ def test_each_relation_is_measured_while_training_and_one_that_is_not_trained_is
         "--train_sampling_strategy", strategy, "--output_dir", tmp_path / "out", *HARDWARE,
     )  # fmt: skip
     assert "both.tsv: asks When was NAME born?, which the model is not trained to answer." in printed
+    asked = len(load_questions(memorised / "pairs.tsv"))
+    assert f"both.tsv: {asked} of {asked + 18} questions are also in {memorised / 'pairs.tsv'}, first" in printed
     measured = metrics_of(tmp_path / "eval")["relations"]
     for name, each in measured.items():
         logged = history_of(tmp_path / "out", f"eval_accuracy_{name.replace(' ', '_')}")
@@ -214,6 +217,26 @@ def test_one_answer_for_everyone_is_evaluated_as_a_model_is(
         *([] if answer == "London" else [('"London" for everyone', str(london))]),
         (f'"{metrics["majority_answer"]}", the most frequent training answer', str(count_dev_places(metrics["majority_answer"]))),
     ]  # fmt: skip
+
+
+def test_what_makes_an_accuracy_mean_something_else_is_said(run, world, tmp_path):
+    first, *rest = (world / "birth_places_train.tsv").read_text().splitlines()
+    question = first.split("\t")[0]
+    lines = [first, f"{question}\tElsewhere", "Where was Nobody Known born?\tRome", *rest[:1]]
+    (tmp_path / "test.tsv").write_text("\n".join(lines) + "\n")
+    arguments = ["--baseline", "London", "--test_file", tmp_path / "test.tsv", "--train_file"]
+    printed = run(evaluate_birthplace, *arguments, world / "birth_places_train.tsv")
+    assert f"test.tsv: 3 of 4 questions are also in {world / 'birth_places_train.tsv'}, first {question!r}" in printed
+    assert f"test.tsv: 1 questions have different answers, of which a model gives one, first {question!r}." in printed
+    printed = run(
+        evaluate_birthplace,
+        *arguments[:2],
+        "--test_file",
+        world / "birth_dev.tsv",
+        "--train_file",
+        world / "birth_places_train.tsv",
+    )
+    assert "are also in" not in printed and "different answers" not in printed
 
 
 def test_one_answer_for_everyone_is_only_printed_unless_it_is_told_where_to_write(run, world, tmp_path, monkeypatch):

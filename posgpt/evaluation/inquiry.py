@@ -7,7 +7,7 @@ from itertools import cycle, islice
 from datasets import Dataset
 
 from data_scripts.errors import BadInput
-from data_scripts.questions import Questions, load_questions
+from data_scripts.questions import Questions, describe_overlap, load_questions
 from data_scripts.relations import Relation
 from data_scripts.synthetic_world import fictional_names
 from posgpt.evaluation.arguments import EvaluationArguments
@@ -36,6 +36,23 @@ class Inquiry:
         groups = {name: questions.select(relation) for name, questions in self.groups.items()}
         groups = {name: questions for name, questions in groups.items() if len(questions)}
         return replace(self, groups=groups, training=self.training and self.training.select(relation))
+
+    def list_doubts(self) -> list[str]:
+        """Return what makes the accuracy on the test questions mean something else than it seems to, one line each."""
+        test, doubts = self.groups[TEST], list[str]()
+        if self.training is not None and (overlap := describe_overlap(test, self.training)):
+            doubts.append(overlap)
+        if self.documents is not None and (without := [title for title in test.titles if title not in self.documents]):
+            doubts.append(
+                f"{test.path}: {len(without):,} of {len(test):,} questions are about titles that the corpus has no document of,"
+                f" first {without[0]!r}."
+            )
+        if several := test.contradictions:
+            doubts.append(
+                f"{test.path}: {len(several):,} questions have different answers, of which a model gives one, first"
+                f" {next(iter(several))!r}."
+            )
+        return doubts
 
     @property
     def training_answers(self) -> list[str]:

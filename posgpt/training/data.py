@@ -11,6 +11,7 @@ from data_scripts.epochs import EpochDataset, EpochSampler
 from data_scripts.normalize import count_decomposed, describe_decomposed
 from data_scripts.questions import (
     Questions,
+    describe_overlap,
     describe_unknown_characters,
     drop_non_ascii,
     encode_questions,
@@ -45,11 +46,13 @@ def load_pairs(
     corpus: Dataset | None = None,
     ascii_only: bool = False,
     trained: Collection[str] | None = None,
+    trained_on: Questions | None = None,
 ) -> Questions:
     """Load TSVs with answers, and print what they hold; see `load_questions`, and `drop_non_ascii` for `ascii_only`.
 
     Args:
         trained: The names of the relations that are trained on, if these questions are for measuring.
+        trained_on: The questions that are, if any.
     """
     with training_args.main_process_first():
         loaded = questions = load_questions(*paths, answers=True, known=known, corpus=corpus)
@@ -61,7 +64,8 @@ def load_pairs(
             print(note)
         if ascii_only and (lost := sum(map(ne, loaded.rows, questions.rows))):
             print(
-                f"{loaded.path}: {lost:,} of {len(loaded):,} pairs lose characters that are not ASCII (--ascii_only)."
+                f"{loaded.path}: {lost:,} of {len(loaded):,} pairs lose characters that are not ASCII, as in the course;"
+                " --ascii_only false keeps them."
             )
         for relation, rows in questions.rows_of.items():
             ((common, count),) = Counter(questions.answers[row] for row in rows).most_common(1)
@@ -72,6 +76,8 @@ def load_pairs(
         untrained = [relation.form for relation in questions.relations if relation.name not in (trained or ())]
         if trained is not None and untrained:
             print(f"{questions.path}: asks {', '.join(untrained)}, which the model is not trained to answer.")
+        if trained_on and (overlap := describe_overlap(questions, trained_on)):
+            print(overlap)
         if several := questions.contradictions:
             text, given = next(iter(several.items()))
             print(

@@ -35,7 +35,10 @@ def find_model_file(name_or_path: str, name: str) -> Path:
         return Path(str(cached_file(name_or_path, name)))
     except (OSError, ValueError) as error:
         fix = "give a folder that training wrote, or its name on the hub."
-        raise _refuse(name_or_path, shorten_error(error.__cause__ or error), fix) from None
+        reason = shorten_error(error.__cause__ or error).rstrip(".")
+        if not Path(name_or_path).exists():
+            reason = f"there is no such folder, and from the hub: {reason}"
+        raise _refuse(name_or_path, reason, fix) from None
 
 
 def load_config(name_or_path: str, changes: dict[str, Any]) -> PosGPTConfig:
