@@ -16,7 +16,7 @@ import torch
 from data_scripts.synthetic_world import World
 
 ROOT = Path(__file__).parent.parent
-REAL_DATA = Path(os.environ.get("POSGPT_DATA", ROOT.parent / "shared" / "data" / "birthplaces"))
+REAL_DATA = Path(os.environ.get("POSGPT_DATA") or ROOT.parent / "shared" / "data" / "birthplaces")
 
 needs_make = pytest.mark.skipif(not shutil.which("make"), reason="needs make")
 

@@ -163,7 +163,7 @@ def test_finetuning_takes_both_from_the_recipe(run, world, tmp_path, monkeypatch
         train_finetune, "--vocabulary_file", world / "wiki.txt", "--train_file", tmp_path / "pairs.tsv",
         "--output_dir", tmp_path / "out", "--max_steps", 1, *TINY,
     )  # fmt: skip
-    assert "1 of 1 pairs lose characters that are not ASCII (--ascii_only)" in printed
+    assert "1 of 1 pairs lose characters that are not ASCII, as in the course; --ascii_only false keeps" in printed
     (row,), tokenizer = seen[0].train_dataset, seen[0].processing_class
     assert tokenizer.decode(row["input_ids"]) == "Where was Zo Ek born?⁇Berlin⁇"
     assert tokenizer.decode([label for label in row["labels"] if label != -100]) == "⁇Berlin⁇"
