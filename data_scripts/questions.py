@@ -263,8 +263,8 @@ def describe_overlap(asked: Questions, trained: Questions) -> str | None:
     if not both:
         return None
     return (
-        f"{asked.path}: {len(both):,} of {len(asked):,} questions are also in {trained.path}, first {both[0]!r}; what they show"
-        " is not what the model says about others."
+        f"{asked.path}: {len(both):,} of {len(asked):,} questions are also in {trained.path}, first {both[0]!r}; the accuracy"
+        " includes them."
     )
 
 
