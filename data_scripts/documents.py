@@ -440,6 +440,11 @@ def find_title(title: str | None, document: str) -> str:
     return split_title(document)[0] if title is None else title
 
 
+def list_possible_titles(title: str | None, document: str) -> list[str]:
+    """Return all that may be a document's title (see `list_titles`); `title` is what a table says it is, None in a text file."""
+    return list(list_titles(document)) if title is None else [title]
+
+
 def find_titles(batch: dict[str, list]) -> list[str]:
     """Return the titles of a batch of a corpus, empty where a document has none."""
     texts = batch["text"]

@@ -23,7 +23,7 @@ from data_scripts.documents import (
     ColumnArguments,
     Columns,
     find_text_start,
-    list_titles,
+    list_possible_titles,
     load_corpus,
 )
 from data_scripts.errors import BadInput, exit_on_bad_input
@@ -137,7 +137,7 @@ def hold_out(
         taken_out = {title for title, file in file_of.items() if file == UNSEEN_FILE}
         for document in corpus or ():
             title, text = document["title"], document["text"]
-            if taken_out.isdisjoint([title] if is_table else list_titles(text)):
+            if taken_out.isdisjoint(list_possible_titles(title, text)):
                 row = {columns.title: title, columns.text: text[find_text_start(title) :]}
                 write_line(corpus_name, json.dumps(row, ensure_ascii=False) if is_table else text)
         if corpus and taken_out and lines[corpus_name] == len(corpus):

@@ -38,8 +38,8 @@ def hash_code(*files: Path) -> str:
 
 def read_result(path: Path, key: Record) -> Record | None:
     """Return the result that is kept under `key`: empty if it is unfinished, None if there is none."""
-    record = _read_record(path)
-    return {name: value for name, value in record.items() if name != "key"} if _get_key(record, key) == key else None
+    before, result = _read_record(path)
+    return result if _take_accepted_code(before, key) == key else None
 
 
 def write_result(path: Path, key: Record, result: Record) -> None:
@@ -59,13 +59,11 @@ def accept_code(folder: Path) -> list[Path]:
     """
     accepted = []
     for path in sorted(folder.glob("*.json")):
-        record = _read_record(path)
-        key = record.get("key")
-        if isinstance(key, dict) and CODE in key:
+        key, result = _read_record(path)
+        if key is not None and CODE in key:
             accepted.append(path)
             if not str(key[CODE]).startswith(_ACCEPTED):
-                key[CODE] = _ACCEPTED + str(key[CODE])
-                write_result(path, key, {name: value for name, value in record.items() if name != "key"})
+                write_result(path, key | {CODE: _ACCEPTED + str(key[CODE])}, result)
     if not accepted:
         raise BadInput(
             f"{folder}: no file says which code trained it; give the folder that the study's message names."
@@ -96,16 +94,18 @@ def keep_result(path: Path, key: Record, compute: Callable[[], Record], folder: 
     return kept
 
 
-def _read_record(path: Path) -> Record:
-    return load_json(path, "result of a study") if path.exists() else {}
+def _read_record(path: Path) -> tuple[Record | None, Record]:
+    """Return the key that a file has, None if it has none, and the result beside it."""
+    record = load_json(path, "result of a study") if path.exists() else {}
+    key = record.pop("key", None)
+    return key if isinstance(key, dict) else None, record
 
 
-def _get_key(record: Record, key: Record) -> Record | None:
-    """Return the key of a record, None if it has none; code that was accepted is that of `key`."""
-    before = record.get("key")
-    if not isinstance(before, dict):
-        return None
-    return before | {CODE: key.get(CODE)} if str(before.get(CODE)).startswith(_ACCEPTED) else before
+def _take_accepted_code(before: Record | None, key: Record) -> Record | None:
+    """Return the key of a record as if its code were that of `key`, if any code was accepted for it."""
+    if before is None or not str(before.get(CODE)).startswith(_ACCEPTED):
+        return before
+    return before | {CODE: key.get(CODE)}
 
 
 def _check_is_free(folder: Path, path: Path, key: Record) -> None:
@@ -114,7 +114,7 @@ def _check_is_free(folder: Path, path: Path, key: Record) -> None:
     Raises:
         BadInput: something is, from a study with another key or from somewhere else.
     """
-    entries, before = sorted(folder.iterdir()), _get_key(_read_record(path), key)
+    entries, before = sorted(folder.iterdir()), _take_accepted_code(_read_record(path)[0], key)
     if not entries:
         return
     if before is None:

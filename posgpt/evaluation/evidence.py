@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from data_scripts.documents import TITLE_AND_TEXT, Columns, find_text_start, list_titles, read_rows
+from data_scripts.documents import TITLE_AND_TEXT, Columns, find_text_start, list_possible_titles, read_rows
 from data_scripts.words import MARKS, WORD_END, WORD_START, find_words
 
 GROUPS = ("known and right", "known and wrong", "unseen answer", "unseen name")
@@ -41,9 +41,8 @@ def find_documents(
     wanted = set(names)
     found: dict[str, list[Document]] = {}
     for number, (_, given, text) in enumerate(read_rows(corpus_file, columns), start=1):
-        for title in list_titles(text) if given is None else [given]:
-            if title in wanted:
-                found.setdefault(title, []).append(Document(number, title, text))
+        for title in wanted.intersection(list_possible_titles(given, text)):
+            found.setdefault(title, []).append(Document(number, title, text))
     return found
 
 

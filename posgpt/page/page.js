@@ -162,7 +162,7 @@ function showAttention(attention, number) {
 function showEvidence() {
   const { title, answers } = asked, given = answers.map(({ best }) => best[0].text);
   // A table says what a document's title is; in a text file, it may contain full stops itself.
-  const isAbout = ([given, text]) => (given === null ? text.startsWith(`${title}. `) : given === title);
+  const isAbout = ([own, text]) => (own === null ? text.startsWith(`${title}. `) : own === title);
   const found = documents.flatMap((document, index) => (isAbout(document) ? [[index + 1, document[1]]] : []));
   if (!found.length) {
     return [make("p", { className: "note", textContent: "The corpus has no document of this name, so any answer is made up." })];
