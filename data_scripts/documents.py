@@ -4,7 +4,7 @@ import math
 import os
 import re
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -391,6 +391,23 @@ def collect_titles(corpus: Dataset) -> set[str]:
     for batch in corpus.iter(BATCH):
         titles.update(find_titles(batch))
     return titles - {""}
+
+
+def describe_titles(corpus: Dataset) -> str | None:
+    """Say in one line how many documents have no title, or share theirs with others; None: each has one of its own."""
+    counts: Counter[str] = Counter()
+    for batch in corpus.iter(BATCH):
+        counts.update(find_titles(batch))
+    without, described = counts.pop("", 0), []
+    if without:
+        described.append(f"{without:,} of {len(corpus):,} documents have no title")
+    if shared := [(title, count) for title, count in counts.most_common() if count > 1]:
+        title, most = shared[0]
+        described.append(
+            f"{sum(count for _, count in shared):,} of {len(corpus):,} documents share {len(shared):,} titles, most often"
+            f" {title!r} ({most:,} documents)"
+        )
+    return f"{'; '.join(described)}." if described else None
 
 
 def list_titles_without_document(titles: Iterable[str], documents: Dataset) -> list[str]:

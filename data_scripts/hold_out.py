@@ -11,12 +11,13 @@ documents of these titles are left out.
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+from datasets import Dataset
 
 from data_scripts.documents import (
     TITLE_AND_TEXT,
@@ -77,6 +78,14 @@ class HoldOutArguments(RelationArguments, ColumnArguments):
         raise BadInput("give either --data_dir, or --train_file and --questions_file.")
 
 
+def find_documented(titles: Collection[str], corpus: Dataset) -> set[str]:
+    """Return those of `titles` that a corpus has a document of."""
+    wanted, found = set(titles), set[str]()
+    for document in corpus:
+        found |= wanted.intersection(list_possible_titles(document["title"], document["text"]))
+    return found
+
+
 def hold_out(
     train_file: Path,
     output_dir: Path,
@@ -94,7 +103,7 @@ def hold_out(
 
     Args:
         pairs: How many questions go to `calibration.tsv`; a few more where a title has several.
-        people: How many titles go to `unseen.tsv`.
+        people: How many titles go to `unseen.tsv`, of those that have a document.
         columns: Of a table.
         known: Relations that need not be recognized.
 
@@ -102,8 +111,8 @@ def hold_out(
         The number of lines of each file.
 
     Raises:
-        BadInput: nothing would be left to train on, none of the titles that are to be taken out has a document, or a file is
-            not what it should be.
+        BadInput: nothing would be left to train on, too few titles have a document to take out, or a file is not what it
+            should be.
     """
     # What is written is not compressed.
     train_name = name_uncompressed(train_file)
@@ -113,6 +122,12 @@ def hold_out(
     questions = load_questions(train_file, answers=True, known=known, corpus=corpus)
     rows, titles = list(questions.rows), questions.titles
     asked = Counter(titles)
+    documented = find_documented(asked, corpus) if people and corpus else set(asked)
+    if not documented:
+        raise BadInput(
+            f"{corpus_file}: has no document of {titles[0]!r} or of any other title in {train_file}; give the corpus that it asks"
+            " about."
+        )
     file_of: dict[str, str] = {}
     calibration = unseen = 0
     # Titles in the order in which they are drawn.
@@ -120,13 +135,13 @@ def hold_out(
         if calibration < pairs:
             file_of[title] = CALIBRATION_FILE
             calibration += asked[title]
-        elif unseen < people:
+        elif unseen < people and title in documented:
             file_of[title] = UNSEEN_FILE
             unseen += 1
-    if len(file_of) == len(asked):
+    if len(file_of) == len(asked) or unseen < people:
         raise BadInput(
-            f"{train_file} has {len(rows)} pairs about {len(asked)} titles; hold out fewer than {pairs} pairs and"
-            f" {people} titles."
+            f"{train_file} has {len(rows)} pairs about {len(asked)} titles, {len(documented)} of which have a document; hold out"
+            f" fewer than {pairs} pairs and {people} titles."
         )
     is_table = corpus is not None and corpus[0]["title"] is not None
     corpus_name = TABLE_FILE if is_table else CORPUS_FILE
@@ -140,11 +155,6 @@ def hold_out(
             if taken_out.isdisjoint(list_possible_titles(title, text)):
                 row = {columns.title: title, columns.text: text[find_text_start(title) :]}
                 write_line(corpus_name, json.dumps(row, ensure_ascii=False) if is_table else text)
-        if corpus and taken_out and lines[corpus_name] == len(corpus):
-            raise BadInput(
-                f"{corpus_file}: has no document of {next(iter(taken_out))!r} or of the other titles that are to be taken out;"
-                f" give the corpus that {train_file} asks about."
-            )
         left = Counter(
             relation for relation, title in zip(questions.asked, titles, strict=True) if title not in file_of
         )

@@ -141,6 +141,11 @@ def load_questions(
         lines += filled
     for where, line in lines:
         _check_line(where, line)
+    if all(_is_quoted(line.split("\t")[0]) for _, line in lines):
+        raise BadInput(
+            f"{lines[0][0]}: its question is in quotation marks, as are all others, which would be read as part of it; save the"
+            " file without them."
+        )
     if answers and not any("\t" in line for _, line in lines):
         raise BadInput(
             f"{lines[0][0]}: no tab between question and answer; a line is a question, one tab and its answer. In some"
@@ -176,6 +181,10 @@ def _check_line(where: str, line: str) -> None:
     for character, reason in _REFUSED.items():
         if character in line:
             raise BadInput(f"{where}: holds {character!r}, {reason}; replace or remove it.")
+
+
+def _is_quoted(cell: str) -> bool:
+    return len(cell) > 1 and cell.startswith('"') and cell.endswith('"')
 
 
 def _match_relations(
@@ -256,15 +265,14 @@ def describe_unknown_characters(
     )
 
 
-def describe_overlap(asked: Questions, trained: Questions) -> str | None:
-    """Say in one line which questions are trained on as well; None when none is."""
-    known = set(trained.texts)
-    both = [text for text in asked.texts if text in known]
+def describe_overlap(questions: Questions, others: Questions) -> str | None:
+    """Say how many questions are in other files, too, and which is the first; None when none is."""
+    known = set(others.texts)
+    both = [text for text in questions.texts if text in known]
     if not both:
         return None
     return (
-        f"{asked.path}: {len(both):,} of {len(asked):,} questions are also in {trained.path}, first {both[0]!r}; the accuracy"
-        " includes them."
+        f"{questions.path}: {len(both):,} of {len(questions):,} questions are also in {others.path}, first {both[0]!r}"
     )
 
 

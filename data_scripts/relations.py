@@ -180,6 +180,13 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
         known = read_relations(PosGPTConfig(relations=relations).relations)
     except StrictDataclassError as error:
         raise BadInput(f"{path}: {shorten_error(error.__cause__ or error).rstrip('.')}; fix it there.") from None
+    relation_of: dict[str, str] = {}
+    for relation in known:
+        for wording in relation.wordings:
+            if (first := relation_of.setdefault(wording, relation.name)) != relation.name:
+                raise BadInput(
+                    f"{path}: relations {first!r} and {relation.name!r} both have the wording {wording!r}; leave it in one of them."
+                )
     for name, settings in relations.items():
         if unknown := [entry for entry in settings if entry not in ("wordings", "baseline")]:
             raise BadInput(

@@ -154,7 +154,7 @@ class AnsweringMixin:
             if room < 1:
                 raise ValueError(
                     f"a question has {len(question)} characters and the model's max_position_embeddings is"
-                    f" {self.config.max_position_embeddings}: no room for an answer to {question[:40]!r}…"
+                    f" {self.config.max_position_embeddings}: no room for an answer to {question[:40]!r}…; shorten it."
                 )
         return rooms
 

@@ -13,6 +13,7 @@ from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
 COMMANDS = {
     "pretrain": ("posgpt.pretrain", "train a model on a corpus"),
     "finetune": ("posgpt.finetune", "finetune a model on questions, or train one on them from scratch"),
+    "ask": ("posgpt.ask", "ask a model a few questions"),
     "evaluate": ("posgpt.evaluate", "ask a model and compare its answers with baselines"),
     "preview": ("posgpt.preview", "show what a recipe trains on"),
     "quickstart": ("posgpt.quickstart", "the whole task on a small fictional world, in minutes"),

@@ -53,6 +53,7 @@ from posgpt.evaluation.arguments import (
     check_arguments,
 )
 from posgpt.evaluation.card import load_card, update_card
+from posgpt.evaluation.evidence import describe_near_misses
 from posgpt.evaluation.inquiry import TEST, Inquiry, load_inquiry
 from posgpt.tables import format_table
 from posgpt.training.run_record import copy_record
@@ -200,6 +201,10 @@ def judge_and_write(
         print_accuracies(answerer.name, whole.accuracies, inquiry)
     else:
         print_relations(answerer.name, of_relation, whole.accuracies)
+    if test.answers and (
+        near := describe_near_misses([answer.text for answer in test_answers], test.answers, test.path)
+    ):
+        print(near)
     if arguments.report:
         # Of several relations together, there is none: what an earlier evaluation left there would be another's.
         reports = {Path(arguments.report): whole} | {folder: judged[each.name] for each, folder in folders.items()}

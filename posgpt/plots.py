@@ -27,8 +27,26 @@ def make_figure(width: float, height: float, rows: int = 1, columns: int = 1) ->
     return figure, figure.subplots(rows, columns)
 
 
+def _write_plain_numbers(figure: Any) -> None:
+    """Label logarithmic axes 0.1, 1, 10: matplotlib's own labels are formulas, which `STYLE` turns off."""
+    from matplotlib.ticker import LogFormatterSciNotation
+
+    class PlainFormatter(LogFormatterSciNotation):
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            # Which ticks have a label is matplotlib's choice.
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if isinstance(axis.get_major_formatter(), LogFormatterSciNotation):
+                axis.set_major_formatter(PlainFormatter())
+            if isinstance(axis.get_minor_formatter(), LogFormatterSciNotation):
+                axis.set_minor_formatter(PlainFormatter())
+
+
 def render_picture(figure: Any, dpi: int = 120) -> bytes:
     """Return a matplotlib figure as PNG."""
+    _write_plain_numbers(figure)
     file = BytesIO()
     figure.savefig(file, format="png", dpi=dpi)
     return file.getvalue()

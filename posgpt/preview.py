@@ -18,7 +18,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator
-from data_scripts.documents import find_text_start, find_titles
+from data_scripts.documents import describe_titles, find_text_start, find_titles
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.options import Range, option
 from data_scripts.relations import load_relations, read_relations
@@ -83,9 +83,8 @@ def preview_pretraining() -> None:
     batch = data.training.collator([dataset[item] for item in islice(sampler, preview.examples)])
     documents = data.corpus.take(min(preview.documents, len(data.corpus)))
     asked = dataset.list_asked(len(documents))
-    print(
-        *render_documents(documents, asked), data.training.description, *render_batch(batch, data.tokenizer), sep="\n"
-    )
+    described = filter(None, (data.training.description, describe_titles(data.corpus)))
+    print(*render_documents(documents, asked), *described, *render_batch(batch, data.tokenizer), sep="\n")
 
 
 def preview_finetuning(section: str) -> None:

@@ -26,6 +26,10 @@ BAD_PAIRS = {
     "reserved": (PAIR + "Where was Bo ⁇ born?\tOslo\n", "line 2: holds '⁇'"),
     "null": (PAIR + "Where was Bo\0 born?\tOslo\n", "line 2: holds '.x00', a null character"),
     "reserved in the place": (PAIR + "\n" + "Where was Bo Ek born?\tOs□lo\n", "line 3: holds '□'"),
+    "in quotation marks": (
+        '"Where was Ada Example born?"\t"Rome"\n' * 2,
+        "line 1: its question is in quotation marks, as",
+    ),
     "not UTF-8": (
         b"\xef\xbb\xbf" + PAIR.encode() + "Where was Zoë Ek born?\tOslo\n".encode("latin1"),
         "line 2: byte 13",

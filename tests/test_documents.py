@@ -108,6 +108,26 @@ def test_a_name_that_is_a_pattern_is_that_of_its_own_file(tmp_path):
         load_corpus(tmp_path / "people[1].csv.gz")
 
 
+def test_the_preview_counts_titles_that_are_missing_or_shared(run, tmp_path):
+    lines = [
+        "Inv. 1. A red cup .",
+        "Inv. 2. A blue cup .",
+        "Inv. 3. A cup .",
+        "Bo Ek. Born in Oslo .",
+        "A line without",
+    ]
+    (tmp_path / "wiki.txt").write_text(
+        "".join(f"{line}\n" for line in [*lines, "Bo Ek. Ek sang in Rome .", "Ada. Ada sang ."])
+    )
+    printed = run(preview, "--train_file", tmp_path / "wiki.txt")
+    assert (
+        "1 of 7 documents have no title; 5 of 7 documents share 2 titles, most often 'Inv' (3 documents)." in printed
+    )
+    (tmp_path / "wiki.txt").write_text("Bo Ek. Ek sang in Rome .\nAda. Ada sang .\n")
+    assert "documents have no title" not in (printed := run(preview, "--train_file", tmp_path / "wiki.txt"))
+    assert "documents share" not in printed
+
+
 def test_the_columns_are_named_on_the_command_line(run, world, tmp_path):
     lines = (world / "wiki.txt").read_text(encoding="utf-8").splitlines()
     rows = [dict(zip(("who", "what"), line.split(". ", 1), strict=True)) for line in lines]

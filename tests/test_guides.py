@@ -18,10 +18,11 @@ def test_the_guide_to_your_own_data(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write, ask = [block for block in list_blocks("docs/your_own_data.md") if "import " in block]
     exec(write, {})
-    preview, _, evaluated, held_out, _, report = run_commands(run, "docs/your_own_data.md")
+    preview, _, evaluated, asked, held_out, _, report = run_commands(run, "docs/your_own_data.md")
     assert "document The Last Harbour | Directed by " in preview
     assert re.search(r"^asked    \w+ \w+ \(director\), 19\d\d \(release year\)$", preview, re.M)
     assert "| director " in evaluated and "| release year " in evaluated
+    assert "| Who directed The Golden Bridge? | " in asked and "not trained" not in asked
     assert len(load_questions("dev.tsv")) == 20
     assert "documents.jsonl has 30 lines" in held_out
     assert "Report: runs/films_report/director/report.html" in report

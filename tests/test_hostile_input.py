@@ -30,7 +30,7 @@ import train_pretrain
 from conftest import ROOT
 from data_scripts import hold_out, synthetic_world
 from data_scripts.synthetic_world import World
-from posgpt import convert, preview
+from posgpt import ask, convert, preview
 from posgpt.training.checkpoints import CHECKSUMS_FILE, seal_checkpoint
 from posgpt.training.hardware import measure_peak_memory
 
@@ -121,6 +121,7 @@ COMMANDS = [
     TURNED_BACK,
     COMPARED,
 ]
+COMMANDS += [(ask, ["--model_name_or_path", "model", "--questions", "Where was Bo Ek born?"])]
 COMMANDS += [(synthetic_world, ["--num_people", "20", "--num_places", "5", *OUT])]
 
 BYTES = [

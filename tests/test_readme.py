@@ -39,7 +39,7 @@ def test_the_commands_and_the_python_example_run_as_written(run, world, tmp_path
     for file in world.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     readme, trust, objectives = map(list_commands, ("README.md", "docs/trust.md", "docs/objectives.md"))
-    windows, course = ["preview", "pretrain", "evaluate"], ["pretrain", "finetune", "evaluate"]
+    windows, course = ["preview", "pretrain", "evaluate", "ask"], ["pretrain", "finetune", "evaluate"]
     assert [command for command, *_ in readme] == windows + course
     assert [command for command, *_ in trust] == ["hold-out", "pretrain", "evaluate"]
     assert [command for command, *_ in objectives] == ["preview"] * 3

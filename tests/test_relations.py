@@ -216,6 +216,10 @@ def test_a_question_of_no_form_is_named_with_the_nearest(tmp_path, text, match):
             "a:\n  wordings: ['Who led {title}?']\nb:\n  wordings: ['Who left {title}?']\na:\n  baseline: Bo\n",
             "relations.yaml: .*line 1 has 'a', which is there twice",
         ),
+        (
+            "a:\n  wordings: ['Who led {title}?']\nb:\n  wordings: ['Who left {title}?', 'Who led {title}?']\n",
+            "relations.yaml: relations 'a' and 'b' both have the wording 'Who led {title}.'; leave it in one",
+        ),
         ("{}\n", "relations.yaml: holds no relations"),
         ("- a\n", "relations.yaml: "),
         ("a: [\n", "relations.yaml: "),

@@ -103,6 +103,24 @@ def test_nobody_is_both_trained_on_and_held_out(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
+def test_those_taken_out_of_the_corpus_were_in_it(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("".join(f"Where was P{number} born?\tRome\n" for number in range(20)))
+    (tmp_path / "wiki.txt").write_text("".join(f"P{number}. Lived .\n" for number in range(8)))
+    known = {f"P{number}" for number in range(8)}
+    for seed in range(5):
+        out = tmp_path / str(seed)
+        counts = hold_out.hold_out(
+            tmp_path / "pairs.tsv", out, 1, people=4, seed=seed, corpus_file=tmp_path / "wiki.txt"
+        )
+        assert set(load_questions(out / "unseen.tsv").titles) < known
+        assert (counts["unseen.tsv"], counts["wiki.txt"]) == (4, 4)
+    with pytest.raises(
+        BadInput, match="about 20 titles, 8 of which have a document; hold out fewer than 1 pairs and 9"
+    ):
+        hold_out.hold_out(tmp_path / "pairs.tsv", tmp_path / "none", 1, people=9, corpus_file=tmp_path / "wiki.txt")
+    assert not (tmp_path / "none").exists()
+
+
 def test_a_form_that_would_not_be_recognized_any_more_is_not_held_out(tmp_path):
     pairs = [f"Who wrote Book{number}?\tAda\n" for number in range(20)]
     pairs += [f"Where was Book{number} printed?\tRome\n" for number in range(2)]
@@ -156,7 +174,10 @@ def test_titles_of_a_table_are_held_out_in_any_relation(run, tmp_path):
 
 def test_holding_out_everybody_or_onto_the_data_itself_is_refused(run, world, tmp_path):
     for arguments, match in (
-        (["--output_dir", tmp_path / "out", "--pairs", 60, "--people", 8], "68 pairs about 68 titles; hold out fewer"),
+        (
+            ["--output_dir", tmp_path / "out", "--pairs", 60, "--people", 8],
+            "68 titles, 68 of which have a document; hold out fewer",
+        ),
         (["--output_dir", world], "the data's own folder"),
         (["--output_dir", tmp_path / "out", "--pairs", 0], "pairs is 0"),
     ):
@@ -310,6 +331,20 @@ def test_what_answering_is_worth_is_reported_for_the_mix_of_people(run, held_out
     assert worth["attainable"] == pytest.approx(right / everyone) and worth["at_threshold"] <= worth["attainable"]
     assert worth["coverage"][-1] == pytest.approx(1) and worth["risk"][-1] == pytest.approx(1 - right / everyone)
     assert "What answering is worth" in TextOf((tmp_path / "report.html").read_text()).text
+
+
+def test_groups_that_are_not_what_they_seem_are_said_to_be(run, world, held_out, tiny_pretrained, tmp_path):
+    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", held_out / "calibration.tsv"]
+    arguments += ["--train_file", held_out / "birth_places_train.tsv", "--max_new_tokens", 8, "--fictional_people", 0]
+    arguments += ["--calibration_file", held_out / "calibration.tsv", "--unseen_file", held_out / "unseen.tsv"]
+    printed = run(evaluate_birthplace, *arguments, "--corpus_file", world / "wiki.txt", "--report", tmp_path / "whole")
+    assert f"20 of 20 questions are also in {held_out / 'calibration.tsv'}, first" in printed
+    assert "unseen.tsv: 10 of 10 questions are about titles that the corpus has a document of, first" in printed
+    arguments[3] = held_out / "birth_dev.tsv"
+    printed = run(
+        evaluate_birthplace, *arguments, "--corpus_file", held_out / "wiki.txt", "--report", tmp_path / "rest"
+    )
+    assert "are also in" not in printed and "a document of" not in printed
 
 
 @pytest.mark.parametrize(

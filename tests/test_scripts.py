@@ -239,6 +239,17 @@ def test_what_makes_an_accuracy_mean_something_else_is_said(run, world, tmp_path
     assert "are also in" not in printed and "different answers" not in printed
 
 
+def test_a_right_answer_in_another_spelling_counts_as_wrong_and_is_said_to_be_one(run, tmp_path):
+    rights = ["Orl\u00e9ans", "Orleans", "Orle\u0301ans", "Paris", "orl\u00e9ans"]
+    pairs = [f"Where was P{number} born?\t{right}\n" for number, right in enumerate(rights)]
+    (tmp_path / "test.tsv").write_text("".join(pairs), encoding="utf-8")
+    arguments = ["--test_file", tmp_path / "test.tsv", "--output_dir", tmp_path / "out"]
+    printed = run(evaluate_birthplace, "--baseline", rights[0], *arguments)
+    assert "test.tsv: 3 answers that count as wrong differ from the right ones only in case, accents," in printed
+    assert f"first {rights[0]!r} instead of 'Orleans'." in printed and metrics_of(tmp_path / "out")["correct"] == 1
+    assert "count as wrong" not in run(evaluate_birthplace, "--baseline", "Paris", *arguments)
+
+
 def test_one_answer_for_everyone_is_only_printed_unless_it_is_told_where_to_write(run, world, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     printed = run(evaluate_birthplace, "--baseline", "London", "--test_file", world / "birth_dev.tsv")

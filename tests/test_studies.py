@@ -15,6 +15,7 @@ from benchmarks import speedrun
 from conftest import ROOT
 from data_scripts.errors import BadInput
 from posgpt.arguments import find_recipe, read_section
+from posgpt.plots import make_figure, render_picture
 from studies import accept, attention_explained, attention_maps, cache, length, positions, training_runs
 from studies.tables import format_known
 from study_helpers import SMALL, read_rows, train_in_process
@@ -349,3 +350,12 @@ def test_the_page_on_attention_holds_what_its_script_measures(run, tmp_path):
     run(attention_explained, "--output_dir", tmp_path)
     assert (tmp_path / "attention.md").read_text() == (ROOT / "docs" / "attention.md").read_text()
     assert (tmp_path / "attention.png").stat().st_size > 1000
+
+
+def test_logarithmic_axes_are_labelled_with_numbers_not_with_the_source_of_formulas():
+    figure, axes = make_figure(4, 4)
+    axes.plot([0.6, 3], [200, 60_000])
+    axes.set(xscale="log", yscale="log", title="$5 or $6")
+    render_picture(figure)
+    shown = [label.get_text() for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels(which="both")]
+    assert {"1", "2", "1000", "10000"} <= set(shown) and not any("$" in text for text in shown)

@@ -106,6 +106,26 @@ def choose_group(mentions: Sequence[bool], right: bool) -> str:
     return "known and right" if right else "known and wrong"
 
 
+def describe_near_misses(answers: Sequence[str], references: Sequence[str], path: str) -> str | None:
+    """Say how many answers are the right ones in another spelling, and which is the first; None: none is.
+
+    Args:
+        references: The right answers.
+        path: The file that has them.
+    """
+    near = [
+        (answer, right)
+        for answer, right in zip(answers, references, strict=True)
+        if answer != right and normalize_answer(answer) == normalize_answer(right)
+    ]
+    if not near:
+        return None
+    return (
+        f"{path}: {len(near):,} answers that count as wrong differ from the right ones only in case, accents, punctuation or"
+        f" Unicode form, first {near[0][0]!r} instead of {near[0][1]!r}."
+    )
+
+
 def normalize_answer(answer: str) -> str:
     """Reduce the spellings of an answer to one: `Montr%C3%A9al`, `montreal` and `Montréal`; `St. Louis` and `St Louis`.
 

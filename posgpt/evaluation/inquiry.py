@@ -38,15 +38,26 @@ class Inquiry:
         return replace(self, groups=groups, training=self.training and self.training.select(relation))
 
     def list_doubts(self) -> list[str]:
-        """Return what makes the accuracy on the test questions mean something else than it seems to, one line each."""
-        test, doubts = self.groups[TEST], list[str]()
-        if self.training is not None and (overlap := describe_overlap(test, self.training)):
-            doubts.append(overlap)
-        if self.documents is not None and (without := [title for title in test.titles if title not in self.documents]):
+        """Return what makes a figure mean something else than it seems to, one line each."""
+        test, held_out, taken_out = self.groups[TEST], self.groups.get(HELD_OUT), self.groups.get(TAKEN_OUT)
+        doubts = []
+        if self.training and (overlap := describe_overlap(test, self.training)):
+            doubts.append(f"{overlap}; the accuracy includes them.")
+        if held_out and (overlap := describe_overlap(test, held_out)):
             doubts.append(
-                f"{test.path}: {len(without):,} of {len(test):,} questions are about titles that the corpus has no document of,"
-                f" first {without[0]!r}."
+                f"{overlap}; the confidences and the threshold that are fitted on them are measured on them."
             )
+        if self.documents is not None:
+            if without := [title for title in test.titles if title not in self.documents]:
+                doubts.append(
+                    f"{test.path}: {len(without):,} of {len(test):,} questions are about titles that the corpus has no document"
+                    f" of, first {without[0]!r}."
+                )
+            if taken_out and (there := [title for title in taken_out.titles if title in self.documents]):
+                doubts.append(
+                    f"{taken_out.path}: {len(there):,} of {len(taken_out):,} questions are about titles that the corpus has a"
+                    f" document of, first {there[0]!r}; if the model has read it, it is no stranger."
+                )
         if several := test.contradictions:
             doubts.append(
                 f"{test.path}: {len(several):,} questions have different answers, of which a model gives one, first"
@@ -137,9 +148,8 @@ def check_held_out(held_out: Questions, training: Questions) -> None:
     Raises:
         BadInput: one was.
     """
-    overlap = sorted(set(held_out.texts) & set(training.texts))
-    if overlap:
+    if overlap := describe_overlap(held_out, training):
         raise BadInput(
-            f"{held_out.path}: {len(overlap)} of its questions are in {training.path} too, first {overlap[0]!r}; a model"
-            " is sure of what it was trained on, so these cannot calibrate it. Hold pairs out with posgpt hold-out."
+            f"{overlap}; a model is sure of what it was trained on, so these cannot calibrate it. Hold pairs out with posgpt"
+            " hold-out."
         )

@@ -77,7 +77,7 @@ def load_pairs(
         if trained is not None and untrained:
             print(f"{questions.path}: asks {', '.join(untrained)}, which the model is not trained to answer.")
         if trained_on and (overlap := describe_overlap(questions, trained_on)):
-            print(overlap)
+            print(f"{overlap}; the accuracy includes them.")
         if several := questions.contradictions:
             text, given = next(iter(several.items()))
             print(

@@ -1,0 +1,33 @@
+import pytest
+from transformers import AutoTokenizer
+
+import modeling_posgpt  # noqa: F401
+from modeling_posgpt import PosGPTForCausalLM
+from posgpt import cli
+
+
+def test_questions_are_answered_as_the_model_answers_them(run, tiny_pretrained):
+    folder = tiny_pretrained["rotary"]
+    questions = ["Where was Ada Berg born?", "Where was Bo Ek born?"]
+    printed = run(cli, "ask", "--model_name_or_path", folder, "--questions", *questions)
+    model, tokenizer = PosGPTForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    _, _, *rows = printed.splitlines()
+    answers = model.answer(questions, tokenizer)
+    assert len(rows) == 2
+    for row, question, answer in zip(rows, questions, answers, strict=True):
+        cells = [cell.strip() for cell in row.strip("|").split(" | ")]
+        assert cells == [question, answer.text.replace("\n", " ").strip(), f"{answer.probability:.1%}"]
+
+
+def test_what_the_model_was_not_trained_on_is_said_before_its_answer(run, tiny_pretrained):
+    printed = run(cli, "ask", "--model_name_or_path", tiny_pretrained["rotary"], "--questions", "Who is 中?")
+    unknown, untrained, *table = printed.splitlines()
+    assert "'中' × 1" in unknown and "asked 'Where was NAME born?', not 'Who is 中?'" in untrained
+    assert table[-1].startswith("| Who is 中? | ")
+
+
+@pytest.mark.parametrize("question, match", [("", "'' is no question"), ("x" * 128, "128 characters .*; shorten it"),
+                                             ("Where was Bo born?⁇", "without the ⁇")])  # fmt: skip
+def test_what_cannot_be_asked_is_refused(run, tiny_pretrained, question, match):
+    with pytest.raises(SystemExit, match=f"error: .*{match}"):
+        run(cli, "ask", "--model_name_or_path", tiny_pretrained["rotary"], "--questions", question)
