@@ -385,19 +385,20 @@ def tokenize_corpus(corpus: Dataset, tokenizer: PreTrainedTokenizerBase, longest
     )
 
 
+def iterate_titles(corpus: Dataset) -> Iterator[str]:
+    """Yield the title of each of a corpus's documents, empty where there is none."""
+    for batch in corpus.iter(BATCH):
+        yield from find_titles(batch)
+
+
 def collect_titles(corpus: Dataset) -> set[str]:
     """Return the titles of a corpus's documents."""
-    titles: set[str] = set()
-    for batch in corpus.iter(BATCH):
-        titles.update(find_titles(batch))
-    return titles - {""}
+    return set(iterate_titles(corpus)) - {""}
 
 
 def describe_titles(corpus: Dataset) -> str | None:
     """Say in one line how many documents have no title, or share theirs with others; None: each has one of its own."""
-    counts: Counter[str] = Counter()
-    for batch in corpus.iter(BATCH):
-        counts.update(find_titles(batch))
+    counts = Counter(iterate_titles(corpus))
     without, described = counts.pop("", 0), []
     if without:
         described.append(f"{without:,} of {len(corpus):,} documents have no title")

@@ -78,11 +78,13 @@ class HoldOutArguments(RelationArguments, ColumnArguments):
         raise BadInput("give either --data_dir, or --train_file and --questions_file.")
 
 
-def find_documented(titles: Collection[str], corpus: Dataset) -> set[str]:
-    """Return those of `titles` that a corpus has a document of."""
-    wanted, found = set(titles), set[str]()
-    for document in corpus:
-        found |= wanted.intersection(list_possible_titles(document["title"], document["text"]))
+def locate_documents(titles: Collection[str], corpus: Dataset) -> dict[str, list[int]]:
+    """Return the numbers, from 0, of the documents of each of `titles` that has one in a corpus."""
+    wanted = set(titles)
+    found: dict[str, list[int]] = {}
+    for number, document in enumerate(corpus):
+        for title in wanted.intersection(list_possible_titles(document["title"], document["text"])):
+            found.setdefault(title, []).append(number)
     return found
 
 
@@ -122,8 +124,9 @@ def hold_out(
     questions = load_questions(train_file, answers=True, known=known, corpus=corpus)
     rows, titles = list(questions.rows), questions.titles
     asked = Counter(titles)
-    documented = find_documented(asked, corpus) if people and corpus else set(asked)
-    if not documented:
+    # Without a corpus, any title may be drawn, and there is nothing to take out.
+    documents_of = locate_documents(asked, corpus) if people and corpus else {title: [] for title in asked}
+    if not documents_of:
         raise BadInput(
             f"{corpus_file}: has no document of {titles[0]!r} or of any other title in {train_file}; give the corpus that it asks"
             " about."
@@ -135,12 +138,12 @@ def hold_out(
         if calibration < pairs:
             file_of[title] = CALIBRATION_FILE
             calibration += asked[title]
-        elif unseen < people and title in documented:
+        elif unseen < people and title in documents_of:
             file_of[title] = UNSEEN_FILE
             unseen += 1
     if len(file_of) == len(asked) or unseen < people:
         raise BadInput(
-            f"{train_file} has {len(rows)} pairs about {len(asked)} titles, {len(documented)} of which have a document; hold out"
+            f"{train_file} has {len(rows)} pairs about {len(asked)} titles, {len(documents_of)} of which have a document; hold out"
             f" fewer than {pairs} pairs and {people} titles."
         )
     is_table = corpus is not None and corpus[0]["title"] is not None
@@ -149,10 +152,12 @@ def hold_out(
     with write_lines(output_dir, files) as (write_line, lines):
         for row, title in zip(rows, titles, strict=True):
             write_line(file_of.get(title, train_name), f"{row['question']}\t{row['answer']}")
-        taken_out = {title for title, file in file_of.items() if file == UNSEEN_FILE}
-        for document in corpus or ():
-            title, text = document["title"], document["text"]
-            if taken_out.isdisjoint(list_possible_titles(title, text)):
+        taken_out = {
+            number for title, file in file_of.items() if file == UNSEEN_FILE for number in documents_of[title]
+        }
+        for number, document in enumerate(corpus or ()):
+            if number not in taken_out:
+                title, text = document["title"], document["text"]
                 row = {columns.title: title, columns.text: text[find_text_start(title) :]}
                 write_line(corpus_name, json.dumps(row, ensure_ascii=False) if is_table else text)
         left = Counter(

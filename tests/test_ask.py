@@ -1,7 +1,6 @@
 import pytest
 from transformers import AutoTokenizer
 
-import modeling_posgpt  # noqa: F401
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt import cli
 
