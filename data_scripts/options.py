@@ -8,11 +8,15 @@ Parser, checks of ranges and choices, and `--help` all follow from the field.
 import dataclasses
 import sys
 from argparse import Action, ArgumentDefaultsHelpFormatter, ArgumentError, ArgumentParser
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from transformers import HfArgumentParser
 
 from data_scripts.errors import BadInput
+
+_SEE_HELP = "--help lists the options."
 
 
 def option(help: str, **settings: Any) -> Any:
@@ -127,7 +131,8 @@ class OptionParser(HfArgumentParser):
         """
         action = next((action for action in self._actions if action.dest == name), None)
         if action is None:
-            raise BadInput(f"{name!r} is not an option of this command; --help lists the options.")
+            names = [action.dest for action in self._actions]
+            raise BadInput(f"{name!r} is not an option of this command; {_suggest(name, names)}")
         hint = self._hints.get(name)
         kinds = [get_origin(kind) or kind for kind in get_args(hint) or (hint,)]
         if value is None and type(None) not in kinds:
@@ -154,7 +159,7 @@ class OptionParser(HfArgumentParser):
         self.set_defaults(**{name: value})
 
     def error(self, message: str) -> NoReturn:
-        raise BadInput(f"{message}; --help lists the options.")
+        raise BadInput(f"{message}; {_SEE_HELP}")
 
     def parse(self, argv: list[str]) -> tuple:
         """Parse a command line into the parser's dataclasses and check their ranges and choices.
@@ -162,6 +167,11 @@ class OptionParser(HfArgumentParser):
         Raises:
             BadInput: an option does not exist or its value is refused.
         """
+        for argument in argv:
+            # argparse would first miss the required option that was mistyped.
+            name = argument.partition("=")[0]
+            if name.startswith("--") and name != "--" and name not in self._option_string_actions:
+                raise BadInput(f"there is no option {name}; {_suggest(name, self._option_string_actions)}")
         try:
             *parsed, unknown = self.parse_args_into_dataclasses(
                 argv, return_remaining_strings=True, look_for_args_file=False
@@ -172,10 +182,15 @@ class OptionParser(HfArgumentParser):
         except (ValueError, ImportError, TypeError) as error:
             raise BadInput(f"an option was refused: {shorten_error(error)}; change or remove it.") from None
         if unknown:
-            raise BadInput(f"there is no option {' '.join(unknown)}; --help lists the options.")
+            raise BadInput(f"there is no option {' '.join(unknown)}; {_SEE_HELP}")
         for options in parsed:
             check_options(options)
         return tuple(parsed)
+
+
+def _suggest(name: str, names: Iterable[str]) -> str:
+    near = get_close_matches(name, names, n=1, cutoff=0.75)
+    return f"did you mean {near[0]}?" if near else _SEE_HELP
 
 
 def parse_options(dataclass_type: type, argv: list[str] | None = None) -> Any:

@@ -36,7 +36,9 @@ class Options:
         (["--rest", "0"], "rest is 0; choose at least 1"),
         (["--shares", "0.5", "2"], "shares is 2.0; choose a number from 0 to 1"),
         (["--kind", "third"], "--kind.*'third'.*one.*other"),
-        (["--sha", "1"], "--sha"),
+        (["--shars", "1"], "there is no option --shars; did you mean --shares"),
+        (["--xyz=1"], "there is no option --xyz; --help"),
+        (["--count", "1", "more"], "there is no option more; --help"),
         (["--count", "many"], "count.*'many'"),
     ],
 )
