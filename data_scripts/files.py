@@ -250,22 +250,12 @@ def write_atomically(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
     Folders that do not exist are made, and removed with it.
     """
     path = Path(path)
-    new_folders = [folder for folder in path.parents if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    try:
+    with _name_temporary(path) as temporary:
         with temporary.open(mode, **text) as file:
             yield file
         sync_file(temporary)
         os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        # Something else may be in them by now.
-        with suppress(OSError):
-            for folder in new_folders:
-                folder.rmdir()
-        raise
 
 
 @contextmanager
@@ -294,12 +284,27 @@ def describe_lines(folder: str | os.PathLike, lines: dict[str, int]) -> str:
 @contextmanager
 def write_folder_atomically(path: str | os.PathLike) -> Iterator[Path]:
     """Yield a new folder beside `path`, where nothing is yet; rename it to `path` if the `with` block succeeds, else remove it."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.mkdir(parents=True)
+    with _name_temporary(Path(path)) as temporary:
+        temporary.mkdir()
         yield temporary
         os.rename(temporary, path)
+
+
+@contextmanager
+def _name_temporary(path: Path) -> Iterator[Path]:
+    """Yield a name beside `path`; if the `with` block fails, remove what has this name, and the folders made for it."""
+    new_folders = [folder for folder in path.parents if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
+        # Something else may be in them by now.
+        with suppress(OSError):
+            for folder in new_folders:
+                folder.rmdir()
         raise

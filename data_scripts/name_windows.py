@@ -314,9 +314,11 @@ class NameWindowsDataset(EpochDataset):
             said = rule.kind
             if missed:
                 title, answer = missed[0]
-                instead = ", ".join(map(repr, asked.get((title, number), ())))
+                instead = asked.get((title, number), [])
                 said += f", which miss {len(missed):,} of {len(pairs):,} training answers, such as {answer!r} ({title}"
-                said += f", where {instead} {'are' if ', ' in instead else 'is'} asked for)" if instead else ")"
+                if instead:
+                    said += f", where {', '.join(map(repr, instead))} {'are' if len(instead) > 1 else 'is'} asked for"
+                said += ")"
             described.append(said)
         return described
 

@@ -6,6 +6,7 @@ Parser, checks of ranges and choices, and `--help` all follow from the field.
 """
 
 import dataclasses
+import math
 import sys
 from argparse import Action, ArgumentDefaultsHelpFormatter, ArgumentError, ArgumentParser
 from collections.abc import Iterable
@@ -45,6 +46,20 @@ class Range(NamedTuple):
             return f"at least {self.at_least:,}"
         return f"a number from {self.at_least:,} to {self.at_most:,}"
 
+    def check(self, name: str, value: Any) -> None:
+        """Check that the value of the option `name` is in the range.
+
+        Raises:
+            BadInput: it is not, or it is not a finite number.
+        """
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise BadInput(f"{name} is {value!r}; choose {self}.")
+        if math.isinf(value):
+            raise BadInput(f"{name} is {value}; choose a finite number.")
+        # NaN is in no range.
+        if not self.at_least <= value <= (math.inf if self.at_most is None else self.at_most):
+            raise BadInput(f"{name} is {value:,}; choose {self}.")
+
 
 def find_range(dataclass_type: type, name: str) -> Range | None:
     """Return the range that is part of a field's type, None when any value will do."""
@@ -80,12 +95,7 @@ def check_options(options: Any) -> None:
             if choices is not None and each not in choices:
                 raise BadInput(f"{field.name} is {each!r}; choose {' or '.join(map(str, choices))}.")
             if limits is not None:
-                is_number = isinstance(each, int | float) and not isinstance(each, bool)
-                too_large = is_number and limits.at_most is not None and each > limits.at_most
-                # `not >=` refuses NaN, too.
-                if not is_number or not each >= limits.at_least or too_large:
-                    shown = f"{each:,}" if is_number else repr(each)
-                    raise BadInput(f"{field.name} is {shown}; choose {limits}.")
+                limits.check(field.name, each)
 
 
 class DefaultsFormatter(ArgumentDefaultsHelpFormatter):

@@ -46,7 +46,8 @@ from data_scripts.options import OptionParser, Range, check_options, option
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, load_relations
 
 MIN_PEOPLE, MAX_PEOPLE = 100, 1_000_000
-_STRANGERS = 20_000_003  # a seed unlikely to be given to a world
+# The seed of people who do not exist. All seeds share a language's names, which a world of a million people nearly uses up.
+_STRANGERS = 20_000_003
 # What may be asked about a person: the attribute of `Person` that answers it, which `sentences/ATTRIBUTE.txt` tells.
 ATTRIBUTES = {
     "birthplace": "birth_place",

@@ -11,7 +11,7 @@ PUNCTUATION = '(),.;:!?"“”„«»‹›[]{}…，。、；：！？（）「
 _NO_FULL_STOP = PUNCTUATION.replace(".", "")
 # Vowel signs, accents and the like, which `re` does not count as parts of words: without them, every word in Hindi would end at
 # its first vowel sign.
-MARKS = "".join(character for character in map(chr, range(0x10000)) if category(character) in ("Mn", "Mc"))
+MARKS = "".join(character for character in map(chr, range(0x20000)) if category(character) in ("Mn", "Mc"))
 _SPACED_MARKS = re.sub(f"[{_UNSPACED}]", "", MARKS)
 # A character of a word of a script with spaces.
 _LETTER = rf"(?:[^\W{_UNSPACED}]|[{MARKS}])"

@@ -94,10 +94,11 @@ def read_recipe(recipe: Path, derived: Sequence[Path] = ()) -> dict[str, dict[st
     if based_on.resolve() in [file.resolve() for file in (recipe, *derived)]:
         raise BadInput(f"{recipe}: its base {base} is based on itself; name another recipe.")
     inherited = read_recipe(based_on, (recipe, *derived))
-    return {name: _lay_over(inherited.get(name, {}), sections.get(name, {})) for name in inherited | sections}
+    return {name: lay_over(inherited.get(name, {}), sections.get(name, {})) for name in inherited | sections}
 
 
-def _lay_over(inherited: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+def lay_over(inherited: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Return a section's options with others in their place, without those that belong to a value that was replaced."""
     left_over = list_left_over(inherited, own)
     return {name: value for name, value in inherited.items() if name not in left_over} | own
 

@@ -170,14 +170,15 @@ def main() -> None:
     recipe, argv = split_recipe(None)
     sections = read_recipe(recipe)
     named = read_given(argv).get("model_name_or_path") or sections.get("finetune", {}).get("model_name_or_path")
-    if named is None and "finetune" in sections and "finetune_from_scratch" not in sections:
+    from_scratch = named is None and ("finetune_from_scratch" in sections or "finetune" not in sections)
+    model_args, architecture, data_args, training_args = parse_with_recipe(
+        [ModelArguments, ArchitectureArguments, FinetuningArguments, PosGPTTrainingArguments],
+        "finetune_from_scratch" if from_scratch else "finetune",
+    )
+    if named is None and not from_scratch:
         raise BadInput(
             f"no model to start from: give --model_name_or_path with a pretrained folder; {recipe} does not train from scratch."
         )
-    model_args, architecture, data_args, training_args = parse_with_recipe(
-        [ModelArguments, ArchitectureArguments, FinetuningArguments, PosGPTTrainingArguments],
-        "finetune_from_scratch" if named is None else "finetune",
-    )
     with claim_output_dir(training_args, data_args.overwrite_output_dir) as checkpoint:
         finetune(model_args, architecture, data_args, training_args, checkpoint)
 

@@ -83,7 +83,9 @@ def preview_pretraining() -> None:
     batch = data.training.collator([dataset[item] for item in islice(sampler, preview.examples)])
     documents = data.corpus.take(min(preview.documents, len(data.corpus)))
     asked = dataset.list_asked(len(documents))
-    described = filter(None, (data.training.description, describe_titles(data.corpus)))
+    # With weights, documents are repeated on purpose.
+    titles = None if data_args.corpus_weights else describe_titles(data.corpus)
+    described = filter(None, (data.training.description, titles))
     print(*render_documents(documents, asked), *described, *render_batch(batch, data.tokenizer), sep="\n")
 
 

@@ -26,8 +26,8 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from posgpt.evaluation.accuracy import compute_wilson_interval
 from posgpt.plots import GREY, make_figure, save_picture
-from studies.cache import Record, keep_result
-from studies.recall import measure_model, read_objective
+from studies import recall
+from studies.cache import CODE, Record, hash_code, keep_result
 from studies.tables import format_known, load_rows, write_table
 from studies.training_runs import ask, build_command, count_rows_per_step, train
 
@@ -104,15 +104,16 @@ def pretrain(name: str, options: dict[str, Any], task: Task, seed: int, folder: 
     """Pretrain on the documents alone, unless that is done; return the training's figures and what it recalls."""
     options = options | task.split_batches("pretrain", **options)
     figures = train(name, build_command(**options, train_file=task.corpus_file, seed=seed), folder)
-    objective = read_objective(**options)
+    objective = recall.read_objective(**options)
 
     def measure() -> Record:
         # Everyone in the pairs: before finetuning, the model has seen none of the questions.
         people = load_questions(task.people_file, answers=True)
-        counts = measure_model(str(folder), task.corpus_file, people, objective)
+        counts = recall.measure_model(str(folder), task.corpus_file, people, objective)
         return {name: [int(right.sum()), len(right)] for name, right in counts.items()}
 
-    return figures | {"recall": keep_result(folder / "recall.json", {"people": hash_file(task.people_file)}, measure)}
+    key = {"people": hash_file(task.people_file), CODE: hash_code(Path(recall.__file__))}
+    return figures | {"recall": keep_result(folder / "recall.json", key, measure)}
 
 
 def finetune(name: str, options: dict[str, Any], start: Path | None, task: Task, seed: int, folder: Path) -> Record:

@@ -36,7 +36,7 @@ from data_scripts.relations import Relation
 from data_scripts.span_corruption import SpanCorruptionConfig, compute_longest_cut
 from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
-from posgpt.arguments import choose_objective, find_recipe, read_section
+from posgpt.arguments import choose_objective, find_recipe, lay_over, read_section
 from posgpt.evaluation.exact_match import match_exactly
 from posgpt.training.saved_models import load_model
 from studies.grading import grade_answers
@@ -81,7 +81,7 @@ def read_objective(recipe: str, **settings: Any) -> ObjectiveConfig:
     Raises:
         BadInput: there is no such recipe, or what it trained on is asked for in a form that is not known here.
     """
-    options = read_section(find_recipe(recipe), "pretrain") | settings
+    options = lay_over(read_section(find_recipe(recipe), "pretrain"), settings)
     config = choose_objective(options.get("objective"))
     if not issubclass(config, NameWindowsConfig | SpanCorruptionConfig):
         raise BadInput(

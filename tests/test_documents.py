@@ -126,6 +126,10 @@ def test_the_preview_counts_titles_that_are_missing_or_shared(run, tmp_path):
     (tmp_path / "wiki.txt").write_text("Bo Ek. Ek sang in Rome .\nAda. Ada sang .\n")
     assert "documents have no title" not in (printed := run(preview, "--train_file", tmp_path / "wiki.txt"))
     assert "documents share" not in printed
+    # Weights repeat documents.
+    (tmp_path / "more.txt").write_text("".join(f"Bo{number}. Sang .\n" for number in range(9)))
+    weighted = [tmp_path / "wiki.txt", tmp_path / "more.txt", "--corpus_weights", 1, 1]
+    assert "documents share" not in run(preview, "--train_file", *weighted)
 
 
 def test_the_columns_are_named_on_the_command_line(run, world, tmp_path):

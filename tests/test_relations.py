@@ -116,6 +116,11 @@ def test_titles_of_the_corpus_show_where_titles_are_in_questions(tmp_path, wordi
     assert loaded.titles == titles * len(wordings)
 
 
+def test_questions_may_share_more_words_than_calls_can_be_nested():
+    line = "word " * 2000
+    assert recognize_relations([line, line]) == []
+
+
 def test_forms_of_a_script_without_spaces_are_recognized():
     (relation,) = recognize_relations([f"{name}出生于哪里？" for name in ("李白", "杜甫", "孟浩然")])
     assert relation.ask("王维") == "王维出生于哪里？" and relation.read_title("李白出生于哪里？") == "李白"

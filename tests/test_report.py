@@ -20,6 +20,7 @@ from data_scripts.synthetic_world import World, fictional_names
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.evaluation.accuracy import measure_accuracies
 from posgpt.evaluation.answerers import AskedGroup
+from posgpt.evaluation.arguments import EvaluationArguments
 from posgpt.evaluation.evidence import (
     Document,
     choose_group,
@@ -30,7 +31,7 @@ from posgpt.evaluation.evidence import (
     normalize_answer,
 )
 from posgpt.evaluation.figures import compute_figures, predict_from_nearest_names
-from posgpt.evaluation.inquiry import TEST, Inquiry
+from posgpt.evaluation.inquiry import FICTIONAL, TEST, Inquiry, load_inquiry
 from posgpt.evaluation.judge import Sureness, judge_group
 
 
@@ -241,6 +242,24 @@ def test_fictional_names_are_not_the_people_of_a_world():
     strangers = {name for name, _ in zip(fictional_names(), range(500), strict=False)}
     assert len(strangers) == 500
     assert len(strangers & {person.name for person in World(3000).people()}) < 25
+
+
+def test_nobody_who_is_in_the_corpus_is_taken_for_fictional(tmp_path):
+    (tmp_path / "dev.tsv").write_text("Where was Bo Ek born?\tOslo\n")
+    # Of the first names, all but every tenth have a document.
+    names = list(islice(fictional_names(), 200))
+    real = [name for number, name in enumerate(names) if number % 10]
+    (tmp_path / "wiki.txt").write_text("".join(f"{name}. Born .\n" for name in ["Bo Ek", *real]))
+    (tmp_path / "train.tsv").write_text("Where was Ada Berg born?\tRome\n")
+    arguments = EvaluationArguments(
+        test_file=[str(tmp_path / "dev.tsv")],
+        train_file=[str(tmp_path / "train.tsv")],
+        corpus_file=str(tmp_path / "wiki.txt"),
+        report="out",
+        fictional_people=15,
+    )
+    fictional = load_inquiry(load_questions(tmp_path / "dev.tsv"), arguments, ()).groups[FICTIONAL].titles
+    assert fictional == names[::10][:15]
 
 
 def test_fictional_names_are_spelled_as_the_titles_are():

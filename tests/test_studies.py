@@ -36,6 +36,14 @@ def in_process(monkeypatch):
     monkeypatch.setattr(training_runs, "launch", train_in_process)
 
 
+def test_rows_of_a_training_step_are_those_that_the_command_reads(tmp_path):
+    (tmp_path / "total.yaml").write_text("base: windows\npretrain: {total_train_batch_size: 24}\n")
+    recipe = str(tmp_path / "total.yaml")
+    assert training_runs.count_rows_per_step(recipe, "pretrain") == 24
+    # On the command line, too, it takes the place of the recipe's total.
+    assert training_runs.count_rows_per_step(recipe, "pretrain", per_device_train_batch_size=64) == 64
+
+
 def test_a_result_is_kept_and_so_is_what_it_can_resume_from(tmp_path):
     folder, seen = tmp_path / "run", []
 

@@ -184,7 +184,7 @@ def test_trainings_are_compared_by_their_figures_and_by_what_differs(run, tracke
 def test_the_best_models_figures_are_those_of_its_step(run, tracked, tmp_path):
     best, last = (copy_run(tracked, tmp_path / name, options={"load_best_model_at_end": name == "best"})
                   for name in ("best", "last"))  # fmt: skip
-    state = {"global_step": 3, "num_input_tokens_seen": 99, "best_global_step": 2, "log_history": [
+    state = {"global_step": 3, "num_input_tokens_seen": 99, "best_global_step": 2, "best_model_checkpoint": "2", "log_history": [
         {"step": step, "loss": loss, "eval_accuracy": accuracy}
         for step, loss, accuracy in ((1, 3.0, 0.1), (2, 2.0, 0.3), (3, 1.0, 0.2))
     ]}  # fmt: skip
@@ -192,6 +192,9 @@ def test_the_best_models_figures_are_those_of_its_step(run, tracked, tmp_path):
         (folder / "trainer_state.json").write_text(json.dumps(state))
     printed = compare(run, best, last)
     assert f"| {best} | 30.0% | 2.0000 | 3 | 99 |" in printed and f"| {last} | 20.0% | 1.0000 | 3 | 99 |" in printed
+    # The best evaluation was between two checkpoints, so that the last weights stayed.
+    (best / "trainer_state.json").write_text(json.dumps(state | {"best_model_checkpoint": None}))
+    assert f"| {best} | 20.0% | 1.0000 | 3 | 99 |" in compare(run, best, last)
 
 
 def test_other_data_are_told_by_their_content_not_by_their_names(run, tracked, tmp_path):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
-from data_scripts.documents import ColumnArguments
+from data_scripts.documents import ColumnArguments, find_files
 from data_scripts.errors import BadInput
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import Range, option
@@ -98,10 +98,11 @@ class EvaluationArguments(RelationArguments, ColumnArguments):
 
     @property
     def input_files(self) -> list[Path]:
-        """The files that are read."""
+        """The files that are read, those of a model excepted."""
         given = (self.test_file, self.train_file, self.calibration_file, self.unseen_file)
         files = [file for files in given for file in files or ()]
-        return [Path(file) for file in (*files, self.corpus_file) if file]
+        corpora = find_files(self.corpus_file) if self.corpus_file else []
+        return [Path(file) for file in (*files, *corpora, self.relations) if file]
 
 
 def check_arguments(arguments: EvaluationArguments) -> None:

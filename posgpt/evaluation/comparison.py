@@ -16,7 +16,7 @@ from posgpt.evaluation.accuracy import compute_wilson_interval
 from posgpt.evaluation.arguments import JUDGED_FILE, METRICS_FILE
 from posgpt.evaluation.confidence import compare_paired
 from posgpt.tables import format_table
-from posgpt.training.run_record import RUN_FILE, format_files
+from posgpt.training.run_record import RUN_FILE, find_best_step, find_last_figure, format_files
 
 _ROLE = "report (posgpt evaluate --report)"
 # What two runs never share, or what says nothing of the result.
@@ -80,13 +80,11 @@ def load_training(folder: str) -> SavedRun:
     state, record = load_json(file, "state of a training"), load_record(folder)
     figures = {}
     try:
-        history, best = state["log_history"], state.get("best_global_step")
-        # The weights are then those of the best step, not those of the last one.
-        if best and record and record.get(("options", "load_best_model_at_end"), _ABSENT)[0] == "true":
-            history = [entry for entry in history if entry["step"] <= best]
+        keeps_best = (record or {}).get(("options", "load_best_model_at_end"), _ABSENT)[0] == "true"
+        best = find_best_step(state, keeps_best)
         for key, name, form in (("eval_accuracy", "validation accuracy", ".1%"), ("loss", "training loss", ".4f")):
-            if values := [entry[key] for entry in history if key in entry]:
-                figures[name] = format(values[-1], form)
+            if (figure := find_last_figure(state["log_history"], key, best)) is not None:
+                figures[name] = format(figure, form)
         figures["steps"] = format(state["global_step"], ",")
         figures["characters read"] = format(state["num_input_tokens_seen"], ",")
     except (ValueError, KeyError, TypeError):

@@ -100,11 +100,10 @@ def load_inquiry(test: Questions, arguments: EvaluationArguments, known: Sequenc
     if training is not None and HELD_OUT in groups:
         check_held_out(groups[HELD_OUT], training)
     people, documents = arguments.num_fictional_people, None
+    # Many more than are asked about: of a large fictional world's people, most are among them.
+    made_up = list(islice(fictional_names(test.titles), 20 * people))
     if arguments.corpus_file:
-        # Twice as many as are asked about: some may have a document, as a namesake of a real person.
-        documents = find_documents(
-            arguments.corpus_file, names | set(islice(fictional_names(test.titles), 2 * people)), arguments.columns
-        )
+        documents = find_documents(arguments.corpus_file, names | set(made_up), arguments.columns)
         # The test may be about strangers alone, training is not.
         if documents.keys().isdisjoint(names):
             read = ", ".join(questions.path for questions in (test, *files.values()))
@@ -114,7 +113,7 @@ def load_inquiry(test: Questions, arguments: EvaluationArguments, known: Sequenc
             )
     if people:
         taken = names | set(documents or ())
-        strangers = islice((name for name in fictional_names(test.titles) if name not in taken), people)
+        strangers = islice((name for name in made_up if name not in taken), people)
         asked = list(zip(cycle(test.relations), strangers))
         texts = Dataset.from_dict({"question": [relation.ask(name) for relation, name in asked]})
         groups[FICTIONAL] = Questions((FICTIONAL,), tuple(relation for relation, _ in asked), texts)

@@ -21,16 +21,43 @@ SCHEDULE_OPTIONS = {
     "steps": ("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
     "tokens": ("warmup_tokens", "final_tokens"),
 }
-# What of transformers' cannot be turned on, and why.
-REFUSED_FLAGS = {
-    "use_liger_kernel": ": Liger has no kernels for PosGPT; leave it out",
-    "auto_find_batch_size": " would change how many rows a training step reads; leave it out, and use"
-    " --gradient_accumulation_steps for smaller batches",
-    "enable_jit_checkpoint": " would end an interrupted training as if it were finished; leave it out: --save_steps says how"
-    " much is lost",
-    "dataloader_persistent_workers": " would draw other numbers than a resumed training does; leave it out",
-}
 _LARGEST_SEED = 2**32 - 1
+# What transformers lets be any number.
+_RANGES = {
+    "per_device_train_batch_size": Range(1),
+    "per_device_eval_batch_size": Range(1),
+    "gradient_accumulation_steps": Range(1),
+    "eval_accumulation_steps": Range(1),
+    "dataloader_prefetch_factor": Range(1),
+    "seed": Range(0, _LARGEST_SEED),
+    "data_seed": Range(0, _LARGEST_SEED),
+    "learning_rate": Range(0),
+    "weight_decay": Range(0),
+    "max_grad_norm": Range(0),
+    "adam_beta1": Range(0),
+    "adam_beta2": Range(0),
+    "adam_epsilon": Range(0),
+    "warmup_steps": Range(0),
+    "logging_steps": Range(0),
+    "save_steps": Range(0),
+    "neftune_noise_alpha": Range(0),
+    "label_smoothing_factor": Range(0, 1),
+}
+# What cannot be changed, and why.
+_FIXED = {
+    "use_liger_kernel": (False, "Liger has no kernels for PosGPT"),
+    "auto_find_batch_size": (
+        False,
+        "it would change how many rows a training step reads (--gradient_accumulation_steps makes batches smaller)",
+    ),
+    "enable_jit_checkpoint": (
+        False,
+        "it would end an interrupted training as if it were finished (--save_steps says how much is lost)",
+    ),
+    "dataloader_persistent_workers": (False, "they would draw other numbers than a resumed training does"),
+    "eval_do_concat_batches": (True, "answers are measured over all batches"),
+    "batch_eval_metrics": (False, "answers are measured over all batches"),
+}
 
 logger = logging.get_logger(__name__)
 
@@ -141,38 +168,16 @@ def check_training_arguments(training_args: TrainingArguments) -> None:
     """Check what transformers lets pass.
 
     Raises:
-        BadInput: a number is not finite or too small, the order of the examples is none that PosGPT has, or an option
+        BadInput: a number is not finite, too small or too large, the order of the examples is none that PosGPT has, or an option
             would have batches of another form than PosGPT's.
     """
-    least = {
-        "per_device_train_batch_size": 1,
-        "per_device_eval_batch_size": 1,
-        "gradient_accumulation_steps": 1,
-        "seed": 0,
-        "data_seed": 0,
-        "learning_rate": 0,
-        "weight_decay": 0,
-        "max_grad_norm": 0,
-        "adam_beta1": 0,
-        "adam_beta2": 0,
-        "adam_epsilon": 0,
-        "warmup_steps": 0,
-        "logging_steps": 0,
-        "save_steps": 0,
-        "neftune_noise_alpha": 0,
-    }
-    for name, at_least in least.items():
-        value = getattr(training_args, name)
-        if value is not None and not at_least <= value < math.inf:
-            wanted = Range(at_least) if math.isfinite(value) else "a finite number"
-            raise BadInput(f"{name} is {value}; choose {wanted}.")
+    for name, limits in _RANGES.items():
+        if (value := getattr(training_args, name)) is not None:
+            limits.check(name, value)
     if training_args.max_steps <= 0 and not 0 < training_args.num_train_epochs < math.inf:
         raise BadInput(
             f"num_train_epochs is {training_args.num_train_epochs}; choose a number above 0, or add --max_steps."
         )
-    for name in ("seed", "data_seed"):
-        if (getattr(training_args, name) or 0) > _LARGEST_SEED:
-            raise BadInput(f"{name} is {getattr(training_args, name)}; choose {Range(0, _LARGEST_SEED)}.")
     measured = str(training_args.metric_for_best_model).removeprefix("eval_")
     if training_args.load_best_model_at_end and not re.fullmatch("loss|accuracy(_.+)?", measured):
         raise BadInput(
@@ -189,12 +194,9 @@ def check_training_arguments(training_args: TrainingArguments) -> None:
             raise BadInput(f"accelerator_config: {name} cannot be {refused} here; leave it out.")
     if "num_steps" in (getattr(training_args.accelerator_config, "gradient_accumulation_kwargs", None) or {}):
         raise BadInput("accelerator_config: num_steps is what --gradient_accumulation_steps is for; leave it out.")
-    for name, only in {"eval_do_concat_batches": True, "batch_eval_metrics": False}.items():
+    for name, (only, reason) in _FIXED.items():
         if getattr(training_args, name) != only:
-            raise BadInput(f"{name} has to stay {only}, since answers are measured over all batches; leave it out.")
-    for name, reason in REFUSED_FLAGS.items():
-        if getattr(training_args, name):
-            raise BadInput(f"{name}{reason}.")
+            raise BadInput(f"{name} has to stay {only}: {reason}; leave it out.")
     cores = os.cpu_count() or 1
     if not 0 <= training_args.dataloader_num_workers <= cores:
         number = training_args.dataloader_num_workers

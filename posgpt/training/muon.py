@@ -138,7 +138,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         weight_decay: Of the matrices.
         betas, eps: AdamW's.
         newton_schulz_dtype: What Muon multiplies in. It is part of the state: a resumed run keeps the type that it began
-            with, whichever machine it continues on, and so does one that was saved before there was a choice (bfloat16).
+            with, whichever machine it continues on.
         stacked: For each of `matrices`, how many it holds one upon the other (see `Muon`). A resumed run keeps this, too: one
             that was saved before there was a choice has one each.
     """

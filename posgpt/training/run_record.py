@@ -2,6 +2,7 @@
 
 import json
 import platform
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
@@ -31,6 +32,29 @@ ORDER_OPTIONS = (
 # What of a model's configuration may be another one when its training is resumed.
 _CHANGEABLE = {"attention_dropout", "embd_pdrop", "resid_pdrop", "use_cache", "relations"}
 LIBRARIES = ("torch", "transformers", "datasets", "accelerate")
+
+
+def find_best_step(state: Mapping[str, Any], keeps_best: bool) -> int | None:
+    """Return the step whose weights a finished training kept; None: the last step's.
+
+    Args:
+        state: The trainer's state, as in `trainer_state.json`.
+        keeps_best: Whether it was to load the best model at the end.
+    """
+    # The best evaluation may have been between two checkpoints: then the last weights stay.
+    return state.get("best_global_step") if keeps_best and state.get("best_model_checkpoint") else None
+
+
+def find_last_figure(log_history: Sequence[Mapping[str, float]], name: str, best_step: int | None) -> float | None:
+    """Return what was logged last under a name, until the best step if there is one; None: it was not logged."""
+    return next(
+        (
+            entry[name]
+            for entry in reversed(log_history)
+            if name in entry and (best_step is None or entry["step"] <= best_step)
+        ),
+        None,
+    )
 
 
 def describe_run(*options: Any) -> dict[str, Any]:

@@ -33,7 +33,13 @@ from posgpt.training.hub import open_repository, upload_model
 from posgpt.training.model_card import write_model_card
 from posgpt.training.muon import MuonWithAdamW
 from posgpt.training.reliable_trainer import LAUNCHER_REPORT, ReliableTrainer, name_checkpoint, remove_if_unsaved
-from posgpt.training.run_record import check_same_training, format_files, write_record
+from posgpt.training.run_record import (
+    check_same_training,
+    find_best_step,
+    find_last_figure,
+    format_files,
+    write_record,
+)
 from posgpt.training.schedule import compute_rate_factor, count_examples
 
 
@@ -316,16 +322,14 @@ class PosGPTTrainer(ReliableTrainer):
             "Training": f"{state.global_step} steps ({state.epoch or 0:.4g} epochs{read}), peak learning rate"
             f" {args.learning_rate:g}, seed {args.seed}"
         }
-        # The best evaluation may have been between two checkpoints: then the last weights stay.
-        history, best = state.log_history, state.best_model_checkpoint and state.best_global_step
         # A checkpoint's own weights are those of its step; after training, the best ones are in their place.
-        if args.load_best_model_at_end and best and not self.is_in_train:
-            history = [entry for entry in history if entry["step"] <= best]
+        best = find_best_step(vars(state), args.load_best_model_at_end and not self.is_in_train)
+        if best:
             facts["Weights"] = f"those of step {best}, the best by {args.metric_for_best_model}"
-        if losses := [entry["loss"] for entry in history if "loss" in entry]:
-            facts["Training loss"] = f"{losses[-1]:.4f} nats per character, the last one logged"
-        if accuracies := [entry["eval_accuracy"] for entry in history if "eval_accuracy" in entry]:
-            facts["Validation accuracy"] = f"{accuracies[-1]:.1%} (exact match)"
+        if (loss := find_last_figure(state.log_history, "loss", best)) is not None:
+            facts["Training loss"] = f"{loss:.4f} nats per character, the last one logged"
+        if (accuracy := find_last_figure(state.log_history, "eval_accuracy", best)) is not None:
+            facts["Validation accuracy"] = f"{accuracy:.1%} (exact match)"
         if args.record:
             files = [format_files(files) for files in args.record["data"].values()]
             facts["Data"] = ", ".join(dict.fromkeys(files))
@@ -358,7 +362,9 @@ class PosGPTTrainer(ReliableTrainer):
             ) from None
         except (OSError, RuntimeError) as error:
             # What gloo raises where another process has ended has no class of its own.
-            is_distributed = isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
+            is_distributed = isinstance(error, torch.distributed.DistError) or (
+                isinstance(error, RuntimeError) and "gloo" in str(error)
+            )
             if isinstance(error, RuntimeError) and not is_distributed:
                 raise
             reason = "another process cannot be reached: " if is_distributed else ""
