@@ -87,7 +87,7 @@ class ThroughputArguments(PositionArguments):
     questions: Annotated[int, Range(1)] = option("Questions that PosGPT answers.", default=500)
     plain_questions: Annotated[int, Range(1)] = option("How many of them the plain baseline answers.", default=100)
     corpus_sizes: list[int] | None = option(
-        "Also measure memory and speed on corpora of so many documents.", default=None
+        "Also measure memory and speed on corpora of this many documents.", default=None
     )
     as_if: str | None = option(
         "Use only the instructions of an older CPU: avx2 has neither AVX512 nor bfloat16.",

@@ -127,14 +127,14 @@ def find_files(path: str | os.PathLike) -> list[str]:
     """Return the files that a corpus's name stands for, in the order of their names; a data set of the hub is one.
 
     Raises:
-        BadInput: no file has a name of this pattern.
+        BadInput: no file matches this pattern.
     """
     name = os.fspath(path)
     if not has_magic(name) or os.path.exists(name):
         return [name]
     files = sorted(filter(os.path.isfile, glob(name, recursive=True)))
     if not files:
-        raise BadInput(f"{name}: no file has a name of this pattern; give the path of the corpus.")
+        raise BadInput(f"{name}: no file matches this pattern; give the path of the corpus.")
     return files
 
 
@@ -187,7 +187,7 @@ def open_table(path: str, role: str, config_name: str | None = None) -> Iterable
     )
     if builder != "csv":
         return load_table()
-    # What stands in a CSV is text: `None` may be a name, and 00501 is no number.
+    # What stands in a CSV is text: `None` may be a name, and 00501 is not a number.
     first: dict[str, Any] = next(iter(load_table(nrows=1)), {})
     if separators := {";", "\t"}.intersection("".join(first)):
         raise BadInput(f"{path}: its columns are separated by {separators.pop()!r}; save it with commas between them.")
@@ -284,7 +284,7 @@ def identify_content(file: str) -> tuple[str | None, str]:
     try:
         commit = str(HfApi().dataset_info(file).sha)
     except (HTTPError, OSError, ValueError) as error:
-        # Without a network, or while the hub is out of order, what was read before is read again.
+        # Without a network, or while the hub is down, what was read before is read again.
         if isinstance(error, RepositoryNotFoundError) or not read_last.exists():
             raise BadInput(
                 f"{file}: no table of documents: {shorten_error(error)}; give one that can be read."

@@ -139,21 +139,21 @@ class EpochSampler(Sampler):
             number = epoch + len(self.first_shares)
             yield number, self._order(everything, number)[:left]
 
-    def _order(self, documents: np.ndarray, number: int) -> np.ndarray:
-        """(documents,) integers: these documents, sorted in place, in the order of the pass of this number."""
-        rng, size = np.random.default_rng([self.dataset.seed, number, 1]), len(documents)
+    def _order(self, examples: np.ndarray, number: int) -> np.ndarray:
+        """Return these examples (examples,) in the order of the pass of this number; shuffles `examples` in place."""
+        rng, size = np.random.default_rng([self.dataset.seed, number, 1]), len(examples)
         if self.strategy != "sequential":
-            rng.shuffle(documents)
+            rng.shuffle(examples)
         if self.strategy == "group_by_length":
-            order = self._sort_groups(documents, number, self.batch_size * self.GROUP)
+            order = self._sort_groups(examples, number, self.batch_size * self.GROUP)
             steps = [order[start : start + self.batch_size] for start in range(0, size, self.batch_size)]
             # The smaller last step has to stay last: the order is cut every `batch_size` items.
             shuffled = rng.permutation(len(steps) - 1)
             return np.concatenate([*(steps[number] for number in shuffled), steps[-1]])
-        return self._sort_groups(documents, number, self.batch_size) if self.sort_steps else documents
+        return self._sort_groups(examples, number, self.batch_size) if self.sort_steps else examples
 
     def _sort_groups(self, order: np.ndarray, number: int, group: int) -> np.ndarray:
-        """Sort each run of `group` documents by length."""
+        """Sort each run of `group` examples by length."""
         lengths = self.dataset.lengths(number)
         groups = (order[start : start + group] for start in range(0, len(order), group))
         return np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in groups])

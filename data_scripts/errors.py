@@ -33,7 +33,7 @@ def exit_on_bad_input() -> Iterator[None]:
         if isinstance(stream, TextIOWrapper):
             # Windows writes to files and pipes in a code page, in which `⁇` and most names cannot be written.
             encoding = "utf-8" if sys.platform == "win32" and not stream.isatty() else None
-            # What cannot be shown, such as parts of a file's name, is written as its number.
+            # Characters that cannot be encoded are written as escapes; file names may contain some.
             stream.reconfigure(encoding=encoding, errors="backslashreplace")
     try:
         yield

@@ -23,7 +23,7 @@ from data_scripts.options import shorten_error
 # The most entries that are read from a YAML file; a few lines of aliases of aliases can stand for billions.
 MOST_ENTRIES = 100_000
 
-# What a task consists of.
+# The files of a task.
 CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
     "wiki.txt",
     "birth_places_train.tsv",

@@ -78,7 +78,7 @@ class SpanFinder:
         # In `$12` and `C++`, they stand at an end.
         self.first_marks = _find_frequent(_take_marks(tokens) for tokens in answers)
         self.last_marks = _find_frequent(_take_marks(tokens[::-1])[::-1] for tokens in answers)
-        # Who won `Arsenal v Chelsea` is a word of the title; a person's own name is no place.
+        # Who won `Arsenal v Chelsea` is a word of the title; a person's own name is not a place.
         alike = [
             any(find_words(_list_parts(title), answer))
             for title, answer in zip(questions.titles, questions.answers, strict=True)
@@ -271,7 +271,7 @@ def _weigh_words(tokens: Sequence[re.Match]) -> list[float]:
 
 
 def choose_apart(ranked: Iterable[RankedSpan], most: int) -> list[RankedSpan]:
-    """Return the first spans that do not overlap, at most so many."""
+    """Return the first spans that do not overlap, at most `most` of them."""
     chosen: list[RankedSpan] = []
     for span in ranked:
         if len(chosen) == most:

@@ -91,7 +91,7 @@ class Relation:
     def begins(self, line: str) -> bool:
         """Whether a line begins with one of the relation's questions."""
         matches = filter(None, (pattern.match(line) for pattern in compile_wordings(self.wordings)))
-        # Spaces alone are no answer that follows.
+        # Spaces alone are not an answer.
         return any(match.end() == len(line) or line[match.end() :].strip() for match in matches)
 
     def is_asked_by(self, question: str) -> bool:

@@ -6,7 +6,7 @@ from unicodedata import category
 
 # Thai and Lao, Burmese, Khmer, Japanese and Chinese.
 _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3007\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
-# What stands around words and is no part of them.
+# Stands around words without being part of them.
 PUNCTUATION = '(),.;:!?"“”„«»‹›[]{}…，。、；：！？（）「」『』《》'
 _NO_FULL_STOP = PUNCTUATION.replace(".", "")
 # Vowel signs, accents and the like, which `re` does not count as parts of words: without them, every word in Hindi would end at

@@ -147,7 +147,7 @@ class AnsweringMixin:
         for question in questions:
             if not question or MASK_TOKEN in question:
                 raise ValueError(
-                    f"{question!r} is no question; give one with text, and without the {MASK_TOKEN} after it."
+                    f"{question!r} is not a question; give one with text, and without the {MASK_TOKEN} after it."
                 )
         rooms = list(map(self.count_free_positions, questions))
         for question, room in zip(questions, rooms, strict=True):

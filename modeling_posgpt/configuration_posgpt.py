@@ -183,7 +183,7 @@ class PosGPTConfig(PreTrainedConfig):
                     ' {"wordings": ["What is the capital of {title}?"]}.'
                 )
             if not isinstance(name, str) or not isinstance(relation.get("baseline", ""), str):
-                raise ValueError(f"relation {name!r} has a name or a baseline that is no text; put it in quotes.")
+                raise ValueError(f"relation {name!r} has a name or a baseline that is not text; put it in quotes.")
             for wording in wordings:
                 if (
                     not isinstance(wording, str)

@@ -202,7 +202,7 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
         self.vocab_size = config.vocab_size
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
-        # What was learned is the likeliest answer; pipelines would draw one by chance.
+        # Pipelines would sample; what the model has learned is its likeliest answer.
         self.generation_config.do_sample = False
         if config.bottleneck_size is not None:
             self.generation_config.use_cache = False

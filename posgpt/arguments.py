@@ -70,7 +70,7 @@ def read_recipe(recipe: Path, derived: Sequence[Path] = ()) -> dict[str, dict[st
         derived: The recipes that have this one as their base.
 
     Raises:
-        BadInput: the file or its base cannot be read, a section is no list of options, or a recipe is its own base.
+        BadInput: the file or its base cannot be read, a section is not a list of options, or a recipe is its own base.
     """
     sections = load_yaml(recipe, "recipe")
     sections = sections if isinstance(sections, dict) else {}
@@ -233,7 +233,7 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
     else:
         # A recipe evaluates if there is something to evaluate on.
         left_over |= {"eval_strategy", "load_best_model_at_end", "eval_on_start"}
-    # Who says how often wants it that often, whatever the recipe's strategy is.
+    # --save_steps and --eval_steps take precedence over the recipe's strategy.
     for name in ("save", "eval"):
         if f"{name}_steps" in given and f"{name}_strategy" not in given and f"{name}_strategy" not in left_over:
             parser.set_defaults(**{f"{name}_strategy": "steps"})

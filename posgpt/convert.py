@@ -157,7 +157,7 @@ def build_model(file: Path, num_attention_heads: int) -> PosGPTForCausalLM:
     """Build the PosGPT that computes what the model of a checkpoint does.
 
     Raises:
-        BadInput: the file is no checkpoint, or not of a model that the course's code has with so many heads.
+        BadInput: the file is not a checkpoint, or the course's code has no model of this kind with this number of heads.
     """
     state, advice = load_checkpoint(file), f"give a checkpoint of the course's model with {VARIANTS}."
     try:

@@ -7,7 +7,7 @@ from typing import Any
 from data_scripts.files import write_atomically
 
 BLUE, GREY, ORANGE, LIGHT_BLUE = "#2f6fde", "#b0b7c3", "#e07b39", "#cfe0fb"
-# An answer with two `$` is no formula.
+# An answer with two `$` is not a formula.
 STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,

@@ -44,7 +44,7 @@ class CourseArguments:
     rows: list[str] | None = option(f"Rows of {ROWS.name} (default: all).", default=None)
     seeds: list[int] = option("One training of each row per seed.", default_factory=lambda: [42])
     held_out: Annotated[int | None, Range(1)] = option(
-        "Measure on so many training pairs, held out, instead of on dev.", default=None
+        "Measure on this many training pairs, held out, instead of on dev.", default=None
     )
     micro_batch_size: Annotated[int | None, Range(1)] = option(
         "The largest batch of a training step; larger steps are made of several (default: the recipe's batch).",
@@ -74,7 +74,7 @@ class Task:
         """Return the options that make each training step out of batches of at most `micro_batch_size`.
 
         Raises:
-            BadInput: the recipe's batch is no multiple of it.
+            BadInput: the recipe's batch is not a multiple of it.
         """
         if self.micro_batch_size is None:
             return {}
@@ -92,7 +92,7 @@ class Task:
 
 
 def load_task(data_dir: Path, results: Path, held_out: int | None, micro_batch_size: int | None = None) -> Task:
-    """Choose the files to train on and to ask; with `held_out`, so many pairs are held out, and both are in `results`."""
+    """Choose the files to train on and to ask; with `held_out`, that many pairs are held out, and both are in `results`."""
     corpus_file, people_file = data_dir / CORPUS_FILE, data_dir / TRAIN_FILE
     if held_out is None:
         return Task(corpus_file, people_file, people_file, data_dir / DEV_FILE, micro_batch_size)

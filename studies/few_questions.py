@@ -3,7 +3,7 @@
     posgpt pretrain windows --train_file data/wiki.txt --output_dir runs/read_only
     python -m studies.few_questions --model_name_or_path runs/read_only --data_dir data --held_out 500
 
-For each number of pairs and each seed, so many training pairs are drawn at random; the model is finetuned on them with the
+For each number of pairs and each seed, that many training pairs are drawn at random; the model is finetuned on them with the
 recipe as it stands and asked about dev, or with `--held_out` about training pairs that are held out. Finished runs are kept.
 """
 
@@ -39,7 +39,7 @@ class FewQuestionsArguments:
         "One draw of each number per seed.", default_factory=lambda: [0, 1, 2]
     )
     held_out: Annotated[int | None, Range(1)] = option(
-        "Ask about so many training pairs, held out, instead of about dev.", default=None
+        "Ask about this many training pairs, held out, instead of about dev.", default=None
     )
 
 

@@ -140,7 +140,7 @@ def read_predictions(path: str, people: int) -> list[str]:
     """Return the lines of a file of predictions.
 
     Raises:
-        BadInput: there is no such file, or it does not have a line for each of so many people.
+        BadInput: there is no such file, or it does not have a line for each person.
     """
     lines = [line for _, line in read_lines(path, "predictions")]
     if len(lines) != people:

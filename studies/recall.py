@@ -42,7 +42,7 @@ from posgpt.training.saved_models import load_model
 from studies.grading import grade_answers
 from studies.tables import write_table
 
-# At most so many words before a place are the cue that its recall is asked with.
+# The most words before a place that are the cue with which its recall is asked.
 CUE_WORDS = 3
 BATCH_SIZE = 128
 

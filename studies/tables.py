@@ -33,7 +33,7 @@ def choose_rows(names: list[str] | None, known: Collection[str], kind: str) -> l
     """
     unknown = [name for name in names or () if name not in known]
     if unknown:
-        raise BadInput(f"{unknown[0]!r} is no {kind}; there are: {', '.join(known)}.")
+        raise BadInput(f"{unknown[0]!r} is not a {kind}; there are: {', '.join(known)}.")
     return names or list(known)
 
 

@@ -25,7 +25,7 @@ def test_what_the_model_was_not_trained_on_is_said_before_its_answer(run, tiny_p
     assert table[-1].startswith("| Who is 中? | ")
 
 
-@pytest.mark.parametrize("question, match", [("", "'' is no question"), ("x" * 128, "128 characters .*; shorten it"),
+@pytest.mark.parametrize("question, match", [("", "'' is not a question"), ("x" * 128, "128 characters .*; shorten it"),
                                              ("Where was Bo born?⁇", "without the ⁇")])  # fmt: skip
 def test_what_cannot_be_asked_is_refused(run, tiny_pretrained, question, match):
     with pytest.raises(SystemExit, match=f"error: .*{match}"):

@@ -84,7 +84,7 @@ def test_a_file_that_was_cut_off_is_named_and_leaves_nothing_behind(parts, name,
     with pytest.raises(BadInput, match=match):
         load_corpus(parts / "part-*")
     assert list(config.HF_DATASETS_CACHE.rglob("*.arrow")) == before
-    with pytest.raises(BadInput, match="no file has a name of this pattern"):
+    with pytest.raises(BadInput, match="no file matches this pattern"):
         load_corpus(parts / "nothing-*")
 
 

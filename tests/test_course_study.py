@@ -62,7 +62,7 @@ def test_both_stages_are_trained_measured_drawn_and_kept(run, world, tmp_path, m
     assert table in run(course, *arguments) and "whole" in run(course, *held_out)
     with pytest.raises(SystemExit, match="--micro_batch_size 48 does not divide .*'s 256; choose a divisor"):
         run(course, *arguments[:-1], 48)
-    with pytest.raises(SystemExit, match="'other' is no row of rows.yaml; there are: scratch, whole"):
+    with pytest.raises(SystemExit, match="'other' is not a row of rows.yaml; there are: scratch, whole"):
         run(course, *arguments, "--rows", "other")
 
 

@@ -335,7 +335,7 @@ def test_the_rows_of_a_step_are_divided_among_processes_and_batches(tmp_path, si
     with mock.patch.object(PosGPTTrainingArguments, "world_size", 2):
         if per_process is None:
             with pytest.raises(
-                ValueError, match="total_train_batch_size 9 is no multiple of 4, the number of batches"
+                ValueError, match="total_train_batch_size 9 is not a multiple of 4, the number of batches"
             ):
                 arguments()
         else:

@@ -43,7 +43,7 @@ ROUTES = re.compile(
 )
 MAX_NAMES, MAX_CHARACTERS = 50, 10_000
 BEST = 5
-# What is chosen in place of a form for text that is no question about a name.
+# What is chosen in place of a form for text that is not a question about a name.
 AS_TYPED = "As I type it"
 
 

@@ -159,7 +159,7 @@ def ask_groups(model: AskedModel, inquiry: Inquiry, test_answers: list[Answer]) 
     for group, questions in inquiry.groups.items():
         said = [answer.text for answer in answers[group]]
         rows, chosen = np.arange(len(said)), np.array([number[text] for text in said])
-        # An answer to another question is no candidate; the one given is, known or not, cut off or next to impossible.
+        # An answer to another question is not a candidate; the one given is, known or not, cut off or next to impossible.
         scores = np.full((len(said), len(candidates)), -np.inf)
         scores[:, : len(known)] = model.model.score_answers(questions.texts, known, model.tokenizer)
         scores[rows, chosen] = np.log([max(answer.probability, 1e-30) for answer in answers[group]])

@@ -56,7 +56,7 @@ class Inquiry:
             if taken_out and (there := [title for title in taken_out.titles if title in self.documents]):
                 doubts.append(
                     f"{taken_out.path}: {len(there):,} of {len(taken_out):,} questions are about titles that the corpus has a"
-                    f" document of, first {there[0]!r}; if the model has read it, it is no stranger."
+                    f" document of, first {there[0]!r}; if the model has read it, it knows them."
                 )
         if several := test.contradictions:
             doubts.append(

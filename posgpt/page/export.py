@@ -99,7 +99,7 @@ def quantize(exported: onnx.ModelProto, hidden_size: int) -> onnx.ModelProto:
     What enters these layers is rounded to 8 bits as well, with a scale for each row that is read.
     """
     rows = {tensor.name: tensor.dims[0] for tensor in exported.graph.initializer if len(tensor.dims) == 2}
-    # Rotary positions multiply by a small constant matrix, which is no weight.
+    # Rotary positions multiply by a small constant matrix, which is not a weight.
     others = [
         node.name for node in exported.graph.node
         if node.op_type == "MatMul" and rows.get(node.input[1], 0) < hidden_size

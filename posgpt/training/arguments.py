@@ -141,7 +141,7 @@ class PosGPTTrainingArguments(TrainingArguments):
             self.per_device_train_batch_size, rest = divmod(self.total_train_batch_size, shares)
             if rest:
                 raise ValueError(
-                    f"total_train_batch_size {self.total_train_batch_size} is no multiple of {shares}, the number of batches"
+                    f"total_train_batch_size {self.total_train_batch_size} is not a multiple of {shares}, the number of batches"
                     " that make up a training step; choose one"
                 )
         if self.final_tokens is not None and 0 < self.final_tokens <= self.warmup_tokens:

@@ -46,7 +46,7 @@ def seal_checkpoint(checkpoint: Path) -> None:
 def find_damage(checkpoint: Path) -> str | None:
     """Return what is wrong with a checkpoint, None if all its files are as they were sealed."""
     if not checkpoint.is_dir():
-        return "is no folder"
+        return "is not a folder"
     checksums = checkpoint / CHECKSUMS_FILE
     # Checkpoints of earlier versions have no checksums, but Trainer writes its state last.
     last = checksums if checksums.is_file() else checkpoint / TRAINER_STATE_NAME
@@ -137,7 +137,7 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
 
     Raises:
         BadInput: the folder holds a finished model or an unfinished run and no option says what to do with it, or there
-            is no whole checkpoint to resume from.
+            is not a whole checkpoint.
     """
     output_dir, resume = Path(str(training_args.output_dir)), str(training_args.resume_from_checkpoint or "")
     is_auto = resume.lower() == "auto"

@@ -52,7 +52,7 @@ def remove_if_unsaved(folder: Path) -> Iterator[None]:
         yield
     except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
         shutil.rmtree(folder, ignore_errors=True)
-        # What torch says of a file that it could not write is no help.
+        # torch's message about a failed write does not help.
         hint = " (is the disk full?)" if isinstance(error, RuntimeError) else ""
         raise OSError(f"{folder.name} could not be saved{hint}: {shorten_error(error)}") from error
 
@@ -259,7 +259,7 @@ class ReliableTrainer(Trainer):
                 if not all(isinstance(entry.get(name, 0.0), float | int) for name in ("loss", "eval_accuracy")):
                     raise ValueError("its log is not as training saves it")
             if not isinstance(state.best_model_checkpoint, str | None):
-                raise ValueError("its best_model_checkpoint is no folder")
+                raise ValueError("its best_model_checkpoint is not a folder")
             if missing := set(self.state.stateful_callbacks or ()) - set(state.stateful_callbacks or ()):
                 raise ValueError(f"its stateful_callbacks lack {', '.join(map(str, missing))}")
             # Trainer would leave weights as they are for which the file has none.

@@ -4,7 +4,7 @@ import math
 
 
 def compute_rate_factor(tokens: int, warmup_tokens: int, final_tokens: int) -> float:
-    """Return what the peak learning rate is multiplied by after so many tokens (Karpathy 2020, minGPT's trainer).
+    """Return what the peak learning rate is multiplied by after a number of tokens (Karpathy 2020, minGPT's trainer).
 
     The rate is set after each training step, so the first one runs at the full rate. Then it grows linearly until
     `warmup_tokens`, and afterwards follows one cosine with a floor,

@@ -361,7 +361,7 @@ class PosGPTTrainer(ReliableTrainer):
                 f" {self._describe_last_checkpoint()}."
             ) from None
         except (OSError, RuntimeError) as error:
-            # What gloo raises where another process has ended has no class of its own.
+            # gloo has no exception class of its own for a process that has ended.
             is_distributed = isinstance(error, torch.distributed.DistError) or (
                 isinstance(error, RuntimeError) and "gloo" in str(error)
             )
@@ -373,7 +373,7 @@ class PosGPTTrainer(ReliableTrainer):
                 f"{shorten_error(error)}; {self._describe_last_checkpoint()}."
             ) from None
         finally:
-            # What this process says itself is more than the launcher would.
+            # This process's own message says more than the launcher's report.
             if LAUNCHER_REPORT in os.environ:
                 Path(os.environ[LAUNCHER_REPORT]).unlink(missing_ok=True)
         if self.args.push_to_hub:
