@@ -59,8 +59,8 @@ _READER = 2
 _LONGEST_TITLE = 200
 # Words in lower case that names may have.
 _PARTICLES = "af al and bin da das de del den der di do dos du e el i ibn la le of ten ter the van von y zu".split()
-# Initials ("John F. ") belong to the title, which ends at the first other full stop.
-_ENDS_IN_INITIAL = re.compile(r"(?:^|\. )[^.]*\b[^\W\d_]$")
+# Initials ("John F. ", "J.C. ") belong to the title, which ends at the first other full stop.
+_ENDS_IN_INITIAL = re.compile(r"(?:^|\. )[^.]*\b(?:[^\W\d_]\.)*[^\W\d_]$")
 # `2,373.38` is one number; `3.4.1990` and `12.1980` are dates.
 _NUMBER = r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d{1,3})?(?![.,]\w)"
 _OF_WORD = rf"[^\s/—–{re.escape(PUNCTUATION)}]"
@@ -115,7 +115,8 @@ def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, 
         if find_builder(file) is None:
             if name_uncompressed(Path(file)).lower().endswith(".tsv"):
                 raise BadInput(
-                    f"{file}: a corpus with tabs between its columns is not read; save it as CSV, with commas."
+                    f"{file}: a TSV is read as questions and answers (--questions_file, or --train_file of posgpt finetune), not as"
+                    " a corpus; save a table of documents as CSV, with commas."
                 )
             yield from ((f"{file}, line {number}", None, line) for number, line in read_lines(file, "corpus"))
         else:

@@ -152,7 +152,7 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 is_utf16 = number == 1 and raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
-                fix = "it looks like UTF-16" if is_utf16 else "for instance: iconv -f latin1 -t utf-8"
+                fix = f"for instance: iconv -f {'utf-16' if is_utf16 else 'latin1'} -t utf-8"
                 raise BadInput(
                     f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8 ({fix})."
                 ) from None

@@ -142,9 +142,9 @@ def hold_out(
             file_of[title] = UNSEEN_FILE
             unseen += 1
     if len(file_of) == len(asked) or unseen < people:
+        having = f", {len(documents_of)} of which have a document" if people and corpus else ""
         raise BadInput(
-            f"{train_file} has {len(rows)} pairs about {len(asked)} titles, {len(documents_of)} of which have a document; hold out"
-            f" fewer than {pairs} pairs and {people} titles."
+            f"{train_file} has {len(rows)} pairs about {len(asked)} titles{having}; --pairs {pairs} and --people {people} are too many."
         )
     is_table = corpus is not None and corpus[0]["title"] is not None
     corpus_name = TABLE_FILE if is_table else CORPUS_FILE

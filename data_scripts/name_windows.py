@@ -116,8 +116,8 @@ class NameWindowsConfig(ObjectiveConfig):
             description += f" Questions about {len(dataset.questions):,} titles are mixed in."
             if dataset.titles_apart:
                 description += (
-                    f" Those about {len(dataset.titles_apart):,} of them have rows of their own, since no document has a span"
-                    " to ask for like that."
+                    f" {len(dataset.titles_apart):,} of these titles have no document with such a span; the questions about them are"
+                    " rows of their own."
                 )
         if long := dataset.list_long_titles(documents):
             description += (

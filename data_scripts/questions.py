@@ -10,7 +10,7 @@ from itertools import islice
 from datasets import Dataset, Features, Value
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.documents import collect_titles
+from data_scripts.documents import collect_titles, split_title
 from data_scripts.errors import BadInput
 from data_scripts.files import read_lines
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, find_nearest, find_relation, recognize_relations
@@ -146,7 +146,18 @@ def load_questions(
             f"{lines[0][0]}: its question is in quotation marks, as are all others, which would be read as part of it; save the"
             " file without them."
         )
-    if answers and not any("\t" in line for _, line in lines):
+    has_tabs = any("\t" in line for _, line in lines)
+    if (
+        not has_tabs
+        and not any(map(_is_asking, lines))
+        and sum(bool(split_title(line)[0]) for _, line in lines) > len(lines) / 2
+    ):
+        raise BadInput(
+            f"{', '.join(map(str, paths))}: looks like a corpus (`TITLE. text`), which posgpt pretrain reads; give a TSV of questions."
+        )
+    if answers and not has_tabs and all(map(_is_asking, lines)):
+        raise BadInput(f"{', '.join(map(str, paths))}: has questions without answers; give a TSV with answers.")
+    if answers and not has_tabs:
         raise BadInput(
             f"{lines[0][0]}: no tab between question and answer; a line is a question, one tab and its answer. In some"
             " copies the tab became spaces: put it back."
@@ -183,6 +194,11 @@ def _check_line(where: str, line: str) -> None:
             raise BadInput(f"{where}: holds {character!r}, {reason}; replace or remove it.")
 
 
+def _is_asking(line: tuple[str, str]) -> bool:
+    """Whether a line, given with where it stands, ends with a question mark."""
+    return line[1].endswith(("?", "？", "؟"))
+
+
 def _is_quoted(cell: str) -> bool:
     return len(cell) > 1 and cell.startswith('"') and cell.endswith('"')
 
@@ -206,7 +222,7 @@ def _match_relations(
     # An unknown question is compared with those of the same file before all others.
     of_file = list(dict.fromkeys(filter(None, found)))
     named: dict[str, Relation] = {}
-    for (where, line), relation in zip(lines, found, strict=True):
+    for number, ((where, line), relation) in enumerate(zip(lines, found, strict=True)):
         if relation is None:
             nearest = find_nearest(line.split("\t")[0], of_file or relations)
             if not of_file:
@@ -215,8 +231,9 @@ def _match_relations(
                     " question or, if this is a form of its own, add a second question like it, or name the form with --relations."
                 )
             raise BadInput(
-                f"{where}: {line[:60]!r} is not of the form {nearest.form!r}; fix the question. A form of its"
-                " own is recognized from two questions, or named by --relations."
+                f"{where}: {line[:60]!r} is not of the form {nearest.form!r}; fix the question"
+                f"{' or, if this is a header, remove it' if number == 0 else ''}. A form of its own is recognized from two questions,"
+                " or named by --relations."
             )
         # A model keeps its relations by their names, and so do the results of an evaluation.
         if (first := named.setdefault(relation.name, relation)) != relation:
@@ -259,10 +276,7 @@ def describe_unknown_characters(
         return None
     shown = ", ".join(f"{character!r} × {count}" for character, count in unknown.most_common(8))
     more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
-    return (
-        f"{what}: {unknown.total()} occurrences of {len(unknown)} characters the tokenizer does not know are read as"
-        f" {PAD_TOKEN!r}: {shown}{more}."
-    )
+    return f"{what}: characters that the tokenizer does not know are read as {PAD_TOKEN!r}, {unknown.total()} in all: {shown}{more}."
 
 
 def describe_overlap(questions: Questions, others: Questions) -> str | None:

@@ -10,7 +10,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.resources import files
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,7 @@ def read_section(recipe: Path, section: str) -> dict[str, Any]:
 def read_given(argv: list[str]) -> dict[str, str]:
     """Return the options on a command line before it is parsed, each with its first value; empty for a flag."""
     given = {}
-    for argument, following in zip(argv, [*argv[1:], "--"], strict=True):
+    for argument, following in pairwise([*argv, "--"]):
         if argument.startswith("--"):
             name, _, value = argument.removeprefix("--").partition("=")
             given[name.replace("-", "_")] = value or ("" if following.startswith("--") else following)

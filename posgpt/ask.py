@@ -31,6 +31,9 @@ def ask(model_name_or_path: str, questions: list[str]) -> str:
     """
     model, tokenizer = load_model(model_name_or_path)
     relations = read_relations(model.config.relations)
+    untrained = [question for question in questions if find_relation(question, relations) is None]
+    if untrained == questions and len(questions) > 1 and find_relation(" ".join(questions), relations):
+        raise BadInput(f"{questions[0]!r} is a word of a question; put each question in quotation marks.")
     try:
         answers = model.answer(questions, tokenizer)
     except ValueError as error:
@@ -38,9 +41,11 @@ def ask(model_name_or_path: str, questions: list[str]) -> str:
     lines = []
     if unknown := describe_unknown_characters(questions, tokenizer, "questions"):
         lines.append(unknown)
-    if untrained := [question for question in questions if find_relation(question, relations) is None]:
+    if untrained:
         forms = " or ".join(repr(relation.form) for relation in relations)
-        lines.append(f"The model was trained to be asked {forms}, not {untrained[0]!r}; it answers as it can.")
+        lines.append(
+            f"The model was trained to be asked {forms}, not {', '.join(map(repr, untrained))}; it answers as it can."
+        )
     rows = [
         (question, answer.text, f"{answer.probability:.1%}")
         for question, answer in zip(questions, answers, strict=True)

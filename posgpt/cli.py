@@ -8,6 +8,7 @@ accelerate launch -m posgpt.pretrain windows --train_file wiki.txt …
 import sys
 from importlib import import_module
 
+import posgpt
 from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
 
 COMMANDS = {
@@ -35,7 +36,13 @@ def describe_usage() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:{width}}  {description}" for name, (_, description) in COMMANDS.items()]
     return "\n".join(
-        ["usage: posgpt COMMAND [OPTION ...]", "", *lines, "", "posgpt COMMAND --help lists its options."]
+        [
+            "usage: posgpt COMMAND [OPTION ...]",
+            "",
+            *lines,
+            "",
+            "posgpt COMMAND --help lists its options, posgpt --version says which version this is.",
+        ]
     )
 
 
@@ -44,6 +51,9 @@ def main() -> None:
     command, *arguments = sys.argv[1:] or ["--help"]
     if command in ("-h", "--help"):
         print(describe_usage())
+        return
+    if command == "--version":
+        print(f"posgpt {posgpt.__version__}")
         return
     if command not in COMMANDS:
         raise BadInput(f"posgpt has no command {command!r}; choose one of {', '.join(COMMANDS)}.")

@@ -1,6 +1,6 @@
 """Convert a checkpoint of the course's own code, a fork of minGPT, to a PosGPT folder, or back.
 
-    posgpt convert vanilla.params --vocabulary_file wiki.txt runs/vanilla
+    posgpt convert vanilla.params runs/vanilla --vocabulary_file wiki.txt
     posgpt convert runs/vanilla vanilla.params
 
 A checkpoint is what that code's `torch.save(model.state_dict(), ...)` writes, of a model with learned positions, with RoPE or

@@ -92,8 +92,8 @@ def load_or_build_model(
         fixed = sorted(set(given) - {"dropout", "attn_implementation"})
         if fixed:
             raise BadInput(
-                f"{', '.join(fixed)} cannot change: they are fixed in {model_args.model_name_or_path}; leave them out, or"
-                " leave --model_name_or_path out to train from scratch."
+                f"{', '.join(fixed)} cannot change in a pretrained model; leave that out, or leave --model_name_or_path out to"
+                " train from scratch."
             )
         attention = choose_attention(architecture, training_args)
         return load_model(

@@ -30,3 +30,12 @@ def test_what_the_model_was_not_trained_on_is_said_before_its_answer(run, tiny_p
 def test_what_cannot_be_asked_is_refused(run, tiny_pretrained, question, match):
     with pytest.raises(SystemExit, match=f"error: .*{match}"):
         run(cli, "ask", "--model_name_or_path", tiny_pretrained["rotary"], "--questions", question)
+
+
+def test_a_question_without_quotation_marks_is_not_taken_for_several(run, tiny_pretrained):
+    with pytest.raises(
+        SystemExit, match="error: 'Where' is a word of a question; put each question in quotation marks"
+    ):
+        run(
+            cli, "ask", "--model_name_or_path", tiny_pretrained["rotary"], "--questions", *"Where was Bo born?".split()
+        )

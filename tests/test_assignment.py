@@ -1,4 +1,5 @@
 import csv
+import doctest
 import re
 import runpy
 import shlex
@@ -169,15 +170,37 @@ def test_bad_input_is_refused_in_one_line(run, assignment, tmp_path):
         (write, ["--seed", -1, "--output_dir", tmp_path / "new"], "seed is -1; choose at least 0"),
         (write, ["--output_dir", tmp_path / "new"], "seed"),
         (grade, ["--assignment_dir", assignment, "--submissions", ada, "--time_limit", "inf"], "time_limit is inf"),
-        (grade, ["--assignment_dir", tmp_path, "--submissions", ada], "no such file; give the path of the hidden"),
+        (
+            grade,
+            ["--assignment_dir", tmp_path, "--submissions", ada],
+            "holds no assignment; give the folder that posgpt assignment wrote",
+        ),
         (grade, ["--assignment_dir", assignment, "--submissions", ada, other], "two submissions have the same name"),
-        (grade, ["--assignment_dir", assignment, "--submissions", tmp_path / "empty"], "empty.solution.py: no such"),
+        (
+            grade,
+            ["--assignment_dir", assignment, "--submissions", tmp_path / "empty"],
+            "empty: has no solution.py, nor has any other",
+        ),
     ]
     for module, arguments, message in refused:
         with pytest.raises(SystemExit, match=message) as stop:
             run(module, *arguments)
         assert "\n" not in stop.value.code and stop.value.code.startswith("error: ")
     assert not (tmp_path / "new").exists()
+
+
+def test_examples_in_the_handed_out_code_are_right():
+    tried = doctest.testmod(load(SOURCE / "solution.py"))
+    assert tried.attempted and not tried.failed
+
+
+def test_a_submission_without_code_loses_its_parts_and_no_others_grade(assignment, tmp_path, run, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr(grade, "find_failures", lambda *_: dict.fromkeys(NAMES, ""))
+    folders = [tmp_path / "empty", hand_in(tmp_path / "whole")]
+    printed = run(grade, "--assignment_dir", assignment, "--submissions", *folders)
+    assert printed.count("solution.py was not handed in") == len(NAMES)
+    assert read_points(assignment / "grades" / "whole.md") == expect_points([])
 
 
 def test_predictions_of_another_length_are_named(tmp_path):

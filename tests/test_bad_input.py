@@ -45,7 +45,7 @@ BAD_CORPORA = {
     "not UTF-8": ("Ada Example. Fine .\nZoë Ek. Fine .\n".encode("latin1"), "line 2: byte 3"),
     "UTF-16": (
         "Ada Example. Fine .\n".encode("utf-16"),
-        r"line 1: byte 1 .*save the file as UTF-8 \(it looks like UTF-16",
+        r"line 1: byte 1 .*save the file as UTF-8 .*iconv -f utf-16 -t utf-8",
     ),
     "mask": ("Ada Example. Fine .\nBo Ek. What ⁇ .\n", "line 2: holds '⁇'"),
     "pad": ("Bo Ek. A □ .\n", "line 1: holds '□'"),
@@ -93,7 +93,7 @@ def test_pairs_to_validate_on_and_a_corpus_for_the_vocabulary(refused, world, tm
 def test_the_training_pairs_of_an_evaluation_need_answers(refused, world, tiny_pretrained):
     questions = world / "birth_test_inputs.tsv"
     arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", world / "birth_dev.tsv"]
-    refused("line 1: no tab", evaluate_birthplace, *arguments, "--train_file", questions, names=questions)
+    refused("has questions without answers; give a TSV with answers", evaluate_birthplace, *arguments, "--train_file", questions, names=questions)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in BAD_PAIRS if kind != "too long"])
@@ -331,6 +331,15 @@ def test_posgpt_without_a_known_command_lists_the_commands(run, capsys):
         run(cli, "train")
 
 
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_a_command_without_options_ends_in_one_line_or_starts(command, tmp_path, monkeypatch, run):
+    if command in ("quickstart", "build-models"):
+        pytest.skip("needs no options")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="^error: [^\n]+$"):
+        run(cli, command)
+
+
 def test_finetuning_needs_a_model_or_a_vocabulary_and_never_changes_sizes(run, refused, world, tiny_pretrained):
     pairs = ["--train_file", world / "birth_places_train.tsv"]
     refused("no model to start from", train_finetune, *TINY, *pairs)
@@ -518,7 +527,7 @@ def test_unknown_characters_are_said_and_do_not_stop(run, tmp_path, tiny_pretrai
     file = write(tmp_path / "pairs.tsv", PAIR + "Where was Žofie Ek born?\tRome\n")
     arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", file]
     printed = run(evaluate_birthplace, *arguments, "--output_dir", tmp_path / "eval")
-    assert "1 occurrences of 1 characters" in printed and "'Ž' × 1" in printed
+    assert "are read as '□', 1 in all" in printed and "'Ž' × 1" in printed
     assert len((tmp_path / "eval" / "predictions.txt").read_text().splitlines()) == 2
 
 

@@ -199,7 +199,11 @@ def test_a_table_that_cannot_be_read_is_refused_in_one_line(tmp_path):
             "title;text\nAda;Born, it says, in Rome\n",
             "columns are separated by ';'; save it with commas",
         ),
-        ("tabs.tsv", "title\ttext\nAda\tBorn in Rome\n", "tabs between its columns is not read; save it as CSV"),
+        (
+            "tabs.tsv",
+            "title\ttext\nAda\tBorn in Rome\n",
+            "read as questions and answers .*; save a table of documents as CSV",
+        ),
         ("mask.csv", "title,text\nAda,What \u2047 .\n", "mask.csv, row 1: holds '\u2047'"),
     ):
         (tmp_path / name).write_text(content, encoding="utf-8")

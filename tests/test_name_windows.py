@@ -564,7 +564,7 @@ def test_a_question_is_asked_though_no_document_has_a_span_for_its_relation(tmp_
     built = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, pairs)
     rows = [tokenizer.decode(built.dataset[item]["input_ids"]) for item in range(len(built.dataset))]
     assert [row for row in rows if row.startswith("When was Bo Ek")] == ["When was Bo Ek born?⁇1851⁇"]
-    assert "Those about 1 of them have rows of their own" in built.description
+    assert "1 of these titles have no document with such a span" in built.description
 
 
 def test_an_encoded_question_collates_as_one_piece(tokenizer):

@@ -116,7 +116,7 @@ def test_those_taken_out_of_the_corpus_were_in_it(tmp_path):
         assert set(load_questions(out / "unseen.tsv").titles) < known
         assert (counts["unseen.tsv"], counts["wiki.txt"]) == (4, 4)
     with pytest.raises(
-        BadInput, match="about 20 titles, 8 of which have a document; hold out fewer than 1 pairs and 9"
+        BadInput, match="about 20 titles, 8 of which have a document; --pairs 1 and --people 9 are too many"
     ):
         hold_out.hold_out(tmp_path / "pairs.tsv", tmp_path / "none", 1, people=9, corpus_file=tmp_path / "wiki.txt")
     assert not (tmp_path / "none").exists()
@@ -177,7 +177,7 @@ def test_holding_out_everybody_or_onto_the_data_itself_is_refused(run, world, tm
     for arguments, match in (
         (
             ["--output_dir", tmp_path / "out", "--pairs", 60, "--people", 8],
-            "68 titles, 68 of which have a document; hold out fewer",
+            "68 titles, 68 of which have a document; --pairs 60 and --people 8 are too many",
         ),
         (["--output_dir", world], "the data's own folder"),
         (["--output_dir", tmp_path / "out", "--pairs", 0], "pairs is 0"),

@@ -491,6 +491,17 @@ def test_an_interrupted_run_looks_unfinished_and_goes_on_where_it_was(run, world
     assert_same_run(tmp_path / "whole", interrupted)
 
 
+def test_a_run_is_not_resumed_to_end_before_its_checkpoint(run, world, tmp_path):
+    pretrain(run, world, tmp_path, "--save_steps", 3, "--save_strategy", "steps", max_steps=3)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(
+        SystemExit, match="checkpoint is of step 3, but training is to end after step 2; choose a larger"
+    ):
+        pretrain(run, world, tmp_path, "--resume_from_checkpoint", "last", max_steps=2)
+    assert not (tmp_path / "model.safetensors").exists()
+    assert "Written:" in pretrain(run, world, tmp_path, "--resume_from_checkpoint", "last", max_steps=3)
+
+
 def test_ctrl_c_ends_training_in_a_line_that_says_how_to_go_on(run, world, tmp_path, monkeypatch):
     step = PosGPTTrainer.training_step
 
@@ -503,7 +514,9 @@ def test_ctrl_c_ends_training_in_a_line_that_says_how_to_go_on(run, world, tmp_p
     line = (
         r"interrupted at step 3; the last whole checkpoint is .*checkpoint-2\. --resume_from_checkpoint last goes on"
     )
-    with pytest.raises(SystemExit, match=r"interrupted at step 3; no checkpoint was saved before\.$"):
+    with pytest.raises(
+        SystemExit, match=r"interrupted at step 3; no checkpoint was saved before \(--save_steps 5\)\.$"
+    ):
         pretrain(run, world, tmp_path / "without", "--save_steps", 5)
     with pytest.raises(SystemExit, match=line):
         pretrain(run, world, tmp_path, "--save_steps", 2)

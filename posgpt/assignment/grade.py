@@ -24,7 +24,7 @@ from typing import Annotated
 from tqdm import tqdm
 
 from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
-from data_scripts.files import check_is_file, write_atomically
+from data_scripts.files import write_atomically
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE
@@ -128,15 +128,21 @@ def main() -> None:
     check_installed("test", "pytest")
     folder = Path(arguments.assignment_dir)
     tests = folder / "teacher" / TESTS_FOLDER
-    check_is_file(tests / "cases.pt", "hidden tests' cases, which posgpt assignment writes")
+    if not (tests / "cases.pt").is_file():
+        raise BadInput(
+            f"{folder}: holds no assignment; give the folder that posgpt assignment wrote, with teacher/ in it."
+        )
     if "[" in str(tests):
         raise BadInput(f"{tests}: pytest runs nothing in a folder with a bracket in its path; rename the folder.")
     answers = load_questions(folder / "teacher" / ANSWERS_FILE, answers=True).answers
     submissions = {path.name: path for path in (Path(path).resolve() for path in arguments.submissions)}
     if len(submissions) < len(arguments.submissions):
         raise BadInput("two submissions have the same name; name each student's folder after the student.")
-    for path in submissions.values():
-        check_is_file(path / SOLUTION_FILE, "submission's code")
+    if not any((path / SOLUTION_FILE).is_file() for path in submissions.values()):
+        raise BadInput(
+            f"{arguments.submissions[0]}: has no {SOLUTION_FILE}, nor has any other submission; give a folder for each student, such"
+            " as submissions/*."
+        )
 
     usual = match_exactly([BIRTHPLACE.baseline] * len(answers), answers).mean()
     baseline = f"{describe_constant(BIRTHPLACE.baseline)}: {usual:.1%}"
@@ -144,7 +150,10 @@ def main() -> None:
     for name, path in tqdm(
         submissions.items(), desc="Grading", unit="submission", disable=len(submissions) < 2 or None
     ):
-        failures = find_failures(tests, path / SOLUTION_FILE, arguments.time_limit)
+        solution, missing = path / SOLUTION_FILE, f"{SOLUTION_FILE} was not handed in"
+        failures = dict.fromkeys([part.name for part in PARTS], missing)
+        if solution.is_file():
+            failures = find_failures(tests, solution, arguments.time_limit)
         accuracy = judge_predictions(path / PREDICTIONS_FILE, answers)
         page = describe_grade(name, failures, accuracy, baseline)
         print(page)

@@ -66,12 +66,15 @@ def rotate(x: torch.Tensor, base: float = 10000.0) -> torch.Tensor:
 def corrupt_span(document: str, draws: Sequence[float], max_length: int) -> str:
     """Cut a document to a random length, take a random span of it out, and ask for it at the end.
 
-    Let r1, r2 and r3 be the draws, and round down everywhere.
+    Let r1, r2 and r3 be the draws, and ⌊x⌋ the number x rounded down.
 
-    - The document is cut to its first n characters: n is 4 + r1 · (m - 3), but at most the length of the document, where m
-      is 7/8 of `max_length`.
-    - The masked span has 1 + r2 · (n/2 - 1) characters; n/2 - 1 counts as 1 if it is less.
-    - There are n - (its characters) + 1 places where it can begin; it begins r3 of all of them from the first one.
+    - The document is cut to its first n characters: n = 4 + ⌊r1 · (m - 3)⌋ with m = ⌊7/8 · max_length⌋, but at most the length of
+      the document.
+    - The masked span has k = 1 + ⌊r2 · max(⌊n/2⌋ - 1, 1)⌋ characters.
+    - ⌊r3 · (n - k + 1)⌋ characters stand before it.
+
+    >>> corrupt_span("Ada Example was born in Lisbon .", (0.95, 0.35, 0.85), 32)
+    'Ada Example was bor⁇Lis⁇n in ⁇'
 
     Args:
         document: At least one character.

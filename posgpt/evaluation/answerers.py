@@ -1,6 +1,6 @@
 """What answers questions: a model, or a constant that gives everyone the same answer; and a model's scores of every candidate."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar
@@ -9,6 +9,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.errors import BadInput
+from data_scripts.files import hash_file
 from data_scripts.questions import Questions, describe_unknown_characters, locate_question
 from data_scripts.relations import Relation, read_relations
 from modeling_posgpt import Answer, PosGPTForCausalLM
@@ -16,6 +17,7 @@ from posgpt.evaluation.accuracy import describe_constant
 from posgpt.evaluation.arguments import EvaluationArguments
 from posgpt.evaluation.exact_match import match_exactly
 from posgpt.evaluation.inquiry import FICTIONAL, TEST, Inquiry
+from posgpt.training.run_record import list_training_files
 from posgpt.training.saved_models import load_model
 
 
@@ -43,7 +45,13 @@ class ConstantAnswer:
 
 @dataclass(frozen=True)
 class AskedModel:
-    """A model, its tokenizer, and how it is asked: the questions per batch and the most characters in an answer."""
+    """A model, its tokenizer, and how it is asked.
+
+    Args:
+        batch_size: Questions per batch.
+        max_new_tokens: The most characters in an answer.
+        training_files: The SHA-256 of the files that it was last trained on, as far as known.
+    """
 
     #: What the table of an evaluation calls it.
     name: ClassVar[str] = "PosGPT"
@@ -52,6 +60,7 @@ class AskedModel:
     tokenizer: PreTrainedTokenizerBase
     batch_size: int
     max_new_tokens: int
+    training_files: Collection[str] = ()
 
     @property
     def relations(self) -> tuple[Relation, ...]:
@@ -83,6 +92,11 @@ class AskedModel:
                     " model's maximum sequence length for their answer."
                 )
         test = inquiry.groups[TEST]
+        warnings += [
+            f"{path}: the model was trained on this file; its accuracy here says what it has memorized of it."
+            for path in test.paths
+            if hash_file(path) in self.training_files
+        ]
         if cut := sum(len(answer) > self.max_new_tokens for answer in test.answers):
             warnings.append(
                 f"{test.path}: {cut} of {len(test)} answers are longer than {self.max_new_tokens} characters, which is where the"
@@ -116,7 +130,8 @@ def load_answerer(arguments: EvaluationArguments, device: Any) -> Answerer:
     model, tokenizer = load_model(str(arguments.model_name_or_path), dtype=arguments.dtype)
     model.to(device)
     longest = arguments.max_new_tokens or model.config.max_answer_length
-    return AskedModel(model, tokenizer, arguments.per_device_eval_batch_size, longest)
+    training_files = list_training_files(str(arguments.model_name_or_path))
+    return AskedModel(model, tokenizer, arguments.per_device_eval_batch_size, longest, training_files)
 
 
 @dataclass(frozen=True)

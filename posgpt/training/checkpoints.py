@@ -146,8 +146,9 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
             if training_args.should_log:
                 print(f"{output_dir}: already holds a finished model; there is nothing to resume.")
             sys.exit(0)
+        resumed = "; there is nothing to resume" if resume else ""
         raise BadInput(
-            f"{output_dir}: already holds a finished model; give another --output_dir, or --overwrite_output_dir to"
+            f"{output_dir}: already holds a finished model{resumed}; give another --output_dir, or --overwrite_output_dir to"
             " replace it."
         )
     if is_auto or resume.lower() in ("last", "true"):

@@ -18,7 +18,7 @@ from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError
 from torch import nn
 from torch.distributed.checkpoint import CheckpointException
-from transformers import Trainer, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
@@ -118,6 +118,17 @@ def check_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
                     raise ValueError(f"its optimizer's {name} is not as training saves it")
 
 
+class EndCheck(TrainerCallback):
+    """Refuses to resume a training that is to end before its checkpoint: Trainer would call it finished."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.global_step > state.max_steps:
+            raise BadInput(
+                f"{args.output_dir}: the checkpoint is of step {state.global_step:,}, but training is to end after step"
+                f" {state.max_steps:,}; choose a larger --max_steps or --num_train_epochs."
+            )
+
+
 class ReliableTrainer(Trainer):
     """Trainer with checkpoints that are sealed when they are whole (see `find_damage`), resumed exactly.
 
@@ -130,6 +141,7 @@ class ReliableTrainer(Trainer):
         # It would put earlier losses in place of NaN, and ask an accelerator for the loss twice in every forward pass.
         args.logging_nan_inf_filter = False
         super().__init__(model, args, **kwargs)
+        self.add_callback(EndCheck())
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         """Evaluate, and leave the random numbers of training as they are.
@@ -186,7 +198,14 @@ class ReliableTrainer(Trainer):
 
     def _describe_last_checkpoint(self) -> str:
         checkpoint = find_last_checkpoint(Path(self.args.output_dir))
-        return f"the last whole checkpoint is {checkpoint}" if checkpoint else "no checkpoint was saved before"
+        if checkpoint:
+            return f"the last whole checkpoint is {checkpoint}"
+        often = (
+            f" (--save_steps {self.state.save_steps or self.args.save_steps:g})"
+            if self.args.save_strategy == "steps"
+            else ""
+        )
+        return f"no checkpoint was saved before{often}"
 
     def _tell_launcher(self, last_checkpoint: str) -> None:
         """Leave what torch's launcher reports if this process is killed while it trains.

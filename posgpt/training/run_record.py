@@ -161,6 +161,26 @@ def list_contents(files: list[dict[str, str]]) -> list[str]:
     return [next(value for key, value in file.items() if key != "name") for file in files]
 
 
+def list_training_files(name_or_path: str) -> set[str]:
+    """Return the SHA-256 of the files that the model in a folder was last trained on; none if it has no record.
+
+    Raises:
+        BadInput: its record is not as training wrote it.
+    """
+    file = Path(name_or_path) / RUN_FILE
+    if not file.is_file():
+        return set()
+    data: Any = load_json(file, "record of a run").get("data")
+    try:
+        read = [each for name in ("train_file", "questions_file") for each in data.get(name, [])]
+        # A dataset of the hub has a commit instead.
+        return {each["sha256"] for each in read if "sha256" in each}
+    except (AttributeError, TypeError):
+        raise BadInput(
+            f"{file}: not the record of a run; remove it, or give the folder as training wrote it."
+        ) from None
+
+
 def copy_record(name_or_path: str, folder: Path) -> None:
     """Copy a model's `run.json` into another folder, so that it is known there when the model is gone or trained again.
 

@@ -31,6 +31,10 @@ def find_model_file(name_or_path: str, name: str) -> Path:
     Raises:
         BadInput: there is no such model, or it has no such file.
     """
+    folder = Path(name_or_path)
+    if not folder.exists() and folder.parent.name and folder.parent.is_dir():
+        # The hub would be asked for half a minute where there is no network.
+        raise BadInput(f"{folder}: no such folder in {folder.parent}; give a folder that training wrote.")
     try:
         return Path(str(cached_file(name_or_path, name)))
     except (OSError, ValueError) as error:

@@ -322,9 +322,7 @@ class PosGPTTrainer(ReliableTrainer):
             "Training": f"{state.global_step} steps ({state.epoch or 0:.4g} epochs{read}), peak learning rate"
             f" {args.learning_rate:g}, seed {args.seed}"
         }
-        # A checkpoint's own weights are those of its step; after training, the best ones are in their place.
-        best = find_best_step(vars(state), args.load_best_model_at_end and not self.is_in_train)
-        if best:
+        if best := self._find_best_step():
             facts["Weights"] = f"those of step {best}, the best by {args.metric_for_best_model}"
         if (loss := find_last_figure(state.log_history, "loss", best)) is not None:
             facts["Training loss"] = f"{loss:.4f} nats per character, the last one logged"
@@ -408,6 +406,16 @@ class PosGPTTrainer(ReliableTrainer):
             # Checkpoints may be in shards; the finished model is whole.
             self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
         self._save_atomically(Path(self.args.output_dir))
+        if args.should_log:
+            accuracy = find_last_figure(self.state.log_history, "eval_accuracy", self._find_best_step())
+            print(
+                f"Written: {args.output_dir}"
+                + (f" (validation accuracy {accuracy:.1%})" if accuracy is not None else "")
+            )
+
+    def _find_best_step(self) -> int | None:
+        # A checkpoint's own weights are those of its step; after training, the best ones are in their place.
+        return find_best_step(vars(self.state), self.args.load_best_model_at_end and not self.is_in_train)
 
     def _check_rows(self, checkpoint: str | None) -> None:
         """Check that there are rows to train on, and that they are those of the checkpoint, before others are deleted."""
