@@ -129,7 +129,8 @@ class OptionParser(HfArgumentParser):
     @staticmethod
     def _parse_dataclass_field(parser: ArgumentParser, field: dataclasses.Field) -> None:
         if field.metadata.get("positional"):
-            parser.add_argument(field.name, help=field.metadata["help"])
+            nargs = "+" if get_origin(field.type) is list else None
+            parser.add_argument(field.name, help=field.metadata["help"], nargs=nargs)
         else:
             HfArgumentParser._parse_dataclass_field(parser, field)
 

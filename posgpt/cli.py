@@ -16,6 +16,7 @@ COMMANDS = {
     "finetune": ("posgpt.finetune", "finetune a model on questions, or train one on them from scratch"),
     "ask": ("posgpt.ask", "ask a model a few questions"),
     "evaluate": ("posgpt.evaluate", "ask a model and compare its answers with baselines"),
+    "compare": ("posgpt.compare", "compare reports or trainings: figures, and what differs"),
     "preview": ("posgpt.preview", "show what a recipe trains on"),
     "quickstart": ("posgpt.quickstart", "the whole task on a small fictional world, in minutes"),
     "convert": ("posgpt.convert", "convert a checkpoint of the course's code to a PosGPT, or back"),

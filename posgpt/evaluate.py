@@ -20,10 +20,7 @@ in a folder there for each.
 
 also writes the accuracy into the card in the model's folder, as the hub shows it.
 
-    posgpt evaluate --compare runs/report_learned runs/report_rotary
-
-prints the figures of several reports side by side, and what differs in how their models were trained; folders of trainings
-without a report will do, too. `evaluate_birthplace.py` is the same command.
+`posgpt compare` compares reports. `evaluate_birthplace.py` is the same command.
 """
 
 import json
@@ -224,14 +221,9 @@ def judge_and_write(
 @exit_on_bad_input()
 def main() -> None:
     arguments = parse_options(EvaluationArguments)
-    if arguments.report or arguments.compare:
+    if arguments.report:
         check_installed("report", "sklearn", "rapidfuzz", "matplotlib")
     check_arguments(arguments)
-    if arguments.compare:
-        from posgpt.evaluation.comparison import format_comparison, load_runs
-
-        print(format_comparison(load_runs(arguments.compare)))
-        return
     if arguments.update_model_card:
         load_card(Path(arguments.model_name_or_path))
     # Without the argument, processes on a CPU would not find each other: each would answer everything.
@@ -240,7 +232,7 @@ def main() -> None:
     known = [*load_relations(arguments.relations), *answerer.relations]
     # Every process asks its share of the test questions; the rest is for the main process.
     with state.main_process_first():
-        test = load_questions(*(arguments.test_file or ()), known=known)
+        test = load_questions(*arguments.test_file, known=known)
     if arguments.update_model_card and not test.answers:
         raise BadInput(f"{test.path}: has no answers, so no accuracy for a card; leave --update_model_card out.")
     if state.is_main_process:

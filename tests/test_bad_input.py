@@ -93,7 +93,14 @@ def test_pairs_to_validate_on_and_a_corpus_for_the_vocabulary(refused, world, tm
 def test_the_training_pairs_of_an_evaluation_need_answers(refused, world, tiny_pretrained):
     questions = world / "birth_test_inputs.tsv"
     arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", world / "birth_dev.tsv"]
-    refused("has questions without answers; give a TSV with answers", evaluate_birthplace, *arguments, "--train_file", questions, names=questions)
+    refused(
+        "has questions without answers; give a TSV with answers",
+        evaluate_birthplace,
+        *arguments,
+        "--train_file",
+        questions,
+        names=questions,
+    )
 
 
 @pytest.mark.parametrize("kind", [kind for kind in BAD_PAIRS if kind != "too long"])
@@ -290,7 +297,7 @@ def test_a_baseline_beside_a_model_or_a_report(refused, world, tmp_path, tiny_pr
     known = ["--baseline", "Rome", "--test_file", world / "birth_dev.tsv"]
     for other in (["--model_name_or_path", tiny_pretrained["rotary"]], ["--report", tmp_path / "report"]):
         refused("--baseline gives everyone one answer and asks no model", evaluate_birthplace, *known, *other)
-    refused("--test_file is missing", evaluate_birthplace, "--baseline", "Rome")
+    refused("arguments are required: --test_file", evaluate_birthplace, "--baseline", "Rome")
     refused("--model_name_or_path is missing; .*--baseline", evaluate_birthplace, *known[2:])
     assert not list(tmp_path.iterdir())
 

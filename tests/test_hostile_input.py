@@ -30,7 +30,7 @@ import train_pretrain
 from conftest import ROOT
 from data_scripts import hold_out, synthetic_world
 from data_scripts.synthetic_world import World
-from posgpt import ask, convert, preview
+from posgpt import ask, compare, convert, preview
 from posgpt.training.checkpoints import CHECKSUMS_FILE, seal_checkpoint
 from posgpt.training.hardware import measure_peak_memory
 
@@ -73,7 +73,7 @@ TRAINED_BY_RECIPE = (
     train_pretrain,
     ["recipe.yaml", "--train_file", "wiki.txt", "--max_steps", "1", "--disable_tqdm", "true", *OUT],
 )
-COMPARED = (evaluate_birthplace, ["--compare", "report", "report"])
+COMPARED = (compare, ["report", "report"])
 
 
 def table(name: str) -> tuple:

@@ -26,7 +26,7 @@ from data_scripts.relations import (
 )
 from data_scripts.synthetic_world import fictional_names
 from modeling_posgpt import PosGPTConfig
-from posgpt import preview
+from posgpt import compare, preview
 from study_helpers import read_rows
 
 NAMES = [name for name, _ in zip(fictional_names(), range(400), strict=False)]
@@ -362,7 +362,7 @@ def test_each_relation_has_a_report_of_its_own(run, tiny_pretrained, two_relatio
         assert all(map(relation.is_asked_by, questions))
     assert set((report / "predictions.txt").read_text().splitlines()) == {"I don't know"}
     folders = [report / name for name in sorted(path.name for path in report.iterdir() if path.is_dir())]
-    assert run(evaluate_birthplace, "--compare", folders[0], folders[0]).count(str(folders[0])) >= 2
+    assert run(compare, folders[0], folders[0]).count(str(folders[0])) >= 2
 
     # Nothing shows when to answer the other relation.
     held_out = tmp_path / "held_out.tsv"

@@ -18,6 +18,7 @@ from data_scripts.errors import BadInput
 from data_scripts.questions import load_questions
 from data_scripts.synthetic_world import World, fictional_names
 from modeling_posgpt import POSITION_EMBEDDINGS
+from posgpt import compare
 from posgpt.evaluation.accuracy import measure_accuracies
 from posgpt.evaluation.answerers import AskedGroup
 from posgpt.evaluation.arguments import EvaluationArguments
@@ -465,7 +466,7 @@ def test_reports_are_compared_in_one_table(run, report, tmp_path):
     (other / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (other / "metrics.json").write_bytes((report / "metrics.json").read_bytes())
     # The columns of a table are padded.
-    printed = re.sub(" +", " ", run(evaluate_birthplace, "--compare", report, other))
+    printed = re.sub(" +", " ", run(compare, report, other))
     before = json.loads((report / "metrics.json").read_text())["correct"]
     assert f"| {other} | 100.0% |" in printed and f"| {report}, {other} | 0 | {17 - before} |" in printed
     assert f"{other}: options, data and versions: not recorded" in printed
@@ -475,16 +476,16 @@ def test_reports_are_compared_in_one_table(run, report, tmp_path):
     record["data"]["train_file"][0]["sha256"] = "0" * 64
     record["options"]["learning_rate"] = 0.125
     (other / "run.json").write_text(json.dumps(record))
-    printed = re.sub(" +", " ", run(evaluate_birthplace, "--compare", report, other))
+    printed = re.sub(" +", " ", run(compare, report, other))
     assert f"{other} was trained on other data than {report}: train_file." in printed
     assert re.search(r"\| data \| train_file \| wiki.txt \(sha256 \w{12}\) \| wiki.txt \(sha256 0{12}\) \|", printed)
     assert re.search(r"\| options \| learning_rate \| 0.\d+ \| 0.125 \|", printed)
     assert printed.count("| options |") == 1 and "| versions |" not in printed
     (other / "predictions.jsonl").write_text(json.dumps(rows[0]) + "\n")
     with pytest.raises(SystemExit, match="other questions"):
-        run(evaluate_birthplace, "--compare", report, other)
+        run(compare, report, other)
     with pytest.raises(SystemExit, match="no such file"):
-        run(evaluate_birthplace, "--compare", report, tmp_path / "none")
+        run(compare, report, tmp_path / "none")
 
 
 def test_questions_without_answers_get_predictions_and_nothing_to_judge(run, held_out, tiny_pretrained, tmp_path):
@@ -497,7 +498,7 @@ def test_questions_without_answers_get_predictions_and_nothing_to_judge(run, hel
     assert len(rows) == len((tmp_path / "predictions.txt").read_text().splitlines()) == 15
     assert not (tmp_path / "report.html").exists()
     with pytest.raises(SystemExit, match="predictions.jsonl, line 1: no judged answer"):
-        run(evaluate_birthplace, "--compare", tmp_path)
+        run(compare, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -512,7 +513,6 @@ def test_questions_without_answers_get_predictions_and_nothing_to_judge(run, hel
             ["--report", ".", "--train_file", "TRAIN", "--predictions_file", "in/predictions.jsonl"],
             "other results are",
         ),
-        (["--compare", "a", "b", "--output_dir", "out"], "--compare .* leave out .*--test_file, --output_dir"),
         (["--report", "out", "--train_file", "TRAIN", "--target_precision", "0.9"], "add --calibration_file"),
         (["--report", "out", "--train_file", "TRAIN", "--abstain_below", "1.5"], "abstain_below is 1.5"),
         (["--report", "out", "--train_file", "TRAIN", "--calibration_file", "TRAIN"], "cannot calibrate"),

@@ -8,11 +8,11 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import evaluate_birthplace
 import posgpt
 import train_finetune
 import train_pretrain
 from conftest import TINY, history_of
+from posgpt import compare
 
 TRACKED = [
     *TINY,
@@ -150,9 +150,9 @@ def copy_run(tracked, folder, **changes):
     return folder
 
 
-def compare(run, *folders) -> str:
+def print_comparison(run, *folders) -> str:
     # The columns of a table are padded.
-    return re.sub(" +", " ", run(evaluate_birthplace, "--compare", *folders))
+    return re.sub(" +", " ", run(compare, *folders))
 
 
 def test_trainings_are_compared_by_their_figures_and_by_what_differs(run, tracked, tmp_path):
@@ -162,7 +162,7 @@ def test_trainings_are_compared_by_their_figures_and_by_what_differs(run, tracke
         "model": {"hidden_size": 64},
     }
     other = copy_run(tracked, tmp_path / "other", **changes)
-    printed = compare(run, tracked, other)
+    printed = print_comparison(run, tracked, other)
     accuracy = history_of(tracked, "eval_accuracy")[-1]
     assert "| model | validation accuracy | training loss | steps | characters read |" in printed
     assert f"| {other} | {accuracy:.1%} |" in printed
@@ -177,8 +177,8 @@ def test_trainings_are_compared_by_their_figures_and_by_what_differs(run, tracke
     names = [{f"asked for in the words of relation {number}": {} for number in range(count)} for count in (3, 4)]
     many = [copy_run(tracked, tmp_path / f"{len(each)}", model={"relations": {"birthplace": each}}) for each in names]
     expected = '| model | relations | …ion 2": {}}} | …ion 2": {}, "asked for in the words of relation 3": {}}} |'
-    assert expected in compare(run, *many)
-    assert "Options and versions are the same." in compare(run, tracked, copy_run(tracked, tmp_path / "same"))
+    assert expected in print_comparison(run, *many)
+    assert "Options and versions are the same." in print_comparison(run, tracked, copy_run(tracked, tmp_path / "same"))
 
 
 def test_the_best_models_figures_are_those_of_its_step(run, tracked, tmp_path):
@@ -190,11 +190,11 @@ def test_the_best_models_figures_are_those_of_its_step(run, tracked, tmp_path):
     ]}  # fmt: skip
     for folder in (best, last):
         (folder / "trainer_state.json").write_text(json.dumps(state))
-    printed = compare(run, best, last)
+    printed = print_comparison(run, best, last)
     assert f"| {best} | 30.0% | 2.0000 | 3 | 99 |" in printed and f"| {last} | 20.0% | 1.0000 | 3 | 99 |" in printed
     # The best evaluation was between two checkpoints, so that the last weights stayed.
     (best / "trainer_state.json").write_text(json.dumps(state | {"best_model_checkpoint": None}))
-    assert f"| {best} | 20.0% | 1.0000 | 3 | 99 |" in compare(run, best, last)
+    assert f"| {best} | 20.0% | 1.0000 | 3 | 99 |" in print_comparison(run, best, last)
 
 
 def test_other_data_are_told_by_their_content_not_by_their_names(run, tracked, tmp_path):
@@ -208,7 +208,7 @@ def test_other_data_are_told_by_their_content_not_by_their_names(run, tracked, t
     ]
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "trainer_state.json").write_bytes((tracked / "trainer_state.json").read_bytes())
-    printed = compare(run, tracked, *folders, tmp_path / "old")
+    printed = print_comparison(run, tracked, *folders, tmp_path / "old")
     assert f"{folders[0]} was trained on the same data as {tracked}." in printed
     assert f"{folders[1]} was trained on other data than {tracked}: train_file." in printed
     assert f"{folders[2]} was trained on the same data as {tracked}." in printed
@@ -223,4 +223,4 @@ def test_a_run_that_cannot_be_read_is_named(run, tracked, tmp_path, name, conten
     other = copy_run(tracked, tmp_path / "other")
     (other / name).write_text(content)
     with pytest.raises(SystemExit, match=rf"other/{name}: .*give the"):
-        run(evaluate_birthplace, "--compare", tracked, other)
+        run(compare, tracked, other)

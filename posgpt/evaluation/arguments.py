@@ -1,6 +1,6 @@
 """The options of an evaluation, and whether they are compatible."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,13 +17,13 @@ PAGE_FILE, PICTURE_FILE, JUDGED_FILE = "report.html", "report.png", "predictions
 REPORT_FILES = (PAGE_FILE, PICTURE_FILE, JUDGED_FILE)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class EvaluationArguments(RelationArguments, ColumnArguments):
     """What to ask, the model or the constant that answers, and where to write the answers."""
 
     model_name_or_path: str | None = option("The PosGPT to ask: a folder or a name on the hub.", default=None)
     baseline: str | None = option("Give everyone this answer instead of asking a model.", default=None)
-    test_file: list[str] | None = option("TSVs of questions, with or without answers.", default=None)
+    test_file: list[str] = option("TSVs of questions, with or without answers.")
     output_dir: str | None = option("Folder for predictions.txt and metrics.json.", default=None)
     predictions_file: str | None = option(
         "File for the predictions, in an existing folder (default: predictions.txt in output_dir).", default=None
@@ -63,9 +63,6 @@ class EvaluationArguments(RelationArguments, ColumnArguments):
     update_model_card: bool = option(
         "Write the accuracy, and the chart of a report, into the card (README.md) in the model's folder.",
         default=False,
-    )
-    compare: list[str] | None = option(
-        "Folders of reports, or of trainings, to compare instead: figures, and what differs.", default=None
     )
     per_device_eval_batch_size: Annotated[int, Range(1)] = option("Questions per batch.", default=128)
     max_new_tokens: Annotated[int | None, Range(1)] = option(
@@ -111,11 +108,6 @@ def check_arguments(arguments: EvaluationArguments) -> None:
     Raises:
         BadInput: one is missing, two are not compatible, or a path is not what it should be.
     """
-    if arguments.compare:
-        check_compared_alone(arguments)
-        return
-    if arguments.test_file is None:
-        raise BadInput("--test_file is missing; --help lists the options.")
     if arguments.baseline is None:
         if arguments.model_name_or_path is None:
             raise BadInput("--model_name_or_path is missing; name a model, or give a --baseline.")
@@ -131,19 +123,6 @@ def check_arguments(arguments: EvaluationArguments) -> None:
         check_is_folder_or_new(folder)
     if arguments.predictions_file:
         check_can_be_written(Path(arguments.predictions_file), arguments)
-
-
-def check_compared_alone(arguments: EvaluationArguments) -> None:
-    """Check that a comparison has no other options: it asks nothing and writes nothing.
-
-    Raises:
-        BadInput: one is given.
-    """
-    defaults = EvaluationArguments()
-    names = [field.name for field in fields(arguments) if field.name != "compare"]
-    given = [f"--{name}" for name in names if getattr(arguments, name) != getattr(defaults, name)]
-    if given:
-        raise BadInput(f"--compare reads what is in its folders and prints it; leave out {', '.join(given)}.")
 
 
 def check_report_arguments(arguments: EvaluationArguments) -> None:
