@@ -168,19 +168,16 @@ def split_recipe(argv: list[str] | None) -> tuple[Path, list[str]]:
     return find_recipe(argv.pop(0) if named else DEFAULT_RECIPE), argv
 
 
-def parse_with_recipe(
-    dataclass_types: list[type], section: str, argv: list[str] | None = None, has_objective: bool = False
-) -> tuple:
+def parse_with_recipe(dataclass_types: list[type], section: str, argv: list[str] | None = None) -> tuple:
     """Read `[RECIPE] --option value ...` into dataclasses; the command line overrides the recipe.
 
     Args:
-        dataclass_types: What to fill; TrainingArguments last.
+        dataclass_types: What to fill; TrainingArguments last. `ObjectiveConfig` stands for that of the chosen `--objective`.
         section: The recipe's section for this command.
         argv: The command line without the program (default: this program's).
-        has_objective: Whether the options of the chosen `--objective` are read, too.
 
     Returns:
-        An instance of each dataclass; with `has_objective` the objective's config before TrainingArguments.
+        An instance of each dataclass.
 
     Raises:
         BadInput: the recipe cannot be read, has no such section or names an option that does not exist; an option
@@ -189,27 +186,29 @@ def parse_with_recipe(
     recipe, argv = split_recipe(argv)
     values = read_section(recipe, section)
     try:
-        parsed = _parse_over(values, dataclass_types, argv, has_objective)
+        parsed = _parse_over(values, dataclass_types, argv)
     except BadInput as error:
         with suppress(BadInput):
-            _parse_over({}, dataclass_types, argv, has_objective)
+            _parse_over({}, dataclass_types, argv)
             # The command line alone would do.
             error = BadInput(f"{recipe}, section {section!r}: {error}")
         raise error from None
     if int(os.environ.get("RANK", 0)) == 0:
         print(f"Recipe: {recipe}, section {section!r}; command line: {' '.join(argv) or 'nothing more'}", flush=True)
-        if unused := [name for name in values if has_objective and name in list_foreign_options(type(parsed[-2]))]:
-            logger.warning(f"{recipe}: not used by the objective {parsed[-2].name}: {', '.join(unused)}.")
+        for objective in (options for options in parsed if isinstance(options, ObjectiveConfig)):
+            foreign = list_foreign_options(type(objective))
+            if unused := [name for name in values if name in foreign]:
+                logger.warning(f"{recipe}: not used by the objective {objective.name}: {', '.join(unused)}.")
     return parsed
 
 
-def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[str], has_objective: bool) -> tuple:
+def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[str]) -> tuple:
     """Do what `parse_with_recipe` does, with `values` for the recipe's section."""
     given = read_given(argv)
     foreign: dict[str, list[str]] = {}
-    if has_objective:
+    if ObjectiveConfig in dataclass_types:
         objective = choose_objective(given.get("objective") or values.get("objective"))
-        dataclass_types = [*dataclass_types[:-1], objective, dataclass_types[-1]]
+        dataclass_types = [objective if each is ObjectiveConfig else each for each in dataclass_types]
         foreign = list_foreign_options(objective)
         refuse_foreign_options(objective, foreign, given)
     usage = "%(prog)s [RECIPE] --OPTION VALUE ..."

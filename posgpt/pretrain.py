@@ -164,7 +164,7 @@ def pretrain(
 @exit_on_bad_input()
 def main() -> None:
     architecture, data_args, objective, training_args = parse_with_recipe(
-        [ArchitectureArguments, PretrainingArguments, PosGPTTrainingArguments], "pretrain", has_objective=True
+        [ArchitectureArguments, PretrainingArguments, ObjectiveConfig, PosGPTTrainingArguments], "pretrain"
     )
     with claim_output_dir(training_args, data_args.overwrite_output_dir) as checkpoint:
         pretrain(architecture, data_args, objective, training_args, checkpoint)

@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import describe_titles, find_text_start, find_titles
+from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.options import Range, option
 from data_scripts.relations import load_relations, read_relations
@@ -72,9 +73,14 @@ def render_batch(batch: dict, tokenizer: PreTrainedTokenizerBase) -> Iterator[st
 def preview_pretraining() -> None:
     """Print the examples that training reads first, in its order."""
     architecture, data_args, preview, objective, training_args = parse_with_recipe(
-        [ArchitectureArguments, PretrainingArguments, PretrainingPreviewArguments, PosGPTTrainingArguments],
+        [
+            ArchitectureArguments,
+            PretrainingArguments,
+            PretrainingPreviewArguments,
+            ObjectiveConfig,
+            PosGPTTrainingArguments,
+        ],
         "pretrain",
-        has_objective=True,
     )
     data = load_pretraining_data(architecture, data_args, objective, training_args)
     dataset = data.training.dataset

@@ -11,7 +11,7 @@ import train_finetune
 import train_pretrain
 from conftest import TINY, history_of
 from data_scripts.documents import load_corpus, tokenize_corpus
-from data_scripts.epochs import EpochSampler
+from data_scripts.epochs import EpochSampler, ObjectiveConfig
 from data_scripts.errors import BadInput
 from data_scripts.questions import drop_non_ascii, encode_questions, load_questions
 from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset
@@ -290,8 +290,8 @@ def test_the_command_line_can_go_back_to_a_schedule_over_steps(tmp_path):
 def test_a_recipe_can_choose_another_schedule_than_its_base(tmp_path, recipe):
     (tmp_path / "mine.yaml").write_text(recipe)
     argv = [str(tmp_path / "mine.yaml"), "--train_file", "x", "--output_dir", str(tmp_path), *TINY[-6:]]
-    types = [ArchitectureArguments, PretrainingArguments, PosGPTTrainingArguments]
-    *_, arguments = parse_with_recipe(types, "pretrain", argv, has_objective=True)
+    types = [ArchitectureArguments, PretrainingArguments, ObjectiveConfig, PosGPTTrainingArguments]
+    *_, arguments = parse_with_recipe(types, "pretrain", argv)
     assert arguments.lr_schedule in recipe and 5 in (arguments.warmup_steps, arguments.final_tokens)
 
 

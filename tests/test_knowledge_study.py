@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from conftest import TINY
+from data_scripts.epochs import ObjectiveConfig
 from data_scripts.name_windows import NameWindowsConfig
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE
@@ -67,13 +68,13 @@ def test_recall_is_asked_for_in_the_words_that_were_read(tmp_path, wording, plai
 
 
 def test_every_row_of_the_study_is_made_of_arguments_of_its_command(tmp_path):
-    dataclasses = [ArchitectureArguments, PretrainingArguments, PosGPTTrainingArguments]
+    dataclasses = [ArchitectureArguments, PretrainingArguments, ObjectiveConfig, PosGPTTrainingArguments]
     files = (tmp_path / "wiki.txt", tmp_path / "train.tsv", tmp_path / "held_out.tsv")
     shared = {"train_file": files[0], "questions_file": files[1], "position_embedding_type": "rotary", "seed": 42}
     for name, settings in yaml.safe_load(knowledge.ROWS.read_text(encoding="utf-8")).items():
         row = knowledge.Row(name, settings, shared, tmp_path, files[2])
         argv = [*row.command, "--output_dir", str(tmp_path), *TINY[-6:]]
-        parsed = parse_with_recipe(dataclasses, "pretrain", argv, has_objective=True)
+        parsed = parse_with_recipe(dataclasses, "pretrain", argv)
         for option, value in settings.items():
             if option != "recipe":
                 assert value in [getattr(part, option) for part in parsed if hasattr(part, option)]

@@ -120,7 +120,7 @@ def test_an_option_of_several_other_objectives_is_named_with_all_of_them(monkeyp
     with pytest.raises(
         BadInput, match="--gaps is an option of the objective cloze and gap, not of name_windows; .* cloze or gap"
     ):
-        parse_with_recipe([PretrainingArguments, PosGPTTrainingArguments], "pretrain", argv, has_objective=True)
+        parse_with_recipe([PretrainingArguments, ObjectiveConfig, PosGPTTrainingArguments], "pretrain", argv)
 
 
 def describe_values(objective: type[ObjectiveConfig], field: dataclasses.Field) -> str:

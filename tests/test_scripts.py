@@ -2,7 +2,6 @@ import json
 import math
 import re
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import posgpt.arguments as arguments_module
 import train_finetune
 import train_pretrain
 from conftest import TINY, history_of
+from data_scripts.epochs import ObjectiveConfig
 from data_scripts.name_windows import NameWindowsCollator
 from data_scripts.questions import load_questions
 from data_scripts.span_corruption import SpanCorruptionCollator
@@ -610,20 +610,19 @@ def test_weight_decay_is_on_matrices_only(tmp_path):
 def test_every_recipe_is_understood_by_its_name_and_can_be_overridden(recipe, tmp_path):
     finetuning = [ModelArguments, ArchitectureArguments, FinetuningArguments, PosGPTTrainingArguments]
     commands = {
-        "pretrain": [ArchitectureArguments, PretrainingArguments, PosGPTTrainingArguments],
+        "pretrain": [ArchitectureArguments, PretrainingArguments, ObjectiveConfig, PosGPTTrainingArguments],
         "finetune": finetuning,
         "finetune_from_scratch": finetuning,
     }
     for section, values in read_recipe(find_recipe(recipe)).items():
         dataclasses = commands[section]
         argv = [recipe, "--train_file", "x", "--output_dir", str(tmp_path), *HARDWARE]
-        parse_arguments = partial(parse_with_recipe, has_objective=section == "pretrain")
-        plain = parse_arguments(dataclasses, section, argv)[-1]
+        plain = parse_with_recipe(dataclasses, section, argv)[-1]
         assert plain.num_train_epochs == values["num_train_epochs"]
         assert plain.lr_scheduler_kwargs == values.get("lr_scheduler_kwargs")
-        changed = parse_arguments(dataclasses, section, [*argv, "--num_train_epochs", "3", "--learning_rate", "1e-5"])[
-            -1
-        ]
+        changed = parse_with_recipe(
+            dataclasses, section, [*argv, "--num_train_epochs", "3", "--learning_rate", "1e-5"]
+        )[-1]
         assert (changed.num_train_epochs, changed.learning_rate) == (3, 1e-5)
         assert changed.adam_beta2 == 0.95
 
@@ -700,8 +699,8 @@ def test_the_best_checkpoint_and_somebodys_copy_stay_and_the_card_tells_of_the_b
 def parse_pretraining(tmp_path, *argv):
     """Return the training arguments that a command line of `posgpt pretrain` gives."""
     required = ["--train_file", "x", "--output_dir", tmp_path]
-    types = [ArchitectureArguments, PretrainingArguments, PosGPTTrainingArguments]
-    return parse_with_recipe(types, "pretrain", list(map(str, [*argv, *required])), has_objective=True)[-1]
+    types = [ArchitectureArguments, PretrainingArguments, ObjectiveConfig, PosGPTTrainingArguments]
+    return parse_with_recipe(types, "pretrain", list(map(str, [*argv, *required])))[-1]
 
 
 def test_evaluation_follows_from_the_file_to_evaluate_on_unless_something_else_is_said(tmp_path):
