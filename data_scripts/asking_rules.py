@@ -42,21 +42,23 @@ class AskingRule:
     Args:
         relation: The relation.
         shapes: The shapes (see `find_shape`) of the numbers that are asked for in place of names; None: names.
-        asks_all: Whether names, numbers and months are all asked for.
+        ask_dates: Whether names, numbers and months are all asked for.
         finder: What finds the spans; None: capital letters and digits.
         most: How many spans of a document are asked for.
     """
 
     relation: Relation
     shapes: tuple[str, ...] | None = None
-    asks_all: bool = False
+    ask_dates: bool = False
     finder: SpanFinder | None = None
     most: int = 4
 
     @property
     def kind(self) -> str:
         """What rows ask for, in a few words."""
-        kind = "numbers like its answers" if self.shapes else "names, numbers and months" if self.asks_all else "names"
+        kind = (
+            "numbers like its answers" if self.shapes else "names, numbers and months" if self.ask_dates else "names"
+        )
         kind = f"at most {self.most} that look like its answers" if self.finder else kind
         return f"{self.relation.name}: {kind if self.most else 'the training questions alone'}"
 
@@ -90,7 +92,7 @@ class AskingRule:
         ]
 
     def _asks_for(self, span: str) -> bool:
-        if self.asks_all:
+        if self.ask_dates:
             return True
         if span[0].isdigit():
             return self.shapes is not None and find_shape(span) in self.shapes
@@ -103,26 +105,26 @@ def find_shape(number: str) -> str:
 
 
 def list_asking_rules(
-    questions: Questions | None, asks_all: bool, most: int, relations: Sequence[Relation] = (BIRTHPLACE,)
+    questions: Questions | None, ask_dates: bool, max_spans: int, relations: Sequence[Relation] = (BIRTHPLACE,)
 ) -> list[AskingRule]:
     """Return a rule for each relation of `questions`, in their order.
 
     A relation asks for numbers if most of its answers begin with a digit; without questions, if its baseline does.
 
     Args:
-        asks_all: Whether all spans are asked for in all rows.
-        most: How many spans of a document a relation's rows ask for.
+        ask_dates: Whether names, numbers and months are all asked for in all rows.
+        max_spans: How many spans of a document a relation's rows ask for.
         relations: What rows ask for without questions.
     """
     if not questions:
         return [
-            AskingRule(relation, _find_number_shapes([relation.baseline]), asks_all, most=most)
+            AskingRule(relation, _find_number_shapes([relation.baseline]), ask_dates, most=max_spans)
             for relation in relations
         ]
     rules = []
     for relation, rows in questions.rows_of.items():
         shapes = _find_number_shapes([questions.answers[row] for row in rows])
-        rules.append(AskingRule(relation, shapes, asks_all, most=most))
+        rules.append(AskingRule(relation, shapes, ask_dates, most=max_spans))
     return rules
 
 
@@ -135,9 +137,9 @@ def _find_number_shapes(answers: Sequence[str]) -> tuple[str, ...] | None:
 def find_spans(
     corpus: Dataset,
     questions: Questions | None,
-    asks_all: bool,
-    choice: FinderChoice,
-    most: int,
+    ask_dates: bool,
+    span_finder: FinderChoice,
+    max_spans: int,
     relations: Sequence[Relation] = (BIRTHPLACE,),
 ) -> tuple[Dataset, list[AskingRule]]:
     """Find what stands out in documents, and choose what the rows of each relation ask for.
@@ -145,10 +147,10 @@ def find_spans(
     Args:
         corpus: From `load_corpus`.
         questions: Training questions with answers, or None.
-        asks_all: Whether all spans are asked for in all rows.
-        choice: How spans are found; auto: by capitals where these find the answers, and no other relation asks for the same
+        ask_dates: Whether names, numbers and months are all asked for in all rows.
+        span_finder: How spans are found; auto: by capitals where these find the answers, and no other relation asks for the same
             kind of spans; else by what the answers look like.
-        most: How many spans of a document a relation's rows ask for, at most.
+        max_spans: How many spans of a document a relation's rows ask for, at most.
         relations: What rows ask for without questions.
 
     Returns:
@@ -157,22 +159,22 @@ def find_spans(
     Raises:
         BadInput: spans like the answers are wanted without questions, or see `SpanFinder`.
     """
-    if choice == "answers" and not questions:
+    if span_finder == "answers" and not questions:
         raise BadInput("span_finder answers learns from training questions; add --questions_file.")
-    rules = list_asking_rules(questions, asks_all, most, relations)
-    documents = add_titles_and_spans(corpus, asks_all or any(rule.shapes for rule in rules))
+    rules = list_asking_rules(questions, ask_dates, max_spans, relations)
+    documents = add_titles_and_spans(corpus, ask_dates or any(rule.shapes for rule in rules))
     if not questions:
         return documents, rules
     own = {rule.relation: _sample_questions(questions, rule.relation) for rule in rules}
-    if choice != "capitals":
-        forced = choice == "answers"
+    if span_finder != "capitals":
+        forced = span_finder == "answers"
         rules = [learn_spans(each, documents, own[each.relation], forced) for each in rules]
         # Relations without a finder ask for every name, or for every number. If several ask for the same kind, each learns
         # what its own answers look like.
         kinds = Counter(each.shapes is None for each in rules if not each.finder)
         rules = [
             learn_spans(each, documents, own[each.relation], is_alone=False)
-            if not (each.finder or asks_all) and kinds[each.shapes is None] > 1
+            if not (each.finder or ask_dates) and kinds[each.shapes is None] > 1
             else each
             for each in rules
         ]
@@ -210,7 +212,7 @@ def learn_spans(
             would ask for is the answer to the other's question, so what looks like the answers has to find hardly fewer.
     """
     # Rows that ask for everything need not have the answers among the first spans.
-    judged = replace(rule, most=sys.maxsize) if rule.asks_all else rule
+    judged = replace(rule, most=sys.maxsize) if rule.ask_dates else rule
     asked = read_asked(documents, questions)
     stated, found = find_stated_answers(asked, questions), find_asked_answers(judged, asked, questions)
     # With few pairs there is no telling whether what looks like the answers is this relation's or another's.
