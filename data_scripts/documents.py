@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from glob import glob, has_magic
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,10 @@ from datasets import (
     interleave_datasets,
     load_dataset,
 )
-from datasets.arrow_writer import ArrowWriter
-from datasets.exceptions import DatasetsError
+from datasets.exceptions import DatasetGenerationError, DatasetsError
 from datasets.fingerprint import Hasher
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HTTPError, RepositoryNotFoundError
-from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from data_scripts.errors import BadInput
@@ -252,18 +249,15 @@ def index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
     """Return one corpus out of the cache, where it is written first if need be; see `load_corpus`."""
     contents = [identify_content(file) for file in find_files(path)]
     fingerprint = Hasher.hash([_READER, contents, columns])
-    file = find_cache() / f"{fingerprint}.arrow"
-    if not file.exists():
-        try:
-            with write_atomically(file, "wb") as stream:
-                write_index(path, columns, ArrowWriter(features=FEATURES, stream=stream, fingerprint=fingerprint))
-        except PermissionError:
-            # On Windows, another process that was faster has it open.
-            if not file.exists():
-                raise
+    try:
+        corpus = Dataset.from_generator(
+            read_checked, FEATURES, gen_kwargs={"path": path, "columns": columns}, fingerprint=fingerprint
+        )
+    except DatasetGenerationError as error:
+        raise (error.__cause__ or error) from None
     # The fingerprint of all that is made of a corpus. `datasets` hashes the functions that it is given, but not those that they
     # call in turn, so a hash of our sources is part of it.
-    return Dataset(Dataset.from_file(str(file)).data, fingerprint=Hasher.hash([fingerprint, hash_code()]))
+    return Dataset(corpus.data, fingerprint=Hasher.hash([fingerprint, hash_code()]))
 
 
 @cache
@@ -301,28 +295,21 @@ def find_cache() -> Path:
     return Path(config.HF_DATASETS_CACHE) / "posgpt"
 
 
-def write_index(path: str | os.PathLike, columns: Columns, writer: ArrowWriter) -> None:
-    """Check each document of a corpus and write those that are not blank.
+def read_checked(path: str | os.PathLike, columns: Columns) -> Iterator[dict[str, str | None]]:
+    """Yield the documents of a corpus that are not blank, as rows.
 
     Raises:
         BadInput: see `load_corpus`.
     """
-
-    def check() -> Iterator[tuple[str | None, str]]:
-        for where, title, text in tqdm(
-            read_rows(path, columns), desc="Reading documents", unit="document", disable=None
-        ):
-            for symbol, use in ((MASK_TOKEN, "marks the masked span"), (PAD_TOKEN, "is padding")):
-                if symbol in text:
-                    raise BadInput(f"{where}: holds {symbol!r}, which {use}; replace or remove it.")
-            if text.strip():
-                yield title, text
-
-    documents = check()
-    while batch := list(islice(documents, BATCH)):
-        titles, texts = zip(*batch, strict=True)
-        writer.write_batch({"title": list(titles), "text": list(texts)})
-    if not writer.finalize()[0]:
+    is_blank = True
+    for where, title, text in read_rows(path, columns):
+        for symbol, use in ((MASK_TOKEN, "marks the masked span"), (PAD_TOKEN, "is padding")):
+            if symbol in text:
+                raise BadInput(f"{where}: holds {symbol!r}, which {use}; replace or remove it.")
+        if text.strip():
+            is_blank = False
+            yield {"title": title, "text": text}
+    if is_blank:
         raise BadInput(f"{path}: every line is blank; give a corpus with one document per line.")
 
 

@@ -117,26 +117,6 @@ def test_what_changed_code_makes_of_a_corpus_is_not_what_earlier_code_made(tmp_p
     assert find_spans() == []
 
 
-def test_a_corpus_that_another_process_has_indexed_meanwhile_is_read(tmp_path, monkeypatch):
-    (tmp_path / "wiki.txt").write_text("Bo Ek. Born in Oslo while another process read this .\n")
-    write_index = documents.write_index
-    calls = []
-
-    def lose_the_race(*arguments):
-        calls.append(arguments)
-        write_index(*arguments)
-        if len(calls) == 1:
-            load_corpus(tmp_path / "wiki.txt")
-            # Windows does not replace a file that another process has open.
-            raise PermissionError(13, "Access is denied")
-
-    monkeypatch.setattr(documents, "write_index", lose_the_race)
-    assert list(load_corpus(tmp_path / "wiki.txt")["text"]) == [
-        "Bo Ek. Born in Oslo while another process read this ."
-    ]
-    assert len(calls) == 2
-
-
 def test_the_table_of_characters_gives_the_tokenizers_ids(parts):
     (parts / "other.txt").write_text("Ада 𝒜é. Born\x00 in Łódź 😀 .\nBo. In Rome .\n")
     known, other = load_corpus(parts / "whole.txt"), load_corpus(parts / "other.txt")
