@@ -126,6 +126,8 @@ class NameWindowsConfig(ObjectiveConfig):
             )
         if without := list_titles_without_document(dataset.questions, documents):
             description += f" Titles without any document: {len(without):,}, such as {without[0]!r}."
+            if len(without) == len(dataset.questions):
+                description += " No question is about a document: write titles as the corpus does."
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
         return TrainingData(dataset, collator(tokenizer), description)
 
