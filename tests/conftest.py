@@ -1,9 +1,14 @@
 import json
 import os
 import shutil
+import sys
 import threading
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import hub
 import offline  # noqa: F401
@@ -100,20 +105,63 @@ def history_of(folder: Path, name: str = "loss") -> list[float]:
     return [log[name] for log in logs if name in log]
 
 
+def wait_until(condition: Callable[[], object], is_alive: Callable[[], bool], seconds: float = 300) -> None:
+    """Wait for what another process does; fail when that has ended without it, or after so many seconds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        # It may have ended between the two questions, having done it.
+        assert is_alive() or condition(), "the process that was waited for has ended"
+        assert time.monotonic() < end, f"waited for {seconds} seconds"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def steps(monkeypatch) -> list[int]:
+    """The numbers of the training steps that are made, from 0; several batches of one step are as many numbers.
+
+    Training is deterministic: a run that is not resumed but started over ends with the same weights.
+    """
+    from posgpt.training.trainer import PosGPTTrainer
+
+    made: list[int] = []
+    step = PosGPTTrainer.training_step
+    monkeypatch.setattr(
+        PosGPTTrainer, "training_step", lambda self, *args: (made.append(self.state.global_step), step(self, *args))[1]
+    )
+    return made
+
+
+class Pretrained(dict):
+    """Folders of briefly pretrained models by their position embedding, each trained when the first test asks for it.
+
+    A test that replaces parts of training asks before it does so.
+    """
+
+    def __init__(self, corpus: Path, find_folder: Callable[[str], Path]):
+        super().__init__()
+        self.corpus, self.find_folder = corpus, find_folder
+
+    def __missing__(self, name: str) -> Path:
+        import train_pretrain
+
+        folder = self.find_folder("pretrained") / name
+        arguments = ["--train_file", str(self.corpus), "--output_dir", str(folder), "--max_steps", "4"]
+        arguments += ["--position_embedding_type", name, "--per_device_train_batch_size", "16", "--save_steps", "2"]
+        with (
+            mock.patch.object(sys, "argv", ["train_pretrain.py", *arguments, "--logging_steps", "1", *TINY]),
+            # The test reads what its own commands print.
+            open(os.devnull, "w") as nowhere,
+            redirect_stdout(nowhere),
+        ):
+            train_pretrain.main()
+        assert (folder / "model.safetensors").is_file(), (
+            "the test has replaced training before it asked for this model"
+        )
+        self[name] = folder
+        return folder
+
+
 @pytest.fixture(scope="session")
 def tiny_pretrained(world, tmp_path_factory) -> dict[str, Path]:
     """A briefly pretrained model folder for each position embedding."""
-    import sys
-    from unittest import mock
-
-    import train_pretrain
-    from modeling_posgpt import POSITION_EMBEDDINGS
-
-    folders = {}
-    for name in POSITION_EMBEDDINGS:
-        folders[name] = tmp_path_factory.mktemp("pretrained") / name
-        arguments = ["--train_file", str(world / "wiki.txt"), "--output_dir", str(folders[name]), "--max_steps", "4"]
-        arguments += ["--position_embedding_type", name, "--per_device_train_batch_size", "16", "--save_steps", "2"]
-        with mock.patch.object(sys, "argv", ["train_pretrain.py", *arguments, "--logging_steps", "1", *TINY]):
-            train_pretrain.main()
-    return folders
+    return Pretrained(world / "wiki.txt", tmp_path_factory.mktemp)

@@ -5,14 +5,13 @@ import math
 import shutil
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
 import yaml
 
 from benchmarks import speedrun
-from conftest import ROOT
+from conftest import ROOT, wait_until
 from data_scripts.errors import BadInput
 from posgpt.arguments import find_recipe, read_section
 from posgpt.plots import make_figure, render_picture
@@ -311,10 +310,9 @@ def test_a_study_that_is_ended_ends_its_training(world, recipe, tmp_path):
         f" Path({str(tmp_path / 'run')!r}))"
     )
     study = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
-    training = None
-    while training is None:
-        time.sleep(0.2)
-        training = next(iter(psutil.Process(study.pid).children()), None)
+    process = psutil.Process(study.pid)
+    wait_until(process.children, lambda: study.poll() is None)
+    (training,) = process.children()
     study.terminate()
     assert study.wait(60) == 143
     assert not training.is_running() or training.status() == psutil.STATUS_ZOMBIE
