@@ -13,12 +13,15 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import train_finetune
 import train_pretrain
-from conftest import ROOT, TINY, history_of
+from conftest import ROOT, TINY, history_of, wait_until
+from data_scripts.files import write_atomically
 from data_scripts.span_corruption import SpanCorruptionDataset
 from hub import find_free_port
 from model_helpers import tiny_model
@@ -176,6 +179,16 @@ def test_older_checkpoints_are_deleted_only_when_the_new_one_is_whole(commands, 
     assert damages == {"checkpoint-2": None, "checkpoint-4": "was cut off while being saved"}
 
 
+def test_of_the_checkpoints_that_are_kept_one_is_the_best(tmp_path):
+    args = PosGPTTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", save_total_limit=2)
+    trainer = PosGPTTrainer(tiny_model("none"), args)
+    for step in (1, 2, 3, 4):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    trainer.state.best_model_checkpoint = str(tmp_path / "checkpoint-1")
+    trainer._delete_old_checkpoints()
+    assert {folder.name for folder in tmp_path.iterdir()} == {"checkpoint-1", "checkpoint-4"}
+
+
 def test_a_copy_of_a_checkpoint_is_neither_resumed_from_nor_deleted(run, commands, tmp_path):
     (script, arguments), folder = commands["span_corruption"], tmp_path / "out"
     copy = folder / "checkpoint-500-best"
@@ -192,8 +205,11 @@ def test_a_second_run_is_refused_until_the_first_is_killed(run, commands, uninte
     command = [*arguments, "--output_dir", folder, "--resume_from_checkpoint", "auto"]
     pid = fork(script, arguments, folder, "training_step", 5, lambda: signal.pause())
     try:
-        while find_damage(folder / "checkpoint-4"):
-            time.sleep(0.05)
+        # The pause follows; a training that has failed would never save it.
+        wait_until(
+            lambda: find_damage(folder / "checkpoint-4") is None,
+            lambda: psutil.Process(pid).status() != psutil.STATUS_ZOMBIE,
+        )
         with pytest.raises(
             SystemExit, match=f"^error: {re.escape(str(folder))}: another training is writing there; .*--output_dir.$"
         ):
@@ -337,11 +353,24 @@ def test_a_resumed_run_takes_the_rates_that_it_is_given(run, commands, saved, tm
     (script, arguments), other = commands["span_corruption"], shutil.copytree(saved, tmp_path / "other")
     resume = [*arguments, "--resume_from_checkpoint", "last", "--max_steps", 8, "--output_dir"]
     run(script, *resume, saved)
-    run(script, *resume, other, "--learning_rate", "5e-4", "--weight_decay", 0.03)
+    run(
+        script,
+        *resume,
+        other,
+        "--learning_rate",
+        "5e-4",
+        "--weight_decay",
+        0.03,
+        "--adam_beta2",
+        0.5,
+        "--adam_epsilon",
+        1e-7,
+    )
     same, halved = history_of(saved, "learning_rate"), history_of(other, "learning_rate")
     assert halved == pytest.approx([*same[:6], same[6] / 2, same[7] / 2])
     state = torch.load(other / "checkpoint-8" / "optimizer.pt", weights_only=True)
     assert {group["weight_decay"] for group in state["param_groups"]} == {0.0, 0.03}
+    assert {(group["betas"], group["eps"]) for group in state["param_groups"]} == {((0.9, 0.5), 1e-7)}
 
 
 def test_a_training_on_other_rows_is_not_resumed(run, commands, saved, world, tmp_path):
@@ -352,7 +381,11 @@ def test_a_training_on_other_rows_is_not_resumed(run, commands, saved, world, tm
         "".join((world / "wiki.txt").read_text(encoding="utf-8").splitlines(True)[:-1]), encoding="utf-8"
     )
     for change, match in (
-        (["--seed", 7], "seed was 42"),
+        (["--seed", 7], "[^_]seed was 42"),
+        (["--data_seed", 7], "data_seed was None"),
+        (["--train_sampling_strategy", "random"], "train_sampling_strategy was sequential"),
+        (["--first_shares", 0.5], r"first_shares was \[\]"),
+        (["--dataloader_drop_last", "true", "--lr_schedule", "steps"], "dataloader_drop_last was False"),
         # With 64 rows a step, all of an epoch's steps would have been made.
         (["--per_device_train_batch_size", 64], "total_train_batch_size was 16"),
         (["--question_share", 0.5], "question_share was 0.3"),
@@ -420,11 +453,12 @@ def test_auto_begins_anew_where_a_finished_model_is_to_be_replaced(run, commands
     assert len(losses) == 3 and losses != history_of(uninterrupted("span_corruption"))[:3]
 
 
-def test_a_run_with_a_damaged_checkpoint_goes_on_from_the_one_before(run, commands, uninterrupted, saved):
+def test_a_run_with_a_damaged_checkpoint_goes_on_from_the_one_before(run, commands, uninterrupted, saved, steps):
     DAMAGES["truncated"](saved / "checkpoint-6" / "optimizer.pt")
     script, arguments = commands["span_corruption"]
     printed = run(script, *arguments, "--output_dir", saved, "--resume_from_checkpoint", "last")
     assert "checkpoint-6 has another optimizer.pt than was saved; training resumes from checkpoint-4." in printed
+    assert steps == [4, 5]
     assert_same_run(uninterrupted("span_corruption"), saved)
     assert not any(map(find_damage, saved.glob("checkpoint-*")))
 
@@ -443,8 +477,19 @@ def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(run, commands, sa
         run(script, *command, "--hidden_size", 16)
     state = json.loads((saved / "checkpoint-6" / "trainer_state.json").read_text())
     state["log_history"][-1]["loss"] = "low"
+    # What can be loaded, and would train on: one number for a parameter's many, and no numbers for another.
+    optimizer = torch.load(saved / "checkpoint-6" / "optimizer.pt", weights_only=True)
+    optimizer["state"][0]["exp_avg"] = optimizer["state"][0]["exp_avg"][:1]
+    torch.save(optimizer, saved / "optimizer.pt")
+    weights = load_file(saved / "checkpoint-6" / "model.safetensors")
+    weights.pop("lm_head.weight")
+    save_file(weights, saved / "model.safetensors", {"format": "pt"})
+    weights_alone = (saved / "model.safetensors").read_bytes()
+    (saved / "model.safetensors").unlink()
     for name, content in (
         ("optimizer.pt", pickle.dumps(Malicious(), protocol=2)),
+        ("optimizer.pt", (saved / "optimizer.pt").read_bytes()),
+        ("model.safetensors", weights_alone),
         ("rng_state.pth", b"no pickle"),
         ("trainer_state.json", json.dumps(state).encode()),
     ):
@@ -569,6 +614,26 @@ def test_a_change_of_any_file_of_a_checkpoint_is_found(tmp_path, name):
     assert find_damage(tmp_path / "checkpoint-2") == f"has another {name} than was saved"
 
 
+def test_files_are_on_the_disk_before_they_take_their_names(run, commands, tmp_path, monkeypatch):
+    synced, moved, fsync, replace = set(), [], os.fsync, os.replace
+
+    def check_and_replace(source, target):
+        if Path(source).is_relative_to(tmp_path):
+            moved.append(Path(target).name)
+            assert os.stat(source).st_ino in synced, f"a power cut could leave {source} under its name and empty"
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.add(os.fstat(file).st_ino), fsync(file)))
+    monkeypatch.setattr(os, "replace", check_and_replace)
+    with write_atomically(tmp_path / "file") as file:
+        file.write("text")
+    script, arguments = commands["span_corruption"]
+    run(script, *arguments, "--output_dir", tmp_path / "out", "--max_steps", 2)
+    assert {"file", "checksums.json", "config.json", "model.safetensors"} <= set(moved)
+    saved = [file for file in (tmp_path / "out" / "checkpoint-2").rglob("*") if file.is_file()]
+    assert len(saved) >= len(FILES) and all(file.stat().st_ino in synced for file in saved)
+
+
 def test_an_output_folder_that_cannot_be_written_to_or_goes_away(run, commands, tmp_path, monkeypatch):
     script, arguments = commands["span_corruption"]
     with pytest.raises(
@@ -638,6 +703,13 @@ def test_a_loss_far_above_the_ones_before_is_marked_in_the_log(tmp_path):
     spikes = [log.get("loss_spike") for log in trainer.state.log_history]
     # Not before there are 20 to compare with.
     assert spikes == [None] * 21 + [4.1 / 2, 4.5]
+
+
+def test_a_spike_is_measured_by_the_losses_right_before_it(tmp_path):
+    trainer = PosGPTTrainer(tiny_model("none"), PosGPTTrainingArguments(str(tmp_path), use_cpu=True, report_to="none"))
+    for loss in [8.0] * 20 + [1.0] * 20 + [3.0]:
+        trainer.log({"loss": loss})
+    assert trainer.state.log_history[-1]["loss_spike"] == 3
 
 
 @pytest.mark.slow
