@@ -71,7 +71,7 @@ def test_small_batches_are_warmed_up_after_the_first_step():
     assert factors == pytest.approx([1, 0.25, 0.5, 0.999, 1])
 
 
-def test_training_follows_the_schedule_also_when_it_is_resumed(run, world, tmp_path):
+def test_training_follows_the_schedule_also_when_it_is_resumed(run, world, tmp_path, steps):
     arguments = ["--train_file", world / "wiki.txt", "--num_train_epochs", 4, "--logging_steps", 1, "--save_steps", 5]
     arguments += ["--save_total_limit", 9]
     arguments += ["--per_device_train_batch_size", 40, *TINY]
@@ -82,6 +82,7 @@ def test_training_follows_the_schedule_also_when_it_is_resumed(run, world, tmp_p
     last = tmp_path / "whole" / "checkpoint-5"
     run(train_pretrain, *arguments, "--output_dir", tmp_path / "resumed", "--resume_from_checkpoint", last)
     assert history_of(tmp_path / "resumed", "learning_rate") == whole
+    assert steps == [*range(12), *range(5, 12)]
 
 
 @pytest.mark.parametrize("decayed, others", [("all_but_biases", ["bias"]), ("matrices", ["bias", "norm", "embed"])])
@@ -167,6 +168,50 @@ def test_finetuning_takes_both_from_the_recipe(run, world, tmp_path, monkeypatch
     (row,), tokenizer = seen[0].train_dataset, seen[0].processing_class
     assert tokenizer.decode(row["input_ids"]) == "Where was Zo Ek born?⁇Berlin⁇"
     assert tokenizer.decode([label for label in row["labels"] if label != -100]) == "⁇Berlin⁇"
+
+
+@pytest.fixture
+def untrained(monkeypatch) -> list[PosGPTTrainer]:
+    """The trainers that commands build; none of them trains."""
+    trainers: list[PosGPTTrainer] = []
+    monkeypatch.setattr(PosGPTTrainer, "train_or_resume", lambda self, _: trainers.append(self))
+    return trainers
+
+
+def test_what_the_recipe_does_to_training_pairs_is_not_done_to_validation(run, tmp_path, untrained):
+    """Or an answer without its other characters would count as right."""
+    (tmp_path / "wiki.txt").write_text("Zoë Ek. Born in Malmö. Where was born?\n", encoding="utf-8")
+    (tmp_path / "pairs.tsv").write_text("Where was Zoë Ek born?\tMalmö\n", encoding="utf-8")
+    run(
+        train_finetune, "--vocabulary_file", tmp_path / "wiki.txt", "--train_file", tmp_path / "pairs.tsv",
+        "--validation_file", tmp_path / "pairs.tsv", "--output_dir", tmp_path / "out", "--data_seed", 5, *TINY,
+    )  # fmt: skip
+    (trainer,) = untrained
+    (row,), tokenizer = trainer.eval_dataset, trainer.processing_class
+    assert tokenizer.decode(row["input_ids"]) == "Where was Zoë Ek born?⁇Malmö⁇"
+    assert tokenizer.decode([label for label in row["labels"] if label != -100]) == "Malmö⁇"
+    assert trainer.train_dataset.seed == 5
+
+
+def test_pretraining_reads_by_the_data_seed_and_writes_long_answers(run, tmp_path, untrained):
+    long = "Ministry of Agriculture, Fisheries and Food"
+    (tmp_path / "wiki.txt").write_text(f"Law 1. Prepared by {long} .\nLaw 2. Prepared by {long} .\n")
+    (tmp_path / "pairs.tsv").write_text("".join(f"Who prepared Law {number}?\t{long}\n" for number in (1, 2)))
+    files = ["--train_file", tmp_path / "wiki.txt", "--questions_file", tmp_path / "pairs.tsv"]
+    run(train_pretrain, "windows", *files, "--output_dir", tmp_path / "out", "--seed", 3, "--data_seed", 5, *TINY)
+    assert untrained[0].train_dataset.seed == 5
+    assert untrained[0].model.config.max_answer_length == len(long) + 1
+
+
+def test_dropout_of_a_pretrained_model_is_what_finetuning_is_told(run, world, tmp_path, untrained):
+    tokenizer = build_tokenizer((world / "wiki.txt").read_text(), 128)
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    for each in (PosGPTForCausalLM(PosGPTConfig(**sizes)), tokenizer):
+        each.save_pretrained(tmp_path / "model")
+    arguments = ["--model_name_or_path", tmp_path / "model", "--train_file", world / "birth_dev.tsv"]
+    run(train_finetune, *arguments, *TINY[-6:], "--output_dir", tmp_path / "out", "--dropout", 0.25)
+    config = untrained[0].model.config
+    assert {config.embd_pdrop, config.resid_pdrop, config.attention_dropout} == {0.25}
 
 
 @pytest.mark.parametrize(
