@@ -9,15 +9,19 @@ PLACES = ["Rome", "New York City", "Oslo", "Bo", "Aix-en-Provence"]
 QUESTIONS = ["Where was Bo Li born?", "Where was Maria Theresia von Paradis born?", "Where was Al born?"]
 
 
-@pytest.fixture(params=POSITION_EMBEDDINGS)
-def asked(request):
+def build(**settings):
     torch.manual_seed(0)
     tokenizer = build_tokenizer(PLACES + QUESTIONS, 64)
     config = PosGPTConfig(
         vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        max_position_embeddings=64, position_embedding_type=request.param, initializer_range=0.3,
+        max_position_embeddings=64, initializer_range=0.3, **settings,
     )  # fmt: skip
     return PosGPTForCausalLM(config).eval(), tokenizer
+
+
+@pytest.fixture(params=POSITION_EMBEDDINGS)
+def asked(request):
+    return build(position_embedding_type=request.param)
 
 
 def log_probability(model, tokenizer, question, text):
@@ -69,15 +73,30 @@ def test_a_candidate_that_does_not_fit_the_maximum_length_is_impossible_and_chan
     for number in (0, 2):
         expected = log_probability(model, tokenizer, question, candidates[number] + "⁇")
         assert float(scores[number]) == pytest.approx(expected, abs=1e-4)
+    # One that fills it is possible.
+    filling = "Rome".ljust(64 - len(question) - 2, "e")
+    (score,) = model.score_answers([question], [filling], tokenizer, least=0)[0]
+    assert float(score) == pytest.approx(log_probability(model, tokenizer, question, filling + "⁇"), abs=1e-3)
 
 
 def test_the_probability_of_an_answer_is_that_of_all_its_characters(asked):
+    """And of the `⁇` that ends it."""
     model, tokenizer = asked
-    for question, answer in zip(QUESTIONS, model.answer(QUESTIONS, tokenizer, max_new_tokens=5), strict=True):
-        text = answer.text + ("⁇" if len(answer.text) < 5 else "")
-        assert answer.probability == pytest.approx(
-            math.exp(log_probability(model, tokenizer, question, text)), rel=1e-3
-        )
+    bonus, lengths = torch.zeros(()), set()
+
+    def prefer_to_end(module, inputs, output):
+        output.logits[..., tokenizer.mask_token_id] += bonus
+
+    model.register_forward_hook(prefer_to_end)
+    for value in range(0, 12, 2):
+        bonus.fill_(value)
+        for question, answer in zip(QUESTIONS, model.answer(QUESTIONS, tokenizer, max_new_tokens=5), strict=True):
+            text = answer.text + ("⁇" if len(answer.text) < 5 else "")
+            assert answer.probability == pytest.approx(
+                math.exp(log_probability(model, tokenizer, question, text)), rel=1e-3
+            )
+            lengths.add(len(answer.text))
+    assert {5} < lengths, "some end, and some do not"
 
 
 def test_an_answer_that_does_not_end_is_cut_off_after_32_characters(asked):
@@ -89,6 +108,18 @@ def test_an_answer_that_does_not_end_is_cut_off_after_32_characters(asked):
     model.register_forward_hook(prefer_one_character)
     (answer,) = model.answer(QUESTIONS[2:], tokenizer)
     assert answer.text == "o" * 32 and answer.probability == pytest.approx(1)
+    # Unless the configuration says otherwise, as where longer answers were trained on.
+    model.config.max_answer_length = 37
+    assert model.answer(QUESTIONS[2:], tokenizer)[0].text == "o" * 37
+
+
+def test_a_model_that_was_training_answers_without_dropout():
+    model, tokenizer = build(embd_pdrop=0.5)
+    expected = model.answer(QUESTIONS, tokenizer), model.score_answers(QUESTIONS, PLACES, tokenizer)
+    model.train()
+    assert model.answer(QUESTIONS, tokenizer) == expected[0]
+    model.train()
+    assert torch.equal(model.score_answers(QUESTIONS, PLACES, tokenizer), expected[1])
 
 
 def test_a_long_question_does_not_cut_its_neighbours_answers(asked):

@@ -143,8 +143,8 @@ def test_corpora_are_read_by_weight_and_each_document_at_least_once(parts):
 class Numbers(EpochDataset):
     """Examples that are their own numbers."""
 
-    def __init__(self, size):
-        super().__init__(seed=7)
+    def __init__(self, size, seed=7):
+        super().__init__(seed=seed)
         self.size = size
 
     def __len__(self):
@@ -187,6 +187,30 @@ def test_training_begins_with_passes_over_some_documents(strategy):
     assert read[3] <= read[0] and len(read[3]) >= 95
     assert len({item - 5 * size for item in second[2 * 8 :]} & set(range(size))) == size - 2 * 8, "each once, of all"
     assert sorted(third) == list(range(6 * size, 7 * size))
+
+
+@pytest.mark.parametrize("strategy", ["random", "group_by_length"])
+def test_the_order_and_the_first_documents_follow_from_the_seed(strategy):
+    def order(seed, shares=()):
+        return list(EpochSampler(Numbers(100, seed), 8, strategy, first_shares=shares))
+
+    assert order(1) == order(1) != order(2)
+    # A tenth of the documents takes two steps.
+    first = [{item % 100 for item in order(seed, [0.1])[:16]} for seed in (1, 1, 2)]
+    assert first[0] == first[1] != first[2]
+
+
+@pytest.mark.parametrize("strategy", EpochSampler.STRATEGIES)
+def test_the_least_share_of_documents_is_one_document(strategy):
+    order = list(EpochSampler(Numbers(100), 8, strategy, first_shares=[0.001]))
+    assert [len({item % 100 for item in step}) for step in (order[:8], order[8:16])] == [1, 8]
+
+
+def test_batches_of_like_length_come_in_any_order():
+    steps = EpochSampler.GROUP
+    lengths = [item % (5 * steps) % 17 for item in EpochSampler(Numbers(5 * steps), 5, "group_by_length")]
+    longest = [max(lengths[start : start + 5]) for start in range(0, 5 * (steps - 1), 5)]
+    assert longest != sorted(longest) and longest != sorted(longest, reverse=True)
 
 
 def test_the_order_of_a_big_corpus_takes_four_bytes_for_an_example():

@@ -403,10 +403,11 @@ def test_dropout_acts_in_training_only():
 
 
 @every_member
-def test_every_dropout_of_the_configuration_acts(positions):
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_every_dropout_of_the_configuration_acts(positions, attention):
     for name in ("embd_pdrop", "resid_pdrop", "attention_dropout"):
         rates = {"embd_pdrop": 0.0, "resid_pdrop": 0.0, "attention_dropout": 0.0, name: 0.5}
-        model = tiny_model(positions, **rates).train()
+        model = tiny_model(positions, attention, **rates).train()
         assert not torch.equal(model(tokens(1, 8)).logits, model(tokens(1, 8)).logits), name
 
 

@@ -3,6 +3,7 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 import pytest
+import torch
 
 from conftest import ROOT
 from data_scripts.epochs import ObjectiveConfig
@@ -10,10 +11,10 @@ from data_scripts.errors import BadInput
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import OptionParser, Range, check_options, find_choices, find_range, option, parse_options
 from data_scripts.synthetic_world import World
-from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, build_tokenizer
 from posgpt.arguments import parse_with_recipe
 from posgpt.pretrain import PretrainingArguments
-from posgpt.training.architecture import ArchitectureArguments, list_config_values
+from posgpt.training.architecture import ArchitectureArguments, build_model, list_config_values
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import choose_data_seed
 
@@ -89,6 +90,17 @@ def test_a_process_without_a_launcher_takes_one_gpu_and_the_rows_that_were_asked
 @pytest.mark.parametrize("given, seed", [({}, 3), ({"data_seed": 5}, 5), ({"data_seed": 0}, 0)])
 def test_what_is_read_follows_from_the_data_seed_or_else_the_seed(tmp_path, given, seed):
     assert choose_data_seed(PosGPTTrainingArguments(str(tmp_path), seed=3, use_cpu=True, **given)) == seed
+
+
+def test_the_weights_that_training_begins_with_follow_from_the_seed(tmp_path):
+    architecture = ArchitectureArguments(hidden_size=16, num_hidden_layers=1, num_attention_heads=2)
+    tokenizer = build_tokenizer(["abc"], 32)
+
+    def build(seed: int) -> torch.Tensor:
+        args = PosGPTTrainingArguments(str(tmp_path), seed=seed, use_cpu=True)
+        return build_model(architecture, tokenizer, args).lm_head.weight
+
+    assert torch.equal(build(1), build(1)) and not torch.equal(build(1), build(2))
 
 
 def test_every_objective_derives_its_shared_options():
