@@ -1,11 +1,13 @@
 import io
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import evaluate_birthplace
 import train_finetune
@@ -189,6 +191,20 @@ def with_a_list_for_a_tokenizer(folder):
     (folder / "tokenizer.json").write_text('{"model": []}')
 
 
+def with_weights_that_are_not_finite(folder):
+    weights = load_file(folder / "model.safetensors")
+    weights["lm_head.weight"][0, 0] = math.nan
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def with_a_vocabulary_of_another_size(folder):
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    # After all others in code point order, as the tokenizers of bigger models have it.
+    vocabulary["\U0001f600"] = len(vocabulary)
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -198,6 +214,8 @@ def with_a_list_for_a_tokenizer(folder):
         with_another_size,
         with_heads_that_do_not_divide_it,
         with_a_list_for_a_tokenizer,
+        with_weights_that_are_not_finite,
+        with_a_vocabulary_of_another_size,
     ],
 )
 def test_a_damaged_model_folder(refused, world, tmp_path, tiny_pretrained, damage):
@@ -250,7 +268,9 @@ def test_arguments_of_the_evaluation(refused, world, tiny_pretrained, arguments,
 
 @pytest.mark.parametrize("asked", ["model", "baseline"])
 def test_a_file_for_predictions_that_cannot_be_written(refused, world, tmp_path, tiny_pretrained, monkeypatch, asked):
-    monkeypatch.setattr("posgpt.evaluate.load_questions", lambda *_: pytest.fail("refused before anything is loaded"))
+    monkeypatch.setattr(
+        "posgpt.evaluate.load_questions", lambda *_, **__: pytest.fail("refused before anything is loaded")
+    )
     who = {"model": ["--model_name_or_path", tiny_pretrained["rotary"]], "baseline": ["--baseline", "Rome"]}[asked]
     known = [*who, "--test_file", write(tmp_path / "dev.tsv", PAIR)]
     missing, below = tmp_path / "new" / "a.predictions", tmp_path / "dev.tsv" / "a.predictions"
@@ -265,10 +285,13 @@ def test_a_file_for_predictions_that_cannot_be_written(refused, world, tmp_path,
     assert (tmp_path / "dev.tsv").read_text() == PAIR
     relations = write(tmp_path / "relations.yaml", "birthplace: {wordings: ['Where was {title} born?']}\n")
     corpus = write(tmp_path / "part1.txt", "Ada. Born .\n")
-    read = ["--relations", relations, "--corpus_file", tmp_path / "part*.txt", "--report", tmp_path / "report"]
-    read = [*read, "--train_file", tmp_path / "dev.tsv"] if asked == "model" else read[:2]
-    for path in (relations, corpus) if asked == "model" else (relations,):
-        refused("this file is read", evaluate_birthplace, *known, *read, "--predictions_file", path, names=path)
+    read = {"--relations": relations, "--train_file": write(tmp_path / "train.tsv", PAIR)}
+    if asked == "model":
+        read |= {option: write(tmp_path / option, PAIR) for option in ("--calibration_file", "--unseen_file")}
+        known += ["--corpus_file", tmp_path / "part*.txt", "--report", tmp_path / "report"]
+    known += [part for option in read.items() for part in option]
+    for path in [*read.values(), *([corpus] if asked == "model" else [])]:
+        refused("this file is read", evaluate_birthplace, *known, "--predictions_file", path, names=path)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
