@@ -130,6 +130,10 @@ def test_a_form_that_would_not_be_recognized_any_more_is_not_held_out(tmp_path):
     match = "pairs.tsv: [01] questions of the form 'Where was NAME printed.' would be left"
     with pytest.raises(BadInput, match=match):
         hold_out.hold_out(tmp_path / "pairs.tsv", tmp_path / "out", 19)
+    # One question alone shows no form.
+    (tmp_path / "few.tsv").write_text("".join(f"Where was Book{number} printed?\tRome\n" for number in range(3)))
+    with pytest.raises(BadInput, match="few.tsv: 1 questions of the form 'Where was NAME printed.' would be left"):
+        hold_out.hold_out(tmp_path / "few.tsv", tmp_path / "out", 2)
     assert not (tmp_path / "out").exists()
 
 
@@ -181,11 +185,29 @@ def test_holding_out_everybody_or_onto_the_data_itself_is_refused(run, world, tm
             "68 titles, 68 of which have a document; --pairs 60 and --people 8 are too many",
         ),
         (["--output_dir", world], "the data's own folder"),
+        (["--output_dir", world, "--overwrite"], "the data's own folder"),
         (["--output_dir", tmp_path / "out", "--pairs", 0], "pairs is 0"),
     ):
         with pytest.raises(SystemExit, match=match):
             run(hold_out, "--data_dir", world, *arguments)
     assert not (tmp_path / "out" / "wiki.txt").exists()
+    # Nor into the folder of the questions alone: their file would be replaced by what is left of it.
+    pairs = tmp_path / "train.tsv"
+    pairs.write_bytes((world / "birth_places_train.tsv").read_bytes())
+    given = ["--train_file", world / "wiki.txt", "--questions_file", pairs, "--output_dir", tmp_path, "--overwrite"]
+    with pytest.raises(SystemExit, match="the data's own folder"):
+        run(hold_out, *given, "--pairs", 5, "--people", 0)
+    assert pairs.read_bytes() == (world / "birth_places_train.tsv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "name", ["wiki.txt", "birth_dev.tsv", "birth_test_inputs.tsv", "documents.jsonl", "unseen.tsv"]
+)
+def test_holding_out_replaces_no_file_unless_it_is_told_to(run, world, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(SystemExit, match=f"{name}: already there"):
+        run(hold_out, "--data_dir", world, "--output_dir", tmp_path, "--pairs", 5, "--people", 0)
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["mine"]
 
 
 def test_evidence_names_the_line_and_tells_retrieved_from_made_up(tmp_path):
@@ -251,7 +273,8 @@ def test_nobody_who_is_in_the_corpus_is_taken_for_fictional(tmp_path):
     names = list(islice(fictional_names(), 200))
     real = [name for number, name in enumerate(names) if number % 10]
     (tmp_path / "wiki.txt").write_text("".join(f"{name}. Born .\n" for name in ["Bo Ek", *real]))
-    (tmp_path / "train.tsv").write_text("Where was Ada Berg born?\tRome\n")
+    # Nor somebody whom training asks about, with a document or without.
+    (tmp_path / "train.tsv").write_text(f"Where was {names[0]} born?\tRome\n")
     arguments = EvaluationArguments(
         test_file=[str(tmp_path / "dev.tsv")],
         train_file=[str(tmp_path / "train.tsv")],
@@ -260,7 +283,16 @@ def test_nobody_who_is_in_the_corpus_is_taken_for_fictional(tmp_path):
         fictional_people=15,
     )
     fictional = load_inquiry(load_questions(tmp_path / "dev.tsv"), arguments, ()).groups[FICTIONAL].titles
-    assert fictional == names[::10][:15]
+    assert fictional == names[10::10][:15]
+    assert replace(arguments, fictional_people=None).num_fictional_people == 200
+
+
+def test_titles_that_the_corpus_has_no_document_of_are_said_to_have_none(tmp_path):
+    (tmp_path / "test.tsv").write_text("Where was Bo Ek born?\tOslo\nWhere was Nobody Known born?\tRome\n")
+    test = load_questions(tmp_path / "test.tsv")
+    (doubt,) = Inquiry({TEST: test}, documents={"Bo Ek": [Document(1, "Bo Ek", "Bo Ek. Born .")]}).list_doubts()
+    expected = "1 of 2 questions are about titles that the corpus has no document of, first 'Nobody Known'."
+    assert doubt == f"{test.path}: {expected}"
 
 
 def test_fictional_names_are_spelled_as_the_titles_are():
@@ -285,7 +317,8 @@ class TextOf(HTMLParser):
         self.tags.append(tag)
 
 
-@pytest.fixture(scope="module", params=POSITION_EMBEDDINGS)
+# A report does not know of positions; two members show that it takes any model.
+@pytest.fixture(scope="module", params=["rotary", "alibi"])
 def report(request, held_out, tiny_pretrained, tmp_path_factory):
     from unittest import mock
 
@@ -412,7 +445,7 @@ def test_every_file_is_read_once_in_an_evaluation_with_a_report(run, held_out, t
         "--corpus_file": held_out / "wiki.txt",
     }  # fmt: skip
     run(
-        evaluate_birthplace, "--model_name_or_path", tiny_pretrained["learned"], "--report", tmp_path / "report",
+        evaluate_birthplace, "--model_name_or_path", tiny_pretrained["rotary"], "--report", tmp_path / "report",
         "--fictional_people", 3, "--max_new_tokens", 4, *(part for option in files.items() for part in option),
     )  # fmt: skip
     assert read == {str(file): 1 for file in files.values()}
@@ -455,6 +488,45 @@ def test_judging_returns_values_and_changes_none_of_its_inputs(tmp_path):
         "said": 2,
         "right": 1,
     }
+
+
+def test_the_figures_of_a_report_worked_out_by_hand(tmp_path):
+    (tmp_path / "test.tsv").write_text(
+        "Where was Bo Ek born?\tOslo\nWhere was Al Ek born?\tROME\nWhere was Cy Ek born?\tBern\n"
+    )
+    (tmp_path / "train.tsv").write_text("Where was Bo Eks born?\tOslo\n")
+    scores = np.log([[0.8, 0.1, 0.1], [0.3, 0.6, 0.1], [0.5, 0.3, 0.2]])
+    answers, candidates, chosen = ["Oslo", "Rome", "Oslo"], ["Oslo", "Rome", "Bern"], np.array([0, 1, 0])
+    asked = AskedGroup(load_questions(tmp_path / "test.tsv"), answers, candidates, scores, chosen)
+    found = {
+        "Bo Ek": [Document(1, "Bo Ek", "Bo Ek. Born in Oslo ."), Document(2, "Bo Ek", "Bo Ek. Born in Rome .")],
+        "Al Ek": [Document(3, "Al Ek", "Al Ek. Sang .")],
+    }
+    inquiry = Inquiry({TEST: asked.questions}, load_questions(tmp_path / "train.tsv", answers=True), found)
+    sureness, known = Sureness(temperature=2.0, abstain_below=0.45), compile_mentions(candidates)
+    judged = judge_group(asked, sureness, found, known)
+    strangers = {"nobody": judge_group(asked, sureness, {}, known)}
+    accuracies = measure_accuracies(answers, asked.questions.answers, "", [])
+    figures = compute_figures(asked, judged, strangers, sureness, inquiry, accuracies)
+    # At temperature 2, probabilities are in the proportion of their square roots.
+    roots = np.sqrt(np.exp(scores))
+    sure = (roots / roots.sum(1, keepdims=True))[[0, 1, 2], chosen]
+    assert [row.confidence for row in judged] == pytest.approx(sure.tolist())
+    assert judged[0].best[0] == ("Oslo", pytest.approx(sure[0]))
+    # Rome instead of ROME is wrong, and right leniently.
+    assert figures["lenient_accuracy"] == pytest.approx(2 / 3) and figures["documents_disagree"] == 1
+    before, after = figures["calibration"]["before"], figures["calibration"]["after"]
+    assert before["brier"] == pytest.approx((0.2**2 + 0.6**2 + 0.5**2) / 3)
+    assert after["brier"] == pytest.approx(((1 - sure[0]) ** 2 + sure[1] ** 2 + sure[2] ** 2) / 3)
+    assert figures["selective"]["answered"] == pytest.approx((sure >= 0.45).mean())
+    assert figures["selective"]["precision"] == pytest.approx(1 / (sure >= 0.45).sum())
+    assert figures["auroc"] == {"probability": 1.0, "margin": 1.0, "entropy": 1.0}
+    stranger = figures["unseen"]["nobody"]
+    assert stranger["share_on_commonest"] == pytest.approx(2 / 3)
+    # Cy Ek has no document, and is no one that the model can know.
+    assert [row.group for row in judged] == ["known and right", "unseen answer", "unseen name"]
+    above = [(first > second) + (first == second) / 2 for first in sure[:2] for second in sure]
+    assert stranger["auroc"] == pytest.approx(np.mean(above))
 
 
 def test_reports_are_compared_in_one_table(run, report, tmp_path):
