@@ -2,11 +2,13 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from conftest import ROOT
 from modeling_posgpt import Answer
 from posgpt.evaluation.accuracy import compute_accuracy, measure_accuracies
-from posgpt.evaluation.answerers import ConstantAnswer
+from posgpt.evaluation.answerers import ConstantAnswer, load_answerer
+from posgpt.evaluation.arguments import EvaluationArguments
 from posgpt.evaluation.exact_match import match_exactly
 
 OPTIONAL = ("sklearn", "rapidfuzz", "matplotlib", "scipy")
@@ -19,6 +21,12 @@ def test_an_answer_is_right_character_for_character():
     with pytest.raises(ValueError):
         match_exactly(["Rome"], [])
     assert compute_accuracy(predictions, references) == {"accuracy": 0.5, "correct": 2, "total": 4}
+
+
+def test_a_model_computes_in_the_type_that_is_asked_for(tiny_pretrained):
+    model = str(tiny_pretrained["rotary"])
+    arguments = EvaluationArguments(test_file=["dev.tsv"], model_name_or_path=model, dtype="bfloat16")
+    assert load_answerer(arguments, "cpu").model.dtype == torch.bfloat16
 
 
 def test_the_baselines_are_the_relations_answer_and_the_most_frequent_of_training():

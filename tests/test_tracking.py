@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from hashlib import sha256
 
 import pytest
@@ -13,6 +14,7 @@ import train_finetune
 import train_pretrain
 from conftest import TINY, history_of
 from posgpt import compare
+from posgpt.training.run_record import copy_record
 
 TRACKED = [
     *TINY,
@@ -214,6 +216,16 @@ def test_other_data_are_told_by_their_content_not_by_their_names(run, tracked, t
     assert f"{folders[2]} was trained on the same data as {tracked}." in printed
     assert "| data | validation_file |" in printed
     assert f"{tmp_path / 'old'}: options, data and versions: not recorded (it has no run.json)." in printed
+
+
+def test_a_report_keeps_no_record_of_an_earlier_model(tracked, tmp_path):
+    (tmp_path / "report").mkdir()
+    copy_record(str(tracked), tmp_path / "report")
+    assert (tmp_path / "report" / "run.json").read_bytes() == (tracked / "run.json").read_bytes()
+    # Models that were trained before there was a record have none.
+    shutil.copytree(tracked, tmp_path / "old", ignore=shutil.ignore_patterns("run.json"))
+    copy_record(str(tmp_path / "old"), tmp_path / "report")
+    assert not (tmp_path / "report" / "run.json").exists()
 
 
 @pytest.mark.parametrize(
