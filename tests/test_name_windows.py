@@ -200,6 +200,10 @@ def test_where_the_answer_stands_before_the_verb_a_cue_ends_with_the_words_after
     dataset = windows_of(corpus, tokenizer, pairs, max_words_after=2, **options)
     cues = {cue for cue, span in list_cues(dataset) if span == "Hamburg"}
     assert {" geboren?", " in geboren?", " in?"} <= cues
+    # How many of them is drawn, from none, also where no word that was drawn is left out.
+    whole = windows_of(corpus, tokenizer, pairs, max_words_after=2, min_cue_kept=1.0, **options)
+    cues_of_whole = {cue for cue, span in list_cues(whole) if span == "Hamburg"}
+    assert {" in?", " in geboren?", " in geboren und?"} <= cues_of_whole
     # No further than two words, and not beyond the sentence.
     assert any(cue.endswith(" geboren und?") for cue in cues) and not any("wuchs" in cue for cue in cues)
     assert not any("Er" in cue for cue, _ in list_cues(dataset))
@@ -333,6 +337,20 @@ def test_every_name_of_a_document_has_a_row_that_asks_for_it(corpus, tokenizer):
         # A cue too long for the row leaves the place to another name.
         asked[first == document["asked"][own]] += 1
     assert asked[True] > 0.98 * len(dataset) and len(dataset) > 1.5 * len(corpus)
+
+
+def test_a_row_asks_for_its_own_name_and_then_for_the_others_in_any_order_and_again(tmp_path):
+    (tmp_path / "wiki.txt").write_text("Bo Ek. He saw Oslo , then Rome , then Bern .\n")
+    corpus = load_corpus(tmp_path / "wiki.txt")
+    dataset = windows_of(corpus, build_tokenizer([*corpus["text"], "Where was?"], BLOCK), dates=False)
+    first, second = set(), set()
+    for item in range(20 * len(dataset)):
+        spans = [span for _, span in list_cues(dataset, [item])]
+        assert spans[0] == document_of(dataset, item)["asked"][item % len(dataset)]
+        assert set(spans[:3]) == set(spans[3:6]) == {"Oslo", "Rome", "Bern"}
+        first.add(tuple(spans[:3]))
+        second.add(tuple(spans[3:6]))
+    assert len(first) == len(second) == 6
 
 
 @pytest.mark.parametrize("most", [1, 2])

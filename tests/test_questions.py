@@ -6,6 +6,7 @@ import evaluate
 import pytest
 
 from data_scripts.collators import RightPaddingCollator
+from data_scripts.documents import load_corpus
 from data_scripts.errors import BadInput
 from data_scripts.questions import describe_unknown_characters, encode_questions, load_questions, locate_question
 from modeling_posgpt import build_tokenizer
@@ -45,11 +46,12 @@ def test_blank_lines_are_no_rows(tmp_path, blank):
     assert load_questions(file, answers=True).texts == ["Where was A B born?", "Where was C D born?"]
 
 
-def test_a_carriage_return_within_a_line_is_refused(tmp_path):
-    file = tmp_path / "pairs.tsv"
-    file.write_bytes(b"Where was A B born?\tRo\rme\n")
-    with pytest.raises(BadInput, match="line 1.*carriage return"):
-        load_questions(file)
+@pytest.mark.parametrize("load", [load_questions, load_corpus])
+def test_a_carriage_return_within_a_line_is_refused(tmp_path, load):
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"Where was A B born?\tRome\nWhere was C D born?\tOs\rlo\n")
+    with pytest.raises(BadInput, match="line 2.*carriage return"):
+        load(file)
 
 
 def test_the_message_says_what_is_missing_where_no_question_is_of_a_known_form(tmp_path):

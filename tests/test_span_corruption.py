@@ -8,6 +8,7 @@ from torch.utils.data import BatchSampler, DataLoader
 from data_scripts.documents import add_titles_and_spans, load_corpus, tokenize_corpus
 from data_scripts.epochs import EpochSampler
 from data_scripts.errors import BadInput
+from data_scripts.objectives import OBJECTIVES
 from data_scripts.questions import encode_questions, load_questions
 from data_scripts.span_corruption import (
     SpanCorruptionCollator,
@@ -173,14 +174,19 @@ def test_a_salient_span_within_the_cut_is_masked_at_its_share(world, tokenizer):
     corpus = add_titles_and_spans(load_corpus(world / "wiki.txt"), dates=True)
     documents = tokenize_corpus(corpus, tokenizer)
     dataset = SpanCorruptionDataset(documents, tokenizer, 0, SpanCorruptionConfig(salient_share=0.7))
-    salient = possible = 0
+    salient = possible = ending = 0
+    places = set()
     for epoch in range(20):
         for item in range(len(dataset)):
             length, start, end = dataset[epoch * len(dataset) + item]["cuts"]
             spans = [span for span in corpus[item]["spans"] if span[1] <= length]
             assert length == dataset.cuts(epoch)[item, 0] and 0 <= start < end <= length
             possible += bool(spans)
-            salient += [start, end] in spans
+            if [start, end] in spans:
+                salient += 1
+                ending += end == length
+                places.add(spans.index([start, end]))
+    assert {0, 1, 2} <= places and ending, "any of them, also one that ends where the document is cut"
     assert possible > 500 and salient / possible == pytest.approx(0.7, abs=0.07)
 
 
@@ -201,6 +207,18 @@ def test_questions_take_the_place_of_their_peoples_documents_at_their_share(worl
                 assert batch["labels"][0].tolist() == feature["labels"] + [-100] * (len(batch["labels"][0]) - length)
                 asked += 1
     assert asked / (10 * len(questions)) == pytest.approx(0.25, abs=0.05)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values())
+def test_all_answers_to_a_question_are_asked_for_and_a_pair_may_fill_a_row(tmp_path, objective):
+    (tmp_path / "wiki.txt").write_text("Bo Ek. Born in Oslo or Rome . Where was born?\n")
+    pairs = [f"Where was Bo Ek born?⁇{answer}⁇" for answer in ("Oslo", "Rome")]
+    (tmp_path / "pairs.tsv").write_text("".join(pair[:-1].replace("⁇", "\t") + "\n" for pair in pairs))
+    corpus, questions = load_corpus(tmp_path / "wiki.txt"), load_questions(tmp_path / "pairs.tsv", answers=True)
+    tokenizer = build_tokenizer(corpus["text"], len(pairs[0]))
+    dataset = objective(question_share=1.0).build(corpus, tokenizer, 0, questions).dataset
+    texts = {tokenizer.decode(dataset[item]["input_ids"])[: len(pairs[0])] for item in range(20 * len(dataset))}
+    assert texts == set(pairs)
 
 
 def test_loss_on_the_span_leaves_out_all_before_it(dataset, tokenizer):
@@ -251,12 +269,6 @@ def test_marks_line_ends_and_blank_lines_are_no_part_of_documents(tmp_path, enco
 def test_only_a_line_feed_parts_documents(tmp_path):
     (tmp_path / "wiki.txt").write_text("A\u2028b\nC\x85d\nE\x0cf\n", encoding="utf-8")
     assert list(load_corpus(tmp_path / "wiki.txt")["text"]) == ["A\u2028b", "C\x85d", "E\x0cf"]
-
-
-def test_a_carriage_return_within_a_line_is_refused(tmp_path):
-    (tmp_path / "wiki.txt").write_bytes(b"A one.\nB\rtwo.\n")
-    with pytest.raises(BadInput, match="line 2.*carriage return"):
-        load_corpus(tmp_path / "wiki.txt")
 
 
 def test_a_changed_corpus_is_read_anew(tmp_path):
