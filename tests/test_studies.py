@@ -176,7 +176,7 @@ def test_positions_are_compared_over_seeds_and_finished_trainings_are_kept(
 
     monkeypatch.setattr(training_runs, "launch", lambda *_: pytest.fail("trained again"))
     assert table in run(positions, *arguments)
-    with pytest.raises(SystemExit, match="'other' is no position_embedding_type; there are: learned, rotary"):
+    with pytest.raises(SystemExit, match="'other' is not a position_embedding_type; there are: learned, rotary"):
         run(positions, "--data_dir", world, "--members", "other")
     # Other dev questions are asked of the same models.
     dev_file = data / "birth_dev.tsv"
