@@ -95,13 +95,16 @@ def test_a_submission_loses_exactly_the_parts_that_are_wrong(assignment, tmp_pat
     old, new, lost = SUBMISSIONS[kind]
     solution = load(hand_in(tmp_path / kind, (old, new)) / "solution.py")
     test_part = runpy.run_path(str(assignment / "teacher" / "hidden_tests" / "test_parts.py"))["test_part"]
-    failed = []
+    failed = {}
     for name in NAMES:
         try:
             test_part(name, solution)
-        except (AssertionError, NotImplementedError):
-            failed.append(name)
-    assert failed == lost
+        except (AssertionError, NotImplementedError) as error:
+            failed[name] = str(error)
+    assert list(failed) == lost
+    if kind == "wrong_mask":
+        # What it was given, what it returned, and what is right.
+        assert "returned '' where 'Rome' is right: extract_answer(" in failed["answer"]
 
 
 def read_points(page: Path) -> dict[str, int]:

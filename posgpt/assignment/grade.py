@@ -114,7 +114,7 @@ def judge_predictions(predictions_file: Path, answers: Sequence[str]) -> str:
 def describe_grade(name: str, failures: dict[str, str], accuracy: str, baseline: str) -> str:
     """Return a submission's page, in Markdown."""
     rows = [
-        (part.name, 0 if failures[part.name] else part.points, part.points, failures[part.name][:150])
+        (part.name, 0 if failures[part.name] else part.points, part.points, failures[part.name][:300])
         for part in PARTS
     ]
     together = ("together", sum(row[1] for row in rows), sum(row[2] for row in rows), "")
