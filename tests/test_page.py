@@ -153,7 +153,7 @@ def test_what_cannot_become_a_page_is_said_in_a_line(models, tmp_path, run, monk
     monkeypatch.setattr(write, "check_installed", lambda *libraries: None)
     for arguments, said in (
         (["--output_dir", there, "--model_name_or_path", models[0]], "already there"),
-        (["--output_dir", new, "--model_name_or_path", tmp_path / "none"], "no PosGPT"),
+        (["--output_dir", new, "--model_name_or_path", tmp_path / "none"], "none: no such folder in "),
         (["--output_dir", new, "--model_name_or_path", untokenized], "no PosGPT"),
         (["--output_dir", new, "--model_name_or_path", *models, models[0] + "/."], "two at most"),
         (["--output_dir", new, "--model_name_or_path", *models, "--checkpoints_dir", there], "two at most"),
