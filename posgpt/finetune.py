@@ -141,13 +141,12 @@ def finetune(
     train_examples = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
     model.config.relations = add_relations(model.config.relations or {}, questions.to_config())
     leave_room_for_answers(model, questions)
-    validation = eval_dataset = None
+    validation = None
     if data_args.validation_file:
         known += questions.relations
         validation = load_pairs(
             data_args.validation_file, training_args, known, trained=model.config.relations, trained_on=questions
         )
-        eval_dataset = encode_pairs(validation, tokenizer, training_args)
 
     described = ", ".join(relation.name for relation in questions.relations)
     start = "after pretraining" if model_args.model_name_or_path else "without pretraining"
@@ -155,7 +154,6 @@ def finetune(
         model,
         training_args,
         train_dataset=FixedDataset(train_examples, choose_data_seed(training_args)),
-        eval_dataset=eval_dataset,
         data_collator=RightPaddingCollator(tokenizer),
         processing_class=tokenizer,
         validation=validation,

@@ -127,14 +127,13 @@ def pretrain(
     check_before_reading(training_args, data_args.validation_file)
     data = load_pretraining_data(architecture, data_args, objective, training_args)
     tokenizer, questions = data.tokenizer, data.questions
-    validation = eval_dataset = None
+    validation = None
     if data_args.validation_file:
         # One question alone shows no form; it may be of a form that is trained on.
         known = [*data.relations, *(questions.relations if questions else ())]
         validation = load_pairs(
             data_args.validation_file, training_args, known, trained=data.to_config(), trained_on=questions
         )
-        eval_dataset = encode_pairs(validation, tokenizer, training_args)
 
     model = build_model(architecture, tokenizer, training_args)
     model.config.relations = data.to_config()
@@ -151,7 +150,6 @@ def pretrain(
         model,
         training_args,
         train_dataset=data.training.dataset,
-        eval_dataset=eval_dataset,
         data_collator=data.training.collator,
         processing_class=tokenizer,
         validation=validation,

@@ -26,6 +26,7 @@ from posgpt.finetune import FinetuningArguments, ModelArguments
 from posgpt.pretrain import PretrainingArguments
 from posgpt.training.architecture import ArchitectureArguments
 from posgpt.training.arguments import PosGPTTrainingArguments
+from posgpt.training.data import load_pairs
 from posgpt.training.saved_models import load_model
 from posgpt.training.trainer import PosGPTTrainer, measure_answers, reduce_logits
 
@@ -183,6 +184,19 @@ def count_dev_places(world):
     """How many people of dev were born in a place."""
     lines = (world / "birth_dev.tsv").read_text().splitlines()
     return [line.split("\t")[1] for line in lines].count
+
+
+def test_a_validation_question_that_training_words_otherwise_is_named(tmp_path, capsys):
+    (tmp_path / "train.tsv").write_text("Where was Ada Berg born\tRome\nWhere was Bo Ek born\tOslo\n")
+    (tmp_path / "dev.tsv").write_text("Where was Cy Ek born?\tBern\n")
+    args = PosGPTTrainingArguments(str(tmp_path), use_cpu=True)
+    questions = load_pairs([tmp_path / "train.tsv"], args)
+    # The model knew the form before.
+    trained = ["birthplace", *(relation.name for relation in questions.relations)]
+    load_pairs([tmp_path / "dev.tsv"], args, questions.relations, trained=trained, trained_on=questions)
+    assert "dev.tsv: asks Where was NAME born?, which no question of" in capsys.readouterr().out
+    load_pairs([tmp_path / "train.tsv"], args, questions.relations, trained=trained, trained_on=questions)
+    assert "which no question of" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("strategy", ["random", "group_by_length"])

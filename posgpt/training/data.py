@@ -76,6 +76,10 @@ def load_pairs(
         untrained = [relation.form for relation in questions.relations if relation.name not in (trained or ())]
         if trained is not None and untrained:
             print(f"{questions.path}: asks {', '.join(untrained)}, which the model is not trained to answer.")
+        elif trained_on and (
+            unlike := [each.form for each in questions.relations if each not in trained_on.relations]
+        ):
+            print(f"{questions.path}: asks {', '.join(unlike)}, which no question of {trained_on.path} does.")
         if trained_on and (overlap := describe_overlap(questions, trained_on)):
             print(f"{overlap}; the accuracy includes them.")
         if several := questions.contradictions:

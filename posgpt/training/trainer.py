@@ -27,7 +27,7 @@ from modeling_posgpt import PosGPTForCausalLM
 from posgpt.tables import format_table
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_later_checkpoints
-from posgpt.training.data import build_epoch_sampler
+from posgpt.training.data import build_epoch_sampler, encode_pairs
 from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_peak_memory, reset_peak_memory
 from posgpt.training.hub import open_repository, upload_model
 from posgpt.training.model_card import write_model_card
@@ -105,7 +105,7 @@ class PosGPTTrainer(ReliableTrainer):
 
     Args:
         card_facts: Lines of the model card: a name and what to say of it.
-        validation: The questions of `eval_dataset`, of which some are logged with the model's answers.
+        validation: The questions to evaluate on, of which some are logged with the model's answers.
         record: What the model was trained on and how, for `run.json` and the trackers (see `describe_run`).
 
     Raises:
@@ -131,10 +131,10 @@ class PosGPTTrainer(ReliableTrainer):
         # Counting waits for an accelerator at every step; on a CPU it is free. Padding does not count as read.
         if args.device.type == "cpu" or args.include_num_input_tokens_seen != "no":
             args.include_num_input_tokens_seen = "non_padding"
-        if kwargs.get("eval_dataset") is not None:
-            asked = [relation.name for relation in validation.asked] if validation else []
+        if validation is not None:
             kwargs |= {
-                "compute_metrics": partial(measure_answers, asked=asked),
+                "eval_dataset": encode_pairs(validation, kwargs["processing_class"], args),
+                "compute_metrics": partial(measure_answers, asked=[relation.name for relation in validation.asked]),
                 "preprocess_logits_for_metrics": reduce_logits,
             }
         config = cast(Any, model).config
