@@ -451,6 +451,18 @@ def list_possible_titles(title: str | None, document: str) -> list[str]:
     return list(list_titles(document)) if title is None else [title]
 
 
+def match_titles(titles: Iterable[str], documents: Iterable[tuple[str | None, str]]) -> Iterator[tuple[int, str, str]]:
+    """Yield the number, from 0, the title and the text of each document that may have one of `titles`, once for each.
+
+    Args:
+        documents: The title that a table says each has, None in a text file, and the document.
+    """
+    wanted = set(titles)
+    for number, (given, text) in enumerate(documents):
+        for title in wanted.intersection(list_possible_titles(given, text)):
+            yield number, title, text
+
+
 def find_titles(batch: dict[str, list]) -> list[str]:
     """Return the titles of a batch of a corpus, empty where a document has none."""
     texts = batch["text"]

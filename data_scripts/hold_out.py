@@ -24,8 +24,8 @@ from data_scripts.documents import (
     ColumnArguments,
     Columns,
     find_text_start,
-    list_possible_titles,
     load_corpus,
+    match_titles,
 )
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import (
@@ -80,11 +80,10 @@ class HoldOutArguments(RelationArguments, ColumnArguments):
 
 def locate_documents(titles: Collection[str], corpus: Dataset) -> dict[str, list[int]]:
     """Return the numbers, from 0, of the documents of each of `titles` that has one in a corpus."""
-    wanted = set(titles)
     found: dict[str, list[int]] = {}
-    for number, document in enumerate(corpus):
-        for title in wanted.intersection(list_possible_titles(document["title"], document["text"])):
-            found.setdefault(title, []).append(number)
+    documents = ((document["title"], document["text"]) for document in corpus)
+    for number, title, _ in match_titles(titles, documents):
+        found.setdefault(title, []).append(number)
     return found
 
 

@@ -146,22 +146,8 @@ def load_questions(
             f"{lines[0][0]}: its question is in quotation marks, as are all others, which would be read as part of it; save the"
             " file without them."
         )
-    has_tabs = any("\t" in line for _, line in lines)
-    if (
-        not has_tabs
-        and not any(map(_is_asking, lines))
-        and sum(bool(split_title(line)[0]) for _, line in lines) > len(lines) / 2
-    ):
-        raise BadInput(
-            f"{', '.join(map(str, paths))}: looks like a corpus (`TITLE. text`), which posgpt pretrain reads; give a TSV of questions."
-        )
-    if answers and not has_tabs and all(map(_is_asking, lines)):
-        raise BadInput(f"{', '.join(map(str, paths))}: has questions without answers; give a TSV with answers.")
-    if answers and not has_tabs:
-        raise BadInput(
-            f"{lines[0][0]}: no tab between question and answer; a line is a question, one tab and its answer. In some"
-            " copies the tab became spaces: put it back."
-        )
+    if not any("\t" in line for _, line in lines):
+        _check_without_tabs(", ".join(map(str, paths)), lines, answers)
     asked = _match_relations(lines, [*known, *RELATIONS.values()], corpus)
     cells = [line.split("\t") for _, line in lines]
     columns = {"question": [question for question, *_ in cells]}
@@ -194,9 +180,20 @@ def _check_line(where: str, line: str) -> None:
             raise BadInput(f"{where}: holds {character!r}, {reason}; replace or remove it.")
 
 
-def _is_asking(line: tuple[str, str]) -> bool:
-    """Whether a line, given with where it stands, ends with a question mark."""
-    return line[1].endswith(("?", "？", "؟"))
+def _check_without_tabs(path: str, lines: Sequence[tuple[str, str]], answers: bool | None) -> None:
+    """Check lines of which none has a tab: they are questions without answers, if these are not wanted."""
+    are_questions = [line.endswith(("?", "？", "؟")) for _, line in lines]
+    if not any(are_questions) and sum(bool(split_title(line)[0]) for _, line in lines) > len(lines) / 2:
+        raise BadInput(
+            f"{path}: looks like a corpus (`TITLE. text`), which posgpt pretrain reads; give a TSV of questions."
+        )
+    if answers and all(are_questions):
+        raise BadInput(f"{path}: has questions without answers; give a TSV with answers.")
+    if answers:
+        raise BadInput(
+            f"{lines[0][0]}: no tab between question and answer; a line is a question, one tab and its answer. In some"
+            " copies the tab became spaces: put it back."
+        )
 
 
 def _is_quoted(cell: str) -> bool:

@@ -150,10 +150,10 @@ def main() -> None:
     for name, path in tqdm(
         submissions.items(), desc="Grading", unit="submission", disable=len(submissions) < 2 or None
     ):
-        solution, missing = path / SOLUTION_FILE, f"{SOLUTION_FILE} was not handed in"
-        failures = dict.fromkeys([part.name for part in PARTS], missing)
-        if solution.is_file():
-            failures = find_failures(tests, solution, arguments.time_limit)
+        if (path / SOLUTION_FILE).is_file():
+            failures = find_failures(tests, path / SOLUTION_FILE, arguments.time_limit)
+        else:
+            failures = {part.name: f"{SOLUTION_FILE} was not handed in" for part in PARTS}
         accuracy = judge_predictions(path / PREDICTIONS_FILE, answers)
         page = describe_grade(name, failures, accuracy, baseline)
         print(page)

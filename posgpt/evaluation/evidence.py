@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from data_scripts.documents import TITLE_AND_TEXT, Columns, find_text_start, list_possible_titles, read_rows
+from data_scripts.documents import TITLE_AND_TEXT, Columns, find_text_start, match_titles, read_rows
 from data_scripts.words import MARKS, WORD_END, WORD_START, find_words
 
 GROUPS = ("known and right", "known and wrong", "unseen answer", "unseen name")
@@ -38,11 +38,10 @@ def find_documents(
     Raises:
         BadInput: see `load_corpus`.
     """
-    wanted = set(names)
     found: dict[str, list[Document]] = {}
-    for number, (_, given, text) in enumerate(read_rows(corpus_file, columns), start=1):
-        for title in wanted.intersection(list_possible_titles(given, text)):
-            found.setdefault(title, []).append(Document(number, title, text))
+    documents = ((given, text) for _, given, text in read_rows(corpus_file, columns))
+    for number, title, text in match_titles(names, documents):
+        found.setdefault(title, []).append(Document(number + 1, title, text))
     return found
 
 

@@ -200,12 +200,9 @@ class ReliableTrainer(Trainer):
         checkpoint = find_last_checkpoint(Path(self.args.output_dir))
         if checkpoint:
             return f"the last whole checkpoint is {checkpoint}"
-        often = (
-            f" (--save_steps {self.state.save_steps or self.args.save_steps:g})"
-            if self.args.save_strategy == "steps"
-            else ""
-        )
-        return f"no checkpoint was saved before{often}"
+        if self.args.save_strategy == "steps":
+            return f"no checkpoint was saved before (--save_steps {self.state.save_steps or self.args.save_steps:g})"
+        return "no checkpoint was saved before"
 
     def _tell_launcher(self, last_checkpoint: str) -> None:
         """Leave what torch's launcher reports if this process is killed while it trains.
