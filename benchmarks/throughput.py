@@ -33,7 +33,7 @@ from accelerate.utils import find_executable_batch_size
 from torch import nn
 from torch.utils.data import DataLoader
 from tqdm import tqdm
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerBase, TrainerCallback
 from transformers.utils import logging
 
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
@@ -163,7 +163,7 @@ class Workload:
     def build_posgpt(self, **architecture: Any) -> PosGPTForCausalLM:
         """Build a PosGPT as `posgpt pretrain` does; `architecture` are options of it."""
         options = {"position_embedding_type": self.position_embedding_type, "dropout": 0.0} | architecture
-        training_args = TrainingArguments("unused", use_cpu=DEVICE.type == "cpu")
+        training_args = PosGPTTrainingArguments("unused")
         return build_model(ArchitectureArguments(**options), self.tokenizer, training_args)
 
     def read_batches(self, strategy: str) -> Iterator[dict[str, torch.Tensor]]:
@@ -296,7 +296,7 @@ def measure_trainer(model: nn.Module, workload: Workload, steps: int, **argument
     """
     clock = StepClock()
     with tempfile.TemporaryDirectory() as folder:
-        settings: dict[str, Any] = {"bf16": bf16_is_fast(), "train_sampling_strategy": "group_by_length"}
+        settings: dict[str, Any] = {"train_sampling_strategy": "group_by_length"}
         args = PosGPTTrainingArguments(
             folder,
             max_steps=WARMUP_STEPS + steps,
@@ -307,7 +307,6 @@ def measure_trainer(model: nn.Module, workload: Workload, steps: int, **argument
             report_to="none",
             disable_tqdm=True,
             include_num_input_tokens_seen="non_padding",
-            use_cpu=DEVICE.type == "cpu",
             **settings | arguments,
         )
         data: dict[str, Any] = {"train_dataset": workload.data.dataset, "data_collator": workload.data.collator}

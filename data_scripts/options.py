@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from transformers import HfArgumentParser
+from transformers.hf_argparser import string_to_bool
 
 from data_scripts.errors import BadInput
 
@@ -99,7 +100,7 @@ def check_options(options: Any) -> None:
 
 
 class DefaultsFormatter(ArgumentDefaultsHelpFormatter):
-    """Shows defaults in `--help`, except None, which stands for an option that is not given.
+    """Shows defaults in `--help`, except None and empty texts, which stand for an option that is not given.
 
     An option such as `--no_ask_dates` has the description and the default of the one that it turns off: it says that instead.
     """
@@ -107,7 +108,7 @@ class DefaultsFormatter(ArgumentDefaultsHelpFormatter):
     def _get_help_string(self, action: Action) -> str | None:
         if action.const is False:
             return f"The same as --{action.dest} false."
-        return action.help if action.default is None else super()._get_help_string(action)
+        return action.help if action.default in (None, "") else super()._get_help_string(action)
 
 
 class OptionParser(HfArgumentParser):
@@ -118,6 +119,10 @@ class OptionParser(HfArgumentParser):
 
     def __init__(self, dataclass_types: list[Any], **kwargs):
         super().__init__(dataclass_types, allow_abbrev=False, formatter_class=DefaultsFormatter, **kwargs)
+        for action in self._actions:
+            if action.type is string_to_bool and action.nargs is None:
+                # `--use_cpu` alone turns it on, whatever its default is.
+                action.nargs, action.const = "?", True
         self._hints: dict[str, Any] = {}
         for dataclass_type in dataclass_types:
             self._hints |= get_type_hints(dataclass_type)

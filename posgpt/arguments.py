@@ -6,7 +6,6 @@ A recipe is a YAML file with a section of options per command; the command line 
 import dataclasses
 import os
 import sys
-from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.resources import files
@@ -14,8 +13,6 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers.hf_argparser import string_to_bool
 from transformers.utils import logging
 
 from data_scripts.epochs import ObjectiveConfig
@@ -31,7 +28,6 @@ from posgpt.training.arguments import (
     refuse_other_schedule,
     refuse_unused_optimizer,
 )
-from posgpt.training.hardware import bf16_is_fast
 
 FOLDER = Path(str(files("posgpt"))) / "recipes"
 DEFAULT_RECIPE = "course"
@@ -148,15 +144,6 @@ def read_given(argv: list[str]) -> dict[str, str]:
     return given
 
 
-def is_turned_on(name: str, given: dict[str, str], values: dict[str, Any]) -> bool:
-    """Return whether the options `given` on a command line, or else a recipe's `values`, turn an option on."""
-    value = given[name] or "true" if name in given else values.get(name, False)
-    # Something else is refused when the options are parsed.
-    with suppress(ArgumentTypeError):
-        return string_to_bool(str(value))
-    return False
-
-
 def split_recipe(argv: list[str] | None) -> tuple[Path, list[str]]:
     """Split `[RECIPE] --option value ...` (default: this program's command line) into the recipe's file and the rest.
 
@@ -213,18 +200,6 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
         refuse_foreign_options(objective, foreign, given)
     usage = "%(prog)s [RECIPE] --OPTION VALUE ..."
     parser = OptionParser(dataclass_types, usage=usage, epilog=_describe_other_objectives(foreign))
-    device = "cpu" if is_turned_on("use_cpu", given, values) else None
-    bf16 = bf16_is_fast(device) and not is_turned_on("fp16", given, values)
-    # Without `use_cpu`, processes that find no accelerator would not know of each other.
-    parser.set_defaults(bf16=bf16, use_cpu=not torch.accelerator.is_available())
-    if device is None and torch.cuda.is_available():
-        # A GPU is faster than one core reads rows of windows.
-        workers = min(4, max(1, (os.cpu_count() or 1) // torch.cuda.device_count()))
-        parser.set_defaults(dataloader_num_workers=workers)
-    # Instead of a folder `trainer_output` that nobody asked for.
-    parser.set_defaults(output_dir="")
-    # Every parameter has a gradient; Trainer would have each step look for those that have none.
-    parser.set_defaults(ddp_find_unused_parameters=False)
     decisive = given.keys() & {*_DEPENDENT_OPTIONS, "lr_schedule"}
     left_over = list_left_over(values, {name: given[name] for name in decisive})
     if given.get("validation_file") or values.get("validation_file"):

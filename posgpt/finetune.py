@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import ColumnArguments, build_corpus_tokenizer, load_corpus
@@ -33,7 +33,6 @@ from posgpt.arguments import parse_with_recipe, read_given, read_recipe, split_r
 from posgpt.training.architecture import (
     ArchitectureArguments,
     build_model,
-    choose_attention,
     choose_max_length,
     list_config_values,
 )
@@ -78,7 +77,7 @@ class FinetuningArguments(RelationArguments):
 
 
 def load_or_build_model(
-    model_args: ModelArguments, architecture: Any, training_args: TrainingArguments
+    model_args: ModelArguments, architecture: Any, training_args: PosGPTTrainingArguments
 ) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
     """Load the pretrained model, or build a new one, with its tokenizer.
 
@@ -89,15 +88,16 @@ def load_or_build_model(
         if model_args.vocabulary_file:
             raise BadInput("--vocabulary_file is for training from scratch; a model brings its own vocabulary.")
         given = [option.name for option in fields(architecture) if getattr(architecture, option.name) is not None]
-        fixed = sorted(set(given) - {"dropout", "attn_implementation"})
+        fixed = sorted(set(given) - {"dropout"})
         if fixed:
             raise BadInput(
                 f"{', '.join(fixed)} cannot change in a pretrained model; leave that out, or leave --model_name_or_path out to"
                 " train from scratch."
             )
-        attention = choose_attention(architecture, training_args)
         return load_model(
-            model_args.model_name_or_path, attn_implementation=attention, **list_config_values(architecture)
+            model_args.model_name_or_path,
+            attn_implementation=training_args.choose_attention(),
+            **list_config_values(architecture),
         )
     if not model_args.vocabulary_file:
         raise BadInput(

@@ -29,7 +29,6 @@ from posgpt.plots import make_figure, save_picture
 from posgpt.training.architecture import ArchitectureArguments, build_model
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.checkpoints import find_last_checkpoint
-from posgpt.training.hardware import bf16_is_fast
 from studies.cache import CODE, Record, hash_code, keep_result
 from studies.tables import choose_rows, write_table
 
@@ -113,8 +112,6 @@ def train_member(member: str, texts: Texts, arguments: LengthArguments, folder: 
         warmup_steps=0.05,
         weight_decay=0.1,
         adam_beta2=0.95,
-        bf16=bf16_is_fast(),
-        use_cpu=not torch.accelerator.is_available(),
         logging_steps=20,
         save_steps=200,
         save_total_limit=1,

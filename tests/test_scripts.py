@@ -11,7 +11,6 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoTokenizer, EvalPrediction
 
 import evaluate_birthplace
-import posgpt.arguments as arguments_module
 import train_finetune
 import train_pretrain
 from conftest import TINY, history_of
@@ -770,16 +769,15 @@ def test_a_schedule_of_ones_own_leaves_the_recipes_settings_of_another(tmp_path)
 @pytest.mark.parametrize(
     "options, expected",
     [
-        ([], True),
-        (["--fp16", "no"], True),
-        (["--fp16"], False),
-        (["--use_cpu"], False),
-        (["--use_cpu", "1"], False),
+        (["--use_cpu"], True),
+        (["--use_cpu", "1", "--fp16", "no"], True),
+        (["--use_cpu", "--fp16"], False),
+        (["--use_cpu", "--bf16", "false"], False),
+        (["--use_cpu", "false"], False),
     ],
 )
 def test_bf16_is_chosen_for_the_device_that_is_used(tmp_path, monkeypatch, options, expected):
-    monkeypatch.setattr(arguments_module, "bf16_is_fast", lambda device=None: device != "cpu")
-    monkeypatch.setattr("transformers.training_args.is_torch_bf16_gpu_available", lambda: True)
+    monkeypatch.setattr("posgpt.training.arguments.bf16_is_fast", lambda device: device == "cpu")
     assert parse_pretraining(tmp_path, "windows", "--report_to", "none", *options).bf16 is expected
 
 

@@ -8,12 +8,13 @@ from typing import Any, get_args
 import psutil
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils.chat_template_utils import parse_google_format_docstring
 
 from data_scripts.errors import BadInput
 from data_scripts.options import option, shorten_error
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
+from posgpt.training.arguments import PosGPTTrainingArguments
 
 # Fields of `PosGPTConfig` that are options, as are the settings of every position embedding.
 CONFIG_FIELDS = (
@@ -66,10 +67,6 @@ def _list_options() -> list[tuple[str, Any, Any]]:
         options.append((name, _find_type(name), option(f"{helps[name].rstrip('.')}{shown}.", default=None, **choices)))
     for name, (config_names, text) in CONFIG_ALIASES.items():
         options.append((name, _find_type(config_names[0]), option(text, default=None)))
-    text = (
-        "eager, sdpa or, except on a CPU, flex_attention (default: sdpa; on a CPU eager, faster for short sequences)."
-    )
-    options.append(("attn_implementation", str | None, option(text, default=None)))
     return options
 
 
@@ -97,7 +94,7 @@ def list_config_values(architecture: Any) -> dict[str, Any]:
     return {
         config_name: value
         for name, value in given.items()
-        if value is not None and name != "attn_implementation"
+        if value is not None
         for config_name in (CONFIG_ALIASES[name][0] if name in CONFIG_ALIASES else (name,))
     }
 
@@ -122,17 +119,6 @@ def refuse_unused_architecture(architecture: Any, given: set[str]) -> None:
             )
     if "bottleneck_type" in given and architecture.bottleneck_size is None:
         raise BadInput("--bottleneck_type is an option of a bottleneck; leave it out, or add --bottleneck_size.")
-
-
-def choose_attention(architecture: Any, training_args: TrainingArguments) -> str:
-    """Return the attention implementation to train with.
-
-    Raises:
-        BadInput: it cannot train on a CPU.
-    """
-    if architecture.attn_implementation == "flex_attention" and training_args.device.type == "cpu":
-        raise BadInput("attn_implementation: flex_attention has no gradients on a CPU; choose eager or sdpa.")
-    return architecture.attn_implementation or ("eager" if training_args.device.type == "cpu" else "sdpa")
 
 
 def choose_max_length(architecture: Any) -> int:
@@ -169,14 +155,14 @@ def _refuse(error: Exception) -> BadInput:
 
 
 def build_model(
-    architecture: Any, tokenizer: PreTrainedTokenizerBase, training_args: TrainingArguments
+    architecture: Any, tokenizer: PreTrainedTokenizerBase, training_args: PosGPTTrainingArguments
 ) -> PosGPTForCausalLM:
     """Initialize a model from the seed.
 
     Raises:
         BadInput: the sizes are not compatible or too large, or there is no such attention implementation.
     """
-    attention = choose_attention(architecture, training_args)
+    attention = training_args.choose_attention()
     config = build_config(architecture, vocab_size=len(tokenizer))
     set_seed(training_args.seed)
     try:

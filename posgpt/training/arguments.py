@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+import torch
 from transformers import TrainingArguments
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 from transformers.utils import logging
@@ -15,6 +16,7 @@ from data_scripts.epochs import EpochSampler
 from data_scripts.errors import BadInput
 from data_scripts.files import check_is_file
 from data_scripts.options import Range, option, shorten_error
+from posgpt.training.hardware import bf16_is_fast
 
 # What each `lr_schedule` alone reads.
 SCHEDULE_OPTIONS = {
@@ -64,8 +66,30 @@ logger = logging.get_logger(__name__)
 
 @dataclass
 class PosGPTTrainingArguments(TrainingArguments):
-    """transformers' TrainingArguments, Muon, what is decayed, the learning rate's schedule, and the model's license."""
+    """transformers' TrainingArguments with defaults for this machine, and PosGPT's own options."""
 
+    # Empty: transformers would write into a folder `trainer_output` that nobody asked for.
+    output_dir: str = option("The folder for the model and its checkpoints.", default="")
+    # None until this machine is asked, in `__post_init__`; transformers' fields have no None.
+    use_cpu: bool | None = option(  # type: ignore[assignment]
+        "Whether to train on the CPU (default: if there is no accelerator).", default=None
+    )
+    bf16: bool | None = option(  # type: ignore[assignment]
+        "Whether to multiply matrices in bfloat16 (default: where the hardware has instructions for it, without fp16).",
+        default=None,
+    )
+    dataloader_num_workers: int | None = option(  # type: ignore[assignment]
+        "How many processes read the data, besides the training's own (default: 0; with GPUs at most 4 for each).",
+        default=None,
+    )
+    # Every parameter has a gradient; Trainer would have each step look for those that have none.
+    ddp_find_unused_parameters: bool | None = option(
+        "Whether distributed training looks for parameters without a gradient; PosGPT has none.", default=False
+    )
+    attn_implementation: str | None = option(
+        "eager, sdpa or, except on a CPU, flex_attention (default: sdpa; on a CPU eager, faster for short sequences).",
+        default=None,
+    )
     resume_from_checkpoint: str | None = option(
         "Where to resume: `last`, the newest checkpoint that is intact; `auto`, the same, but training"
         " starts from scratch if there is none, and nothing is done if the model is finished; or a checkpoint's folder.",
@@ -129,6 +153,15 @@ class PosGPTTrainingArguments(TrainingArguments):
         return self.world_size * max(1, self.gradient_accumulation_steps)
 
     def __post_init__(self):
+        if self.use_cpu is None:
+            # On a machine without an accelerator, processes would otherwise not know of each other.
+            self.use_cpu = not torch.accelerator.is_available()
+        if self.bf16 is None:
+            self.bf16 = bf16_is_fast("cpu" if self.use_cpu else None) and not self.fp16
+        if self.dataloader_num_workers is None:
+            # A GPU is faster than one core reads rows of windows.
+            gpus = 0 if self.use_cpu else torch.cuda.device_count()
+            self.dataloader_num_workers = min(4, max(1, (os.cpu_count() or 1) // gpus)) if gpus else 0
         super().__post_init__()
         if self.n_gpu > 1:
             # Trainer would use DataParallel, without bf16 and with as many times the rows per training step.
@@ -154,6 +187,17 @@ class PosGPTTrainingArguments(TrainingArguments):
             raise ValueError(
                 "hub_token would be saved in each checkpoint's training_args.bin; log in with `hf auth login`, or set HF_TOKEN"
             )
+
+    def choose_attention(self) -> str:
+        """Return the attention implementation to train with.
+
+        Raises:
+            BadInput: it cannot train on a CPU.
+        """
+        on_cpu = self.device.type == "cpu"
+        if self.attn_implementation == "flex_attention" and on_cpu:
+            raise BadInput("attn_implementation: flex_attention has no gradients on a CPU; choose eager or sdpa.")
+        return self.attn_implementation or ("eager" if on_cpu else "sdpa")
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
         """Return the number of steps in which the learning rate rises; a share of a short training is never all of it.
