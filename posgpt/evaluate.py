@@ -77,23 +77,25 @@ def print_relations(name: str, of_relation: dict[str, Accuracies], together: Acc
     print(format_table(("relation", name, "95 % interval", "right", "the same answer for everyone"), rows))
 
 
-def write_metrics(folder: Path, metrics: dict[str, Any]) -> Path:
-    """Write `metrics.json` into a folder and return its path."""
+def write_metrics(folder: Path, metrics: dict[str, Any]) -> None:
+    """Write `metrics.json` into a folder."""
     with write_atomically(folder / METRICS_FILE) as file:
         json.dump(metrics, file, indent=2, ensure_ascii=False)
         file.write("\n")
-    return folder / METRICS_FILE
 
 
 def write_results(
     predictions_file: Path, folders: Sequence[Path], answers: Sequence[str], metrics: dict[str, Any]
 ) -> None:
-    """Write the predictions, one per line, and `metrics.json` into each folder."""
+    """Write the predictions, one per line, and `metrics.json` into each folder; earlier ones are replaced, which is said."""
+    files = [predictions_file, *(folder / METRICS_FILE for folder in folders)]
+    replaced = ", in place of earlier ones" if any(file.exists() for file in files) else ""
     with write_atomically(predictions_file) as file:
         # The model may write any character of its vocabulary, including line breaks.
         file.writelines(re.sub(r"[\r\n]", " ", line) + "\n" for line in answers)
-    written = [predictions_file, *(write_metrics(folder, metrics) for folder in folders)]
-    print(f"Written: {', '.join(map(str, written))}")
+    for folder in folders:
+        write_metrics(folder, metrics)
+    print(f"Written: {', '.join(map(str, files))}{replaced}")
 
 
 def write_report(folder: Path, contents: Mapping[str, bytes], model_name_or_path: str) -> None:

@@ -298,7 +298,8 @@ def test_the_predictions_have_the_name_that_is_asked_for(run, memorised, tmp_pat
     assert {file.name for file in tmp_path.iterdir()} == {"eval", name}
     # It takes the place of predictions.txt; what was there is replaced.
     (tmp_path / name).write_text("older\n")
-    run(evaluate_birthplace, *asked, "--output_dir", "other", "--predictions_file", name)
+    printed = run(evaluate_birthplace, *asked, "--output_dir", "other", "--predictions_file", name)
+    assert f"Written: {name}, other/metrics.json, in place of earlier ones\n" in printed
     assert (tmp_path / name).read_text() == expected
     assert [file.name for file in (tmp_path / "other").iterdir()] == ["metrics.json"]
 
