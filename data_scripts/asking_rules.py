@@ -15,11 +15,12 @@ import numpy as np
 from datasets import Dataset
 
 from data_scripts.cues import take_words_before
-from data_scripts.documents import MONTH_NAMES, add_titles_and_spans, find_text_start
 from data_scripts.errors import BadInput
 from data_scripts.learned_spans import NothingToLearn, Span, SpanFinder
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation, Wording
+from data_scripts.salient_spans import MONTH_NAMES, add_titles_and_spans
+from data_scripts.titles import find_text_start
 
 # Titles, texts and salient spans of the documents that questions ask about.
 AskedDocuments = tuple[list[str], list[str], list[list[Span]]]

@@ -2,7 +2,8 @@
 
 import re
 
-from data_scripts.documents import MONTH_NAMES, find_text_start
+from data_scripts.salient_spans import MONTH_NAMES
+from data_scripts.titles import find_text_start
 from data_scripts.words import PUNCTUATION, list_title_words, split_words
 
 

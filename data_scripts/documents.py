@@ -1,10 +1,10 @@
-"""The pretraining corpus: documents `Title. text` of a text file or a table; their titles, and what is worth asking for."""
+"""The pretraining corpus: documents `Title. text` of a text file, a table or a dataset on the hub."""
 
 import math
 import os
 import re
 import sys
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,7 +43,6 @@ from data_scripts.files import (
     write_atomically,
 )
 from data_scripts.options import option, shorten_error
-from data_scripts.words import PUNCTUATION, list_title_words
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
 
 # What `datasets` reads each kind of table with.
@@ -53,19 +52,6 @@ FEATURES = Features({"title": Value("string"), "text": Value("string")})
 BATCH = 10_000
 # The version of the index: another number when files are read differently, so that older indexes are not used.
 _READER = 2
-_LONGEST_TITLE = 200
-# Words in lower case that names may have.
-_PARTICLES = "af al and bin da das de del den der di do dos du e el i ibn la le of ten ter the van von y zu".split()
-# Initials ("John F. ", "J.C. ") belong to the title, which ends at the first other full stop.
-_ENDS_IN_INITIAL = re.compile(r"(?:^|\. )[^.]*\b(?:[^\W\d_]\.)*[^\W\d_]$")
-# `2,373.38` is one number; `3.4.1990` and `12.1980` are dates.
-_NUMBER = r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d{1,3})?(?![.,]\w)"
-_OF_WORD = rf"[^\s/—–{re.escape(PUNCTUATION)}]"
-_WORD = re.compile(rf"{_NUMBER}(?!{_OF_WORD})|(?<!\w)\w{_OF_WORD}*(?<!-)")
-MONTHS = "January February March April May June July August September October November December".split()
-# No set: `datasets`, whose cache is found by a hash, hashes the elements of a frozenset in another order in each process.
-MONTH_NAMES = (*MONTHS, *(month[:3] for month in MONTHS), "Sept")
-_SHORTEST_NAME = 3
 
 
 @dataclass(frozen=True)
@@ -371,148 +357,3 @@ def tokenize_corpus(corpus: Dataset, tokenizer: PreTrainedTokenizerBase, longest
         features=Features(kept | {"input_ids": List(Value(str(ids.dtype))), "length": Value("int32")}),
         desc="Tokenizing",
     )
-
-
-def iterate_titles(corpus: Dataset) -> Iterator[str]:
-    """Yield the title of each of a corpus's documents, empty where there is none."""
-    for batch in corpus.iter(BATCH):
-        yield from find_titles(batch)
-
-
-def collect_titles(corpus: Dataset) -> set[str]:
-    """Return the titles of a corpus's documents."""
-    return set(iterate_titles(corpus)) - {""}
-
-
-def describe_titles(corpus: Dataset) -> str | None:
-    """Say in one line how many documents have no title, or share theirs with others; None: each has one of its own."""
-    counts = Counter(iterate_titles(corpus))
-    without, described = counts.pop("", 0), []
-    if without:
-        described.append(f"{without:,} of {len(corpus):,} documents have no title")
-    if shared := [(title, count) for title, count in counts.most_common() if count > 1]:
-        title, most = shared[0]
-        described.append(
-            f"{sum(count for _, count in shared):,} of {len(corpus):,} documents share {len(shared):,} titles, most often"
-            f" {title!r} ({most:,} documents)"
-        )
-    return f"{'; '.join(described)}." if described else None
-
-
-def list_titles_without_document(titles: Iterable[str], documents: Dataset) -> list[str]:
-    """Return those of `titles` that no row of `documents` has in its column `title`."""
-    left = dict.fromkeys(titles)
-    for batch in documents.select_columns("title").iter(BATCH):
-        if not left:
-            break
-        for title in batch["title"]:
-            left.pop(title, None)
-    return list(left)
-
-
-def list_titles(document: str) -> Iterator[str]:
-    """Yield all that may be the title of a document `TITLE. text`: what stands before one of its first full stops.
-
-    A title may contain full stops itself; code that looks for a known title compares it with each.
-    """
-    end = document.find(". ", 0, _LONGEST_TITLE)
-    while end != -1:
-        yield document[:end]
-        end = document.find(". ", end + 1, _LONGEST_TITLE)
-
-
-def split_title(document: str) -> tuple[str, str]:
-    """Split `Title. text` into its two parts; the title is empty when there is none."""
-    title = ""
-    for longer in list_titles(document):
-        # After `John F. ` the name goes on, after `Malcolm X. ` a sentence begins; in lower case both look alike.
-        if title != title.lower() and _is_sentence(longer[len(title) :]):
-            break
-        title = longer
-        if not _ENDS_IN_INITIAL.search(title):
-            break
-    return title, document[find_text_start(title) :]
-
-
-def _is_sentence(text: str) -> bool:
-    """Whether a text has words in lower case that names do not have, outside parentheses."""
-    words = re.sub(r"\(.*?\)", "", text).split()
-    return any(word.islower() and word not in _PARTICLES for word in words)
-
-
-def find_title(title: str | None, document: str) -> str:
-    """Return a document's title, empty if it has none; `title` is what a table says it is, None in a text file."""
-    # A table's title is known and may hold full stops.
-    return split_title(document)[0] if title is None else title
-
-
-def list_possible_titles(title: str | None, document: str) -> list[str]:
-    """Return all that may be a document's title (see `list_titles`); `title` is what a table says it is, None in a text file."""
-    return list(list_titles(document)) if title is None else [title]
-
-
-def match_titles(titles: Iterable[str], documents: Iterable[tuple[str | None, str]]) -> Iterator[tuple[int, str, str]]:
-    """Yield the number, from 0, the title and the text of each document that may have one of `titles`, once for each.
-
-    Args:
-        documents: The title that a table says each has, None in a text file, and the document.
-    """
-    wanted = set(titles)
-    for number, (given, text) in enumerate(documents):
-        for title in wanted.intersection(list_possible_titles(given, text)):
-            yield number, title, text
-
-
-def find_titles(batch: dict[str, list]) -> list[str]:
-    """Return the titles of a batch of a corpus, empty where a document has none."""
-    texts = batch["text"]
-    return list(map(find_title, batch.get("title", [None] * len(texts)), texts))
-
-
-def find_text_start(title: str) -> int:
-    """Return where the text begins in a document with this title, which may be empty."""
-    return len(f"{title}. ") if title else 0
-
-
-def find_salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, int]]:
-    """Return start and end of the names and numbers in `text`.
-
-    A name is a run of capitalized words. Runs that share a word with the title are the person's own name; runs of fewer
-    than three characters are initials or degrees. Both are left out.
-
-    Args:
-        dates: Whether numbers and months count.
-    """
-    known = list_title_words(title)
-    runs: list[tuple[int, int]] = []
-    for match in _WORD.finditer(text):
-        start, end = match.span()
-        if match[0][0].isupper():
-            # A run goes on over single spaces; a word that begins with a digit is never part of one.
-            if runs and runs[-1][1] + 1 == start and text[start - 1] == " " and text[runs[-1][0]].isupper():
-                start, _ = runs.pop()
-            runs.append((start, end))
-        elif match[0][0].isdigit():
-            runs.append((start, end))
-
-    def is_wanted(words: list[str]) -> bool:
-        is_date = words[0][0].isdigit() or words[0] in MONTH_NAMES
-        return known.isdisjoint(words) and (dates if is_date else len(" ".join(words)) >= _SHORTEST_NAME)
-
-    # The first word of the text has a capital for that reason, and no words to its left to ask with.
-    return [(start, end) for start, end in runs if start > 0 and is_wanted(text[start:end].split())]
-
-
-def add_titles_and_spans(corpus: Dataset, dates: bool) -> Dataset:
-    """Add the columns `title` and `spans`, the salient spans' starts and ends in `text`, to a corpus."""
-
-    def split(batch: dict) -> dict:
-        texts, titles, spans = batch["text"], find_titles(batch), []
-        for text, title in zip(texts, titles, strict=True):
-            begin = find_text_start(title)
-            found = find_salient_spans(title, text[begin:], dates)
-            spans.append([(begin + start, begin + end) for start, end in found])
-        return {"title": titles, "spans": spans}
-
-    added = {"title": Value("string"), "spans": List(List(Value("int32")))}
-    return corpus.map(split, batched=True, features=Features({**corpus.features, **added}), desc="Looking for names")

@@ -19,14 +19,7 @@ from typing import Annotated
 import numpy as np
 from datasets import Dataset
 
-from data_scripts.documents import (
-    TITLE_AND_TEXT,
-    ColumnArguments,
-    Columns,
-    find_text_start,
-    load_corpus,
-    match_titles,
-)
+from data_scripts.documents import TITLE_AND_TEXT, ColumnArguments, Columns, load_corpus
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import (
     CORPUS_FILE,
@@ -43,6 +36,7 @@ from data_scripts.files import (
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import RELATIONS, Relation, RelationArguments, load_relations
+from data_scripts.titles import find_text_start, match_titles
 
 CALIBRATION_FILE, UNSEEN_FILE = "calibration.tsv", "unseen.tsv"
 # A corpus that was a table.

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from datasets import Dataset
 
-from data_scripts.documents import find_text_start
 from data_scripts.errors import BadInput, check_installed
 from data_scripts.questions import Questions
+from data_scripts.titles import find_text_start
 from data_scripts.words import WORD, find_words, is_unspaced
 
 Span = tuple[int, int]

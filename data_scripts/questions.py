@@ -10,10 +10,10 @@ from itertools import islice
 from datasets import Dataset, Features, Value
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.documents import collect_titles, split_title
 from data_scripts.errors import BadInput
 from data_scripts.files import read_lines
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, find_nearest, find_relation, recognize_relations
+from data_scripts.titles import collect_titles, split_title
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 _REFUSED = {

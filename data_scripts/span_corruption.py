@@ -19,12 +19,14 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator
-from data_scripts.documents import add_titles_and_spans, list_titles_without_document, tokenize_corpus
+from data_scripts.documents import tokenize_corpus
 from data_scripts.epochs import EpochDataset, ObjectiveConfig, TrainingData
 from data_scripts.errors import BadInput
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions, encode_questions
 from data_scripts.relations import BIRTHPLACE
+from data_scripts.salient_spans import add_titles_and_spans
+from data_scripts.titles import list_titles_without_document
 
 MIN_TRUNCATED_LENGTH = 4
 # Documents whose cuts are drawn at a time.

@@ -27,7 +27,6 @@ from typing import Annotated
 from huggingface_hub import DatasetCard, DatasetCardData
 from tqdm import tqdm
 
-from data_scripts.documents import MONTHS
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import (
     CARD_FILE,
@@ -44,6 +43,7 @@ from data_scripts.files import (
 )
 from data_scripts.options import OptionParser, Range, check_options, option
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, load_relations
+from data_scripts.salient_spans import MONTHS
 
 MIN_PEOPLE, MAX_PEOPLE = 100, 1_000_000
 # The seed of people who do not exist. All seeds share a language's names, which a world of a million people nearly uses up.

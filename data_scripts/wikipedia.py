@@ -21,15 +21,7 @@ from typing import Annotated, Literal, NamedTuple, get_args
 import numpy as np
 from tqdm import tqdm
 
-from data_scripts.documents import (
-    TABLES,
-    find_builder,
-    find_salient_spans,
-    name_unreadable,
-    open_table,
-    read_cell,
-    split_title,
-)
+from data_scripts.documents import TABLES, find_builder, name_unreadable, open_table, read_cell
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import (
     CARD_FILE,
@@ -44,6 +36,8 @@ from data_scripts.files import (
 )
 from data_scripts.options import Range, option, parse_options
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, RELATIONS, Relation
+from data_scripts.salient_spans import find_salient_spans
+from data_scripts.titles import split_title
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 _LEAD = 20_000  # characters of an article that are read: the birth is told early

@@ -18,11 +18,11 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator
-from data_scripts.documents import describe_titles, find_text_start, find_titles
 from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.options import Range, option
 from data_scripts.relations import load_relations, read_relations
+from data_scripts.titles import describe_titles, find_text_start, find_titles
 from modeling_posgpt import build_tokenizer
 from posgpt.arguments import parse_with_recipe, read_given
 from posgpt.finetune import FinetuningArguments, ModelArguments, load_or_build_model, load_training_pairs

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.cues import take_words_before
-from data_scripts.documents import add_titles_and_spans, load_corpus
+from data_scripts.documents import load_corpus
 from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, TRAIN_FILE, check_is_folder_or_new
@@ -33,6 +33,7 @@ from data_scripts.name_windows import NameWindowsConfig
 from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.relations import Relation
+from data_scripts.salient_spans import add_titles_and_spans
 from data_scripts.span_corruption import SpanCorruptionConfig, compute_longest_cut
 from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM

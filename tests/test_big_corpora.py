@@ -13,7 +13,7 @@ from datasets import config
 from torch.utils.data import BatchSampler, DataLoader
 
 from benchmarks import scaling
-from data_scripts import documents
+from data_scripts import documents, salient_spans
 from data_scripts.documents import TITLE_AND_TEXT, build_corpus_tokenizer, load_corpus, read_rows, tokenize_corpus
 from data_scripts.epochs import EpochDataset, EpochSampler
 from data_scripts.errors import BadInput
@@ -106,11 +106,11 @@ def test_what_changed_code_makes_of_a_corpus_is_not_what_earlier_code_made(tmp_p
     (tmp_path / "wiki.txt").write_text("Bo Ek. Born in Bern .\n")
 
     def find_spans() -> list:
-        return documents.add_titles_and_spans(load_corpus(tmp_path / "wiki.txt"), False)["spans"][0]
+        return salient_spans.add_titles_and_spans(load_corpus(tmp_path / "wiki.txt"), False)["spans"][0]
 
     assert find_spans() == [[15, 19]]
     # As an edit does, where `datasets` does not look: it names functions of other modules and does not read them.
-    monkeypatch.setattr(documents.list_title_words, "__code__", (lambda title: {"Bern"}).__code__)
+    monkeypatch.setattr(salient_spans.list_title_words, "__code__", (lambda title: {"Bern"}).__code__)
     monkeypatch.setattr(documents, "hash_code", lambda: "changed")
     # The files are not read again for that.
     monkeypatch.setattr(documents, "read_rows", None)

@@ -12,8 +12,9 @@ from huggingface_hub.errors import HfHubHTTPError, HTTPError, RepositoryNotFound
 import train_pretrain
 from conftest import TINY
 from data_scripts import documents
-from data_scripts.documents import TITLE_AND_TEXT, Columns, add_titles_and_spans, find_builder, load_corpus, read_rows
+from data_scripts.documents import TITLE_AND_TEXT, Columns, find_builder, load_corpus, read_rows
 from data_scripts.errors import BadInput
+from data_scripts.salient_spans import add_titles_and_spans
 from posgpt import preview
 from posgpt.evaluation.evidence import Document, find_documents
 

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from data_scripts.asking_rules import find_spans
-from data_scripts.documents import add_titles_and_spans, load_corpus, split_title
+from data_scripts.documents import load_corpus
 from data_scripts.errors import BadInput
 from data_scripts.name_windows import NameWindowsConfig
 from data_scripts.questions import load_questions
+from data_scripts.salient_spans import add_titles_and_spans
 from data_scripts.synthetic_world import World
+from data_scripts.titles import split_title
 from modeling_posgpt import build_tokenizer
 
 pytest.importorskip("sklearn", reason="needs the report's libraries")

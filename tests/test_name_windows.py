@@ -14,7 +14,7 @@ from transformers import Trainer
 import train_pretrain
 from conftest import ROOT, TINY
 from data_scripts.cues import simplify_words
-from data_scripts.documents import add_titles_and_spans, find_salient_spans, load_corpus, split_title
+from data_scripts.documents import load_corpus
 from data_scripts.epochs import EpochSampler
 from data_scripts.errors import BadInput
 from data_scripts.name_windows import (
@@ -26,7 +26,9 @@ from data_scripts.name_windows import (
 )
 from data_scripts.questions import load_questions
 from data_scripts.relations import Relation
+from data_scripts.salient_spans import add_titles_and_spans, find_salient_spans
 from data_scripts.synthetic_world import World
+from data_scripts.titles import split_title
 from model_helpers import WITH_FLEX_ATTENTION
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from posgpt.training.arguments import PosGPTTrainingArguments

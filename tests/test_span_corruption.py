@@ -5,11 +5,12 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
-from data_scripts.documents import add_titles_and_spans, load_corpus, tokenize_corpus
+from data_scripts.documents import load_corpus, tokenize_corpus
 from data_scripts.epochs import EpochSampler
 from data_scripts.errors import BadInput
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.questions import encode_questions, load_questions
+from data_scripts.salient_spans import add_titles_and_spans
 from data_scripts.span_corruption import (
     SpanCorruptionCollator,
     SpanCorruptionConfig,

@@ -11,13 +11,15 @@ import pytest
 
 import train_pretrain
 from conftest import TINY
-from data_scripts.documents import build_corpus_tokenizer, find_salient_spans, load_corpus, split_title
+from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.errors import BadInput
 from data_scripts.files import CORPUS_FILE, FILE_NAMES, TRAIN_FILE
 from data_scripts.name_windows import NameWindowsConfig
 from data_scripts.questions import count_unknown_characters, load_questions
 from data_scripts.relations import RELATIONS, recognize_relations
+from data_scripts.salient_spans import find_salient_spans
 from data_scripts.synthetic_world import ATTRIBUTES, LANGUAGES, PLACES, World, main
+from data_scripts.titles import split_title
 
 ALL = list(ATTRIBUTES)
 

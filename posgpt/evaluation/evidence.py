@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from data_scripts.documents import TITLE_AND_TEXT, Columns, find_text_start, match_titles, read_rows
+from data_scripts.documents import TITLE_AND_TEXT, Columns, read_rows
+from data_scripts.titles import find_text_start, match_titles
 from data_scripts.words import MARKS, WORD_END, WORD_START, find_words
 
 GROUPS = ("known and right", "known and wrong", "unseen answer", "unseen name")

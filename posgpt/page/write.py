@@ -22,11 +22,12 @@ from typing import Annotated, Any, Literal
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.documents import ColumnArguments, find_title, read_rows
+from data_scripts.documents import ColumnArguments, read_rows
 from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
 from data_scripts.files import check_is_new, write_folder_atomically
 from data_scripts.options import Range, option, parse_options
 from data_scripts.relations import read_relations
+from data_scripts.titles import find_title
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, PosGPTForCausalLM
 from posgpt.templates import load_template
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_damage, list_checkpoints

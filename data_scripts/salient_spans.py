@@ -1,0 +1,64 @@
+"""What stands out in documents by a capital letter or a digit: names, and numbers and months (salient spans).
+
+After REALM (Guu et al. 2020, arXiv 2002.08909), which finds them with a tagger.
+"""
+
+import re
+
+from datasets import Dataset, Features, List, Value
+
+from data_scripts.titles import find_text_start, find_titles
+from data_scripts.words import PUNCTUATION, list_title_words
+
+# `2,373.38` is one number; `3.4.1990` and `12.1980` are dates.
+_NUMBER = r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d{1,3})?(?![.,]\w)"
+_OF_WORD = rf"[^\s/—–{re.escape(PUNCTUATION)}]"
+_WORD = re.compile(rf"{_NUMBER}(?!{_OF_WORD})|(?<!\w)\w{_OF_WORD}*(?<!-)")
+MONTHS = "January February March April May June July August September October November December".split()
+# No set: `datasets`, whose cache is found by a hash, hashes the elements of a frozenset in another order in each process.
+MONTH_NAMES = (*MONTHS, *(month[:3] for month in MONTHS), "Sept")
+_SHORTEST_NAME = 3
+
+
+def find_salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, int]]:
+    """Return start and end of the names and numbers in `text`.
+
+    A name is a run of capitalized words. Runs that share a word with the title are the person's own name; runs of fewer
+    than three characters are initials or degrees. Both are left out.
+
+    Args:
+        dates: Whether numbers and months count.
+    """
+    known = list_title_words(title)
+    runs: list[tuple[int, int]] = []
+    for match in _WORD.finditer(text):
+        start, end = match.span()
+        if match[0][0].isupper():
+            # A run goes on over single spaces; a word that begins with a digit is never part of one.
+            if runs and runs[-1][1] + 1 == start and text[start - 1] == " " and text[runs[-1][0]].isupper():
+                start, _ = runs.pop()
+            runs.append((start, end))
+        elif match[0][0].isdigit():
+            runs.append((start, end))
+
+    def is_wanted(words: list[str]) -> bool:
+        is_date = words[0][0].isdigit() or words[0] in MONTH_NAMES
+        return known.isdisjoint(words) and (dates if is_date else len(" ".join(words)) >= _SHORTEST_NAME)
+
+    # The first word of the text has a capital for that reason, and no words to its left to ask with.
+    return [(start, end) for start, end in runs if start > 0 and is_wanted(text[start:end].split())]
+
+
+def add_titles_and_spans(corpus: Dataset, dates: bool) -> Dataset:
+    """Add the columns `title` and `spans`, the salient spans' starts and ends in `text`, to a corpus."""
+
+    def split(batch: dict) -> dict:
+        texts, titles, spans = batch["text"], find_titles(batch), []
+        for text, title in zip(texts, titles, strict=True):
+            begin = find_text_start(title)
+            found = find_salient_spans(title, text[begin:], dates)
+            spans.append([(begin + start, begin + end) for start, end in found])
+        return {"title": titles, "spans": spans}
+
+    added = {"title": Value("string"), "spans": List(List(Value("int32")))}
+    return corpus.map(split, batched=True, features=Features({**corpus.features, **added}), desc="Looking for names")

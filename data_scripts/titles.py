@@ -1,0 +1,116 @@
+"""The titles of documents `TITLE. text`."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from datasets import Dataset
+
+from data_scripts.documents import BATCH
+
+_LONGEST_TITLE = 200
+# Words in lower case that names may have.
+_PARTICLES = "af al and bin da das de del den der di do dos du e el i ibn la le of ten ter the van von y zu".split()
+# Initials ("John F. ", "J.C. ") belong to the title, which ends at the first other full stop.
+_ENDS_IN_INITIAL = re.compile(r"(?:^|\. )[^.]*\b(?:[^\W\d_]\.)*[^\W\d_]$")
+
+
+def iterate_titles(corpus: Dataset) -> Iterator[str]:
+    """Yield the title of each of a corpus's documents, empty where there is none."""
+    for batch in corpus.iter(BATCH):
+        yield from find_titles(batch)
+
+
+def collect_titles(corpus: Dataset) -> set[str]:
+    """Return the titles of a corpus's documents."""
+    return set(iterate_titles(corpus)) - {""}
+
+
+def describe_titles(corpus: Dataset) -> str | None:
+    """Say in one line how many documents have no title, or share theirs with others; None: each has one of its own."""
+    counts = Counter(iterate_titles(corpus))
+    without, described = counts.pop("", 0), []
+    if without:
+        described.append(f"{without:,} of {len(corpus):,} documents have no title")
+    if shared := [(title, count) for title, count in counts.most_common() if count > 1]:
+        title, most = shared[0]
+        described.append(
+            f"{sum(count for _, count in shared):,} of {len(corpus):,} documents share {len(shared):,} titles, most often"
+            f" {title!r} ({most:,} documents)"
+        )
+    return f"{'; '.join(described)}." if described else None
+
+
+def list_titles_without_document(titles: Iterable[str], documents: Dataset) -> list[str]:
+    """Return those of `titles` that no row of `documents` has in its column `title`."""
+    left = dict.fromkeys(titles)
+    for batch in documents.select_columns("title").iter(BATCH):
+        if not left:
+            break
+        for title in batch["title"]:
+            left.pop(title, None)
+    return list(left)
+
+
+def list_titles(document: str) -> Iterator[str]:
+    """Yield all that may be the title of a document `TITLE. text`: what stands before one of its first full stops.
+
+    A title may contain full stops itself; code that looks for a known title compares it with each.
+    """
+    end = document.find(". ", 0, _LONGEST_TITLE)
+    while end != -1:
+        yield document[:end]
+        end = document.find(". ", end + 1, _LONGEST_TITLE)
+
+
+def split_title(document: str) -> tuple[str, str]:
+    """Split `Title. text` into its two parts; the title is empty when there is none."""
+    title = ""
+    for longer in list_titles(document):
+        # After `John F. ` the name goes on, after `Malcolm X. ` a sentence begins; in lower case both look alike.
+        if title != title.lower() and _is_sentence(longer[len(title) :]):
+            break
+        title = longer
+        if not _ENDS_IN_INITIAL.search(title):
+            break
+    return title, document[find_text_start(title) :]
+
+
+def _is_sentence(text: str) -> bool:
+    """Whether a text has words in lower case that names do not have, outside parentheses."""
+    words = re.sub(r"\(.*?\)", "", text).split()
+    return any(word.islower() and word not in _PARTICLES for word in words)
+
+
+def find_title(title: str | None, document: str) -> str:
+    """Return a document's title, empty if it has none; `title` is what a table says it is, None in a text file."""
+    # A table's title is known and may hold full stops.
+    return split_title(document)[0] if title is None else title
+
+
+def list_possible_titles(title: str | None, document: str) -> list[str]:
+    """Return all that may be a document's title (see `list_titles`); `title` is what a table says it is, None in a text file."""
+    return list(list_titles(document)) if title is None else [title]
+
+
+def match_titles(titles: Iterable[str], documents: Iterable[tuple[str | None, str]]) -> Iterator[tuple[int, str, str]]:
+    """Yield the number, from 0, the title and the text of each document that may have one of `titles`, once for each.
+
+    Args:
+        documents: The title that a table says each has, None in a text file, and the document.
+    """
+    wanted = set(titles)
+    for number, (given, text) in enumerate(documents):
+        for title in wanted.intersection(list_possible_titles(given, text)):
+            yield number, title, text
+
+
+def find_titles(batch: dict[str, list]) -> list[str]:
+    """Return the titles of a batch of a corpus, empty where a document has none."""
+    texts = batch["text"]
+    return list(map(find_title, batch.get("title", [None] * len(texts)), texts))
+
+
+def find_text_start(title: str) -> int:
+    """Return where the text begins in a document with this title, which may be empty."""
+    return len(f"{title}. ") if title else 0
