@@ -23,7 +23,7 @@ from data_scripts.options import Range, option, parse_options
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from posgpt.training.architecture import PositionArguments
 from studies.cache import Record
-from studies.course import Task, finetune, load_task, pretrain
+from studies.course_stages import Task, finetune, load_task, pretrain
 from studies.tables import format_known, write_table
 
 RECIPE = "windows"

@@ -19,7 +19,7 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import Questions, load_questions
 from posgpt.evaluation.comparison import load_record
 from posgpt.plots import BLUE, GREY, ORANGE, make_figure, save_picture
-from studies.course import Task, finetune, load_task
+from studies.course_stages import Task, finetune, load_task
 from studies.tables import write_table
 from studies.training_runs import ask
 

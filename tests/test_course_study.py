@@ -8,7 +8,7 @@ import yaml
 
 from conftest import ROOT
 from posgpt.arguments import find_recipe, read_recipe
-from studies import course, factorial, few_questions, training_runs
+from studies import course, course_stages, factorial, few_questions, training_runs
 from study_helpers import SMALL, read_rows, train_in_process
 
 
@@ -116,7 +116,7 @@ def test_a_cell_of_the_factorial_is_pretrained_recalled_finetuned_and_asked(worl
     monkeypatch.setattr(factorial, "RECIPE", write_recipe(tmp_path / "tiny.yaml", "windows"))
     monkeypatch.setitem(factorial.FINETUNING, "span_corruption", write_recipe(tmp_path / "quick.yaml", "quick"))
     arguments = factorial.FactorialArguments(str(world), max_steps=2)
-    task = course.load_task(world, tmp_path, 10)
+    task = course_stages.load_task(world, tmp_path, 10)
     cell = factorial.Cell("span_corruption", "AdamW", 1e-3, 0.1)
     record = factorial.run_cell(cell, 1, task, arguments, tmp_path)
     assert 0 <= record["right"] <= 1 and record["recalled"][1] > 10 and record["loss"] > 0
