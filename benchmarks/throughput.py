@@ -160,10 +160,10 @@ class Workload:
     tokenizer: PreTrainedTokenizerBase
     position_embedding_type: str
 
-    def build_posgpt(self, **architecture: Any) -> PosGPTForCausalLM:
-        """Build a PosGPT as `posgpt pretrain` does; `architecture` are options of it."""
+    def build_posgpt(self, attn_implementation: str | None = None, **architecture: Any) -> PosGPTForCausalLM:
+        """Build a PosGPT as `posgpt pretrain` does with these options."""
         options = {"position_embedding_type": self.position_embedding_type, "dropout": 0.0} | architecture
-        training_args = PosGPTTrainingArguments("unused")
+        training_args = PosGPTTrainingArguments("unused", attn_implementation=attn_implementation)
         return build_model(ArchitectureArguments(**options), self.tokenizer, training_args)
 
     def read_batches(self, strategy: str) -> Iterator[dict[str, torch.Tensor]]:
