@@ -163,7 +163,9 @@ class Workload:
     def build_posgpt(self, attn_implementation: str | None = None, **architecture: Any) -> PosGPTForCausalLM:
         """Build a PosGPT as `posgpt pretrain` does with these options."""
         options = {"position_embedding_type": self.position_embedding_type, "dropout": 0.0} | architecture
-        training_args = PosGPTTrainingArguments("unused", attn_implementation=attn_implementation)
+        training_args = PosGPTTrainingArguments(
+            "unused", use_cpu=DEVICE.type == "cpu", attn_implementation=attn_implementation
+        )
         return build_model(ArchitectureArguments(**options), self.tokenizer, training_args)
 
     def read_batches(self, strategy: str) -> Iterator[dict[str, torch.Tensor]]:
@@ -296,7 +298,6 @@ def measure_trainer(model: nn.Module, workload: Workload, steps: int, **argument
     """
     clock = StepClock()
     with tempfile.TemporaryDirectory() as folder:
-        settings: dict[str, Any] = {"train_sampling_strategy": "group_by_length"}
         args = PosGPTTrainingArguments(
             folder,
             max_steps=WARMUP_STEPS + steps,
@@ -307,7 +308,8 @@ def measure_trainer(model: nn.Module, workload: Workload, steps: int, **argument
             report_to="none",
             disable_tqdm=True,
             include_num_input_tokens_seen="non_padding",
-            **settings | arguments,
+            use_cpu=DEVICE.type == "cpu",
+            **{"train_sampling_strategy": "group_by_length"} | arguments,
         )
         data: dict[str, Any] = {"train_dataset": workload.data.dataset, "data_collator": workload.data.collator}
         SpreadTrainer(model, args, **data, processing_class=workload.tokenizer, callbacks=[clock]).train()

@@ -770,15 +770,20 @@ def test_a_schedule_of_ones_own_leaves_the_recipes_settings_of_another(tmp_path)
 @pytest.mark.parametrize(
     "options, expected",
     [
-        (["--use_cpu"], True),
-        (["--use_cpu", "1", "--fp16", "no"], True),
-        (["--use_cpu", "--fp16"], False),
-        (["--use_cpu", "--bf16", "false"], False),
-        (["--use_cpu", "false"], False),
+        ([], True),
+        (["--fp16", "no"], True),
+        (["--fp16"], False),
+        (["--bf16", "false"], False),
+        (["--use_cpu"], False),
+        (["--use_cpu", "1"], False),
+        (["--use_cpu", "false"], True),
     ],
 )
 def test_bf16_is_chosen_for_the_device_that_is_used(tmp_path, monkeypatch, options, expected):
-    monkeypatch.setattr("posgpt.training.arguments.bf16_is_fast", lambda device: device == "cpu")
+    # As on a machine with an accelerator.
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
+    monkeypatch.setattr("posgpt.training.arguments.bf16_is_fast", lambda device: device != "cpu")
+    monkeypatch.setattr("transformers.training_args.is_torch_bf16_gpu_available", lambda: True)
     assert parse_pretraining(tmp_path, "windows", "--report_to", "none", *options).bf16 is expected
 
 
