@@ -57,13 +57,12 @@ def write_record(runs: list[Record], limit: float, arguments: SpeedrunArguments,
     """
     mean = summarize_member(runs)
     flops = count_training_flops(config, config.max_position_embeddings) * mean["characters"]
-    low, high = mean["interval"]
     used = flops / (60 * mean["minutes"]) / limit
     cells = {
         "recipe": arguments.recipe,
         "positions": arguments.position_embedding_type,
         "answered": f"{mean['accuracy']:.1%}",
-        "95 % interval": f"{low:.1%} to {high:.1%}",
+        "95 % interval": mean["share"].format_interval(),
         "each seed": ", ".join(f"{accuracy:.1%}" for accuracy in mean["seeds"]),
         "characters": f"{mean['characters'] / 1e6:.1f} M",
         "minutes": format_known(mean["minutes"], ".1f"),

@@ -40,7 +40,7 @@ from data_scripts.options import parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.relations import Relation, load_relations
 from modeling_posgpt import Answer
-from posgpt.evaluation.accuracy import Accuracies, describe_accuracy, format_share, measure_accuracies
+from posgpt.evaluation.accuracy import Accuracies, format_accuracies, measure_accuracies
 from posgpt.evaluation.answerers import Answerer, AskedModel, load_answerer
 from posgpt.evaluation.arguments import (
     METRICS_FILE,
@@ -52,29 +52,25 @@ from posgpt.evaluation.arguments import (
 from posgpt.evaluation.card import load_card, update_card
 from posgpt.evaluation.evidence import describe_near_misses
 from posgpt.evaluation.inquiry import TEST, Inquiry, load_inquiry
-from posgpt.tables import format_table
 from posgpt.training.run_record import copy_record
 
 
-def print_accuracies(name: str, accuracies: Accuracies, inquiry: Inquiry) -> None:
-    """Print the table of an evaluation of one relation; `name` is what its first row is called."""
-    for row_name, row in accuracies.list_rows(name).items():
-        share, interval, right = format_share(row)
-        print(f"{row_name:45} {share:>7}   {right} (95 % interval {interval})")
+def print_accuracies(name: str, accuracies: dict[str, Accuracies], inquiry: Inquiry) -> None:
+    """Print the table of an evaluation, and what would add to it.
+
+    Args:
+        name: What answered.
+        accuracies: By relation, and of several all together.
+    """
+    print(format_accuracies(accuracies, name))
     if inquiry.training is None:
         print("(--train_file adds the most frequent training answer to the comparison)")
-    elif accuracies.majority is None:
-        (relation,) = inquiry.groups[TEST].relations
-        print(f"({inquiry.training.path}: has no question {relation.form!r}, so no most frequent answer to compare)")
-
-
-def print_relations(name: str, of_relation: dict[str, Accuracies], together: Accuracies) -> None:
-    """Print the table of an evaluation of several relations, each by itself and all together; `name` is what answered."""
-    rows = []
-    for relation, accuracies in (of_relation | {"together": together}).items():
-        others = ", ".join(f"{row_name}: {row['accuracy']:.1%}" for row_name, row in accuracies.baselines.items())
-        rows.append((relation, *format_share(accuracies.given), others))
-    print(format_table(("relation", name, "95 % interval", "right", "the same answer for everyone"), rows))
+        return
+    for relation in inquiry.groups[TEST].relations:
+        if accuracies[relation.name].majority is None:
+            print(
+                f"({inquiry.training.path}: has no question {relation.form!r}, so no most frequent answer to compare)"
+            )
 
 
 def write_metrics(folder: Path, metrics: dict[str, Any]) -> None:
@@ -173,9 +169,7 @@ def judge_together(test: Questions, answers: list[Answer], judged: dict[str, Jud
     for each, rows in zip(judged.values(), test.rows_of.values(), strict=True):
         for row, text in zip(rows, each.texts, strict=True):
             texts[row] = text
-    metrics = (
-        describe_accuracy(accuracies.given) if accuracies else {"accuracy": None, "correct": None, "total": len(test)}
-    )
+    metrics = accuracies.given.to_metrics() if accuracies else {"accuracy": None, "correct": None, "total": len(test)}
     return Judged(texts, accuracies, metrics | {"relations": {name: each.metrics for name, each in judged.items()}})
 
 
@@ -196,10 +190,10 @@ def judge_and_write(
     of_relation = {name: each.accuracies for name, each in judged.items() if each.accuracies}
     if whole.accuracies is None:
         print(f"{test.path}: no answers to compare with the {len(test)} predictions.")
-    elif len(judged) == 1:
-        print_accuracies(answerer.name, whole.accuracies, inquiry)
     else:
-        print_relations(answerer.name, of_relation, whole.accuracies)
+        print_accuracies(
+            answerer.name, of_relation if len(judged) == 1 else of_relation | {"together": whole.accuracies}, inquiry
+        )
     if test.answers and (
         near := describe_near_misses([answer.text for answer in test_answers], test.answers, test.path)
     ):

@@ -22,7 +22,7 @@ import numpy as np
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, make_file_name
 from data_scripts.options import Range, option, parse_options
-from posgpt.evaluation.accuracy import compute_wilson_interval
+from posgpt.evaluation.accuracy import Share
 from posgpt.plots import GREY, make_figure, save_picture
 from studies.cache import Record
 from studies.course_stages import Task, finetune, load_task, pretrain
@@ -73,12 +73,12 @@ def describe_row(name: str, row: dict[str, Any], runs: list[dict[str, Record]]) 
     """Return a row's cells; figures of one run per seed are averaged, counts are the first seed's."""
     accuracies = [float(np.mean(stages["finetune"]["right"])) for stages in runs]
     people = len(runs[0]["finetune"]["right"])
-    low, high = compute_wilson_interval(round(float(np.mean(accuracies)) * people), people)
+    mean = Share(round(float(np.mean(accuracies)) * people), people)
     public, first = row.get("public"), runs[0].get("pretrain")
     cells = {
         "row": name,
         "answered": ", ".join(f"{accuracy:.1%}" for accuracy in accuracies),
-        "95 % interval": f"{low:.1%} to {high:.1%}",
+        "95 % interval": mean.format_interval(),
         "public: median (quartiles), best, n": "",
     }
     if public:

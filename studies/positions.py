@@ -18,7 +18,7 @@ from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new
 from data_scripts.options import Range, option, parse_options
 from modeling_posgpt import POSITION_EMBEDDINGS
-from posgpt.evaluation.accuracy import compute_wilson_interval
+from posgpt.evaluation.accuracy import Share
 from posgpt.plots import make_figure, save_picture
 from studies.cache import Record
 from studies.tables import choose_rows, format_known, write_table
@@ -66,7 +66,7 @@ def summarize_member(runs: list[Record]) -> Record:
     accuracy, people = float(np.mean([run["right"] for run in runs])), len(runs[0]["right"])
     return {
         "accuracy": accuracy,
-        "interval": compute_wilson_interval(round(accuracy * people), people),
+        "share": Share(round(accuracy * people), people),
         "seeds": [float(np.mean(run["right"])) for run in runs],
         "parameters": runs[0]["parameters"],
         "loss": float(np.mean([run["losses"][-1][1] for run in runs])),
@@ -92,13 +92,12 @@ def write_members(runs: dict[str, list[Record]], folder: Path) -> None:
     rows = dict(sorted(rows.items(), key=lambda item: -item[1]["accuracy"]))
     first, table = next(iter(rows)), []
     for member, row in rows.items():
-        low, high = row["interval"]
         less, error = (100 * value for value in compare_members(runs[first], runs[member]))
         cells = {
             "positions": member,
             "parameters": f"{row['parameters']:,}",
             "dev, exact match": f"**{row['accuracy']:.1%}**",
-            "95 % interval": f"{low:.1%} to {high:.1%}",
+            "95 % interval": row["share"].format_interval(),
             "points behind the first": "" if member == first else f"{less:.1f} ± {error:.1f}",
             "each seed": ", ".join(f"{accuracy:.1%}" for accuracy in row["seeds"]),
             "last loss": f"{row['loss']:.3f}",
@@ -116,7 +115,7 @@ def draw_members(rows: dict[str, Record], runs: dict[str, list[Record]], path: P
     figure, (bars, curves) = make_figure(12, 1.6 + 0.45 * max(len(rows), 5), columns=2)
     for number, (member, row) in enumerate(rows.items()):
         color = f"C{number}"
-        accuracy, low, high = (100 * share for share in (row["accuracy"], *row["interval"]))
+        accuracy, low, high = (100 * share for share in (row["accuracy"], *row["share"].interval))
         error = [[accuracy - low], [high - accuracy]]
         bars.barh(member, accuracy, 0.6, color=color, alpha=0.6, xerr=error, capsize=3)
         bars.plot([100 * share for share in row["seeds"]], [member] * len(row["seeds"]), "k.", markersize=4)

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 pytest.importorskip("sklearn", reason="needs the report's libraries")
 
-from posgpt.evaluation.accuracy import compute_wilson_interval
+from posgpt.evaluation.accuracy import Share
 from posgpt.evaluation.confidence import (
     compare_paired,
     compute_auroc,
@@ -97,9 +97,9 @@ def test_where_no_threshold_has_the_wanted_precision_nothing_is_answered():
 
 
 def test_intervals_and_significance_are_the_textbooks():
-    assert compute_wilson_interval(437, 500) == pytest.approx((0.842, 0.900), abs=5e-4)
+    assert Share(437, 500).interval == pytest.approx((0.842, 0.900), abs=5e-4)
     for total in range(1, 200):
-        assert compute_wilson_interval(0, total)[0] == 0 and compute_wilson_interval(total, total)[1] == 1
+        assert Share(0, total).interval[0] == 0 and Share(total, total).interval[1] == 1
     a, b = np.array([True] * 9 + [False] * 5), np.array([True] * 4 + [False] * 10)
     assert compare_paired(a, b) == compare_paired(b, a) == pytest.approx(2 * 0.5**5)
     assert compare_paired(a, a) == 1.0

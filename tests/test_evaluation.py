@@ -6,7 +6,7 @@ import torch
 
 from conftest import ROOT
 from modeling_posgpt import Answer
-from posgpt.evaluation.accuracy import compute_accuracy, measure_accuracies
+from posgpt.evaluation.accuracy import Share, count_right, measure_accuracies
 from posgpt.evaluation.answerers import ConstantAnswer, load_answerer
 from posgpt.evaluation.arguments import EvaluationArguments
 from posgpt.evaluation.exact_match import match_exactly
@@ -20,7 +20,7 @@ def test_an_answer_is_right_character_for_character():
     assert match_exactly([], []).dtype == bool
     with pytest.raises(ValueError):
         match_exactly(["Rome"], [])
-    assert compute_accuracy(predictions, references) == {"accuracy": 0.5, "correct": 2, "total": 4}
+    assert count_right(predictions, references) == Share(2, 4) and Share(2, 4).accuracy == 0.5
 
 
 def test_a_model_computes_in_the_type_that_is_asked_for(tiny_pretrained):
@@ -38,13 +38,13 @@ def test_the_baselines_are_the_relations_answer_and_the_most_frequent_of_trainin
         "accuracy": 0.5, "correct": 1, "total": 2, "baseline": "Bern", "baseline_accuracy": 0.5,
         "majority_accuracy": 0.5, "majority_answer": "Rome",
     }  # fmt: skip
-    assert list(accuracies.list_rows()) == [
+    assert list(accuracies.list_rows("PosGPT")) == [
         "PosGPT", '"Bern" for everyone', '"Rome", the most frequent training answer',
     ]  # fmt: skip
     alone = measure_accuracies(["Rome"], ["Rome"], "London", [])
     assert alone.majority is None and alone.to_metrics()["majority_accuracy"] is None
     # Baselines that give the same answer remain two rows.
-    assert len(measure_accuracies(["Rome"], ["Rome"], "Rome", ["Rome"]).list_rows()) == 3
+    assert len(measure_accuracies(["Rome"], ["Rome"], "Rome", ["Rome"]).list_rows("PosGPT")) == 3
 
 
 def test_whoever_answers_has_the_first_row_and_the_relations_baseline_is_listed_once():
@@ -52,12 +52,12 @@ def test_whoever_answers_has_the_first_row_and_the_relations_baseline_is_listed_
     assert london.answer(["?", "?"]) == [Answer("London", 1.0)] * 2 and rome.answer([]) == []
     accuracies = measure_accuracies(["London"] * 3, ["London", "Rome", "Rome"], "London", ["Rome"])
     rows = accuracies.list_rows(london.name)
-    assert [(name, row["correct"]) for name, row in rows.items()] == [
+    assert [(name, share.correct) for name, share in rows.items()] == [
         ('"London" for everyone', 1), ('"Rome", the most frequent training answer', 2),
     ]  # fmt: skip
     other = measure_accuracies(["Rome"] * 3, ["London", "Rome", "Rome"], "London", [])
     rows = other.list_rows(rome.name)
-    assert [(name, row["correct"]) for name, row in rows.items()] == [
+    assert [(name, share.correct) for name, share in rows.items()] == [
         ('"Rome" for everyone', 2), ('"London" for everyone', 1),
     ]  # fmt: skip
 

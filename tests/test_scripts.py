@@ -236,7 +236,7 @@ def test_one_answer_for_everyone_is_evaluated_as_a_model_is(
     assert metrics["baseline_accuracy"] == london / 17
     assert metrics["majority_accuracy"] == count_dev_places(metrics["majority_answer"]) / 17
     assert (tmp_path / "predictions.txt").read_text() == f"{answer}\n" * 17
-    rows = re.findall(r"^(.*?) +\d+\.\d%   (\d+) of 17 \(95 % interval [^)]*\)$", printed, re.M)
+    rows = re.findall(r"^\| birthplace \| (.*?) +\| \d+\.\d% +\| [^|]* \| (\d+) of 17 \|$", printed, re.M)
     assert rows == [
         (f'"{answer}" for everyone', str(correct)),
         *([] if answer == "London" else [('"London" for everyone', str(london))]),

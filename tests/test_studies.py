@@ -218,7 +218,7 @@ def test_more_seeds_asking_the_same_people_do_not_narrow_the_interval():
     runs = [took | {"right": [True] * right + [False] * (500 - right)} for right in (440, 460)]
     row = positions.summarize_member(runs)
     assert row["accuracy"] == 0.9 and row["seeds"] == [0.88, 0.92]
-    assert row["interval"] == positions.compute_wilson_interval(450, 500)
+    assert row["share"] == (450, 500)
 
 
 def test_the_difference_of_members_is_taken_person_by_person():

@@ -127,7 +127,7 @@ def build_accuracy_cases(rng: np.random.Generator, world: World) -> list[Case]:
         given = () if baseline is None else (baseline,)
         accuracies = measure_accuracies(predictions, _ANSWERS, baseline or BIRTHPLACE.baseline, ())
         assert accuracies.baseline
-        shares = accuracies.given["accuracy"], accuracies.baseline["accuracy"]
+        shares = accuracies.given.accuracy, accuracies.baseline.share.accuracy
         cases.append(((list(predictions), list(_ANSWERS), *given), shares))
     return cases
 

@@ -13,9 +13,8 @@ from data_scripts.files import CARD_FILE, hash_file, make_file_name, write_atomi
 from data_scripts.options import shorten_error
 from data_scripts.questions import Questions
 from data_scripts.relations import Relation
-from posgpt.evaluation.accuracy import Accuracies, format_share
+from posgpt.evaluation.accuracy import Accuracies, format_accuracies
 from posgpt.evaluation.arguments import PICTURE_FILE
-from posgpt.tables import format_table
 
 _CHART = "Accuracy, reliability and confidence"
 
@@ -70,7 +69,7 @@ def update_card(
             dataset_args={"sha256": {Path(path).name: hash_file(path) for path in test.paths}},
             metric_type="exact_match",
             metric_name="Exact match",
-            metric_value=measured.given["accuracy"],
+            metric_value=measured.given.accuracy,
         )
         for relation, measured in accuracies.items()
     ]
@@ -78,12 +77,8 @@ def update_card(
     data.eval_results = earlier + new
     data.model_name = data.model_name or folder.resolve().name
 
-    rows = []
-    for relation, measured in accuracies.items():
-        for row_name, row in measured.list_rows().items():
-            rows.append((relation, row_name, *format_share(row)))
     heading = f"## Evaluation: {name}"
-    parts = [heading, format_table(("relation", "answers by", "accuracy", "95 % interval", "right"), rows)]
+    parts = [heading, format_accuracies(accuracies, "PosGPT")]
     for relation_reported, report in reports.items():
         chart = make_file_name(f"{name} {relation_reported.name}") + ".png"
         with write_atomically(folder / chart, "wb") as file:

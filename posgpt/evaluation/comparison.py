@@ -12,7 +12,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from data_scripts.errors import BadInput
 from data_scripts.files import load_json, read_lines
-from posgpt.evaluation.accuracy import compute_wilson_interval
+from posgpt.evaluation.accuracy import Share
 from posgpt.evaluation.arguments import JUDGED_FILE, METRICS_FILE
 from posgpt.evaluation.confidence import compare_paired
 from posgpt.tables import format_table
@@ -115,14 +115,13 @@ def load_report(folder: str) -> SavedRun:
                 " answers."
             ) from None
     right = np.array(answered)
-    low, high = compute_wilson_interval(int(right.sum()), len(right))
     file = Path(folder) / METRICS_FILE
     metrics = load_json(file, _ROLE)
     try:
         auroc = metrics["auroc"]["probability"]
         figures = {
             "accuracy": f"{right.mean():.1%}",
-            "95 % interval": f"{low:.1%} to {high:.1%}",
+            "95 % interval": Share(int(right.sum()), len(right)).format_interval(),
             "AUROC": _MISSING if auroc is None else f"{auroc:.3f}",
             "ECE": f"{metrics['calibration']['after']['ece']:.3f}",
             "surest half right": f"{metrics['selective']['accuracy_at_half']:.1%}",

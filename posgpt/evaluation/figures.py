@@ -9,7 +9,7 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import extractOne
 
-from posgpt.evaluation.accuracy import Accuracies, compute_accuracy, describe_accuracy
+from posgpt.evaluation.accuracy import Accuracies, count_right
 from posgpt.evaluation.answerers import AskedGroup
 from posgpt.evaluation.confidence import (
     compute_auroc,
@@ -49,7 +49,7 @@ def compute_figures(
     # Without a corpus, all names that are asked about.
     seen = [prediction.confidence for prediction in predictions if prediction.group != "unseen name"]
     return {
-        **describe_accuracy(accuracies.given),
+        **accuracies.given.to_metrics(),
         "lenient_accuracy": _average(bool(prediction.right_leniently) for prediction in predictions),
         "baselines": list_baselines(accuracies, test.questions.titles, expected, inquiry.known),
         "right_answers": count_answers(expected, test.answers, right),
@@ -78,9 +78,9 @@ def list_baselines(
     accuracies: Accuracies, names: Sequence[str], expected: Sequence[str], known: dict[str, str]
 ) -> dict[str, float]:
     """Return the accuracy of each baseline by its description."""
-    nearest = compute_accuracy(predict_from_nearest_names(names, known), expected)
+    nearest = count_right(predict_from_nearest_names(names, known), expected)
     rows = accuracies.baselines | {"the answer of the nearest training name": nearest}
-    return {name: row["accuracy"] for name, row in rows.items()}
+    return {name: share.accuracy for name, share in rows.items()}
 
 
 def count_answers(expected: Sequence[str], answers: Sequence[str], right: np.ndarray) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 import datasets
 import evaluate
 
-from posgpt.evaluation.accuracy import compute_accuracy
+from posgpt.evaluation.accuracy import count_right
 
 
 class BirthplaceAccuracy(evaluate.Metric):
@@ -20,4 +20,5 @@ class BirthplaceAccuracy(evaluate.Metric):
         )
 
     def _compute(self, predictions: list[str], references: list[str]) -> dict[str, float | int]:
-        return compute_accuracy(predictions, references)
+        share = count_right(predictions, references)
+        return {"accuracy": share.accuracy, "correct": share.correct, "total": share.total}
