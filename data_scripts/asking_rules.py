@@ -4,7 +4,6 @@ A relation's training answers decide it: numbers if they are numbers, names that
 if the answers are among the first of these, and otherwise what looks like its answers (`data_scripts/learned_spans.py`).
 """
 
-import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -167,15 +166,24 @@ def find_spans(
     if not questions:
         return documents, rules
     own = {rule.relation: _sample_questions(questions, rule.relation) for rule in rules}
-    if span_finder != "capitals":
-        forced = span_finder == "answers"
-        rules = [learn_spans(each, documents, own[each.relation], forced) for each in rules]
-        # Relations without a finder ask for every name, or for every number. If several ask for the same kind, each learns
-        # what its own answers look like.
+    if span_finder == "answers":
+        rules = [learn_spans(each, documents, own[each.relation], max_lost=1) for each in rules]
+    elif span_finder == "auto":
+        rules = [
+            each
+            if _finds_answers(each, documents, own[each.relation])
+            else _try_to_learn_spans(each, documents, own[each.relation], max_lost=0)
+            for each in rules
+        ]
+        # Relations without a finder ask for every name, or for every number. If several ask for the same kind, most of what
+        # they ask for is the answer to another's question, so each learns what its own answers look like, even if that finds
+        # slightly fewer. With few pairs there is no telling whether something looks like its answers or another's.
         kinds = Counter(each.shapes is None for each in rules if not each.finder)
         rules = [
-            learn_spans(each, documents, own[each.relation], is_alone=False)
-            if not (each.finder or ask_dates) and kinds[each.shapes is None] > 1
+            _try_to_learn_spans(each, documents, own[each.relation], max_lost=_NEGLIGIBLE)
+            if not (each.finder or ask_dates)
+            and kinds[each.shapes is None] > 1
+            and len(own[each.relation]) >= 5 * _FEWEST_HELD_OUT
             else each
             for each in rules
         ]
@@ -202,40 +210,36 @@ def _sample_questions(questions: Questions, relation: Relation) -> Questions:
     return own if len(own) <= _MOST_JUDGED else own.take(range(0, len(own), -(-len(own) // _MOST_JUDGED)))
 
 
-def learn_spans(
-    rule: AskingRule, documents: Dataset, questions: Questions, forced: bool = False, is_alone: bool = True
-) -> AskingRule:
-    """Return a rule that asks for what looks like the answers to its questions, where capitals do not find these.
-
-    Args:
-        forced: Whether it does so even if they do.
-        is_alone: Whether no other relation asks for names, or for numbers, as this one does. Otherwise most of what both
-            would ask for is the answer to the other's question, so what looks like the answers has to find hardly fewer.
-    """
+def _finds_answers(rule: AskingRule, documents: Dataset, questions: Questions) -> bool:
+    """Whether a rule asks for most of a relation's answers that are in the documents."""
     # Rows that ask for everything need not have the answers among the first spans.
     judged = replace(rule, most=sys.maxsize) if rule.ask_dates else rule
     asked = read_asked(documents, questions)
-    stated, found = find_stated_answers(asked, questions), find_asked_answers(judged, asked, questions)
-    # With few pairs there is no telling whether what looks like the answers is this relation's or another's.
-    keeps = is_alone or len(questions) < 5 * _FEWEST_HELD_OUT
-    enough = len(found) >= _MOSTLY * len(stated) and keeps
-    if not forced and (enough or len(stated) < _HARDLY * len(questions)):
+    return len(find_asked_answers(judged, asked, questions)) >= _MOSTLY * len(find_stated_answers(asked, questions))
+
+
+def _try_to_learn_spans(rule: AskingRule, documents: Dataset, questions: Questions, max_lost: float) -> AskingRule:
+    """Do as `learn_spans` does, but return `rule` where there is nothing to learn."""
+    stated = find_stated_answers(read_asked(documents, questions), questions)
+    if len(stated) < _HARDLY * len(questions):
         return rule
     try:
-        return _fit_finder(rule, documents, questions, math.inf if forced else 0 if is_alone else _NEGLIGIBLE)
+        return learn_spans(rule, documents, questions, max_lost)
     except NothingToLearn:
         # Longer answers, for instance: capitals find parts of them.
-        if forced:
-            raise
         return rule
 
 
-def _fit_finder(rule: AskingRule, documents: Dataset, questions: Questions, spare: float) -> AskingRule:
+def learn_spans(rule: AskingRule, documents: Dataset, questions: Questions, max_lost: float) -> AskingRule:
     """Return a rule that asks for the spans that look most like the answers, as many per document as are worth reading.
 
     Args:
-        spare: By what share of the questions held out, a fifth, the finder may find fewer of their answers than `rule`;
-            otherwise that is returned. With too few questions to hold out any, they are not compared.
+        rule: How they are found otherwise.
+        max_lost: The answers that `rule` finds and the new one does not, as a share of the questions held out (a fifth): if
+            there are more, `rule` is returned. With too few questions to hold out any, they are not compared.
+
+    Raises:
+        NothingToLearn: see `SpanFinder`.
     """
     most, num_held_out = rule.most, len(questions) // 5
     if num_held_out < _FEWEST_HELD_OUT:
@@ -252,7 +256,7 @@ def _fit_finder(rule: AskingRule, documents: Dataset, questions: Questions, spar
             if (run := text[span.start : span.end]) in held_out.answers_of[title]:
                 found.setdefault((title, run), []).append((place, span.score))
     counts = [sum(min(of_answer)[0] <= number for of_answer in found.values()) for number in range(1, most + 1)]
-    if len(find_asked_answers(rule, asked, held_out)) > counts[-1] + spare * num_held_out:
+    if len(find_asked_answers(rule, asked, held_out)) > counts[-1] + max_lost * num_held_out:
         return rule
     most = next(number for number, count in enumerate(counts, 1) if count >= counts[-1] - _NEGLIGIBLE * num_held_out)
     # Where a document says it most clearly: another may happen to have the same place in it.

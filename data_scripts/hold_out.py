@@ -11,7 +11,7 @@ documents of these titles are left out.
 
 import json
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -34,7 +34,7 @@ from data_scripts.files import (
     write_lines,
 )
 from data_scripts.options import Range, option, parse_options
-from data_scripts.questions import load_questions
+from data_scripts.questions import Questions, load_questions
 from data_scripts.relations import RELATIONS, Relation, RelationArguments, load_relations
 from data_scripts.titles import find_text_start, match_titles
 
@@ -81,6 +81,52 @@ def locate_documents(titles: Collection[str], corpus: Dataset) -> dict[str, list
     return found
 
 
+def draw_titles(
+    titles: Sequence[str], documented: Collection[str], pairs: int, people: int, seed: int
+) -> dict[str, str]:
+    """Draw the titles that are held out.
+
+    Args:
+        titles: The title of each question.
+        documented: Those that may be taken out of the corpus.
+        pairs: How many questions go to `calibration.tsv`; a few more where a title has several.
+        people: How many titles go to `unseen.tsv`.
+
+    Returns:
+        The file that the questions about each of these titles go to; fewer titles where there are not enough.
+    """
+    asked, file_of = Counter(titles), dict[str, str]()
+    calibration = unseen = 0
+    for title in dict.fromkeys(titles[row] for row in np.random.default_rng(seed).permutation(len(titles))):
+        if calibration < pairs:
+            file_of[title] = CALIBRATION_FILE
+            calibration += asked[title]
+        elif unseen < people and title in documented:
+            file_of[title] = UNSEEN_FILE
+            unseen += 1
+    return file_of
+
+
+def check_rest(questions: Questions, file_of: Mapping[str, str], named: Collection[Relation]) -> None:
+    """Check that the questions that are left show what they ask for.
+
+    Args:
+        named: Relations that need not be recognized.
+
+    Raises:
+        BadInput: too few of a form are left to recognize it.
+    """
+    left = Counter(
+        relation for relation, title in zip(questions.asked, questions.titles, strict=True) if title not in file_of
+    )
+    # A form is recognized from two questions.
+    if rare := [relation for relation in questions.relations if left[relation] < (1 if relation in named else 2)]:
+        raise BadInput(
+            f"{questions.path}: {left[rare[0]]} questions of the form {rare[0].form!r} would be left to train on, too few to"
+            " recognize it; hold out fewer, choose another --seed, or leave these questions out."
+        )
+
+
 def hold_out(
     train_file: Path,
     output_dir: Path,
@@ -97,8 +143,7 @@ def hold_out(
     `unseen.tsv`: to `wiki.txt`, or to `documents.jsonl` if it is a table. All files are written, or none.
 
     Args:
-        pairs: How many questions go to `calibration.tsv`; a few more where a title has several.
-        people: How many titles go to `unseen.tsv`, of those that have a document.
+        pairs, people: See `draw_titles`.
         columns: Of a table.
         known: Relations that need not be recognized.
 
@@ -115,54 +160,35 @@ def hold_out(
         raise BadInput(f"{train_file}: this command writes a file of this name; rename yours.")
     corpus = load_corpus(corpus_file, columns) if corpus_file else None
     questions = load_questions(train_file, answers=True, known=known, corpus=corpus)
-    rows, titles = list(questions.rows), questions.titles
-    asked = Counter(titles)
+    titles = dict.fromkeys(questions.titles)
     # Without a corpus, any title may be drawn, and there is nothing to take out.
-    documents_of = locate_documents(asked, corpus) if people and corpus else {title: [] for title in asked}
+    documents_of = locate_documents(titles, corpus) if people and corpus else {title: [] for title in titles}
     if not documents_of:
         raise BadInput(
-            f"{corpus_file}: has no document of {titles[0]!r} or of any other title in {train_file}; give the corpus that it asks"
-            " about."
+            f"{corpus_file}: has no document of {questions.titles[0]!r} or of any other title in {train_file}; give the corpus that"
+            " it asks about."
         )
-    file_of: dict[str, str] = {}
-    calibration = unseen = 0
-    # Titles in the order in which they are drawn.
-    for title in dict.fromkeys(titles[row] for row in np.random.default_rng(seed).permutation(len(rows))):
-        if calibration < pairs:
-            file_of[title] = CALIBRATION_FILE
-            calibration += asked[title]
-        elif unseen < people and title in documents_of:
-            file_of[title] = UNSEEN_FILE
-            unseen += 1
-    if len(file_of) == len(asked) or unseen < people:
+    file_of = draw_titles(questions.titles, documents_of, pairs, people, seed)
+    unseen = [title for title, file in file_of.items() if file == UNSEEN_FILE]
+    if len(file_of) == len(titles) or len(unseen) < people:
         having = f", {len(documents_of)} of which have a document" if people and corpus else ""
         raise BadInput(
-            f"{train_file} has {len(rows)} pairs about {len(asked)} titles{having}; --pairs {pairs} and --people {people} are too many."
+            f"{train_file} has {len(questions)} pairs about {len(titles)} titles{having}; --pairs {pairs} and --people {people} are"
+            " too many."
         )
+    check_rest(questions, file_of, {*known, *RELATIONS.values()})
+    taken_out = {number for title in unseen for number in documents_of[title]}
     is_table = corpus is not None and corpus[0]["title"] is not None
     corpus_name = TABLE_FILE if is_table else CORPUS_FILE
     files = [train_name, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([corpus_name] if corpus else [])]
     with write_lines(output_dir, files) as (write_line, lines):
-        for row, title in zip(rows, titles, strict=True):
+        for row, title in zip(questions.rows, questions.titles, strict=True):
             write_line(file_of.get(title, train_name), f"{row['question']}\t{row['answer']}")
-        taken_out = {
-            number for title, file in file_of.items() if file == UNSEEN_FILE for number in documents_of[title]
-        }
         for number, document in enumerate(corpus or ()):
             if number not in taken_out:
                 title, text = document["title"], document["text"]
                 row = {columns.title: title, columns.text: text[find_text_start(title) :]}
                 write_line(corpus_name, json.dumps(row, ensure_ascii=False) if is_table else text)
-        left = Counter(
-            relation for relation, title in zip(questions.asked, titles, strict=True) if title not in file_of
-        )
-        named = {*known, *RELATIONS.values()}
-        # A form is recognized from two questions.
-        if rare := [relation for relation in questions.relations if left[relation] < (1 if relation in named else 2)]:
-            raise BadInput(
-                f"{train_file}: {left[rare[0]]} questions of the form {rare[0].form!r} would be left to train on, too few to recognize"
-                " it; hold out fewer, choose another --seed, or leave these questions out."
-            )
     return lines
 
 
