@@ -1,7 +1,7 @@
 """Asking a PosGPT in words: its answers with their probabilities, and the probabilities of given answers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -33,6 +33,28 @@ def build_tree(candidates: Sequence[str]) -> CandidateTree:
         for end, character in enumerate(candidate + MASK_TOKEN):
             tree.setdefault(candidate[:end], {}).setdefault(character, []).append(index)
     return tree
+
+
+def iterate_batches(
+    texts: Sequence[str], numbers: Sequence[int], batch_size: int, desc: str
+) -> Iterator[tuple[int, list[int]]]:
+    """Yield batches of texts to continue, with a progress bar if there are several.
+
+    All texts of a batch are continued by the same number of characters, and are as similar in length as possible.
+
+    Args:
+        numbers: By how many characters each text is continued.
+        desc: What the progress bar says.
+
+    Returns:
+        For each batch, the number of characters, largest first, and the indices of its texts.
+    """
+    batches = []
+    order = sorted(range(len(texts)), key=lambda index: (-numbers[index], len(texts[index])))
+    for number, group in groupby(order, key=numbers.__getitem__):
+        members = list(group)
+        batches += [(number, members[start : start + batch_size]) for start in range(0, len(members), batch_size)]
+    yield from tqdm(batches, desc=desc, unit="batch", disable=len(batches) < 2 or None)
 
 
 class AnsweringMixin:
@@ -68,15 +90,9 @@ class AnsweringMixin:
         """
         self.eval()
         most = max_new_tokens or self.config.max_answer_length
-        rooms = self._find_rooms(questions)
-        order = sorted(range(len(questions)), key=lambda index: -rooms[index])
-        # All questions of a batch have the same room: a question with less would cut off the other answers.
-        batches = []
-        for room, group in groupby(order, key=lambda index: min(rooms[index], most)):
-            members = list(group)
-            batches += [(room, members[start : start + batch_size]) for start in range(0, len(members), batch_size)]
+        rooms = [min(room, most) for room in self._find_rooms(questions)]
         answers = {}
-        for room, indices in tqdm(batches, desc="Answering", unit="batch", disable=len(batches) < 2 or None):
+        for room, indices in iterate_batches(questions, rooms, batch_size, "Answering"):
             prompts = [questions[index] + MASK_TOKEN for index in indices]
             inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(self.device)
             generated = self.generate(

@@ -16,12 +16,10 @@ that the objective reads.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.cues import take_words_before
@@ -37,6 +35,7 @@ from data_scripts.salient_spans import add_titles_and_spans
 from data_scripts.span_corruption import SpanCorruptionConfig, compute_longest_cut
 from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
+from modeling_posgpt.answering_posgpt import iterate_batches
 from posgpt.arguments import choose_objective, find_recipe, lay_over, read_section
 from posgpt.evaluation.exact_match import match_exactly
 from posgpt.training.saved_models import load_model
@@ -150,14 +149,8 @@ def grade_continuations(
 
     A text and its reference together are no longer than the model's maximum sequence length.
     """
-    order = sorted(range(len(texts)), key=lambda index: len(references[index]))
-    batches = []
-    # All references of a batch have the same length, so that no text is continued beyond its own.
-    for length, group in groupby(order, key=lambda index: len(references[index])):
-        members = list(group)
-        batches += [(length, members[start : start + BATCH_SIZE]) for start in range(0, len(members), BATCH_SIZE)]
     written: dict[int, str] = {}
-    for length, indices in tqdm(batches, desc="Continuing", unit="batch", disable=len(batches) < 2 or None):
+    for length, indices in iterate_batches(texts, list(map(len, references)), BATCH_SIZE, "Continuing"):
         beginnings = [texts[index] for index in indices]
         inputs = tokenizer(beginnings, padding=True, padding_side="left", return_tensors="pt").to(model.device)
         generated = model.generate(**inputs, max_new_tokens=length, do_sample=False)
