@@ -120,12 +120,13 @@ def expect_points(lost) -> dict[str, int]:
 def test_code_that_ends_the_process_loses_its_part_and_predictions_are_counted(run, assignment, tmp_path, monkeypatch):
     # The teacher's own settings are not the students' fault.
     monkeypatch.setenv("PYTEST_ADDOPTS", "-x")
-    folder = hand_in(tmp_path / "bo", ENDS_THE_PROCESS, RAISES_HALF_A_CHARACTER, HAS_A_DATACLASS)
+    uses_numpy = ("import math\n", "import math\nimport numpy\n")
+    folder = hand_in(tmp_path / "bo", ENDS_THE_PROCESS, RAISES_HALF_A_CHARACTER, HAS_A_DATACLASS, uses_numpy)
     answers = [line.split("\t")[1] for line in (assignment / "teacher" / "birth_test.tsv").read_text().splitlines()]
     (folder / "predictions.txt").write_text("".join(f"{place}\n" for place in ["Nowhere", *answers[1:]]))
     printed = run(grade, "--assignment_dir", assignment, "--submissions", folder)
     page = assignment / "grades" / "bo.md"
-    assert page.read_text(encoding="utf-8") in printed
+    assert page.read_text(encoding="utf-8") in printed and "Not allowed, but in solution.py: numpy.\n" in printed
     assert read_points(page) == expect_points(["rotary", "answer"])
     share = (len(answers) - 1) / len(answers)
     assert f"Test questions answered: {share:.1%}; " in printed
@@ -194,7 +195,35 @@ def test_bad_input_is_refused_in_one_line(run, assignment, tmp_path):
 
 def test_examples_in_the_handed_out_code_are_right():
     tried = doctest.testmod(load(SOURCE / "solution.py"))
-    assert tried.attempted and not tried.failed
+    assert not tried.failed
+    functions = doctest.DocTestFinder().find(load(SOURCE / "solution.py"))
+    assert {test.name.removeprefix("solution.") for test in functions if test.examples} == {
+        part.function for part in PARTS
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import torch, math\nfrom tqdm.auto import tqdm\nfrom torch.nn import functional", []),
+        ("def f():\n    import numpy.linalg as la\n    from einops import rearrange", ["einops", "numpy"]),
+        (
+            "from torch import nn\nnn.functional.scaled_dot_product_attention(q, k, v)",
+            ["scaled_dot_product_attention"],
+        ),
+        ("from torch.nn import MultiheadAttention as M", ["MultiheadAttention"]),
+        ("# scaled_dot_product_attention\n'numpy'", []),
+        ("def (", []),
+        ("\0", []),
+    ],
+)
+def test_what_the_handout_does_not_allow_is_listed(tmp_path, code, expected):
+    (tmp_path / "solution.py").write_text(code)
+    assert grade.list_disallowed(tmp_path / "solution.py") == expected
+
+
+def test_the_solution_has_only_what_the_handout_allows():
+    assert grade.list_disallowed(SOURCE / "solution.py") == []
 
 
 def test_a_submission_without_code_loses_its_parts_and_no_others_grade(assignment, tmp_path, run, monkeypatch):

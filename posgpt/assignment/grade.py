@@ -9,6 +9,7 @@ printed and written to `grades/NAME.md` in the assignment's folder, and all of t
 Code that is graded can do whatever you can: a submission that you do not trust belongs in a container.
 """
 
+import ast
 import csv
 import json
 import os
@@ -37,6 +38,9 @@ from posgpt.tables import format_table
 
 # How long torch and the tests may take to load.
 _START_SECONDS = 300
+# What a submission may import besides Python's standard library, and what its attention is not to be made of.
+ALLOWED_PACKAGES = {"torch", "tqdm"}
+ATTENTION_NAMES = {"scaled_dot_product_attention", "MultiheadAttention", "flex_attention"}
 
 
 @dataclass
@@ -111,7 +115,26 @@ def judge_predictions(predictions_file: Path, answers: Sequence[str]) -> str:
     return f"{match_exactly(predictions, answers).mean():.1%}"
 
 
-def describe_grade(name: str, failures: dict[str, str], accuracy: str, baseline: str) -> str:
+def list_disallowed(solution: Path) -> list[str]:
+    """Return what a submission names although the handout does not allow it: other packages, and torch's attention.
+
+    A name says little: code can reach the same without it, and may mention it without calling it.
+    """
+    try:
+        nodes = list(ast.walk(ast.parse(solution.read_bytes())))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    imported += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    packages = {name.partition(".")[0] for name in imported} - ALLOWED_PACKAGES - sys.stdlib_module_names
+    names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    names |= {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    return sorted(packages) + sorted(names & ATTENTION_NAMES)
+
+
+def describe_grade(
+    name: str, failures: dict[str, str], disallowed: Sequence[str], accuracy: str, baseline: str
+) -> str:
     """Return a submission's page, in Markdown."""
     rows = [
         (part.name, 0 if failures[part.name] else part.points, part.points, failures[part.name][:300])
@@ -119,7 +142,8 @@ def describe_grade(name: str, failures: dict[str, str], accuracy: str, baseline:
     ]
     together = ("together", sum(row[1] for row in rows), sum(row[2] for row in rows), "")
     table = format_table(("part", "points", "of", "what went wrong"), [*rows, together])
-    return f"# {name}\n\n{table}\n\nTest questions answered: {accuracy}; {baseline}.\n"
+    remark = f"Not allowed, but in {SOLUTION_FILE}: {', '.join(disallowed)}.\n\n" if disallowed else ""
+    return f"# {name}\n\n{table}\n\n{remark}Test questions answered: {accuracy}; {baseline}.\n"
 
 
 @exit_on_bad_input()
@@ -152,10 +176,12 @@ def main() -> None:
     ):
         if (path / SOLUTION_FILE).is_file():
             failures = find_failures(tests, path / SOLUTION_FILE, arguments.time_limit)
+            disallowed = list_disallowed(path / SOLUTION_FILE)
         else:
+            disallowed = []
             failures = {part.name: f"{SOLUTION_FILE} was not handed in" for part in PARTS}
         accuracy = judge_predictions(path / PREDICTIONS_FILE, answers)
-        page = describe_grade(name, failures, accuracy, baseline)
+        page = describe_grade(name, failures, disallowed, accuracy, baseline)
         print(page)
         with write_atomically(folder / "grades" / f"{name}.md") as file:
             file.write(page)

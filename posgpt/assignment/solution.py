@@ -26,6 +26,12 @@ def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch
 
     Write the softmax out; torch's own attention functions are not to be used.
 
+    >>> query, key, value = torch.zeros(3, 1, 1, 2, 4)
+    >>> query[..., 1, 0], key[..., 0, 0], value[..., 1, :] = 2 * math.log(3), 1, 4
+    >>> attend(query, key, value).round(decimals=3)
+    tensor([[[[0., 0., 0., 0.],
+              [1., 1., 1., 1.]]]])
+
     Args:
         query, key, value: (batch, heads, length, head_dim).
 
@@ -46,6 +52,10 @@ def rotate(x: torch.Tensor, base: float = 10000.0) -> torch.Tensor:
     Neighboring dimensions are pairs: (x1, x2), (x3, x4) and so on. At position t, counted from 0, pair j, counted from 1, is
     read as a complex number (the first of the two is the real part) and multiplied by exp(i t θ_j), where
     θ_j = base ** (-2 (j - 1) / head_dim).
+
+    >>> rotate(torch.tensor([[[[1.0, 0.0, 1.0, 0.0]] * 2]]), base=100.0).round(decimals=3)
+    tensor([[[[1.0000, 0.0000, 1.0000, 0.0000],
+              [0.5400, 0.8410, 0.9950, 0.1000]]]])
 
     Args:
         x: (batch, heads, length, head_dim); head_dim is even.
@@ -102,6 +112,9 @@ def encode(text: str, ids: dict[str, int]) -> list[int]:
 def encode_pair(question: str, answer: str, ids: dict[str, int]) -> tuple[list[int], list[int]]:
     """Encode question⁇answer⁇, with loss on the answer and the ⁇ after it alone.
 
+    >>> encode_pair("Who?", "Ada", {symbol: id for id, symbol in enumerate("□⁇Who?Ad")})
+    ([2, 3, 4, 5, 1, 6, 7, 0, 1], [-100, -100, -100, -100, -100, 6, 7, 0, 1])
+
     Returns:
         The input ids, and as many labels: the same ids where there is loss, elsewhere `UNGRADED`. They are not shifted:
         `train` does that.
@@ -116,6 +129,9 @@ def extract_answer(text: str) -> str:
     """Cut the answer out of question⁇answer⁇…, the question and what the model wrote after it.
 
     The answer may be empty, and the model may have written no ⁇ after it, or several. Nothing is stripped.
+
+    >>> extract_answer("Who?⁇Ada Example⁇Bo")
+    'Ada Example'
     """
     # BEGIN answer
     return text.split(MASK)[1]
@@ -128,6 +144,9 @@ def measure_accuracy(
     """Return the share of the predictions that are right, 0 to 1, and that of giving everyone the same answer.
 
     A prediction is right if it equals its answer, character for character.
+
+    >>> measure_accuracy(["Rome", "Oslo", "London", "rome"], ["Rome", "London", "Oslo", "Rome"])
+    (0.25, 0.25)
     """
     # BEGIN accuracy
     right = sum(prediction == answer for prediction, answer in zip(predictions, answers, strict=True))
