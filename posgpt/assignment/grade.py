@@ -125,7 +125,7 @@ def list_disallowed(solution: Path) -> list[str]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    imported += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    imported += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
     packages = {name.partition(".")[0] for name in imported} - ALLOWED_PACKAGES - sys.stdlib_module_names
     names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     names |= {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
