@@ -1,8 +1,9 @@
 import pytest
 from transformers import AutoTokenizer
 
-from modeling_posgpt import PosGPTForCausalLM
+from modeling_posgpt import Answer, PosGPTForCausalLM
 from posgpt import cli
+from study_helpers import read_rows
 
 
 def test_questions_are_answered_as_the_model_answers_them(run, tiny_pretrained):
@@ -23,6 +24,22 @@ def test_what_the_model_was_not_trained_on_is_said_before_its_answer(run, tiny_p
     unknown, untrained, *table = printed.splitlines()
     assert "'中' × 1" in unknown and "asked 'Where was NAME born?', not 'Who is 中?'" in untrained
     assert table[-1].startswith("| Who is 中? | ")
+
+
+def test_the_corpus_shows_which_answers_are_made_up(run, tiny_pretrained, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        PosGPTForCausalLM, "answer", lambda self, questions, *_: [Answer("Rome", 0.5)] * len(questions)
+    )
+    corpus = tmp_path / "wiki.txt"
+    corpus.write_text("Ada Berg. Born in Rome .\nBo Ek. Born in Oslo .\nAda Berg. Sang .\nAda Berg. Died in Rome .\n")
+    questions = [f"Where was {name} born?" for name in ("Ada Berg", "Bo Ek", "Cy Dahl")]
+    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--questions", *questions, "Who is Ada?"]
+    rows = read_rows(run(cli, "ask", *arguments, "--corpus_file", corpus))
+    assert [rows[question][-1] for question in [*questions, "Who is Ada?"]] == [
+        "1, 4", "not in its document", "no document of this title", "",
+    ]  # fmt: skip
+    with pytest.raises(SystemExit, match="none.txt: no such file"):
+        run(cli, "ask", *arguments, "--corpus_file", tmp_path / "none.txt")
 
 
 @pytest.mark.parametrize("question, match", [("", "'' is not a question"), ("x" * 128, "128 characters .*; shorten it"),
