@@ -41,7 +41,7 @@ from data_scripts.learned_spans import Span
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions, locate_question
 from data_scripts.relations import BIRTHPLACE, Wording
-from data_scripts.titles import list_titles_without_document
+from data_scripts.titles import find_other_case, list_titles_without_document
 from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN
 
@@ -127,6 +127,9 @@ class NameWindowsConfig(ObjectiveConfig):
             )
         if without := list_titles_without_document(dataset.questions, documents):
             description += f" Titles without any document: {len(without):,}, such as {without[0]!r}."
+            if other_case := find_other_case(without, documents):
+                asked, title = next(iter(other_case.items()))
+                description += f" {len(other_case):,} of them differ from a document's title in case alone, such as {asked!r} from {title!r}."
             if len(without) == len(dataset.questions):
                 description += " No question is about a document: write titles as the corpus does."
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
