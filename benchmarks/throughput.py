@@ -37,9 +37,10 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerBase, T
 from transformers.utils import logging
 
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
-from data_scripts.epochs import EpochDataset, EpochSampler, TrainingData
+from data_scripts.epochs import EpochDataset, EpochSampler
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, check_is_folder_or_new, write_atomically
+from data_scripts.objective_config import TrainingData
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.span_corruption import SpanCorruptionConfig

@@ -1,19 +1,13 @@
-"""What every objective shares: its options, and data drawn again every epoch as a function of (seed, epoch, example)."""
+"""Training data that is drawn again in each epoch, as a function of (seed, epoch, example), and in which order it is read."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
 from datasets import Dataset
 from torch.utils.data import Sampler
-from transformers import PreTrainedTokenizerBase
-
-from data_scripts.options import Range, option
-from data_scripts.questions import Questions
-from data_scripts.relations import BIRTHPLACE, Relation
 
 
 class EpochDataset(torch.utils.data.Dataset):
@@ -183,59 +177,3 @@ class FixedDataset(EpochDataset):
     def __getitems__(self, items: list[int]) -> list[dict]:
         """The examples' own features."""
         return self.examples.__getitems__([item % len(self) for item in items])
-
-
-@dataclass(frozen=True)
-class TrainingData:
-    """What an objective makes of a corpus and questions.
-
-    Args:
-        dataset: The examples.
-        collator: Makes a batch of `input_ids`, `labels` and what else the model needs out of the dataset's features.
-        description: One line on what of the corpus is read.
-    """
-
-    dataset: EpochDataset
-    collator: Callable[[list[dict]], dict[str, torch.Tensor]]
-    description: str
-
-
-@dataclass
-class ObjectiveConfig:
-    """The options that all objectives have; an objective derives from this, adds its own and builds its data."""
-
-    # What `--objective` calls it; the table in objectives.py goes by this name.
-    name: ClassVar[str]
-
-    question_share: Annotated[float, Range(0, 1)] = option(
-        "How often a document comes with a training question about its title.", default=0.3
-    )
-    ask_dates: bool = option("Whether numbers and months are salient spans, too.", default=True)
-
-    def list_own_texts(self, relations: Sequence[Relation]) -> list[str]:
-        """Return what rows contain besides documents and questions when `relations` are asked for, for the vocabulary."""
-        return []
-
-    def build(
-        self,
-        corpus: Dataset,
-        tokenizer: PreTrainedTokenizerBase,
-        seed: int,
-        questions: Questions | None = None,
-        one_text_per_row: bool = False,
-        relations: Sequence[Relation] = (BIRTHPLACE,),
-    ) -> TrainingData:
-        """Build the training data.
-
-        Args:
-            corpus: From `load_corpus`.
-            tokenizer: From `build_tokenizer`; its `model_max_length` is the maximum sequence length, in characters.
-            seed: Determines all random draws.
-            questions: With answers; mixed in.
-            one_text_per_row: Whether the model cannot read several texts in one row.
-            relations: What documents are asked for without questions, by an objective that asks.
-
-        Raises:
-            BadInput: there is nothing to train on.
-        """
-        raise NotImplementedError

@@ -35,9 +35,10 @@ from data_scripts.asking_rules import AskingRule, FinderChoice, find_spans, list
 from data_scripts.collators import RightPaddingCollator, pad_right
 from data_scripts.cues import take_words_after, take_words_before
 from data_scripts.documents import BATCH
-from data_scripts.epochs import EpochDataset, ObjectiveConfig, TrainingData
+from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
 from data_scripts.learned_spans import Span
+from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions, locate_question
 from data_scripts.relations import BIRTHPLACE, Wording

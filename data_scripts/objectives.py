@@ -3,8 +3,8 @@
 To add one, write a module with a class that derives from `ObjectiveConfig`, and give it a line here.
 """
 
-from data_scripts.epochs import ObjectiveConfig
 from data_scripts.name_windows import NameWindowsConfig
+from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.span_corruption import SpanCorruptionConfig
 
 OBJECTIVES: dict[str, type[ObjectiveConfig]] = {

@@ -20,8 +20,9 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import tokenize_corpus
-from data_scripts.epochs import EpochDataset, ObjectiveConfig, TrainingData
+from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
+from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions, encode_questions
 from data_scripts.relations import BIRTHPLACE

@@ -15,9 +15,9 @@ from typing import Any
 
 from transformers.utils import logging
 
-from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import BadInput
 from data_scripts.files import load_yaml
+from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import OptionParser
 from posgpt.training.architecture import ArchitectureArguments, refuse_unused_architecture

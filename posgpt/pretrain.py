@@ -15,9 +15,9 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from data_scripts.documents import ColumnArguments, build_corpus_tokenizer, load_corpus
-from data_scripts.epochs import ObjectiveConfig, TrainingData
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.normalize import describe_decomposed_documents
+from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import option
 from data_scripts.questions import Questions

@@ -18,8 +18,8 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator
-from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import exit_on_bad_input
+from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.options import Range, option
 from data_scripts.relations import load_relations, read_relations
 from data_scripts.titles import describe_titles, find_text_start, find_titles

@@ -15,10 +15,10 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 
-from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, TRAIN_FILE, check_is_folder_or_new, hash_file, make_file_name
 from data_scripts.hold_out import CALIBRATION_FILE, hold_out
+from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from posgpt.plots import BLUE, GREY, make_figure, save_picture

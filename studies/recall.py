@@ -24,10 +24,10 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.cues import take_words_before
 from data_scripts.documents import load_corpus
-from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, TRAIN_FILE, check_is_folder_or_new
 from data_scripts.name_windows import NameWindowsConfig
+from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.relations import Relation

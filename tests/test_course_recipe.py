@@ -11,8 +11,9 @@ import train_finetune
 import train_pretrain
 from conftest import TINY, history_of
 from data_scripts.documents import load_corpus, tokenize_corpus
-from data_scripts.epochs import EpochSampler, ObjectiveConfig
+from data_scripts.epochs import EpochSampler
 from data_scripts.errors import BadInput
+from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.questions import drop_non_ascii, encode_questions, load_questions
 from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer

@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from conftest import TINY
-from data_scripts.epochs import ObjectiveConfig
 from data_scripts.name_windows import NameWindowsConfig
+from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE
 from data_scripts.span_corruption import SpanCorruptionConfig

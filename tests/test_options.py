@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from conftest import ROOT
-from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import BadInput
+from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import OptionParser, Range, check_options, find_choices, find_range, option, parse_options
 from data_scripts.synthetic_world import World

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from data_scripts.epochs import ObjectiveConfig
 from data_scripts.errors import BadInput
+from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE, Relation

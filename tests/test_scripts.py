@@ -14,8 +14,8 @@ import evaluate_birthplace
 import train_finetune
 import train_pretrain
 from conftest import TINY, history_of
-from data_scripts.epochs import ObjectiveConfig
 from data_scripts.name_windows import NameWindowsCollator
+from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.questions import load_questions
 from data_scripts.span_corruption import SpanCorruptionCollator
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM
