@@ -28,10 +28,10 @@ from data_scripts.files import (
 from data_scripts.options import Range, option, parse_options
 from data_scripts.synthetic_world import MAX_PEOPLE, MIN_PEOPLE
 from modeling_posgpt import POSITION_EMBEDDINGS
-from posgpt.arguments import find_recipe, read_section
 from posgpt.evaluation.card import load_card
 from posgpt.page.write import find_npm
 from posgpt.quickstart import run_module
+from posgpt.recipe_parser import find_recipe, read_section
 from posgpt.training.checkpoints import WEIGHTS_FILE, list_checkpoints
 
 HASHES_FILE, ARGUMENTS_FILE, PAGE_FOLDER = "SHA256SUMS", "arguments.json", "page"

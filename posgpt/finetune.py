@@ -29,7 +29,7 @@ from data_scripts.relations import (
     read_relations,
 )
 from modeling_posgpt import PosGPTForCausalLM
-from posgpt.arguments import parse_with_recipe, read_given, read_recipe, split_recipe
+from posgpt.recipe_parser import parse_with_recipe, read_given, read_recipe, split_recipe
 from posgpt.training.architecture import (
     ArchitectureArguments,
     build_model,

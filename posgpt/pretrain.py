@@ -22,7 +22,7 @@ from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import option
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation, RelationArguments, load_relations
-from posgpt.arguments import parse_with_recipe
+from posgpt.recipe_parser import parse_with_recipe
 from posgpt.training.architecture import (
     ArchitectureArguments,
     build_config,

@@ -24,9 +24,9 @@ from data_scripts.options import Range, option
 from data_scripts.relations import load_relations, read_relations
 from data_scripts.titles import describe_titles, find_text_start, find_titles
 from modeling_posgpt import build_tokenizer
-from posgpt.arguments import parse_with_recipe, read_given
 from posgpt.finetune import FinetuningArguments, ModelArguments, load_or_build_model, load_training_pairs
 from posgpt.pretrain import PretrainingArguments, load_pretraining_data
+from posgpt.recipe_parser import parse_with_recipe, read_given
 from posgpt.training.architecture import ArchitectureArguments, build_config, choose_max_length
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import build_epoch_sampler, encode_pairs

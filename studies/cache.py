@@ -20,7 +20,7 @@ _TRAINING_CODE = (
     "modeling_posgpt",
     "data_scripts",
     "posgpt/training",
-    "posgpt/arguments.py",
+    "posgpt/recipe_parser.py",
     "posgpt/finetune.py",
     "posgpt/pretrain.py",
 )

@@ -20,9 +20,9 @@ from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.salient_spans import find_salient_spans
 from data_scripts.titles import split_title
-from posgpt.arguments import find_recipe, read_section
 from posgpt.evaluation.accuracy import describe_constant, describe_majority
 from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, find_first_mention, has_mention
+from posgpt.recipe_parser import find_recipe, read_section
 from studies.tables import write_table
 
 UNANSWERED_FILE = "unanswered.tsv"

@@ -36,8 +36,8 @@ from data_scripts.span_corruption import SpanCorruptionConfig, compute_longest_c
 from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from modeling_posgpt.answering_posgpt import iterate_batches
-from posgpt.arguments import choose_objective, find_recipe, lay_over, read_section
 from posgpt.evaluation.exact_match import match_exactly
+from posgpt.recipe_parser import choose_objective, find_recipe, lay_over, read_section
 from posgpt.training.saved_models import load_model
 from studies.grading import grade_answers
 from studies.tables import write_table

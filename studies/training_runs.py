@@ -15,7 +15,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from data_scripts.errors import BadInput
 from data_scripts.files import hash_file, load_json, write_atomically
 from data_scripts.questions import load_questions
-from posgpt.arguments import find_recipe, lay_over, read_section, split_recipe
+from posgpt.recipe_parser import find_recipe, lay_over, read_section, split_recipe
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints
 from posgpt.training.saved_models import load_model
 from studies.cache import CODE, Record, hash_code, keep_result

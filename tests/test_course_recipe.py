@@ -18,9 +18,9 @@ from data_scripts.questions import drop_non_ascii, encode_questions, load_questi
 from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from modeling_posgpt.dropout import draw_kept, drop
-from posgpt.arguments import find_recipe, parse_with_recipe, read_recipe
 from posgpt.finetune import FinetuningArguments, ModelArguments
 from posgpt.pretrain import PretrainingArguments
+from posgpt.recipe_parser import find_recipe, parse_with_recipe, read_recipe
 from posgpt.training.architecture import ArchitectureArguments
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.schedule import compute_rate_factor, count_examples

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from conftest import ROOT
-from posgpt.arguments import find_recipe, read_recipe
+from posgpt.recipe_parser import find_recipe, read_recipe
 from studies import course, course_stages, factorial, few_questions, training_runs
 from study_helpers import SMALL, read_rows, train_in_process
 

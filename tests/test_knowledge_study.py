@@ -9,8 +9,8 @@ from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE
 from data_scripts.span_corruption import SpanCorruptionConfig
-from posgpt.arguments import parse_with_recipe
 from posgpt.pretrain import PretrainingArguments
+from posgpt.recipe_parser import parse_with_recipe
 from posgpt.training.architecture import ArchitectureArguments
 from posgpt.training.arguments import PosGPTTrainingArguments
 from studies import knowledge, training_runs

@@ -12,8 +12,8 @@ from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import OptionParser, Range, check_options, find_choices, find_range, option, parse_options
 from data_scripts.synthetic_world import World
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, build_tokenizer
-from posgpt.arguments import parse_with_recipe
 from posgpt.pretrain import PretrainingArguments
+from posgpt.recipe_parser import parse_with_recipe
 from posgpt.training.architecture import ArchitectureArguments, build_model, list_config_values
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import choose_data_seed

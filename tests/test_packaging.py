@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 from conftest import ROOT, TINY
 from environments import find_python
 from hub import find_free_port
-from posgpt.arguments import list_recipes
+from posgpt.recipe_parser import list_recipes
 
 NOT_PACKAGED = shutil.ignore_patterns(
     ".git", ".venv", "runs", "build", "dist", "*.egg-info", "__pycache__", ".*_cache"

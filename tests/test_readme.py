@@ -10,7 +10,7 @@ import yaml
 import posgpt
 from conftest import ROOT, TINY, needs_make
 from posgpt import cli
-from posgpt.arguments import list_recipes
+from posgpt.recipe_parser import list_recipes
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -20,9 +20,9 @@ from data_scripts.questions import load_questions
 from data_scripts.span_corruption import SpanCorruptionCollator
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM
 from posgpt import preview
-from posgpt.arguments import find_recipe, list_recipes, parse_with_recipe, read_recipe
 from posgpt.finetune import FinetuningArguments, ModelArguments
 from posgpt.pretrain import PretrainingArguments
+from posgpt.recipe_parser import find_recipe, list_recipes, parse_with_recipe, read_recipe
 from posgpt.training.architecture import ArchitectureArguments
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import load_pairs
@@ -856,7 +856,7 @@ def test_the_preview_of_finetuning_reads_what_finetuning_does(run, tmp_path):
 def test_options_a_recipe_leaves_over_are_named_in_one_warning(run, world, tmp_path, caplog):
     from transformers.utils import logging
 
-    logging.get_logger("posgpt.arguments").parent.propagate = True
+    logging.get_logger("posgpt.recipe_parser").parent.propagate = True
     with caplog.at_level("WARNING"):
         pretrain(run, world, tmp_path / "out", "--objective", "span_corruption", recipe="windows", max_steps=1)
     (warning,) = [record.message for record in caplog.records if "not used by the objective" in record.message]

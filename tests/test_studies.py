@@ -13,8 +13,8 @@ import yaml
 from benchmarks import speedrun
 from conftest import ROOT, wait_until
 from data_scripts.errors import BadInput
-from posgpt.arguments import find_recipe, read_section
 from posgpt.plots import make_figure, render_picture
+from posgpt.recipe_parser import find_recipe, read_section
 from studies import accept, attention_explained, attention_maps, cache, length, positions, training_runs
 from studies.tables import format_known
 from study_helpers import SMALL, read_rows, train_in_process
