@@ -38,7 +38,7 @@ from posgpt.training.architecture import (
 )
 from posgpt.training.arguments import PosGPTTrainingArguments, check_before_reading
 from posgpt.training.checkpoints import claim_output_dir
-from posgpt.training.data import choose_data_seed, encode_pairs, leave_room_for_answers, load_pairs
+from posgpt.training.data import choose_data_seed, encode_pairs, leave_room_for_answers, load_pairs, load_validation
 from posgpt.training.run_record import describe_run
 from posgpt.training.saved_models import load_model
 from posgpt.training.trainer import PosGPTTrainer
@@ -141,12 +141,8 @@ def finetune(
     train_examples = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
     model.config.relations = add_relations(model.config.relations or {}, questions.to_config())
     leave_room_for_answers(model, questions)
-    validation = None
-    if data_args.validation_file:
-        known += questions.relations
-        validation = load_pairs(
-            data_args.validation_file, training_args, known, trained=model.config.relations, trained_on=questions
-        )
+    known += questions.relations
+    validation = load_validation(data_args.validation_file, training_args, known, model.config.relations, questions)
 
     described = ", ".join(relation.name for relation in questions.relations)
     start = "after pretraining" if model_args.model_name_or_path else "without pretraining"

@@ -32,7 +32,7 @@ from posgpt.training.architecture import (
 )
 from posgpt.training.arguments import PosGPTTrainingArguments, check_before_reading
 from posgpt.training.checkpoints import claim_output_dir
-from posgpt.training.data import choose_data_seed, encode_pairs, leave_room_for_answers, load_pairs
+from posgpt.training.data import choose_data_seed, encode_pairs, leave_room_for_answers, load_pairs, load_validation
 from posgpt.training.run_record import describe_run
 from posgpt.training.trainer import PosGPTTrainer
 
@@ -127,13 +127,9 @@ def pretrain(
     check_before_reading(training_args, data_args.validation_file)
     data = load_pretraining_data(architecture, data_args, objective, training_args)
     tokenizer, questions = data.tokenizer, data.questions
-    validation = None
-    if data_args.validation_file:
-        # One question alone shows no form; it may be of a form that is trained on.
-        known = [*data.relations, *(questions.relations if questions else ())]
-        validation = load_pairs(
-            data_args.validation_file, training_args, known, trained=data.to_config(), trained_on=questions
-        )
+    # One question alone shows no form; it may be of a form that is trained on.
+    known = [*data.relations, *(questions.relations if questions else ())]
+    validation = load_validation(data_args.validation_file, training_args, known, data.to_config(), questions)
 
     model = build_model(architecture, tokenizer, training_args)
     model.config.relations = data.to_config()

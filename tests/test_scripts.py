@@ -25,7 +25,7 @@ from posgpt.pretrain import PretrainingArguments
 from posgpt.recipe_parser import find_recipe, list_recipes, parse_with_recipe, read_recipe
 from posgpt.training.architecture import ArchitectureArguments
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.data import load_pairs
+from posgpt.training.data import load_pairs, load_validation
 from posgpt.training.saved_models import load_model
 from posgpt.training.trainer import PosGPTTrainer, measure_answers, reduce_logits
 
@@ -192,9 +192,9 @@ def test_a_validation_question_that_training_words_otherwise_is_named(tmp_path, 
     questions = load_pairs([tmp_path / "train.tsv"], args)
     # The model knew the form before.
     trained = ["birthplace", *(relation.name for relation in questions.relations)]
-    load_pairs([tmp_path / "dev.tsv"], args, questions.relations, trained=trained, trained_on=questions)
+    load_validation([tmp_path / "dev.tsv"], args, questions.relations, trained, questions)
     assert "dev.tsv: asks Where was NAME born?, which no question of" in capsys.readouterr().out
-    load_pairs([tmp_path / "train.tsv"], args, questions.relations, trained=trained, trained_on=questions)
+    load_validation([tmp_path / "train.tsv"], args, questions.relations, trained, questions)
     assert "which no question of" not in capsys.readouterr().out
 
 

@@ -1,7 +1,7 @@
 """The order in which training reads its examples, and questions for training and for measuring while training."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from operator import ne
 
 from datasets import Dataset
@@ -45,15 +45,8 @@ def load_pairs(
     known: Sequence[Relation] = (),
     corpus: Dataset | None = None,
     ascii_only: bool = False,
-    trained: Collection[str] | None = None,
-    trained_on: Questions | None = None,
 ) -> Questions:
-    """Load TSVs with answers, and print what they hold; see `load_questions`, and `drop_non_ascii` for `ascii_only`.
-
-    Args:
-        trained: The names of the relations that are trained on, if these questions are for measuring.
-        trained_on: The questions that are, if any.
-    """
+    """Load TSVs with answers, and print what they hold; see `load_questions`, and `drop_non_ascii` for `ascii_only`."""
     with training_args.main_process_first():
         loaded = questions = load_questions(*paths, answers=True, known=known, corpus=corpus)
         if ascii_only:
@@ -67,28 +60,50 @@ def load_pairs(
                 f"{loaded.path}: {lost:,} of {len(loaded):,} pairs lose characters that are not ASCII, as in the course;"
                 " --ascii_only false keeps them."
             )
-        for relation, rows in questions.rows_of.items():
-            ((common, count),) = Counter(questions.answers[row] for row in rows).most_common(1)
-            print(
-                f"{questions.path}: {len(rows):,} {relation.name} questions, the most frequent answer is {common}"
-                f" ({count:,} of them)."
-            )
-        untrained = [relation.form for relation in questions.relations if relation.name not in (trained or ())]
-        if trained is not None and untrained:
-            print(f"{questions.path}: asks {', '.join(untrained)}, which the model is not trained to answer.")
-        elif trained_on and (
-            unlike := [each.form for each in questions.relations if each not in trained_on.relations]
-        ):
-            print(f"{questions.path}: asks {', '.join(unlike)}, which no question of {trained_on.path} does.")
-        if trained_on and (overlap := describe_overlap(questions, trained_on)):
-            print(f"{overlap}; the accuracy includes them.")
-        if several := questions.contradictions:
-            text, given = next(iter(several.items()))
-            print(
-                f"{questions.path}: {len(several)} questions have different answers, all of which are used, first {text!r}:"
-                f" {', '.join(sorted(given))}."
-            )
+        print(*describe_pairs(questions), sep="\n")
     return questions
+
+
+def describe_pairs(questions: Questions) -> Iterator[str]:
+    """Yield lines on questions with answers: how many ask for each relation, and how many have different answers."""
+    for relation, rows in questions.rows_of.items():
+        ((common, count),) = Counter(questions.answers[row] for row in rows).most_common(1)
+        yield (
+            f"{questions.path}: {len(rows):,} {relation.name} questions, the most frequent answer is {common} ({count:,} of them)."
+        )
+    if several := questions.contradictions:
+        text, given = next(iter(several.items()))
+        yield (
+            f"{questions.path}: {len(several)} questions have different answers, all of which are used, first {text!r}:"
+            f" {', '.join(sorted(given))}."
+        )
+
+
+def load_validation(
+    paths: Sequence[str] | None,
+    training_args: TrainingArguments,
+    known: Sequence[Relation],
+    relations: Collection[str],
+    training: Questions | None,
+) -> Questions | None:
+    """Load the TSVs to measure accuracy on, if there are any, and print what makes it mean something else than it seems to.
+
+    Args:
+        known: Relations that need not be recognized.
+        relations: The names of those that the model is trained to answer.
+        training: The questions that it is trained on, if any.
+    """
+    if not paths:
+        return None
+    validation = load_pairs(paths, training_args, known)
+    if training_args.should_log:
+        if untrained := [each.form for each in validation.relations if each.name not in relations]:
+            print(f"{validation.path}: asks {', '.join(untrained)}, which the model is not trained to answer.")
+        elif training and (unlike := [each.form for each in validation.relations if each not in training.relations]):
+            print(f"{validation.path}: asks {', '.join(unlike)}, which no question of {training.path} does.")
+        if training and (overlap := describe_overlap(validation, training)):
+            print(f"{overlap}; the accuracy includes them.")
+    return validation
 
 
 def leave_room_for_answers(model: PosGPTForCausalLM, questions: Questions) -> None:
