@@ -23,7 +23,7 @@ from .bottleneck import (
 from .configuration_posgpt import PosGPTConfig
 from .dropout import PosGPTDropout
 from .layers import PosGPTAttention, PosGPTDecoderLayer, build_mask
-from .position_embeddings import POSITION_EMBEDDINGS, PosGPTPositionTable
+from .position_embeddings import POSITION_EMBEDDINGS, PosGPTPositionTable, PositionEmbedding
 
 
 @auto_docstring
@@ -48,6 +48,9 @@ class PosGPTPreTrainedModel(PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, PosGPTLatentBasis):
             initialization.xavier_uniform_(module.weight)
+        # transformers' own fills those of rotary positions, but only if the class is called so.
+        if isinstance(module, PositionEmbedding):
+            module.fill_buffers()
 
 
 def number_positions(
@@ -125,6 +128,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
         positions: torch.Tensor | None = position_ids
         if positions is None:
             positions = number_positions(inputs_embeds, attention_mask, past_key_values)
+        self.position_embedding.check_positions(positions, self.config.max_position_embeddings)
         hidden_states = self.dropout(self.position_embedding.embed(inputs_embeds, positions))
 
         # Through the latents, or through each layer in full.

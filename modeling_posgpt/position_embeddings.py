@@ -8,6 +8,7 @@ import math
 
 import torch
 from torch import nn
+from transformers import initialization
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 
 
@@ -15,7 +16,8 @@ class PositionEmbedding(nn.Module):
     """Where positions can enter a Transformer; a subclass overrides the methods of the places where its positions do.
 
     Attributes:
-        settings: Names of the configuration's fields that not all position embeddings read, but this one does.
+        settings: Names of the configuration's fields that not all position embeddings read, but this one does. A subclass
+            names its own; those of the classes that it derives from are added.
         ends_at_block: Whether positions end at `max_position_embeddings`: longer inputs are then refused.
         has_bias: Whether the class has a `bias` of its own. Attention implementations that ignore biases are then refused.
     """
@@ -27,9 +29,31 @@ class PositionEmbedding(nn.Module):
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         cls.has_bias = cls.bias is not PositionEmbedding.bias
+        cls.settings = tuple(dict.fromkeys(name for base in cls.__mro__ for name in vars(base).get("settings", ())))
 
     def __init__(self, config):
         super().__init__()
+
+    def fill_buffers(self) -> None:
+        """Compute the buffers with `persistent=False`, with `initialization.copy_`; they are not in a saved model."""
+
+    def check_positions(self, position_ids: torch.Tensor, maximum: int) -> None:
+        """Check that positions (batch or 1, length) are below `maximum`, if these positions end there.
+
+        Raises:
+            ValueError: one is not.
+        """
+        if not self.ends_at_block or torch.compiler.is_compiling():
+            return
+        # Reading a value makes the CPU wait for the GPU: there, only rows that are too long and single new tokens, which
+        # may have reached the end, are checked.
+        length = position_ids.shape[-1]
+        is_checked = length > maximum or length == 1 or position_ids.device.type == "cpu"
+        if is_checked and (last := int(position_ids.max())) >= maximum:
+            raise ValueError(
+                f"{last + 1} tokens, but positions end at max_position_embeddings = {maximum}: shorten the input or train a"
+                " model with a larger max_position_embeddings."
+            )
 
     @staticmethod
     def check_config(config) -> None:
@@ -81,7 +105,7 @@ class PosGPTLearnedEmbedding(PositionEmbedding):
     small as any other weights, or with the standard deviation `config.position_initializer_range`: at zero with 0.0.
     """
 
-    settings: tuple[str, ...] = ("position_initializer_range",)
+    settings = ("position_initializer_range",)
     ends_at_block = True
 
     def __init__(self, config):
@@ -98,26 +122,8 @@ class PosGPTLearnedEmbedding(PositionEmbedding):
                 " least 0."
             )
 
-    def look_up(self, position_ids: torch.Tensor) -> torch.Tensor:
-        """Return each position's vector: (batch or 1, length) -> (batch or 1, length, width).
-
-        Raises:
-            ValueError: a position is not below `max_position_embeddings`, so it has no vector.
-        """
-        # Reading a value makes the CPU wait for the GPU: there, only rows that are too long and single new tokens, which
-        # may have reached the end, are checked.
-        length, maximum = position_ids.shape[-1], self.table.num_embeddings
-        is_checked = length > maximum or length == 1 or position_ids.device.type == "cpu"
-        if is_checked and not torch.compiler.is_compiling() and (last := int(position_ids.max())) >= maximum:
-            raise ValueError(
-                f"{last + 1} tokens, but learned positions end at max_position_embeddings = {maximum}: shorten the"
-                " input or train a model with a larger max_position_embeddings."
-            )
-        return self.table(position_ids)
-
     def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
-        """Add each position's vector; raises ValueError as `look_up` does."""
-        return inputs_embeds + self.look_up(position_ids)
+        return inputs_embeds + self.table(position_ids)
 
 
 class PosGPTConcatenatedEmbedding(PosGPTLearnedEmbedding):
@@ -128,7 +134,7 @@ class PosGPTConcatenatedEmbedding(PosGPTLearnedEmbedding):
     `config.position_share` of the `hidden_size` dimensions holds the position.
     """
 
-    settings = ("position_share", *PosGPTLearnedEmbedding.settings)
+    settings = ("position_share",)
 
     @staticmethod
     def check_config(config) -> None:
@@ -150,8 +156,7 @@ class PosGPTConcatenatedEmbedding(PosGPTLearnedEmbedding):
         return round(config.position_share * config.hidden_size)
 
     def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
-        """Append each position's vector to the token's; raises ValueError as `look_up` does."""
-        vectors = self.look_up(position_ids).to(inputs_embeds.dtype)
+        vectors = self.table(position_ids).to(inputs_embeds.dtype)
         return torch.cat([inputs_embeds, vectors.expand(inputs_embeds.shape[0], -1, -1)], dim=-1)
 
 
@@ -203,16 +208,21 @@ class PosGPTRotaryEmbedding(PositionEmbedding):
         self.rope_type = config.rope_parameters["rope_type"]
         self.max_seq_len_cached = config.max_position_embeddings
         self.original_max_seq_len = config.max_position_embeddings
-        rope_init = (
-            self.compute_default_rope_parameters
-            if self.rope_type == "default"
-            else ROPE_INIT_FUNCTIONS[self.rope_type]
-        )
-        # `dynamic_rope_update` and `PreTrainedModel._init_weights`, which fills the buffers again after loading, expect
-        # the names `inv_freq`, `original_inv_freq` and `attention_scaling`.
-        inv_freq, self.attention_scaling = rope_init(config)
+        # `dynamic_rope_update` expects the names `inv_freq`, `original_inv_freq` and `attention_scaling`.
+        inv_freq, self.attention_scaling = self.compute_frequencies()
         self.inv_freq = nn.Buffer(inv_freq, persistent=False)
         self.original_inv_freq = nn.Buffer(inv_freq.clone(), persistent=False)
+
+    def compute_frequencies(self) -> tuple[torch.Tensor, float]:
+        """Return the frequencies (head_dim / 2,) in radians per position, and the factor on cos and sin."""
+        if self.rope_type == "default":
+            return self.compute_default_rope_parameters(self.config)
+        return ROPE_INIT_FUNCTIONS[self.rope_type](self.config)
+
+    def fill_buffers(self) -> None:
+        frequencies, _ = self.compute_frequencies()
+        for buffer in (self.inv_freq, self.original_inv_freq):
+            initialization.copy_(buffer, frequencies)
 
     @staticmethod
     def check_config(config) -> None:

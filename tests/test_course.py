@@ -264,7 +264,7 @@ def words_and_positions():
 @torch.no_grad()
 def test_scores_of_added_positions_have_four_terms_and_of_concatenated_ones_two(words_and_positions):
     words, places, added, concatenated = words_and_positions
-    x, p = words[0], added.look_up(places)[0]
+    x, p = words[0], added.table(places)[0]
     sums, pairs = added.embed(words, places)[0], concatenated.embed(words, places)[0]
     close(sums @ sums.T, x @ x.T + x @ p.T + p @ x.T + p @ p.T)
     close(pairs @ pairs.T, x @ x.T + p @ p.T)

@@ -201,6 +201,21 @@ def test_every_setting_of_a_position_embedding_is_an_option_without_being_named_
         assert not written
 
 
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [
+        (Literal["fixed", "learned"], Literal["fixed", "learned"] | None),
+        (list[int], list[int] | None),
+        (float | int | None, float | None),
+        (str, str | None),
+    ],
+)
+def test_a_setting_may_be_a_choice_or_a_list(hint, expected, monkeypatch):
+    monkeypatch.setitem(PosGPTConfig.__annotations__, "hidden_size", hint)
+    name, kind, _ = next(each for each in architecture._list_options() if each[0] == "hidden_size")
+    assert kind == expected
+
+
 def test_given_architecture_options_take_the_configurations_names():
     given = ArchitectureArguments(block_size=64, dropout=0.0, rope_parameters='{"rope_type": "default"}')
     assert list_config_values(given) == {

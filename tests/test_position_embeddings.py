@@ -7,8 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as llama_apply_rotary_pos_emb
 
+from data_scripts.epochs import FixedDataset
+from model_helpers import tiny_model, tokens
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from modeling_posgpt.position_embeddings import PosGPTRotaryEmbedding, PositionEmbedding, rotate
+from posgpt.training.arguments import PosGPTTrainingArguments
+from posgpt.training.trainer import PosGPTTrainer
 
 HEAD_DIM = 8
 positions = st.integers(0, 500)
@@ -177,3 +181,58 @@ def test_a_configuration_that_makes_no_sense_is_refused_with_the_reason(values, 
 
 def test_an_odd_head_size_suits_learned_positions():
     assert PosGPTForCausalLM(PosGPTConfig(hidden_size=24))(torch.tensor([[2, 3]])).logits.shape == (1, 2, 256)
+
+
+# What somebody may add to the table.
+class Halved(PosGPTRotaryEmbedding):
+    """Frequencies half as high, a setting besides the base class's, and an end."""
+
+    settings = ("position_share",)
+    ends_at_block = True
+
+    def compute_frequencies(self):
+        frequencies, factor = super().compute_frequencies()
+        return frequencies / 2, factor
+
+
+class Powers(PositionEmbedding):
+    """A bias with two trained numbers per head, which are no layer's weights."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.scales = torch.nn.Parameter(torch.zeros(config.num_attention_heads, 2))
+
+    def bias(self, layer_idx, query_positions, key_positions):
+        distances = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).abs()
+        first, second = self.scales.T[..., None, None]
+        return first * distances + second * distances**2
+
+
+@pytest.fixture
+def added(monkeypatch):
+    for member in (Halved, Powers):
+        monkeypatch.setitem(POSITION_EMBEDDINGS, member.__name__.lower(), member)
+
+
+def test_an_added_class_has_the_settings_the_buffers_and_the_end_that_it_says(added, tmp_path):
+    assert Halved.settings == ("position_share", "rope_parameters")
+    model = tiny_model("halved")
+    model.save_pretrained(tmp_path)
+    loaded = PosGPTForCausalLM.from_pretrained(tmp_path)
+    for name in ("inv_freq", "original_inv_freq"):
+        saved, again = (getattr(each.model.position_embedding, name) for each in (model, loaded))
+        assert torch.equal(saved, again) and torch.equal(2 * again, rotary()[0].inv_freq.float())
+    assert torch.equal(loaded(tokens(1, 32)).logits, model(tokens(1, 32)).logits)
+    with pytest.raises(ValueError, match="33 tokens, but positions end at max_position_embeddings = 32"):
+        loaded(tokens(1, 33))
+
+
+def test_trained_numbers_of_a_position_embedding_are_neither_decayed_nor_orthogonalized(added, tmp_path):
+    model = tiny_model("powers")
+    args = PosGPTTrainingArguments(str(tmp_path), use_cpu=True, use_muon=True, report_to="none")
+    trainer = PosGPTTrainer(model, args, train_dataset=FixedDataset([], 0))
+    scales = model.model.position_embedding.scales
+    assert "model.position_embedding.scales" in dict(model.named_parameters())
+    assert not [name for name in trainer.get_decay_parameter_names(model) if "position" in name]
+    muon = trainer.create_optimizer().muon
+    assert not any(parameter is scales for group in muon.param_groups for parameter in group["params"])

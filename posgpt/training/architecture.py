@@ -3,7 +3,8 @@
 import json
 from dataclasses import dataclass, fields, make_dataclass
 from inspect import getdoc
-from typing import Any, get_args
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import psutil
 import torch
@@ -52,7 +53,8 @@ def _find_type(config_name: str) -> Any:
     hint = PosGPTConfig.__annotations__[config_name]
     if config_name in DICTIONARIES:
         return dict | str | None
-    return (get_args(hint) or (hint,))[0] | None
+    # The parser takes no unions of several types: of `float | int | None`, the first.
+    return (get_args(hint)[0] if get_origin(hint) in (Union, UnionType) else hint) | None
 
 
 def _list_options() -> list[tuple[str, Any, Any]]:
@@ -61,6 +63,10 @@ def _list_options() -> list[tuple[str, Any, Any]]:
     helps = args or {}
     options = []
     for name in CONFIG_FIELDS:
+        if name not in helps:
+            raise TypeError(
+                f"the docstring of PosGPTConfig has no line for {name}: add one, which is the option's help."
+            )
         default = getattr(PosGPTConfig, name)
         shown = "" if default is None else f" (default: {default})"
         choices = {"choices": CHOICES[name]} if name in CHOICES else {}

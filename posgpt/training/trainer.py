@@ -196,8 +196,8 @@ class PosGPTTrainer(ReliableTrainer):
 
     @staticmethod
     def list_matrix_names(model: nn.Module) -> list[str]:
-        """Return the names of linear layers' weights: no biases, LayerNorms or embeddings (minGPT's grouping)."""
-        return get_parameter_names(model, [nn.LayerNorm, nn.Embedding], [r"bias"])
+        """Return the names of linear layers' weights (minGPT's grouping)."""
+        return [f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Linear)]
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Return what `decayed_parameters` says: linear layers' weights, or all but biases."""
@@ -250,7 +250,7 @@ class PosGPTTrainer(ReliableTrainer):
         others: list[nn.Parameter] = []
         decayed_others: list[nn.Parameter] = []
         for name, parameter in self.model.named_parameters():
-            if name in matrix_names and parameter is not head and parameter.ndim == 2:
+            if name in matrix_names and parameter is not head:
                 matrices.append(parameter)
                 # Queries', keys' and values' in one.
                 stacked.append(3 if name.endswith("qkv_proj.weight") else 1)
