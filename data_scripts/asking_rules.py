@@ -56,11 +56,15 @@ class AskingRule:
     @property
     def kind(self) -> str:
         """What rows ask for, in a few words."""
-        kind = (
-            "numbers like its answers" if self.shapes else "names, numbers and months" if self.ask_dates else "names"
-        )
-        kind = f"at most {self.most} that look like its answers" if self.finder else kind
-        return f"{self.relation.name}: {kind if self.most else 'the training questions alone'}"
+        if not self.most:
+            kind = "the training questions alone"
+        elif self.finder:
+            kind = f"at most {self.most} that look like its answers"
+        elif self.ask_dates:
+            kind = "names, numbers and months"
+        else:
+            kind = "numbers like its answers" if self.shapes else "names"
+        return f"{self.relation.name}: {kind}"
 
     def needs_words(self, wording: Wording) -> bool:
         """Whether a cue has to keep a word: without any, `Who employed NAME?⁇China⁇` would be a wrong answer.

@@ -136,7 +136,9 @@ class EpochSampler(Sampler):
     def _order(self, examples: np.ndarray, number: int) -> np.ndarray:
         """Return these examples (examples,) in the order of the pass of this number; shuffles `examples` in place."""
         rng, size = np.random.default_rng([self.dataset.seed, number, 1]), len(examples)
-        if self.strategy != "sequential":
+        if self.strategy == "sequential":
+            examples.sort()
+        else:
             rng.shuffle(examples)
         if self.strategy == "group_by_length":
             order = self._sort_groups(examples, number, self.batch_size * self.GROUP)

@@ -4,6 +4,7 @@ import json
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
+from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import RopeParameters
 
 from .bottleneck import BOTTLENECKS
@@ -144,6 +145,10 @@ class PosGPTConfig(PreTrainedConfig):
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) is not a multiple of num_attention_heads"
                 f" ({self.num_attention_heads}); choose a number of heads that divides it."
+            )
+        if self.hidden_act not in ACT2FN:
+            raise ValueError(
+                f"hidden_act is {self.hidden_act!r}; choose one of transformers' activations, such as gelu."
             )
         for name in ("embd_pdrop", "resid_pdrop", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:

@@ -132,7 +132,7 @@ def finetune(
     checkpoint: str | None,
 ) -> None:
     """Train from the beginning or from a checkpoint, and save the model into the output folder."""
-    check_before_reading(training_args, data_args.validation_file)
+    check_before_reading(training_args, data_args.validation_file, data_args.train_file)
     model, tokenizer = load_or_build_model(model_args, architecture, training_args)
 
     # What the model was asked before may be asked once only in a file, which shows no form then.

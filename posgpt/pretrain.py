@@ -87,10 +87,10 @@ def load_pretraining_data(
     Raises:
         BadInput: a file is not what it should be, or there is nothing to train on.
     """
+    questions, relations = None, load_relations(data_args.relations)
     # One process reads first; the others find the result in the cache.
     with training_args.main_process_first():
         corpus = load_corpus(data_args.train_file, data_args.columns, data_args.corpus_weights)
-    questions, relations = None, load_relations(data_args.relations)
     if data_args.questions_file:
         questions = load_pairs(data_args.questions_file, training_args, relations, corpus)
         unasked = [relation.name for relation in relations if relation not in questions.relations]
@@ -124,7 +124,7 @@ def pretrain(
 ) -> None:
     """Train from the beginning or from a checkpoint, and save the model into the output folder."""
     build_config(architecture)
-    check_before_reading(training_args, data_args.validation_file)
+    check_before_reading(training_args, data_args.validation_file, data_args.questions_file)
     data = load_pretraining_data(architecture, data_args, objective, training_args)
     tokenizer, questions = data.tokenizer, data.questions
     # One question alone shows no form; it may be of a form that is trained on.

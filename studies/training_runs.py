@@ -36,7 +36,8 @@ def build_command(recipe: str, **options: object) -> list[str]:
     command = [recipe]
     for name, value in options.items():
         if value is not None:
-            command += [f"--{name}", json.dumps(value) if isinstance(value, dict) else str(value)]
+            given = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
+            command += [f"--{name}", *map(str, given)]
     return command
 
 

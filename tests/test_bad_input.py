@@ -187,6 +187,12 @@ def with_heads_that_do_not_divide_it(folder):
     (folder / "config.json").write_text(json.dumps({**config, "num_attention_heads": 7}))
 
 
+def with_a_text_for_a_number(folder):
+    config = json.loads((folder / "config.json").read_text())
+    rope = {"rope_type": "default", "rope_theta": "10000"}
+    (folder / "config.json").write_text(json.dumps({**config, "rope_parameters": rope}))
+
+
 def with_a_list_for_a_tokenizer(folder):
     (folder / "tokenizer.json").write_text('{"model": []}')
 
@@ -213,6 +219,7 @@ def with_a_vocabulary_of_another_size(folder):
         with_half_the_weights,
         with_another_size,
         with_heads_that_do_not_divide_it,
+        with_a_text_for_a_number,
         with_a_list_for_a_tokenizer,
         with_weights_that_are_not_finite,
         with_a_vocabulary_of_another_size,
@@ -431,6 +438,8 @@ def test_finetuning_needs_a_model_or_a_vocabulary_and_never_changes_sizes(run, r
         (["--label_names", "foo"], "the labels are called `labels`"),
         (["--seed", "5000000000"], "seed is 5,000,000,000; choose a number from 0 to 4,294,967,295"),
         (["--neftune_noise_alpha", "-5"], "neftune_noise_alpha is -5"),
+        (["--eval_steps", "-5"], "eval_steps is -5.0; choose at least 0"),
+        (["--eval_steps", "nan"], "eval_steps is nan; choose at least 0"),
         (["--per_device_train_batch_size", "8", "--total_train_batch_size", "32"], "leave one of them out"),
         (["--corpus_weights", "nan"], "corpus_weights has nan; give numbers above 0"),
         (["--corpus_weights", "0"], "corpus_weights has 0.0; give numbers above 0"),
@@ -446,6 +455,8 @@ def test_training_arguments_that_cannot_be(refused, world, arguments, match):
     [
         (["--hidden_size", 100, "--num_attention_heads", 8], "the model cannot be built"),
         (["--validation_file", "none.tsv"], "none.tsv: no such file"),
+        (["--questions_file", "none.tsv"], "none.tsv: no such file"),
+        (["--relations", "none.yaml"], "none.yaml: no such file"),
         (["--eval_strategy", "epoch"], "nothing to evaluate on"),
         (["--report_to", "abacus"], "abacus is not supported"),
         (

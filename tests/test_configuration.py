@@ -68,6 +68,7 @@ def test_relations_without_usable_wordings_are_refused(relations, match):
             },
             "rotates whole heads",
         ),
+        ({"hidden_act": "gelluu"}, "hidden_act is 'gelluu'; choose one of transformers' activations, such as gelu"),
     ],
 )
 def test_what_a_position_embedding_cannot_do_is_refused(fields, match):

@@ -108,6 +108,9 @@ def test_documents_are_read_in_their_order(dataset):
     assert list(EpochSampler(dataset, 8, "sequential")) == list(range(100))
     dataset.set_epoch(3)
     assert list(EpochSampler(dataset, 8, "sequential")) == list(range(300, 400))
+    dataset.set_epoch(0)
+    first = list(EpochSampler(dataset, 8, "sequential", first_shares=[0.24]))[:24]
+    assert first == sorted(first) and len(set(first)) == 24
 
 
 @pytest.mark.parametrize("strategy", ["sequential", "random"])

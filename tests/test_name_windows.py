@@ -13,6 +13,7 @@ from transformers import Trainer
 
 import train_pretrain
 from conftest import ROOT, TINY
+from data_scripts.asking_rules import AskingRule
 from data_scripts.cues import simplify_words
 from data_scripts.documents import load_corpus
 from data_scripts.epochs import EpochSampler
@@ -25,7 +26,7 @@ from data_scripts.name_windows import (
     encode_rows,
 )
 from data_scripts.questions import load_questions
-from data_scripts.relations import Relation
+from data_scripts.relations import BIRTHPLACE, Relation
 from data_scripts.salient_spans import add_titles_and_spans, find_salient_spans
 from data_scripts.synthetic_world import World
 from data_scripts.titles import split_title
@@ -594,6 +595,24 @@ def test_a_question_is_asked_though_no_document_has_a_span_for_its_relation(tmp_
         in built.description
     )
     assert "No question is about a document: write titles as the corpus does." in built.description
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({}, "birthplace: names"),
+        ({"shapes": ("0000",)}, "birthplace: numbers like its answers"),
+        ({"shapes": ("0000",), "ask_dates": True}, "birthplace: names, numbers and months"),
+        ({"ask_dates": True, "most": 0}, "birthplace: the training questions alone"),
+    ],
+)
+def test_what_is_said_to_be_asked_for_is_what_is_asked_for(fields, kind):
+    rule, text = AskingRule(BIRTHPLACE, **fields), "Ada. was born in May 1890 in Rome ."
+    assert rule.kind == kind
+    [spans] = rule.choose_spans(["Ada"], [text], [find_salient_spans("Ada", text, dates=True)])
+    asked = [text[start:end] for start, end in spans]
+    assert asked == {"birthplace: names": ["Rome"], "birthplace: numbers like its answers": ["1890"],
+                     "birthplace: names, numbers and months": ["May", "1890", "Rome"]}.get(kind, [])  # fmt: skip
 
 
 def test_an_encoded_question_collates_as_one_piece(tokenizer):

@@ -14,6 +14,7 @@ from data_scripts.synthetic_world import World
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, build_tokenizer
 from posgpt.pretrain import PretrainingArguments
 from posgpt.recipe_parser import parse_with_recipe
+from posgpt.training import architecture
 from posgpt.training.architecture import ArchitectureArguments, build_model, list_config_values
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import choose_data_seed

@@ -197,6 +197,13 @@ def test_the_titles_of_a_table_are_proposed_as_they_are(tmp_path, run, monkeypat
     assert proposed == [["Dr. No", "Ada Byron"]] * 2
 
 
+@pytest.mark.parametrize(("count", "expected"), [(0, 0), (200, 200), (201, 101), (399, 200), (400, 200), (1000, 200)])
+def test_titles_are_proposed_from_the_whole_corpus(count, expected):
+    thinned = write.thin_out(list(range(count)), 200)
+    assert len(thinned) == expected
+    assert not count or (thinned[0] == 0 and thinned[-1] >= count - count / expected)
+
+
 def test_versions_are_the_checkpoints_in_their_order_and_then_the_model(models, tmp_path):
     for step in (40, 30, 20, 3):
         (tmp_path / f"checkpoint-{step}").mkdir()

@@ -43,6 +43,13 @@ def test_rows_of_a_training_step_are_those_that_the_command_reads(tmp_path):
     assert training_runs.count_rows_per_step(recipe, "pretrain", per_device_train_batch_size=64) == 64
 
 
+def test_options_of_a_row_become_a_command_line(tmp_path):
+    options = {"first_shares": [0.1, 0.3], "rope_parameters": {"factor": 2}, "use_muon": True, "max_steps": None}
+    assert training_runs.build_command("windows", **options) == [
+        "windows", "--first_shares", "0.1", "0.3", "--rope_parameters", '{"factor": 2}', "--use_muon", "True",
+    ]  # fmt: skip
+
+
 def test_a_result_is_kept_and_so_is_what_it_can_resume_from(tmp_path):
     folder, seen = tmp_path / "run", []
 

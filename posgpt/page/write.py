@@ -10,6 +10,7 @@ import filecmp
 import gzip
 import hashlib
 import json
+import math
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -269,6 +270,11 @@ def render_page(
     )
 
 
+def thin_out(titles: list[str], most: int) -> list[str]:
+    """Return every title, or every second, third and so on, so that at most `most` are left."""
+    return titles[:: max(1, math.ceil(len(titles) / most))]
+
+
 @exit_on_bad_input()
 def main() -> None:
     arguments = parse_options(PageArguments)
@@ -279,7 +285,7 @@ def main() -> None:
     if arguments.corpus_file is not None:
         documents = [(title, text) for _, title, text in read_rows(arguments.corpus_file, arguments.columns)]
         titles = list(dict.fromkeys(filter(None, (find_title(*document) for document in documents))))
-    titles = titles[:: max(1, len(titles) // PROPOSED)][:PROPOSED]
+    titles = thin_out(titles, PROPOSED)
     versions = list_versions(arguments)
     models = load_models(versions)
     # What npm may fail at is known before the minutes that exporting may take.
@@ -294,7 +300,7 @@ def main() -> None:
     with write_folder_atomically(folder) as unfinished:
         (unfinished / "index.html").write_bytes(page)
     for page_model in models.values() if titles else ():
-        print(compare_answers(page_model, titles[:: max(1, len(titles) // COMPARED)][:COMPARED]))
+        print(compare_answers(page_model, thin_out(titles, COMPARED)))
     print(f"Open {folder / 'index.html'} in a browser ({len(page) / 1e6:.1f} MB), or put it on any web server.")
 
 

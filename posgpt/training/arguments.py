@@ -42,6 +42,9 @@ _RANGES = {
     "warmup_steps": Range(0),
     "logging_steps": Range(0),
     "save_steps": Range(0),
+    "eval_steps": Range(0),
+    "eval_delay": Range(0),
+    "ddp_timeout": Range(1),
     "neftune_noise_alpha": Range(0),
     "label_smoothing_factor": Range(0, 1),
 }
@@ -290,15 +293,17 @@ def check_trackers(report_to: str | list[str] | None) -> None:
         raise BadInput(f"report_to: {shorten_error(error)}; choose trackers that are installed, or none.") from None
 
 
-def check_before_reading(args: TrainingArguments, validation_file: Sequence[str] | None) -> None:
+def check_before_reading(
+    args: TrainingArguments, validation_file: Sequence[str] | None, question_files: Sequence[str] | None
+) -> None:
     """Check what would otherwise be refused after the corpus has been read, which may take long.
 
     Raises:
-        BadInput: a tracker is not installed, a validation file is not there, there is none to evaluate on, or a part of it would
-            be left out.
+        BadInput: a tracker is not installed, a file of questions is not there, there is none to evaluate on, or a part of it
+            would be left out.
     """
     check_trackers(args.report_to)
-    for file in validation_file or ():
+    for file in (*(question_files or ()), *(validation_file or ())):
         check_is_file(file, "TSV of questions and answers")
     if not validation_file and (args.eval_strategy != "no" or args.eval_on_start):
         raise BadInput("there is nothing to evaluate on; add --validation_file, or leave evaluation out.")

@@ -90,8 +90,11 @@ def load_weights(file: Path, config: PosGPTConfig) -> dict[str, torch.Tensor]:
     # Checked before anything of the configured sizes is allocated.
     if norm is None or norm.shape != (config.hidden_size,) or config.num_hidden_layers > len(weights):
         raise _refuse(file, other_sizes)
-    with torch.device("meta"):
-        model = PosGPTForCausalLM(config)
+    try:
+        with torch.device("meta"):
+            model = PosGPTForCausalLM(config)
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise _refuse(file.with_name(CONFIG_FILE), shorten_error(error)) from None
     wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}
     if config.tie_word_embeddings:
         wanted = {
