@@ -20,7 +20,7 @@ With questions of several relations, each row begins as those of one of them do,
 of its own relation only. What the rows of a relation ask for follows from its training answers (`data_scripts/asking_rules.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Annotated, Any, Literal, TypeVar
@@ -107,33 +107,8 @@ class NameWindowsConfig(ObjectiveConfig):
     ) -> TrainingData:
         documents, rules = find_spans(corpus, questions, self.ask_dates, self.span_finder, self.max_spans, relations)
         dataset = NameWindowsDataset(documents, tokenizer, seed, self, questions, rules)
-        description = (
-            f"{len(dataset.documents):,} of {len(corpus):,} documents have a title and something to ask for,"
-            f" {dataset.rows_with_document:,} spans in all ({'; '.join(dataset.describe_asked(questions))})."
-        )
-        if not questions:
-            asked = ", ".join(repr(relation.form) for relation in relations)
-            description += f" Without questions, they are asked for like {asked}; --relations names something else."
-        else:
-            description += f" Questions about {len(dataset.questions):,} titles are mixed in."
-            if dataset.titles_apart:
-                description += (
-                    f" {len(dataset.titles_apart):,} of these titles have no document with such a span; the questions about them are"
-                    " rows of their own."
-                )
-        if long := dataset.list_long_titles(documents):
-            description += (
-                f" Titles too long for a row of {tokenizer.model_max_length} characters, whose documents are not read:"
-                f" {len(long):,}, such as {long[0][:60]!r}; a larger --block_size has room for them."
-            )
-        if without := list_titles_without_document(dataset.questions, documents):
-            description += f" Titles without any document: {len(without):,}, such as {without[0]!r}."
-            if other_case := find_other_case(without, documents):
-                asked, title = next(iter(other_case.items()))
-                description += f" {len(other_case):,} of them differ from a document's title in case alone, such as {asked!r} from {title!r}."
-            if len(without) == len(dataset.questions):
-                description += " No question is about a document: write titles as the corpus does."
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
+        description = " ".join(dataset.describe(corpus, documents, questions))
         return TrainingData(dataset, collator(tokenizer), description)
 
 
@@ -288,7 +263,7 @@ class NameWindowsDataset(EpochDataset):
         return self.rows_with_document + len(self.titles_apart)
 
     def lengths(self, epoch: int) -> np.ndarray:
-        """Return (rows,) integers: every row is filled up to the maximum sequence length."""
+        """Return (rows,) integers: rows are filled nearly up to the maximum sequence length; few hold a question alone."""
         return np.broadcast_to(self.max_length, len(self))
 
     def list_asked(self, documents: int) -> dict[str, list[str]]:
@@ -299,6 +274,41 @@ class NameWindowsDataset(EpochDataset):
                 names = ", ".join(self.rules[number].relation.name for number in numbers)
                 asked.setdefault(row["title"], []).append(f"{span} ({names})" if len(self.rules) > 1 else span)
         return asked
+
+    def describe(self, corpus: Dataset, documents: Dataset, questions: Questions | None) -> Iterator[str]:
+        """Yield sentences on what rows ask for, and on what is left out.
+
+        Args:
+            corpus: What `documents` were made of.
+        """
+        yield (
+            f"{len(self.documents):,} of {len(corpus):,} documents have a title and something to ask for,"
+            f" {self.rows_with_document:,} spans in all ({'; '.join(self.describe_asked(questions))})."
+        )
+        if questions:
+            yield f"Questions about {len(self.questions):,} titles are mixed in."
+        else:
+            asked = ", ".join(repr(rule.relation.form) for rule in self.rules)
+            yield f"Without questions, they are asked for like {asked}; --relations names something else."
+        if self.titles_apart:
+            yield (
+                f"{len(self.titles_apart):,} of these titles have no document with such a span; the questions about them are rows of"
+                " their own."
+            )
+        if long := self.list_long_titles(documents):
+            yield (
+                f"Titles too long for a row of {self.max_length} characters, whose documents are not read: {len(long):,}, such as"
+                f" {long[0][:60]!r}; a larger --block_size has room for them."
+            )
+        if without := list_titles_without_document(self.questions, documents):
+            yield f"Titles without any document: {len(without):,}, such as {without[0]!r}."
+            if other_case := find_other_case(without, documents):
+                asked, title = next(iter(other_case.items()))
+                yield (
+                    f"{len(other_case):,} of them differ from a document's title in case alone, such as {asked!r} from {title!r}."
+                )
+            if len(without) == len(self.questions):
+                yield "No question is about a document: write titles as the corpus does."
 
     def describe_asked(self, questions: Questions | None) -> list[str]:
         """Say for each rule what its rows ask for, and how many of the training answers that leaves out."""

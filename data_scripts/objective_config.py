@@ -21,7 +21,7 @@ class TrainingData:
     Args:
         dataset: The examples.
         collator: Makes a batch of `input_ids`, `labels` and what else the model needs out of the dataset's features.
-        description: One line on what of the corpus is read.
+        description: One or more sentences on what of the corpus is read.
     """
 
     dataset: EpochDataset

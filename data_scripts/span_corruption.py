@@ -10,6 +10,7 @@ recipe does. Optionally, the span is a salient one
 Li 2023, arXiv 2309.14316); that recipe does none of these.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -91,20 +92,8 @@ class SpanCorruptionConfig(ObjectiveConfig):
         max_length = tokenizer.model_max_length
         documents = tokenize_corpus(corpus, tokenizer, compute_longest_cut(max_length))
         dataset = SpanCorruptionDataset(documents, tokenizer, seed, self, questions)
-        longer = int((dataset.document_lengths > max_length).sum())
-        description = (
-            f"{len(dataset):,} documents, {dataset.document_lengths.sum():,} characters. {longer:,} documents are longer"
-            f" than the maximum sequence length of {max_length}: span corruption reads at most the first"
-            f" {compute_longest_cut(max_length)} characters of a document."
-        )
-        if questions:
-            without = len(list_titles_without_document(dataset.questions, corpus))
-            description += (
-                f" Questions about {len(dataset.questions):,} titles are mixed in; {without:,} have no document and are"
-                " not asked."
-            )
         collator = SpanCorruptionCollator(tokenizer, self.loss_on_span, self.closing_mask)
-        return TrainingData(dataset, collator, description)
+        return TrainingData(dataset, collator, " ".join(dataset.describe()))
 
 
 class SpanCorruptionDataset(EpochDataset):
@@ -142,6 +131,20 @@ class SpanCorruptionDataset(EpochDataset):
 
     def __len__(self) -> int:
         return len(self.documents)
+
+    def describe(self) -> Iterator[str]:
+        """Yield sentences on what is read, and on what is left out."""
+        longer = int((self.document_lengths > self.max_length).sum())
+        yield (
+            f"{len(self):,} documents, {self.document_lengths.sum():,} characters. {longer:,} documents are longer than the maximum"
+            f" sequence length of {self.max_length}: span corruption reads at most the first {compute_longest_cut(self.max_length)}"
+            " characters of a document."
+        )
+        if self.titles is not None:
+            without = len(list_titles_without_document(self.questions, self.titles))
+            yield (
+                f"Questions about {len(self.questions):,} titles are mixed in; {without:,} have no document and are not asked."
+            )
 
     def cuts(self, epoch: int) -> np.ndarray:
         """(documents, 3) integers: see `draw_cuts`."""

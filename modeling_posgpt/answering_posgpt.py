@@ -46,8 +46,8 @@ def iterate_batches(
         numbers: By how many characters each text is continued.
         desc: What the progress bar says.
 
-    Returns:
-        For each batch, the number of characters, largest first, and the indices of its texts.
+    Yields:
+        The number of characters, largest first, and the indices of the batch's texts.
     """
     batches = []
     order = sorted(range(len(texts)), key=lambda index: (-numbers[index], len(texts[index])))

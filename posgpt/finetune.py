@@ -87,7 +87,7 @@ def load_or_build_model(
     if model_args.model_name_or_path:
         if model_args.vocabulary_file:
             raise BadInput("--vocabulary_file is for training from scratch; a model brings its own vocabulary.")
-        given = [option.name for option in fields(architecture) if getattr(architecture, option.name) is not None]
+        given = [field.name for field in fields(architecture) if getattr(architecture, field.name) is not None]
         fixed = sorted(set(given) - {"dropout"})
         if fixed:
             raise BadInput(

@@ -123,6 +123,7 @@ def pretrain(
     checkpoint: str | None,
 ) -> None:
     """Train from the beginning or from a checkpoint, and save the model into the output folder."""
+    # Sizes that are not compatible are refused before the corpus is read.
     build_config(architecture)
     check_before_reading(training_args, data_args.validation_file, data_args.questions_file)
     data = load_pretraining_data(architecture, data_args, objective, training_args)

@@ -88,7 +88,7 @@ def read_objective(recipe: str, **settings: Any) -> ObjectiveConfig:
             f"{recipe}: {config.name} is neither {NameWindowsConfig.name} nor {SpanCorruptionConfig.name}; add to"
             " studies/recall.py how it is asked for what it read."
         )
-    return config(**{option.name: options[option.name] for option in fields(config) if option.name in options})
+    return config(**{field.name: options[field.name] for field in fields(config) if field.name in options})
 
 
 def find_mentions(

@@ -28,7 +28,7 @@ def choose_data_seed(training_args: TrainingArguments) -> int:
 
 
 def build_epoch_sampler(dataset: EpochDataset, training_args: PosGPTTrainingArguments) -> EpochSampler:
-    """Build the order of each epoch that the training arguments say."""
+    """Build the sampler that the training arguments ask for."""
     return EpochSampler(
         dataset,
         training_args.rows_per_step,

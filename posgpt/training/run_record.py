@@ -19,7 +19,7 @@ from posgpt.training.saved_models import find_model_file
 
 RUN_FILE = "run.json"
 # How much of a SHA-256 is shown to people; the file has all of it.
-SHORT = 12
+SHOWN_DIGITS = 12
 # What, besides a command's own options, decides which rows a training step reads.
 ORDER_OPTIONS = (
     "seed",
@@ -90,7 +90,9 @@ def identify_file(file: str) -> dict[str, str]:
 
 def format_files(files: list[dict[str, str]]) -> str:
     """Return the names of files or datasets, each with the beginning of its hash or commit."""
-    return ", ".join(f"{name} ({kind} {content[:SHORT]})" for (_, name), (kind, content) in map(dict.items, files))
+    return ", ".join(
+        f"{name} ({kind} {content[:SHOWN_DIGITS]})" for (_, name), (kind, content) in map(dict.items, files)
+    )
 
 
 def write_record(folder: Path, options: dict[str, Any], config: PosGPTConfig) -> None:
