@@ -31,7 +31,7 @@ from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.evaluation.card import load_card
 from posgpt.page.write import find_npm
 from posgpt.quickstart import run_module
-from posgpt.recipe_parser import find_recipe, read_section
+from posgpt.recipe_parser import read_settings
 from posgpt.training.checkpoints import WEIGHTS_FILE, list_checkpoints
 
 HASHES_FILE, ARGUMENTS_FILE, PAGE_FOLDER = "SHA256SUMS", "arguments.json", "page"
@@ -95,7 +95,7 @@ def keep_arguments(arguments: ModelsArguments, folder: Path) -> None:
         BadInput: they were made with other arguments, or there is no such recipe.
     """
     # What a recipe says may change.
-    recipe = read_section(find_recipe(arguments.recipe), "pretrain")
+    recipe = read_settings(arguments.recipe, "pretrain")
     values = asdict(arguments) | {"output_dir": None, "recipe": recipe}
     file = folder / ARGUMENTS_FILE
     if not file.exists():

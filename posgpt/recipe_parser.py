@@ -99,6 +99,15 @@ def lay_over(inherited: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in inherited.items() if name not in left_over} | own
 
 
+def read_settings(recipe: str, section: str, **options: Any) -> dict[str, Any]:
+    """Return the options of a section of a recipe, a file or a name, with others in their place (see `lay_over`).
+
+    Raises:
+        BadInput: there is no such recipe, or it has no such section.
+    """
+    return lay_over(read_section(find_recipe(recipe), section), options)
+
+
 def list_left_over(values: dict[str, Any], chosen: dict[str, Any]) -> set[str]:
     """Return which of a section's options belong to a value that another one is chosen for.
 

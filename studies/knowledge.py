@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, TRAIN_FILE, check_is_folder_or_new, hash_file, make_file_name
@@ -24,7 +23,8 @@ from data_scripts.questions import load_questions
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from posgpt.training.architecture import PositionArguments
 from posgpt.training.saved_models import load_model
-from studies.cache import Record, keep_result, read_result
+from studies import recall
+from studies.cache import CODE, Record, hash_code, keep_result, read_result
 from studies.grading import grade_answers
 from studies.recall import build_recall_prompts, read_objective
 from studies.tables import format_known, load_rows, write_table
@@ -80,7 +80,8 @@ class Row:
     @property
     def key(self) -> Record:
         """What its figures depend on."""
-        return build_key(self.command) | {"held_out": hash_file(self.held_out_file)}
+        own = {"held_out": hash_file(self.held_out_file), CODE: hash_code(Path(recall.__file__))}
+        return build_key(self.command) | own
 
     @property
     def objective(self) -> ObjectiveConfig:
@@ -109,7 +110,7 @@ def measure_row(row: Row) -> Record:
         }
         accuracies = {name: float(grade_answers(model, tokenizer, *pairs).mean()) for name, pairs in asked.items()}
         facts = {"name": row.name, "characters": run["characters"], "minutes": run["minutes"]}
-        return accuracies | facts | {"threads": torch.get_num_threads(), "settings": row.settings}
+        return accuracies | facts | {"settings": row.settings}
 
     return keep_result(row.figures_file, row.key, measure)
 

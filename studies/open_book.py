@@ -22,7 +22,7 @@ from data_scripts.salient_spans import find_salient_spans
 from data_scripts.titles import split_title
 from posgpt.evaluation.accuracy import describe_constant, describe_majority
 from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, find_first_mention, has_mention
-from posgpt.recipe_parser import find_recipe, read_section
+from posgpt.recipe_parser import read_settings
 from studies.tables import write_table
 
 UNANSWERED_FILE = "unanswered.tsv"
@@ -169,7 +169,7 @@ def measure_data(
     """
     train, dev = (load_questions(data_dir / name, answers=True) for name in (TRAIN_FILE, DEV_FILE))
     rules = build_rules(train.relations[0].baseline, train.answers)
-    max_spans = read_section(find_recipe("windows"), "pretrain")["max_spans"]
+    max_spans = read_settings("windows", "pretrain")["max_spans"]
     predictions = [read_predictions(file, len(dev)) for file in predictions_files]
     documents = find_documents(data_dir / CORPUS_FILE, [*train.titles, *dev.titles])
     groups = {

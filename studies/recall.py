@@ -37,7 +37,7 @@ from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from modeling_posgpt.answering_posgpt import iterate_batches
 from posgpt.evaluation.exact_match import match_exactly
-from posgpt.recipe_parser import choose_objective, find_recipe, lay_over, read_section
+from posgpt.recipe_parser import choose_objective, read_settings
 from posgpt.training.saved_models import load_model
 from studies.grading import grade_answers
 from studies.tables import write_table
@@ -81,7 +81,7 @@ def read_objective(recipe: str, **settings: Any) -> ObjectiveConfig:
     Raises:
         BadInput: there is no such recipe, or what it trained on is asked for in a form that is not known here.
     """
-    options = lay_over(read_section(find_recipe(recipe), "pretrain"), settings)
+    options = read_settings(recipe, "pretrain", **settings)
     config = choose_objective(options.get("objective"))
     if not issubclass(config, NameWindowsConfig | SpanCorruptionConfig):
         raise BadInput(

@@ -15,7 +15,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from data_scripts.errors import BadInput
 from data_scripts.files import hash_file, load_json, write_atomically
 from data_scripts.questions import load_questions
-from posgpt.recipe_parser import find_recipe, lay_over, read_section, split_recipe
+from posgpt.recipe_parser import read_section, read_settings, split_recipe
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints
 from posgpt.training.saved_models import load_model
 from studies.cache import CODE, Record, hash_code, keep_result
@@ -43,7 +43,7 @@ def build_command(recipe: str, **options: object) -> list[str]:
 
 def count_rows_per_step(recipe: str, section: str, **options: Any) -> int:
     """Return how many rows a training step reads by a section of a recipe; `options` take precedence over it."""
-    settings = lay_over(read_section(find_recipe(recipe), section), options)
+    settings = read_settings(recipe, section, **options)
     batch = settings.get("per_device_train_batch_size", TrainingArguments.per_device_train_batch_size)
     return settings.get("total_train_batch_size", batch * settings.get("gradient_accumulation_steps", 1))
 

@@ -137,7 +137,7 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
 
     Raises:
         BadInput: the folder holds a finished model or an unfinished run and no option says what to do with it, or there
-            is not a whole checkpoint.
+            is no whole checkpoint.
     """
     output_dir, resume = Path(str(training_args.output_dir)), str(training_args.resume_from_checkpoint or "")
     is_auto = resume.lower() == "auto"
@@ -152,36 +152,54 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
             " replace it."
         )
     if is_auto or resume.lower() in ("last", "true"):
-        checkpoint, weights = find_last_checkpoint(output_dir), output_dir / WEIGHTS_FILE
-        if is_auto and checkpoint and weights.exists() and checkpoint.stat().st_mtime < weights.stat().st_mtime:
-            # It is of the finished model that --overwrite_output_dir has replaced.
-            return None
-        newer = list_later_checkpoints(output_dir, checkpoint)
-        skipped = ", ".join(f"{folder.name} {find_damage(folder)}" for folder in newer)
-        if checkpoint is None and not is_auto:
-            raise BadInput(
-                f"{output_dir}: no whole checkpoint to resume from{skipped and f' ({skipped})'}; with"
-                " --resume_from_checkpoint auto, training starts from scratch."
-            )
-        if skipped and training_args.should_log:
-            print(f"{output_dir}: {skipped}; training resumes from {checkpoint.name if checkpoint else 'the start'}.")
-        return str(checkpoint) if checkpoint else None
+        return _choose_newest(output_dir, is_auto, bool(training_args.should_log))
     if resume:
-        if damage := find_damage(Path(resume)):
-            raise BadInput(
-                f"{resume}: no whole checkpoint to resume from ({damage}); give a folder named checkpoint-STEP, or"
-                " `last` for the newest whole one."
-            )
-        later = ", ".join(folder.name for folder in list_later_checkpoints(output_dir, Path(resume)))
-        if later and not overwrite_output_dir:
-            raise BadInput(
-                f"{output_dir}: holds later checkpoints ({later}), which `last` would resume from the next time; give"
-                " another --output_dir, or --overwrite_output_dir to remove them."
-            )
-        return resume
+        return _check_given(output_dir, Path(resume), overwrite_output_dir)
     if list_checkpoints(output_dir) and not overwrite_output_dir:
         raise BadInput(
             f"{output_dir}: holds an unfinished run; --resume_from_checkpoint last continues it,"
             " --overwrite_output_dir starts from scratch."
         )
     return None
+
+
+def _choose_newest(output_dir: Path, is_auto: bool, should_log: bool) -> str | None:
+    """Return the newest whole checkpoint, and say which newer ones are not whole.
+
+    Raises:
+        BadInput: there is none; with `auto`, training then starts from scratch.
+    """
+    checkpoint, weights = find_last_checkpoint(output_dir), output_dir / WEIGHTS_FILE
+    if is_auto and checkpoint and weights.exists() and checkpoint.stat().st_mtime < weights.stat().st_mtime:
+        # It is of the finished model that --overwrite_output_dir has replaced.
+        return None
+    newer = list_later_checkpoints(output_dir, checkpoint)
+    skipped = ", ".join(f"{folder.name} {find_damage(folder)}" for folder in newer)
+    if checkpoint is None and not is_auto:
+        raise BadInput(
+            f"{output_dir}: no whole checkpoint to resume from{skipped and f' ({skipped})'}; with"
+            " --resume_from_checkpoint auto, training starts from scratch."
+        )
+    if skipped and should_log:
+        print(f"{output_dir}: {skipped}; training resumes from {checkpoint.name if checkpoint else 'the start'}.")
+    return str(checkpoint) if checkpoint else None
+
+
+def _check_given(output_dir: Path, checkpoint: Path, overwrite_output_dir: bool) -> str:
+    """Return a checkpoint that was named.
+
+    Raises:
+        BadInput: it is not whole, or the output folder has later ones, which would be resumed from the next time.
+    """
+    if damage := find_damage(checkpoint):
+        raise BadInput(
+            f"{checkpoint}: no whole checkpoint to resume from ({damage}); give a folder named checkpoint-STEP, or `last`"
+            " for the newest whole one."
+        )
+    later = ", ".join(folder.name for folder in list_later_checkpoints(output_dir, checkpoint))
+    if later and not overwrite_output_dir:
+        raise BadInput(
+            f"{output_dir}: holds later checkpoints ({later}), which `last` would resume from the next time; give"
+            " another --output_dir, or --overwrite_output_dir to remove them."
+        )
+    return str(checkpoint)
