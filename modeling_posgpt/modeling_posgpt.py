@@ -48,7 +48,7 @@ class PosGPTPreTrainedModel(PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, PosGPTLatentBasis):
             initialization.xavier_uniform_(module.weight)
-        # transformers' own fills those of rotary positions, but only if the class is called so.
+        # transformers fills those of rotary positions itself, but only if the class's name contains RotaryEmbedding.
         if isinstance(module, PositionEmbedding):
             module.fill_buffers()
 
