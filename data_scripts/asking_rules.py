@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -170,13 +171,19 @@ def find_spans(
     if not questions:
         return documents, rules
     own = {rule.relation: _sample_questions(questions, rule.relation) for rule in rules}
+
+    @cache
+    def read_own(relation: Relation) -> AskedDocuments:
+        """Read the documents of a relation's questions, once for all that is judged on them."""
+        return read_asked(documents, own[relation])
+
     if span_finder == "answers":
         rules = [learn_spans(each, documents, own[each.relation], max_lost=1) for each in rules]
     elif span_finder == "auto":
         rules = [
             each
-            if _finds_answers(each, documents, own[each.relation])
-            else _try_to_learn_spans(each, documents, own[each.relation], max_lost=0)
+            if _finds_answers(each, read_own(each.relation), own[each.relation])
+            else _try_to_learn_spans(each, documents, read_own(each.relation), own[each.relation], max_lost=0)
             for each in rules
         ]
         # Relations without a finder ask for every name, or for every number. If several ask for the same kind, most of what
@@ -184,7 +191,7 @@ def find_spans(
         # slightly fewer. With few pairs there is no telling whether something looks like its answers or another's.
         kinds = Counter(each.shapes is None for each in rules if not each.finder)
         rules = [
-            _try_to_learn_spans(each, documents, own[each.relation], max_lost=_NEGLIGIBLE)
+            _try_to_learn_spans(each, documents, read_own(each.relation), own[each.relation], max_lost=_NEGLIGIBLE)
             if not (each.finder or ask_dates)
             and kinds[each.shapes is None] > 1
             and len(own[each.relation]) >= 5 * _FEWEST_HELD_OUT
@@ -193,19 +200,20 @@ def find_spans(
         ]
     if len(rules) > 1:
         # Spans that never contain a relation's answers would teach wrong ones, so its rows ask its training questions alone;
-        # unless that would leave no relation any spans.
-        vain = {each.relation for each in rules if _finds_nothing(each, documents, own[each.relation])}
+        # unless that would leave no relation any spans. A finder was fitted on answers, so it finds some.
+        vain = {
+            each.relation
+            for each in rules
+            if not each.finder and _finds_nothing(each, read_own(each.relation), own[each.relation])
+        }
         if len(vain) < len(rules):
             rules = [replace(each, most=0) if each.relation in vain else each for each in rules]
     return documents, rules
 
 
-def _finds_nothing(rule: AskingRule, documents: Dataset, questions: Questions) -> bool:
+def _finds_nothing(rule: AskingRule, asked: AskedDocuments, questions: Questions) -> bool:
     """Whether none of a relation's answers is among what its rows ask for, and there are enough of them to tell."""
-    # A finder was fitted on answers, so it finds some.
-    if rule.finder or len(questions) < _FEWEST_HELD_OUT:
-        return False
-    return not find_asked_answers(rule, read_asked(documents, questions), questions)
+    return len(questions) >= _FEWEST_HELD_OUT and not find_asked_answers(rule, asked, questions)
 
 
 def _sample_questions(questions: Questions, relation: Relation) -> Questions:
@@ -214,18 +222,18 @@ def _sample_questions(questions: Questions, relation: Relation) -> Questions:
     return own if len(own) <= _MOST_JUDGED else own.take(range(0, len(own), -(-len(own) // _MOST_JUDGED)))
 
 
-def _finds_answers(rule: AskingRule, documents: Dataset, questions: Questions) -> bool:
+def _finds_answers(rule: AskingRule, asked: AskedDocuments, questions: Questions) -> bool:
     """Whether a rule asks for most of a relation's answers that are in the documents."""
     # Rows that ask for everything need not have the answers among the first spans.
     judged = replace(rule, most=sys.maxsize) if rule.ask_dates else rule
-    asked = read_asked(documents, questions)
     return len(find_asked_answers(judged, asked, questions)) >= _MOSTLY * len(find_stated_answers(asked, questions))
 
 
-def _try_to_learn_spans(rule: AskingRule, documents: Dataset, questions: Questions, max_lost: float) -> AskingRule:
-    """Do as `learn_spans` does, but return `rule` where there is nothing to learn."""
-    stated = find_stated_answers(read_asked(documents, questions), questions)
-    if len(stated) < _HARDLY * len(questions):
+def _try_to_learn_spans(
+    rule: AskingRule, documents: Dataset, asked: AskedDocuments, questions: Questions, max_lost: float
+) -> AskingRule:
+    """Do as `learn_spans` does, but return `rule` where there is nothing to learn; `asked` are the questions' documents."""
+    if len(find_stated_answers(asked, questions)) < _HARDLY * len(questions):
         return rule
     try:
         return learn_spans(rule, documents, questions, max_lost)
