@@ -61,6 +61,8 @@ _FEATURES = Features(
 )
 # How many windows that do not fit are drawn before a row counts as full.
 _MISFITS = 4
+# The most words of a cue that is not drawn, in `build_prompt`.
+_PROMPT_CUE_WORDS = 3
 
 
 @dataclass
@@ -68,6 +70,7 @@ class NameWindowsConfig(ObjectiveConfig):
     """The options of name-keyed windows."""
 
     name = "name_windows"
+    reads_text = False
 
     max_cue_words: Annotated[int, Range(0)] = option(
         "The maximum number of words that a cue is drawn from.", default=5
@@ -110,6 +113,14 @@ class NameWindowsConfig(ObjectiveConfig):
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
         description = " ".join(dataset.describe(corpus, documents, questions))
         return TrainingData(dataset, collator(tokenizer), description)
+
+    def build_prompt(self, relation, title, text, start, end, max_length) -> str | None:
+        most = min(_PROMPT_CUE_WORDS, self.max_cue_words)
+        cue = join_words(take_words_before(title, text, start, self.plain_cues, most))
+        if self.window_wording == "document":
+            return f"{title}.{cue}"
+        wording = relation.split_wordings()[0]
+        return f"{wording.before}{title}{cue}{wording.mark}"
 
 
 class NameWindowsDataset(EpochDataset):

@@ -35,6 +35,9 @@ class ObjectiveConfig:
 
     # What `--objective` calls it; the table in objectives.py goes by this name.
     name: ClassVar[str]
+    # Whether rows are documents' text, which a trained model can continue. Otherwise a row asks for a span as a question asks
+    # for its answer, and ends it with `⁇`.
+    reads_text: ClassVar[bool]
 
     question_share: Annotated[float, Range(0, 1)] = option(
         "How often a document comes with a training question about its title.", default=0.3
@@ -66,5 +69,23 @@ class ObjectiveConfig:
 
         Raises:
             BadInput: there is nothing to train on.
+        """
+        raise NotImplementedError
+
+    def build_prompt(
+        self, relation: Relation, title: str, text: str, start: int, end: int, max_length: int
+    ) -> str | None:
+        """Return what asks for `text[start:end]` as a row does, without the `⁇` that comes before the span.
+
+        It measures what a trained model recalls in the form that it has read (studies/recall.py). If rows are text
+        (`reads_text`), what comes before the first `⁇` of the prompt, or before its end, is the text up to the span.
+
+        Args:
+            relation: Whose question rows are worded like, if they are worded like one.
+            title, text: The document's.
+            max_length: The maximum sequence length, in characters.
+
+        Returns:
+            None: no row asks for this span.
         """
         raise NotImplementedError

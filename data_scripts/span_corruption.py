@@ -29,6 +29,7 @@ from data_scripts.questions import Questions, encode_questions
 from data_scripts.relations import BIRTHPLACE
 from data_scripts.salient_spans import add_titles_and_spans
 from data_scripts.titles import list_titles_without_document
+from modeling_posgpt import MASK_TOKEN
 
 MIN_TRUNCATED_LENGTH = 4
 # Documents whose cuts are drawn at a time.
@@ -75,6 +76,7 @@ class SpanCorruptionConfig(ObjectiveConfig):
     """The options of span corruption; the course's recipe only leaves out the closing mask, and mixes in no questions."""
 
     name = "span_corruption"
+    reads_text = True
 
     salient_share: Annotated[float, Range(0, 1)] = option(
         "How often the masked span is a name, place or date.", default=0.0
@@ -94,6 +96,10 @@ class SpanCorruptionConfig(ObjectiveConfig):
         dataset = SpanCorruptionDataset(documents, tokenizer, seed, self, questions)
         collator = SpanCorruptionCollator(tokenizer, self.loss_on_span, self.closing_mask)
         return TrainingData(dataset, collator, " ".join(dataset.describe()))
+
+    def build_prompt(self, relation, title, text, start, end, max_length) -> str | None:
+        longest = compute_longest_cut(max_length)
+        return f"{text[:start]}{MASK_TOKEN}{text[end:longest]}" if end <= longest else None
 
 
 class SpanCorruptionDataset(EpochDataset):

@@ -5,35 +5,33 @@
 For each model and the people of a TSV, three counts:
 
 - answered when asked: the question is answered exactly with the place.
-- recalled as read: in the form that the model was trained on. With name-keyed windows, the words before the place are the
-  cue, and the place alone has to follow. With span corruption, the place is masked in its document's beginning, and what is
-  written has to begin with it; what comes next does not count, because not every model was taught to end a span with `⁇`.
-- continued as read, for span corruption: the document's beginning up to the place has to be continued with it.
+- recalled as read: in the form that the model was trained on (the objective's `build_prompt`). With name-keyed windows, the
+  words before the place are the cue, and the place alone has to follow. With span corruption, the place is masked in its
+  document's beginning, and what is written has to begin with it; what comes next does not count, because not every model was
+  taught to end a span with `⁇`.
+- continued as read, for objectives that read text, such as span corruption: the document's beginning up to the place has to
+  be continued with it.
 
-The last two are about the people whose place is a name in their document, for span corruption one within the characters
-that the objective reads.
+The last two are about the people whose place is a name in their document, one that the objective asks for: for span
+corruption, one within the characters that it reads.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.cues import take_words_before
 from data_scripts.documents import load_corpus
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, TRAIN_FILE, check_is_folder_or_new
-from data_scripts.name_windows import NameWindowsConfig
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.relations import Relation
 from data_scripts.salient_spans import add_titles_and_spans
-from data_scripts.span_corruption import SpanCorruptionConfig, compute_longest_cut
-from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from modeling_posgpt.answering_posgpt import iterate_batches
 from posgpt.evaluation.exact_match import match_exactly
@@ -42,8 +40,6 @@ from posgpt.training.saved_models import load_model
 from studies.grading import grade_answers
 from studies.tables import write_table
 
-# The most words before a place that are the cue with which its recall is asked.
-CUE_WORDS = 3
 BATCH_SIZE = 128
 
 
@@ -61,85 +57,45 @@ class RecallArguments:
     output_dir: str = option("Folder for the table.", default="runs/recall")
 
 
-class Mention(NamedTuple):
-    """Where a document mentions the answer to a question of a relation: `text[start:end]`."""
-
-    relation: Relation
-    title: str
-    text: str
-    start: int
-    end: int
-
-    @property
-    def answer(self) -> str:
-        return self.text[self.start : self.end]
-
-
 def read_objective(recipe: str, **settings: Any) -> ObjectiveConfig:
     """Return what a recipe pretrains on, with its options; `settings` take precedence over the recipe.
 
     Raises:
-        BadInput: there is no such recipe, or what it trained on is asked for in a form that is not known here.
+        BadInput: there is no such recipe.
     """
     options = read_settings(recipe, "pretrain", **settings)
     config = choose_objective(options.get("objective"))
-    if not issubclass(config, NameWindowsConfig | SpanCorruptionConfig):
-        raise BadInput(
-            f"{recipe}: {config.name} is neither {NameWindowsConfig.name} nor {SpanCorruptionConfig.name}; add to"
-            " studies/recall.py how it is asked for what it read."
-        )
     return config(**{field.name: options[field.name] for field in fields(config) if field.name in options})
-
-
-def find_mentions(
-    corpus_file: Path, questions: Questions, objective: ObjectiveConfig, max_length: int
-) -> list[Mention]:
-    """Find, for each answer that is a salient span of its document, where it stands first.
-
-    Args:
-        questions: With answers.
-        objective: What the model was trained on. Span corruption reads only a document's beginning.
-        max_length: The model's maximum sequence length, in characters.
-    """
-    # A title may have one answer to several questions.
-    missing: dict[tuple[str, str], list[Relation]] = {}
-    for title, answer, relation in zip(questions.titles, questions.answers, questions.asked, strict=True):
-        missing.setdefault((title, answer), []).append(relation)
-    longest = None if isinstance(objective, NameWindowsConfig) else compute_longest_cut(max_length)
-    mentions = []
-    for document in add_titles_and_spans(load_corpus(corpus_file), dates=True):
-        title, text = document["title"], document["text"]
-        for start, end in document["spans"]:
-            answer = text[start:end]
-            if (left := missing.get((title, answer))) and (longest is None or end <= longest):
-                mentions.append(Mention(left.pop(0), title, text, start, end))
-    return mentions
-
-
-def build_prompt(mention: Mention, objective: ObjectiveConfig, max_length: int) -> str:
-    """Return what asks for an answer in the words that it was read in, without the `⁇` at the end."""
-    relation, title, text, start, end = mention
-    if not isinstance(objective, NameWindowsConfig):
-        return f"{text[:start]}{MASK_TOKEN}{text[end : compute_longest_cut(max_length)]}"
-    most = min(CUE_WORDS, objective.max_cue_words)
-    cue = join_words(take_words_before(title, text, start, objective.plain_cues, most))
-    if objective.window_wording != "question":
-        return f"{title}.{cue}"
-    wording = relation.split_wordings()[0]
-    return f"{wording.before}{title}{cue}{wording.mark}"
 
 
 def build_recall_prompts(
     corpus_file: Path, questions: Questions, objective: ObjectiveConfig, max_length: int
 ) -> tuple[list[str], list[str]]:
-    """Return a prompt for each answer that is a salient span of its document, in the words it was read in, and the answer.
+    """Build a prompt for each answer that is a salient span of its document, where it stands first.
 
-    With name-keyed windows the words before the answer are the cue; with span corruption the prompt is the document around
-    the masked answer. The arguments are those of `find_mentions`.
+    Args:
+        questions: With answers.
+        objective: What the model was trained on: what cannot be asked for in the form of its rows is left out.
+        max_length: The model's maximum sequence length, in characters.
+
+    Returns:
+        The prompts, without the `⁇` at the end, and the answers.
     """
-    mentions = find_mentions(corpus_file, questions, objective, max_length)
-    prompts = [build_prompt(mention, objective, max_length) for mention in mentions]
-    return prompts, [mention.answer for mention in mentions]
+    # A title may have one answer to several questions.
+    missing: dict[tuple[str, str], list[Relation]] = {}
+    for title, answer, relation in zip(questions.titles, questions.answers, questions.asked, strict=True):
+        missing.setdefault((title, answer), []).append(relation)
+    prompts, answers = [], []
+    for document in add_titles_and_spans(load_corpus(corpus_file), dates=True):
+        title, text = document["title"], document["text"]
+        for start, end in document["spans"]:
+            if relations := missing.get((title, text[start:end])):
+                prompt = objective.build_prompt(relations[0], title, text, start, end, max_length)
+                if prompt is not None:
+                    del relations[0]
+                    prompts.append(prompt)
+                    answers.append(text[start:end])
+    return prompts, answers
 
 
 def grade_continuations(
@@ -172,7 +128,7 @@ def measure_model(
     prompts, places = build_recall_prompts(corpus_file, questions, objective, max_length)
     try:
         measures = {"answered when asked": grade_answers(model, tokenizer, questions.texts, questions.answers)}
-        if isinstance(objective, NameWindowsConfig):
+        if not objective.reads_text:
             return measures | {"recalled as read": grade_answers(model, tokenizer, prompts, places)}
     except ValueError as error:
         raise BadInput(f"{name}: {error}") from None

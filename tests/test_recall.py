@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import torch
 
-from data_scripts.errors import BadInput
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.questions import load_questions
@@ -65,7 +64,8 @@ def test_a_real_model_is_continued_greedily(tiny_pretrained):
 
 @pytest.mark.parametrize("recipe", ["course", "windows"])
 def test_mentions_are_names_and_with_span_corruption_those_that_are_read(tmp_path, recipe):
-    longest = compute_longest_cut(128)
+    # Places that end with the last character that is read, and one later.
+    assert compute_longest_cut(128) == 112
     early, late = (f"Berg sang {'x' * (end - len('Ann Berg. Berg sang  in Rome'))} in Rome ." for end in (112, 113))
     (tmp_path / "wiki.txt").write_text(
         f"Ann Berg. {early}\nBob Berg. {late}\nCy Dahl. Dahl left Romeville for Rome, not Rome .\nDi Ek. A rome .\n"
@@ -73,32 +73,41 @@ def test_mentions_are_names_and_with_span_corruption_those_that_are_read(tmp_pat
     pairs = "".join(f"{BIRTHPLACE.ask(name)}\tRome\n" for name in ("Ann Berg", "Bob Berg", "Cy Dahl", "Di Ek", "Ed"))
     (tmp_path / "pairs.tsv").write_text(pairs)
     questions, objective = load_questions(tmp_path / "pairs.tsv"), recall.read_objective(recipe)
-    mentions = recall.find_mentions(tmp_path / "wiki.txt", questions, objective, 128)
-    expected = {"course": ["Ann Berg", "Cy Dahl"], "windows": ["Ann Berg", "Bob Berg", "Cy Dahl"]}[recipe]
-    assert [mention.title for mention in mentions] == expected
-    assert all(mention.answer == "Rome" for mention in mentions) and mentions[0].end == longest == 112
-    # The first of two.
-    assert mentions[-1].text[: mentions[-1].start] == "Cy Dahl. Dahl left Romeville for "
     prompts, places = recall.build_recall_prompts(tmp_path / "wiki.txt", questions, objective, 128)
-    assert (
-        prompts[-1]
-        == {
-            "course": "Cy Dahl. Dahl left Romeville for ⁇, not Rome .",
-            "windows": "Where was Cy Dahl left Romeville for?",
-        }[recipe]
-    )
-    assert places == ["Rome"] * len(expected)
+    expected = {
+        "course": [
+            f"Ann Berg. {early}".replace("Rome", MASK_TOKEN).removesuffix(" ."),
+            "Cy Dahl. Dahl left Romeville for ⁇, not Rome .",
+        ],
+        "windows": [
+            f"Where was Ann Berg sang {'x' * early.count('x')} in?",
+            f"Where was Bob Berg sang {'x' * late.count('x')} in?",
+            # The first of two.
+            "Where was Cy Dahl left Romeville for?",
+        ],
+    }[recipe]
+    assert prompts == expected and places == ["Rome"] * len(expected)
     # The prompt, its `⁇` and the place fit the maximum sequence length.
     assert all(len(prompt) + 1 + len(place) <= 128 for prompt, place in zip(prompts, places, strict=True))
 
 
-def test_an_objective_that_recall_does_not_know_is_refused(monkeypatch):
+def test_an_objective_of_ones_own_says_how_it_asks(run, world, tiny_pretrained, tmp_path, monkeypatch):
     class Cloze(ObjectiveConfig):
         name = "cloze"
+        reads_text = True
+
+        def build_prompt(self, relation, title, text, start, end, max_length):
+            return text[:start] if end <= 40 else None
 
     monkeypatch.setitem(OBJECTIVES, "cloze", Cloze)
-    with pytest.raises(BadInput, match="windows: cloze is neither name_windows nor span_corruption"):
-        recall.read_objective("windows", objective="cloze")
+    (tmp_path / "mine.yaml").write_text("pretrain: {objective: cloze}\n")
+    arguments = ["--data_dir", world, "--models", tiny_pretrained["rotary"], "--output_dir", tmp_path / "out"]
+    run(recall, *arguments, "--recipe", tmp_path / "mine.yaml")
+    (counts,) = [
+        row for name, row in read_rows((tmp_path / "out" / "table.md").read_text()).items() if name != "model"
+    ]
+    every = (world / "birth_places_train.tsv").read_text().count("\n")
+    assert counts[0].startswith(f"0 of {every} ") and 0 < int(counts[1].split()[2]) < every
 
 
 def test_each_relation_is_asked_for_its_own_answer_of_a_title(tmp_path):
@@ -122,8 +131,8 @@ def test_each_relation_is_asked_for_its_own_answer_of_a_title(tmp_path):
 
 def test_cues_end_as_the_questions_do():
     relation = Relation("出生地", ("{title}出生于哪里？",))
-    mention = recall.Mention(relation, "陈伟", "陈伟. 生于 伦敦", 7, 9)
-    assert recall.build_prompt(mention, recall.read_objective("windows"), 128) == "陈伟生于？"
+    objective = recall.read_objective("windows")
+    assert objective.build_prompt(relation, "陈伟", "陈伟. 生于 伦敦", 7, 9, 128) == "陈伟生于？"
 
 
 def test_every_model_has_a_row(run, world, tiny_pretrained, tmp_path):
