@@ -50,12 +50,12 @@ from posgpt.evaluation.arguments import (
     check_arguments,
 )
 from posgpt.evaluation.card import load_card, update_card
+from posgpt.evaluation.data import TEST, EvaluationData, load_evaluation_data
 from posgpt.evaluation.evidence import describe_near_misses
-from posgpt.evaluation.inquiry import TEST, Inquiry, load_inquiry
 from posgpt.training.run_record import copy_record
 
 
-def print_accuracies(name: str, accuracies: dict[str, Accuracies], inquiry: Inquiry) -> None:
+def print_accuracies(name: str, accuracies: dict[str, Accuracies], data: EvaluationData) -> None:
     """Print the table of an evaluation, and what would add to it.
 
     Args:
@@ -63,14 +63,12 @@ def print_accuracies(name: str, accuracies: dict[str, Accuracies], inquiry: Inqu
         accuracies: By relation, and of several all together.
     """
     print(format_accuracies(accuracies, name))
-    if inquiry.training is None:
+    if data.training is None:
         print("(--train_file adds the most frequent training answer to the comparison)")
         return
-    for relation in inquiry.groups[TEST].relations:
+    for relation in data.groups[TEST].relations:
         if accuracies[relation.name].majority is None:
-            print(
-                f"({inquiry.training.path}: has no question {relation.form!r}, so no most frequent answer to compare)"
-            )
+            print(f"({data.training.path}: has no question {relation.form!r}, so no most frequent answer to compare)")
 
 
 def write_metrics(folder: Path, metrics: dict[str, Any]) -> None:
@@ -105,8 +103,8 @@ def write_report(folder: Path, contents: Mapping[str, bytes], model_name_or_path
     copy_record(model_name_or_path, folder)
 
 
-class Judged(NamedTuple):
-    """The answers to one relation's questions, judged.
+class Evaluation(NamedTuple):
+    """The answers to one relation's questions, compared with the right ones.
 
     Args:
         texts: The answers; `I don't know` where a report finds the model not sure enough.
@@ -142,57 +140,63 @@ def choose_report_folders(arguments: EvaluationArguments, test: Questions) -> di
     return folders
 
 
-def judge_relation(
-    arguments: EvaluationArguments, answerer: Answerer, inquiry: Inquiry, answers: list[Answer]
-) -> Judged:
+def evaluate_relation(
+    arguments: EvaluationArguments, answerer: Answerer, data: EvaluationData, answers: list[Answer]
+) -> Evaluation:
     """Compare the answers to the test questions of one relation with the right ones; make its report, if one is wanted."""
-    test = inquiry.groups[TEST]
+    test = data.groups[TEST]
     texts, accuracies = [answer.text for answer in answers], None
     metrics: dict[str, Any] = {"accuracy": None, "correct": None, "total": len(test)}
     if test.answers:
         (relation,) = test.relations
-        accuracies = measure_accuracies(texts, test.answers, relation.baseline, inquiry.training_answers)
+        accuracies = measure_accuracies(texts, test.answers, relation.baseline, data.training_answers)
         metrics = accuracies.to_metrics()
     if not (arguments.report and isinstance(answerer, AskedModel)):
-        return Judged(texts, accuracies, metrics)
+        return Evaluation(texts, accuracies, metrics)
     # Its libraries, scikit-learn, rapidfuzz and matplotlib, are needed for reports only.
     from posgpt.evaluation.report import make_report, render_report
 
-    report = make_report(arguments, answerer, inquiry, answers, accuracies)
-    return Judged(report.answers, accuracies, metrics | report.facts | report.figures, render_report(report))
+    report = make_report(arguments, answerer, data, answers, accuracies)
+    return Evaluation(report.answers, accuracies, metrics | report.facts | report.figures, render_report(report))
 
 
-def judge_together(test: Questions, answers: list[Answer], judged: dict[str, Judged]) -> Judged:
-    """Judge the answers to the questions of several relations together; `judged` has each of them by itself."""
+def evaluate_together(test: Questions, answers: list[Answer], evaluations: dict[str, Evaluation]) -> Evaluation:
+    """Evaluate the answers to the questions of several relations together; `evaluations` has each relation's."""
     texts = [answer.text for answer in answers]
     accuracies = measure_accuracies(texts, test.answers, "", ()) if test.answers else None
-    for each, rows in zip(judged.values(), test.rows_of.values(), strict=True):
+    for each, rows in zip(evaluations.values(), test.rows_of.values(), strict=True):
         for row, text in zip(rows, each.texts, strict=True):
             texts[row] = text
     metrics = accuracies.given.to_metrics() if accuracies else {"accuracy": None, "correct": None, "total": len(test)}
-    return Judged(texts, accuracies, metrics | {"relations": {name: each.metrics for name, each in judged.items()}})
+    return Evaluation(
+        texts, accuracies, metrics | {"relations": {name: each.metrics for name, each in evaluations.items()}}
+    )
 
 
-def judge_and_write(
-    arguments: EvaluationArguments, answerer: Answerer, inquiry: Inquiry, test_answers: list[Answer]
+def compare_and_write(
+    arguments: EvaluationArguments, answerer: Answerer, data: EvaluationData, test_answers: list[Answer]
 ) -> None:
     """Compare the answers to the test questions with the right ones; print and write the results, and any reports."""
-    test = inquiry.groups[TEST]
+    test = data.groups[TEST]
     folders = choose_report_folders(arguments, test)
     # All reports are made before any is written.
-    judged = {
-        relation.name: judge_relation(
-            arguments, answerer, inquiry.select(relation), [test_answers[row] for row in rows]
+    evaluations = {
+        relation.name: evaluate_relation(
+            arguments, answerer, data.select(relation), [test_answers[row] for row in rows]
         )
         for relation, rows in test.rows_of.items()
     }
-    whole = next(iter(judged.values())) if len(judged) == 1 else judge_together(test, test_answers, judged)
-    of_relation = {name: each.accuracies for name, each in judged.items() if each.accuracies}
+    whole = (
+        next(iter(evaluations.values()))
+        if len(evaluations) == 1
+        else evaluate_together(test, test_answers, evaluations)
+    )
+    of_relation = {name: each.accuracies for name, each in evaluations.items() if each.accuracies}
     if whole.accuracies is None:
         print(f"{test.path}: no answers to compare with the {len(test)} predictions.")
     else:
         print_accuracies(
-            answerer.name, of_relation if len(judged) == 1 else of_relation | {"together": whole.accuracies}, inquiry
+            answerer.name, of_relation if len(evaluations) == 1 else of_relation | {"together": whole.accuracies}, data
         )
     if test.answers and (
         near := describe_near_misses([answer.text for answer in test_answers], test.answers, test.path)
@@ -200,7 +204,9 @@ def judge_and_write(
         print(near)
     if arguments.report:
         # Of several relations together, there is none: what an earlier evaluation left there would be another's.
-        reports = {Path(arguments.report): whole} | {folder: judged[each.name] for each, folder in folders.items()}
+        reports = {Path(arguments.report): whole} | {
+            folder: evaluations[each.name] for each, folder in folders.items()
+        }
         for folder, each in reports.items():
             write_report(folder, each.report, str(arguments.model_name_or_path))
     if arguments.predictions_path:
@@ -209,7 +215,7 @@ def judge_and_write(
         update_card(Path(str(arguments.model_name_or_path)), test, of_relation, folders)
     for relation, folder in folders.items():
         if len(folders) > 1:
-            write_metrics(folder, judged[relation.name].metrics)
+            write_metrics(folder, evaluations[relation.name].metrics)
         if whole.accuracies:
             print(f"Report: {folder / PAGE_FILE}")
 
@@ -232,14 +238,14 @@ def main() -> None:
     if arguments.update_model_card and not test.answers:
         raise BadInput(f"{test.path}: has no answers, so no accuracy for a card; leave --update_model_card out.")
     if state.is_main_process:
-        inquiry = load_inquiry(test, arguments, known)
-        for warning in [*inquiry.list_doubts(), *answerer.check_questions(inquiry)]:
+        data = load_evaluation_data(test, arguments, known)
+        for warning in [*data.list_warnings(), *answerer.check_questions(data)]:
             print(warning)
     with state.split_between_processes(test.texts) as own:
         answers = answerer.answer(own)
     answers = gather_object(answers)
     if state.is_main_process:
-        judge_and_write(arguments, answerer, inquiry, answers)
+        compare_and_write(arguments, answerer, data, answers)
 
 
 if __name__ == "__main__":

@@ -238,14 +238,14 @@ def test_a_submission_without_code_loses_its_parts_and_no_others_grade(assignmen
 
 def test_predictions_of_another_length_are_named(tmp_path):
     file = tmp_path / "predictions.txt"
-    assert grade.judge_predictions(file, ["Rome"]) == "not handed in"
+    assert grade.grade_predictions(file, ["Rome"]) == "not handed in"
     file.write_text("Rome\nOslo\n")
-    assert grade.judge_predictions(file, ["Rome"]) == "2 lines for 1 questions"
+    assert grade.grade_predictions(file, ["Rome"]) == "2 lines for 1 questions"
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_prediction(tmp_path):
     (tmp_path / "predictions.txt").write_text("Rome\nOslo\n", encoding="utf-8-sig")
-    assert grade.judge_predictions(tmp_path / "predictions.txt", ["Rome", "Oslo"]) == "100.0%"
+    assert grade.grade_predictions(tmp_path / "predictions.txt", ["Rome", "Oslo"]) == "100.0%"
 
 
 def test_the_solution_learns_and_writes_an_answer_to_each_test_question(assignment, tmp_path, monkeypatch, capsys):

@@ -20,7 +20,7 @@ from posgpt.evaluation.confidence import (
     measure_confidence,
 )
 from posgpt.evaluation.figures import describe_worth
-from posgpt.evaluation.judge import Wager, fit_sureness
+from posgpt.evaluation.predictions import Utility, calibrate
 
 SHARES = st.floats(0, 1, allow_subnormal=False)
 
@@ -93,7 +93,7 @@ def test_a_threshold_keeps_its_precision_and_no_lower_one_does(data):
 def test_where_no_threshold_has_the_wanted_precision_nothing_is_answered():
     scores = np.log(np.array([[0.9, 0.1], [0.6, 0.4]]))
     held_out = mock.Mock(scores=scores, chosen=np.zeros(2, int), right=np.array([False, True]))
-    assert fit_sureness(held_out, target_precision=0.9).abstain_below > 1
+    assert calibrate(held_out, target_precision=0.9).abstain_below > 1
 
 
 def test_intervals_and_significance_are_the_textbooks():
@@ -108,8 +108,8 @@ def test_intervals_and_significance_are_the_textbooks():
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_worth_has_equals_together_and_no_point_without_people(share):
     sure = [mock.Mock(confidence=confidence, right=right) for confidence, right in ((0.8, True), (0.6, False))]
-    strangers = [mock.Mock(confidence=confidence, right=None) for confidence in (0.9, 0.6)]
-    worth = describe_worth(sure, strangers, 0.7, Wager(1.0, share))
+    unseen = [mock.Mock(confidence=confidence, right=None) for confidence in (0.9, 0.6)]
+    worth = describe_worth(sure, unseen, 0.7, Utility(1.0, share))
     coverage, risk = {
         0.0: ([0.5, 1], [0, 0.5]),
         0.5: ([0.25, 0.5, 1], [1, 0.5, 0.75]),
@@ -118,20 +118,20 @@ def test_worth_has_equals_together_and_no_point_without_people(share):
     assert worth["coverage"] == pytest.approx(coverage) and worth["risk"] == pytest.approx(risk)
 
 
-def test_the_threshold_that_is_worth_most_weighs_wrong_answers_and_strangers():
+def test_the_threshold_that_is_worth_most_weighs_wrong_answers_and_unseen_names():
     confidence = np.array([0.9, 0.8, 0.8, 0.6, 0.5])
     thresholds, worth = compute_worth(confidence, np.array([1.0, 1.0, -4.0, 1.0, 1.0]))
     assert thresholds.tolist() == [np.inf, 0.9, 0.8, 0.6, 0.5] and worth.tolist() == [0, 1, -2, -1, 0]
     right = np.array([True, True, False, True, False])
     scores = np.log(np.stack([confidence, 1 - confidence], axis=1))
     known = mock.Mock(scores=scores, chosen=np.zeros(5, int), right=right)
-    strangers = mock.Mock(scores=scores[:3], chosen=np.zeros(3, int), right=np.array([False, False, False]))
+    unseen = mock.Mock(scores=scores[:3], chosen=np.zeros(3, int), right=np.array([False, False, False]))
     chosen = {}
     for costs, share in ((0.0, 0.2), (0.1, 0.0), (1.0, 0.6), (100.0, 0.5)):
-        sureness = fit_sureness(known, wager=Wager(costs, share), taken_out=strangers)
-        chosen[costs, share] = sureness.abstain_below
-    # Without a price, it answers as long as that can be right; strangers that are as sure as anyone silence it.
+        calibration = calibrate(known, utility=Utility(costs, share), taken_out=unseen)
+        chosen[costs, share] = calibration.abstain_below
+    # Without a price, it answers as long as that can be right; unseen names that it is as sure of silence it.
     lowest = {name: min(value, 1) for name, value in chosen.items()}
     assert lowest[0.0, 0.2] <= lowest[0.1, 0.0] < lowest[1.0, 0.6] == lowest[100.0, 0.5] == 1
-    assert Wager(4.0, 0.25).weigh(3, 2).tolist() == pytest.approx([0.25] * 3 + [0.125] * 2)
-    assert Wager(4.0, 0.25).value(right).tolist() == [1, 1, -4, 1, -4]
+    assert Utility(4.0, 0.25).weigh(3, 2).tolist() == pytest.approx([0.25] * 3 + [0.125] * 2)
+    assert Utility(4.0, 0.25).value(right).tolist() == [1, 1, -4, 1, -4]

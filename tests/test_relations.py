@@ -405,7 +405,7 @@ def test_reports_are_made_of_relations_that_training_has_and_all_before_any_is_w
     with pytest.raises(SystemExit, match="no second chart"):
         run(evaluate_birthplace, *arguments, "--train_file", places)
     assert not (tmp_path / "report").exists()
-    # The corpus has nobody whose name's length is asked: there is nothing to distinguish strangers from.
+    # The corpus has nobody whose name's length is asked: there is nothing to distinguish unseen names from.
     run(evaluate_birthplace, *arguments, "--train_file", places)
     unseen = json.loads((tmp_path / "report" / "How_long_is" / "metrics.json").read_text())["unseen"]
     assert unseen["fictional people"]["auroc"] is None

@@ -22,6 +22,7 @@ from posgpt import compare
 from posgpt.evaluation.accuracy import measure_accuracies
 from posgpt.evaluation.answerers import AskedGroup
 from posgpt.evaluation.arguments import EvaluationArguments
+from posgpt.evaluation.data import FICTIONAL, TEST, EvaluationData, load_evaluation_data
 from posgpt.evaluation.evidence import (
     Document,
     choose_group,
@@ -32,8 +33,7 @@ from posgpt.evaluation.evidence import (
     normalize_answer,
 )
 from posgpt.evaluation.figures import compute_figures, predict_from_nearest_names
-from posgpt.evaluation.inquiry import FICTIONAL, TEST, Inquiry, load_inquiry
-from posgpt.evaluation.judge import Sureness, judge_group
+from posgpt.evaluation.predictions import Calibration, build_predictions
 
 
 @pytest.fixture(scope="module")
@@ -262,9 +262,9 @@ def test_the_nearest_name_lends_its_place():
 
 
 def test_fictional_names_are_not_the_people_of_a_world():
-    strangers = {name for name, _ in zip(fictional_names(), range(500), strict=False)}
-    assert len(strangers) == 500
-    assert len(strangers & {person.name for person in World(3000).people()}) < 25
+    names = {name for name, _ in zip(fictional_names(), range(500), strict=False)}
+    assert len(names) == 500
+    assert len(names & {person.name for person in World(3000).people()}) < 25
 
 
 def test_nobody_who_is_in_the_corpus_is_taken_for_fictional(tmp_path):
@@ -282,7 +282,7 @@ def test_nobody_who_is_in_the_corpus_is_taken_for_fictional(tmp_path):
         report="out",
         fictional_people=15,
     )
-    fictional = load_inquiry(load_questions(tmp_path / "dev.tsv"), arguments, ()).groups[FICTIONAL].titles
+    fictional = load_evaluation_data(load_questions(tmp_path / "dev.tsv"), arguments, ()).groups[FICTIONAL].titles
     assert fictional == names[10::10][:15]
     assert replace(arguments, fictional_people=None).num_fictional_people == 200
 
@@ -290,9 +290,11 @@ def test_nobody_who_is_in_the_corpus_is_taken_for_fictional(tmp_path):
 def test_titles_that_the_corpus_has_no_document_of_are_said_to_have_none(tmp_path):
     (tmp_path / "test.tsv").write_text("Where was Bo Ek born?\tOslo\nWhere was Nobody Known born?\tRome\n")
     test = load_questions(tmp_path / "test.tsv")
-    (doubt,) = Inquiry({TEST: test}, documents={"Bo Ek": [Document(1, "Bo Ek", "Bo Ek. Born .")]}).list_doubts()
+    (warning,) = EvaluationData(
+        {TEST: test}, documents={"Bo Ek": [Document(1, "Bo Ek", "Bo Ek. Born .")]}
+    ).list_warnings()
     expected = "1 of 2 questions are about titles that the corpus has no document of, first 'Nobody Known'."
-    assert doubt == f"{test.path}: {expected}"
+    assert warning == f"{test.path}: {expected}"
 
 
 def test_fictional_names_are_spelled_as_the_titles_are():
@@ -378,7 +380,7 @@ def test_what_answering_is_worth_is_reported_for_the_mix_of_people(run, held_out
     run(evaluate_birthplace, *arguments, "--report", tmp_path, "--wrong_costs", 4)
     figures = json.loads((tmp_path / "metrics.json").read_text())
     worth, total, right = figures["worth"], figures["total"], figures["correct"]
-    assert worth["stranger_share"] == pytest.approx(8 / (8 + total)), "the proportion of the report itself"
+    assert worth["unseen_share"] == pytest.approx(8 / (8 + total)), "the proportion of the report itself"
     everyone = total + 8
     assert worth["always"] == pytest.approx((right - 4 * (everyone - right)) / everyone)
     assert worth["attainable"] == pytest.approx(right / everyone) and worth["at_threshold"] <= worth["attainable"]
@@ -405,7 +407,7 @@ def test_groups_that_are_not_what_they_seem_are_said_to_be(run, world, held_out,
     [
         (["--wrong_costs", 4], "--wrong_costs is for a report"),
         (["--report", "report", "--wrong_costs", 4], "add --calibration_file and --unseen_file"),
-        (["--report", "report", "--stranger_share", 0.5], "--stranger_share is for --wrong_costs"),
+        (["--report", "report", "--unseen_share", 0.5], "--unseen_share is for --wrong_costs"),
         (["--report", "report", "--wrong_costs", 4, "--abstain_below", 0.5], "choose the same threshold"),
     ],
 )
@@ -451,7 +453,7 @@ def test_every_file_is_read_once_in_an_evaluation_with_a_report(run, held_out, t
     assert read == {str(file): 1 for file in files.values()}
 
 
-def test_judging_returns_values_and_changes_none_of_its_inputs(tmp_path):
+def test_predictions_and_figures_change_none_of_their_inputs(tmp_path):
     (tmp_path / "test.tsv").write_text("Where was Bo Ek born?\tOslo\nWhere was Al Ek born?\tRome\n")
     scores = np.log([[0.5, 0.3, 0.2], [0.6, 0.3, 0.1]])
     answers, candidates = ["Oslo", "Oslo"], ["Oslo", "Rome", "Bern"]
@@ -459,29 +461,29 @@ def test_judging_returns_values_and_changes_none_of_its_inputs(tmp_path):
     found = {"Bo Ek": [Document(1, "Bo Ek", "Bo Ek. Born in Oslo .")]}
     accuracies = measure_accuracies(asked.answers, asked.questions.answers, "London", ["Bern"])
     (tmp_path / "train.tsv").write_text("Where was Bo Eks born?\tBern\n")
-    inquiry = Inquiry({TEST: asked.questions}, load_questions(tmp_path / "train.tsv", answers=True), found)
-    known, sureness = compile_mentions(candidates), Sureness(temperature=2.0, abstain_below=0.5)
+    data = EvaluationData({TEST: asked.questions}, load_questions(tmp_path / "train.tsv", answers=True), found)
+    known, calibration = compile_mentions(candidates), Calibration(temperature=2.0, abstain_below=0.5)
 
     before = deepcopy([asked.answers, asked.candidates, asked.scores.tolist(), asked.chosen.tolist(), found])
-    judged = judge_group(asked, sureness, found, known)
-    copies = deepcopy(judged)
-    strangers = {"nobody": judge_group(asked, sureness, None, known)}
-    figures = compute_figures(asked, judged, strangers, sureness, inquiry, accuracies)
-    assert judged == copies == judge_group(asked, sureness, found, known)
-    assert figures == compute_figures(asked, judged, strangers, sureness, inquiry, accuracies)
+    predictions = build_predictions(asked, calibration, found, known)
+    copies = deepcopy(predictions)
+    unseen = {"nobody": build_predictions(asked, calibration, None, known)}
+    figures = compute_figures(asked, predictions, unseen, calibration, data, accuracies)
+    assert predictions == copies == build_predictions(asked, calibration, found, known)
+    assert figures == compute_figures(asked, predictions, unseen, calibration, data, accuracies)
     after = [asked.answers, asked.candidates, asked.scores.tolist(), asked.chosen.tolist(), found]
     assert after == before
     with pytest.raises(FrozenInstanceError):
-        judged[0].answer = "Bern"
+        predictions[0].answer = "Bern"
 
-    assert [person.right for person in judged] == [True, False]
+    assert [person.right for person in predictions] == [True, False]
     # A name with two answers has both.
     (tmp_path / "train.tsv").write_text("Where was Bo Eks born?\tBern\nWhere was Bo Eks born?\tRome\n")
-    twice = replace(inquiry, training=load_questions(tmp_path / "train.tsv", answers=True))
+    twice = replace(data, training=load_questions(tmp_path / "train.tsv", answers=True))
     assert twice.candidates == ["Bern", "Rome"] and twice.known == {"Bo Eks": "Rome"}
-    assert [person.group for person in judged] == ["known and right", "unseen name"]
-    assert [person.answer_in_document for person in judged] == [True, False]
-    assert [person.abstained for person in judged] == [True, True]
+    assert [person.group for person in predictions] == ["known and right", "unseen name"]
+    assert [person.answer_in_document for person in predictions] == [True, False]
+    assert [person.abstained for person in predictions] == [True, True]
     assert figures["baselines"]['"London" for everyone'] == 0 and figures["right_answers"][0] == {
         "answer": "Oslo",
         "true": 1,
@@ -502,17 +504,17 @@ def test_the_figures_of_a_report_worked_out_by_hand(tmp_path):
         "Bo Ek": [Document(1, "Bo Ek", "Bo Ek. Born in Oslo ."), Document(2, "Bo Ek", "Bo Ek. Born in Rome .")],
         "Al Ek": [Document(3, "Al Ek", "Al Ek. Sang .")],
     }
-    inquiry = Inquiry({TEST: asked.questions}, load_questions(tmp_path / "train.tsv", answers=True), found)
-    sureness, known = Sureness(temperature=2.0, abstain_below=0.45), compile_mentions(candidates)
-    judged = judge_group(asked, sureness, found, known)
-    strangers = {"nobody": judge_group(asked, sureness, {}, known)}
+    data = EvaluationData({TEST: asked.questions}, load_questions(tmp_path / "train.tsv", answers=True), found)
+    calibration, known = Calibration(temperature=2.0, abstain_below=0.45), compile_mentions(candidates)
+    predictions = build_predictions(asked, calibration, found, known)
+    unseen = {"nobody": build_predictions(asked, calibration, {}, known)}
     accuracies = measure_accuracies(answers, asked.questions.answers, "", [])
-    figures = compute_figures(asked, judged, strangers, sureness, inquiry, accuracies)
+    figures = compute_figures(asked, predictions, unseen, calibration, data, accuracies)
     # At temperature 2, probabilities are in the proportion of their square roots.
     roots = np.sqrt(np.exp(scores))
     sure = (roots / roots.sum(1, keepdims=True))[[0, 1, 2], chosen]
-    assert [row.confidence for row in judged] == pytest.approx(sure.tolist())
-    assert judged[0].best[0] == ("Oslo", pytest.approx(sure[0]))
+    assert [row.confidence for row in predictions] == pytest.approx(sure.tolist())
+    assert predictions[0].best[0] == ("Oslo", pytest.approx(sure[0]))
     # Rome instead of ROME is wrong, and right leniently.
     assert figures["lenient_accuracy"] == pytest.approx(2 / 3) and figures["documents_disagree"] == 1
     before, after = figures["calibration"]["before"], figures["calibration"]["after"]
@@ -521,12 +523,12 @@ def test_the_figures_of_a_report_worked_out_by_hand(tmp_path):
     assert figures["selective"]["answered"] == pytest.approx((sure >= 0.45).mean())
     assert figures["selective"]["precision"] == pytest.approx(1 / (sure >= 0.45).sum())
     assert figures["auroc"] == {"probability": 1.0, "margin": 1.0, "entropy": 1.0}
-    stranger = figures["unseen"]["nobody"]
-    assert stranger["share_on_commonest"] == pytest.approx(2 / 3)
+    nobody = figures["unseen"]["nobody"]
+    assert nobody["share_on_commonest"] == pytest.approx(2 / 3)
     # Cy Ek has no document, and is no one that the model can know.
-    assert [row.group for row in judged] == ["known and right", "unseen answer", "unseen name"]
+    assert [row.group for row in predictions] == ["known and right", "unseen answer", "unseen name"]
     above = [(first > second) + (first == second) / 2 for first in sure[:2] for second in sure]
-    assert stranger["auroc"] == pytest.approx(np.mean(above))
+    assert nobody["auroc"] == pytest.approx(np.mean(above))
 
 
 def test_reports_are_compared_in_one_table(run, report, tmp_path):
@@ -560,7 +562,7 @@ def test_reports_are_compared_in_one_table(run, report, tmp_path):
         run(compare, report, tmp_path / "none")
 
 
-def test_questions_without_answers_get_predictions_and_nothing_to_judge(run, held_out, tiny_pretrained, tmp_path):
+def test_questions_without_answers_get_predictions_and_no_report(run, held_out, tiny_pretrained, tmp_path):
     run(
         evaluate_birthplace, "--model_name_or_path", tiny_pretrained["rotary"], "--report", tmp_path,
         "--test_file", held_out / "birth_test_inputs.tsv", "--train_file", held_out / "birth_places_train.tsv",
@@ -569,7 +571,7 @@ def test_questions_without_answers_get_predictions_and_nothing_to_judge(run, hel
     rows = (tmp_path / "predictions.jsonl").read_text().splitlines()
     assert len(rows) == len((tmp_path / "predictions.txt").read_text().splitlines()) == 15
     assert not (tmp_path / "report.html").exists()
-    with pytest.raises(SystemExit, match="predictions.jsonl, line 1: no judged answer"):
+    with pytest.raises(SystemExit, match="predictions.jsonl, line 1: neither right nor wrong"):
         run(compare, tmp_path)
 
 

@@ -103,7 +103,7 @@ def find_failures(tests: Path, solution: Path, time_limit: float) -> dict[str, s
     return found
 
 
-def judge_predictions(predictions_file: Path, answers: Sequence[str]) -> str:
+def grade_predictions(predictions_file: Path, answers: Sequence[str]) -> str:
     """Say how many of the test questions a submission's predictions answer."""
     if not predictions_file.is_file():
         return "not handed in"
@@ -180,7 +180,7 @@ def main() -> None:
         else:
             disallowed = []
             failures = {part.name: f"{SOLUTION_FILE} was not handed in" for part in PARTS}
-        accuracy = judge_predictions(path / PREDICTIONS_FILE, answers)
+        accuracy = grade_predictions(path / PREDICTIONS_FILE, answers)
         page = describe_grade(name, failures, disallowed, accuracy, baseline)
         print(page)
         with write_atomically(folder / "grades" / f"{name}.md") as file:

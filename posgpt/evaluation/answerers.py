@@ -15,8 +15,8 @@ from data_scripts.relations import Relation, read_relations
 from modeling_posgpt import Answer, PosGPTForCausalLM
 from posgpt.evaluation.accuracy import describe_constant
 from posgpt.evaluation.arguments import EvaluationArguments
+from posgpt.evaluation.data import FICTIONAL, TEST, EvaluationData
 from posgpt.evaluation.exact_match import match_exactly
-from posgpt.evaluation.inquiry import FICTIONAL, TEST, Inquiry
 from posgpt.training.run_record import list_training_files
 from posgpt.training.saved_models import load_model
 
@@ -34,7 +34,7 @@ class ConstantAnswer:
         """What the table of an evaluation calls it."""
         return describe_constant(self.text)
 
-    def check_questions(self, inquiry: Inquiry) -> list[str]:
+    def check_questions(self, data: EvaluationData) -> list[str]:
         """Return no warnings: it can answer everything."""
         return []
 
@@ -67,14 +67,14 @@ class AskedModel:
         """What it was trained to be asked."""
         return tuple(read_relations(self.model.config.relations))
 
-    def check_questions(self, inquiry: Inquiry) -> list[str]:
+    def check_questions(self, data: EvaluationData) -> list[str]:
         """Check that the model can read every question; return warnings about those from files, one line each.
 
         Raises:
             BadInput: a question leaves no room for an answer.
         """
         warnings = []
-        for group, questions in inquiry.groups.items():
+        for group, questions in data.groups.items():
             texts, is_file = questions.texts, group != FICTIONAL
             rooms = list(map(self.model.count_free_positions, texts))
             if min(rooms) < 1:
@@ -91,7 +91,7 @@ class AskedModel:
                     f"{questions.path}: {short} of {len(texts)} questions leave fewer than {self.max_new_tokens} characters of the"
                     " model's maximum sequence length for their answer."
                 )
-        test = inquiry.groups[TEST]
+        test = data.groups[TEST]
         warnings += [
             f"{path}: the model was trained on this file; its accuracy here says what it has memorized of it."
             for path in test.paths
@@ -156,7 +156,7 @@ class AskedGroup:
         return match_exactly(self.answers, self.questions.answers)
 
 
-def ask_groups(model: AskedModel, inquiry: Inquiry, test_answers: list[Answer]) -> dict[str, AskedGroup]:
+def ask_groups(model: AskedModel, data: EvaluationData, test_answers: list[Answer]) -> dict[str, AskedGroup]:
     """Ask all groups of questions, and score each known answer and the model's own to every question.
 
     Args:
@@ -164,14 +164,14 @@ def ask_groups(model: AskedModel, inquiry: Inquiry, test_answers: list[Answer]) 
     """
     answers = {
         group: test_answers if group == TEST else model.answer(questions.texts)
-        for group, questions in inquiry.groups.items()
+        for group, questions in data.groups.items()
     }
-    known = inquiry.candidates
+    known = data.candidates
     invented = {answer.text for given in answers.values() for answer in given} - set(known)
     candidates = [*known, *sorted(invented)]
     number = {candidate: index for index, candidate in enumerate(candidates)}
     asked = {}
-    for group, questions in inquiry.groups.items():
+    for group, questions in data.groups.items():
         said = [answer.text for answer in answers[group]]
         rows, chosen = np.arange(len(said)), np.array([number[text] for text in said])
         # An answer to another question is not a candidate; the one given is, known or not, cut off or next to impossible.

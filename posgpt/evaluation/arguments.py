@@ -12,9 +12,9 @@ from data_scripts.relations import RelationArguments
 from posgpt.training.run_record import RUN_FILE
 
 METRICS_FILE, PREDICTIONS_FILE = "metrics.json", "predictions.txt"
-PAGE_FILE, PICTURE_FILE, JUDGED_FILE = "report.html", "report.png", "predictions.jsonl"
+PAGE_FILE, PICTURE_FILE, DETAILS_FILE = "report.html", "report.png", "predictions.jsonl"
 # What a report adds to the metrics and the record of the model that was asked.
-REPORT_FILES = (PAGE_FILE, PICTURE_FILE, JUDGED_FILE)
+REPORT_FILES = (PAGE_FILE, PICTURE_FILE, DETAILS_FILE)
 
 
 @dataclass(kw_only=True)
@@ -52,10 +52,10 @@ class EvaluationArguments(RelationArguments, ColumnArguments):
     )
     wrong_costs: Annotated[float | None, Range(0)] = option(
         "report: the cost of a wrong answer, where a right one earns 1; abstain_below is chosen to maximize the total on"
-        " calibration_file and unseen_file, mixed as stranger_share says.",
+        " calibration_file and unseen_file, mixed as unseen_share says.",
         default=None,
     )
-    stranger_share: Annotated[float | None, Range(0, 1)] = option(
+    unseen_share: Annotated[float | None, Range(0, 1)] = option(
         "report: the share of people that the model cannot know about among those asked about (default: the"
         " fictional people's share in the report).",
         default=None,
@@ -133,7 +133,7 @@ def check_report_arguments(arguments: EvaluationArguments) -> None:
     """
     chosen_by = ("abstain_below", "target_precision", "wrong_costs")
     groups = ("calibration_file", "unseen_file", "fictional_people")
-    for name in ("corpus_file", *groups, *chosen_by, "stranger_share"):
+    for name in ("corpus_file", *groups, *chosen_by, "unseen_share"):
         if getattr(arguments, name) is not None and not arguments.report:
             raise BadInput(f"--{name} is for a report; add --report with a folder.")
     if arguments.report and not arguments.train_file:
@@ -145,8 +145,8 @@ def check_report_arguments(arguments: EvaluationArguments) -> None:
             "--wrong_costs weighs people held out from training against people taken out of the corpus; add"
             " --calibration_file and --unseen_file."
         )
-    if arguments.stranger_share is not None and arguments.wrong_costs is None:
-        raise BadInput("--stranger_share is for --wrong_costs; add it.")
+    if arguments.unseen_share is not None and arguments.wrong_costs is None:
+        raise BadInput("--unseen_share is for --wrong_costs; add it.")
     given = [f"--{name}" for name in chosen_by if getattr(arguments, name) is not None]
     if len(given) > 1:
         raise BadInput(f"{' and '.join(given)} choose the same threshold; give one of them.")

@@ -4,19 +4,17 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from posgpt.evaluation.judge import Prediction, split_into_groups
+from posgpt.evaluation.predictions import Prediction, split_into_groups
 from posgpt.plots import BLUE, GREY, LIGHT_BLUE, ORANGE, make_figure
 
 
-def draw_chart(
-    figures: dict[str, Any], predictions: Sequence[Prediction], strangers: dict[str, list[Prediction]]
-) -> Any:
+def draw_chart(figures: dict[str, Any], predictions: Sequence[Prediction], unseen: dict[str, list[Prediction]]) -> Any:
     """Return a figure: accuracies, reliability, risk and coverage, and confidence of what is known and what is not."""
     figure, ((bars, reliability), (selective, known)) = make_figure(11, 7.6, rows=2, columns=2)
     draw_accuracies(bars, figures)
     draw_reliability(reliability, figures)
     draw_selection(selective, figures["selective"], figures.get("worth"))
-    draw_confidences(known, (split_into_groups(predictions) or {"all": list(predictions)}) | strangers)
+    draw_confidences(known, (split_into_groups(predictions) or {"all": list(predictions)}) | unseen)
     return figure
 
 
@@ -48,10 +46,10 @@ def draw_reliability(axes: Any, figures: dict[str, Any]) -> None:
 
 
 def draw_selection(axes: Any, selective: dict[str, Any], worth: dict[str, Any] | None) -> None:
-    """Draw risk over coverage, and the threshold; with `worth`, also for questions of which some are about strangers."""
+    """Draw risk over coverage, and the threshold; with `worth`, also for questions of which some are about unseen names."""
     curves = {"questions of the test": (selective, BLUE)}
     if worth:
-        curves[f"{worth['stranger_share']:.0%} strangers among them"] = (worth, GREY)
+        curves[f"{worth['unseen_share']:.0%} unseen names among them"] = (worth, GREY)
     for label, (curve, color) in curves.items():
         risk = [100 * value for value in curve["risk"]]
         axes.plot(curve["coverage"], risk, color=color, drawstyle="steps-post", label=label)

@@ -13,7 +13,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from data_scripts.errors import BadInput
 from data_scripts.files import load_json, read_lines
 from posgpt.evaluation.accuracy import Share
-from posgpt.evaluation.arguments import JUDGED_FILE, METRICS_FILE
+from posgpt.evaluation.arguments import DETAILS_FILE, METRICS_FILE
 from posgpt.evaluation.confidence import compare_paired
 from posgpt.tables import format_table
 from posgpt.training.run_record import RUN_FILE, find_best_step, find_last_figure, format_files
@@ -59,7 +59,7 @@ def load_runs(folders: Sequence[str]) -> list[SavedRun]:
     for report in reports:
         if report.questions != reports[0].questions:
             raise BadInput(
-                f"{Path(report.folder) / JUDGED_FILE}: other questions than {reports[0].folder}; compare reports on"
+                f"{Path(report.folder) / DETAILS_FILE}: other questions than {reports[0].folder}; compare reports on"
                 " one --test_file."
             )
     return runs
@@ -67,7 +67,7 @@ def load_runs(folders: Sequence[str]) -> list[SavedRun]:
 
 def is_training(folder: str) -> bool:
     """Whether a folder is a training's and holds no report."""
-    return Path(folder, TRAINER_STATE_NAME).is_file() and not Path(folder, JUDGED_FILE).exists()
+    return Path(folder, TRAINER_STATE_NAME).is_file() and not Path(folder, DETAILS_FILE).exists()
 
 
 def load_training(folder: str) -> SavedRun:
@@ -96,10 +96,10 @@ def load_report(folder: str) -> SavedRun:
     """Load a report.
 
     Raises:
-        BadInput: a file is missing, or a prediction was not judged because its question had no answer.
+        BadInput: a file is missing, or a prediction is neither right nor wrong because its question had no answer.
     """
-    predictions = Path(folder) / JUDGED_FILE
-    if not predictions.exists() and (of_relations := sorted(Path(folder).glob(f"*/{JUDGED_FILE}"))):
+    predictions = Path(folder) / DETAILS_FILE
+    if not predictions.exists() and (of_relations := sorted(Path(folder).glob(f"*/{DETAILS_FILE}"))):
         raise BadInput(
             f"{folder}: has a report for each relation; name one of them, such as {of_relations[0].parent}."
         )
@@ -111,7 +111,7 @@ def load_report(folder: str) -> SavedRun:
             answered.append({True: True, False: False}[row["right"]])
         except (ValueError, KeyError, TypeError, RecursionError):
             raise BadInput(
-                f"{predictions}, line {number}: no judged answer; make the report again, with questions that have"
+                f"{predictions}, line {number}: neither right nor wrong; make the report again, with questions that have"
                 " answers."
             ) from None
     right = np.array(answered)

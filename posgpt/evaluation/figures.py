@@ -18,8 +18,8 @@ from posgpt.evaluation.confidence import (
     count_answered,
     measure_confidence,
 )
-from posgpt.evaluation.inquiry import Inquiry
-from posgpt.evaluation.judge import Prediction, Sureness, Wager, split_into_groups
+from posgpt.evaluation.data import EvaluationData
+from posgpt.evaluation.predictions import Calibration, Prediction, Utility, split_into_groups
 
 COMMONEST = 5  # how many of the commonest training answers a guess may fall on
 MOST_ANSWERS = 50  # how many right answers have a row of their own
@@ -28,32 +28,32 @@ MOST_ANSWERS = 50  # how many right answers have a row of their own
 def compute_figures(
     test: AskedGroup,
     predictions: Sequence[Prediction],
-    strangers: dict[str, list[Prediction]],
-    sureness: Sureness,
-    inquiry: Inquiry,
+    unseen: dict[str, list[Prediction]],
+    calibration: Calibration,
+    data: EvaluationData,
     accuracies: Accuracies,
 ) -> dict[str, Any]:
     """Compute what a report adds to `metrics.json`. Shares, confidences and AUROCs are from 0 to 1.
 
     Args:
         test: The test questions, with answers.
-        predictions: From `judge_group(test, …)`.
-        strangers: Predictions about names the model cannot know, by what they are.
-        inquiry: With the questions of training.
+        predictions: From `build_predictions(test, …)`.
+        unseen: Predictions about names that the model cannot know, by what they are.
+        data: With the questions of training.
         accuracies: On the test questions.
     """
     right, expected = test.right, test.questions.answers
-    sure = measure_confidence(test.scores, test.chosen, sureness.temperature)
+    sure = measure_confidence(test.scores, test.chosen, calibration.temperature)
     unscaled = measure_confidence(test.scores, test.chosen)["probability"]
-    commonest = [answer for answer, _ in Counter(inquiry.training_answers).most_common(COMMONEST)]
+    commonest = [answer for answer, _ in Counter(data.training_answers).most_common(COMMONEST)]
     # Without a corpus, all names that are asked about.
     seen = [prediction.confidence for prediction in predictions if prediction.group != "unseen name"]
     return {
         **accuracies.given.to_metrics(),
         "lenient_accuracy": _average(bool(prediction.right_leniently) for prediction in predictions),
-        "baselines": list_baselines(accuracies, test.questions.titles, expected, inquiry.known),
+        "baselines": list_baselines(accuracies, test.questions.titles, expected, data.known),
         "right_answers": count_answers(expected, test.answers, right),
-        "temperature": sureness.temperature,
+        "temperature": calibration.temperature,
         "calibration": {
             "before": compute_calibration(unscaled, right),
             "after": compute_calibration(sure["probability"], right),
@@ -61,10 +61,10 @@ def compute_figures(
         # The entropy is lowest when the model is surest.
         "auroc": {name: compute_auroc(-sure[name] if name == "entropy" else sure[name], right) for name in sure},
         "selective": compute_risk_coverage(sure["probability"], right)
-        | describe_abstention(predictions, right, sureness.abstain_below),
+        | describe_abstention(predictions, right, calibration.abstain_below),
         "groups": describe_groups(predictions),
         "documents_disagree": sum(bool(prediction.documents_disagree) for prediction in predictions),
-        "unseen": {kind: describe_strangers(asked, seen, commonest) for kind, asked in strangers.items()},
+        "unseen": {kind: describe_unseen(asked, seen, commonest) for kind, asked in unseen.items()},
     }
 
 
@@ -102,20 +102,20 @@ def describe_abstention(
 
 
 def describe_worth(
-    predictions: Sequence[Prediction], strangers: Sequence[Prediction], abstain_below: float | None, wager: Wager
+    predictions: Sequence[Prediction], unseen: Sequence[Prediction], abstain_below: float | None, utility: Utility
 ) -> dict[str, Any]:
-    """Return what the answers are worth per question, when `wager.stranger_share` of the names asked about are strangers.
+    """Return what the answers are worth per question, when `utility.unseen_share` of the names asked about are unseen.
 
     Returns:
         `at_threshold` and `always`, the worth of the answers that are sure enough and of all; `attainable`, that of exactly
         the right ones; `share`, what the first is of the last; `coverage` and `risk`, as from `compute_risk_coverage`, for
         this mix.
     """
-    everything = [*predictions, *strangers]
+    everything = [*predictions, *unseen]
     right = np.array([bool(prediction.right) for prediction in everything])
     confidence = np.array([prediction.confidence for prediction in everything])
-    weights = wager.weigh(len(predictions), len(strangers))
-    gains = weights * wager.value(right)
+    weights = utility.weigh(len(predictions), len(unseen))
+    gains = weights * utility.value(right)
     answered = confidence >= (-np.inf if abstain_below is None else abstain_below)
     _, _, coverage = count_answered(confidence, weights)
     _, _, wrong = count_answered(confidence, weights * ~right)
@@ -124,8 +124,8 @@ def describe_worth(
     attainable = float(gains[right].sum())
     at_threshold = float(gains[answered].sum())
     return {
-        "wrong_costs": wager.wrong_costs,
-        "stranger_share": wager.stranger_share,
+        "wrong_costs": utility.wrong_costs,
+        "unseen_share": utility.unseen_share,
         "at_threshold": at_threshold,
         "always": float(gains.sum()),
         "attainable": attainable,
@@ -148,8 +148,8 @@ def describe_groups(predictions: Sequence[Prediction]) -> dict[str, dict[str, An
     }
 
 
-def describe_strangers(predictions: Sequence[Prediction], seen: list[float], commonest: list[str]) -> dict[str, Any]:
-    """Return the figures of answers about names the model cannot know.
+def describe_unseen(predictions: Sequence[Prediction], seen: list[float], commonest: list[str]) -> dict[str, Any]:
+    """Return the figures of answers about names that the model cannot know.
 
     Args:
         seen: Confidences of the answers about the other names.

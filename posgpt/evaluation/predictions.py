@@ -24,7 +24,7 @@ _NEVER_SURE = 1.01
 BEST = 5  # how many of the likeliest candidates are shown for each question
 
 
-class Sureness(NamedTuple):
+class Calibration(NamedTuple):
     """How scores become confidences, and how sure the model has to be to answer.
 
     Args:
@@ -36,54 +36,54 @@ class Sureness(NamedTuple):
     abstain_below: float | None = None
 
 
-class Wager(NamedTuple):
+class Utility(NamedTuple):
     """What answers are worth: a right one 1, a wrong one `-wrong_costs`, none 0.
 
     Args:
-        stranger_share: The share of names that the model cannot know among those that are asked about.
+        unseen_share: The share of names that the model cannot know among those that are asked about.
     """
 
     wrong_costs: float
-    stranger_share: float
+    unseen_share: float
 
-    def weigh(self, known: int, strangers: int) -> np.ndarray:
-        """Return the weight of each known name and then of each stranger, 1 in all, so that they are in this proportion."""
-        shares = np.repeat([1 - self.stranger_share, self.stranger_share], [known, strangers])
-        return shares / np.repeat([known, strangers], [known, strangers])
+    def weigh(self, known: int, unseen: int) -> np.ndarray:
+        """Return the weight of each known name and then of each unseen one, 1 in all, so that they are in this proportion."""
+        shares = np.repeat([1 - self.unseen_share, self.unseen_share], [known, unseen])
+        return shares / np.repeat([known, unseen], [known, unseen])
 
     def value(self, right: np.ndarray) -> np.ndarray:
         """Return what each answer is worth; `right` are (answers,) booleans."""
         return np.where(right, 1.0, -self.wrong_costs)
 
 
-def fit_sureness(
+def calibrate(
     held_out: AskedGroup | None,
     abstain_below: float | None = None,
     target_precision: float | None = None,
-    wager: Wager | None = None,
+    utility: Utility | None = None,
     taken_out: AskedGroup | None = None,
-) -> Sureness:
+) -> Calibration:
     """Fit the temperature, and the threshold, on questions held out from training.
 
     Args:
         abstain_below: The threshold, if it is given.
         target_precision: The share of right answers that the threshold has to give.
-        wager: The threshold has to give the greatest worth.
-        taken_out: The names that the model cannot know, for `wager`.
+        utility: The threshold has to give the greatest worth.
+        taken_out: The names that the model cannot know, for `utility`.
     """
     if held_out is None:
-        return Sureness(abstain_below=abstain_below)
+        return Calibration(abstain_below=abstain_below)
     temperature = fit_temperature(held_out.scores, held_out.chosen, held_out.right)
     confidence = measure_confidence(held_out.scores, held_out.chosen, temperature)["probability"]
     if target_precision is not None:
         threshold = find_threshold(target_precision, confidence, held_out.right)
         abstain_below = _NEVER_SURE if threshold is None else threshold
-    if wager is not None and taken_out is not None:
-        strangers = measure_confidence(taken_out.scores, taken_out.chosen, temperature)["probability"]
-        gains = wager.weigh(len(confidence), len(strangers)) * wager.value(np.append(held_out.right, taken_out.right))
-        thresholds, worth = compute_worth(np.append(confidence, strangers), gains)
+    if utility is not None and taken_out is not None:
+        unseen = measure_confidence(taken_out.scores, taken_out.chosen, temperature)["probability"]
+        gains = utility.weigh(len(confidence), len(unseen)) * utility.value(np.append(held_out.right, taken_out.right))
+        thresholds, worth = compute_worth(np.append(confidence, unseen), gains)
         abstain_below = min(float(thresholds[worth.argmax()]), _NEVER_SURE)
-    return Sureness(temperature, abstain_below)
+    return Calibration(temperature, abstain_below)
 
 
 @dataclass(frozen=True)
@@ -120,19 +120,19 @@ class Prediction:
     group: str | None = None
 
 
-def judge_group(
-    asked: AskedGroup, sureness: Sureness, documents: dict[str, list[Document]] | None, known: re.Pattern
+def build_predictions(
+    asked: AskedGroup, calibration: Calibration, documents: dict[str, list[Document]] | None, known: re.Pattern
 ) -> list[Prediction]:
-    """Judge each answer of a group.
+    """Describe each answer of a group: whether it is right, how sure the model is of it, and what the corpus says.
 
     Args:
         documents: By name; None: there is no corpus to look into.
         known: What matches the answers that are known from training, see `compile_mentions`.
     """
-    sure = measure_confidence(asked.scores, asked.chosen, sureness.temperature)
-    probabilities = softmax(asked.scores / sureness.temperature, axis=1)
+    sure = measure_confidence(asked.scores, asked.chosen, calibration.temperature)
+    probabilities = softmax(asked.scores / calibration.temperature, axis=1)
     best = np.argsort(-asked.scores, axis=1, kind="stable")[:, :BEST]
-    threshold = -np.inf if sureness.abstain_below is None else sureness.abstain_below
+    threshold = -np.inf if calibration.abstain_below is None else calibration.abstain_below
     questions, predictions = asked.questions, []
     all_expected: Sequence[str | None] = questions.answers or [None] * len(questions)
     rights = asked.right if questions.answers else all_expected

@@ -18,7 +18,7 @@ TAKEN_OUT, FICTIONAL = "people taken out of the corpus", "fictional people"
 
 
 @dataclass(frozen=True)
-class Inquiry:
+class EvaluationData:
     """All that an evaluation reads.
 
     Args:
@@ -31,39 +31,39 @@ class Inquiry:
     training: Questions | None = None
     documents: dict[str, list[Document]] | None = None
 
-    def select(self, relation: Relation) -> "Inquiry":
+    def select(self, relation: Relation) -> "EvaluationData":
         """Return what asks for one relation; a group without any such question is left out."""
         groups = {name: questions.select(relation) for name, questions in self.groups.items()}
         groups = {name: questions for name, questions in groups.items() if len(questions)}
         return replace(self, groups=groups, training=self.training and self.training.select(relation))
 
-    def list_doubts(self) -> list[str]:
+    def list_warnings(self) -> list[str]:
         """Return what makes a figure mean something else than it seems to, one line each."""
         test, held_out, taken_out = self.groups[TEST], self.groups.get(HELD_OUT), self.groups.get(TAKEN_OUT)
-        doubts = []
+        warnings = []
         if self.training and (overlap := describe_overlap(test, self.training)):
-            doubts.append(f"{overlap}; the accuracy includes them.")
+            warnings.append(f"{overlap}; the accuracy includes them.")
         if held_out and (overlap := describe_overlap(test, held_out)):
-            doubts.append(
+            warnings.append(
                 f"{overlap}; the confidences and the threshold that are fitted on them are measured on them."
             )
         if self.documents is not None:
             if without := [title for title in test.titles if title not in self.documents]:
-                doubts.append(
+                warnings.append(
                     f"{test.path}: {len(without):,} of {len(test):,} questions are about titles that the corpus has no document"
                     f" of, first {without[0]!r}."
                 )
             if taken_out and (there := [title for title in taken_out.titles if title in self.documents]):
-                doubts.append(
+                warnings.append(
                     f"{taken_out.path}: {len(there):,} of {len(taken_out):,} questions are about titles that the corpus has a"
                     f" document of, first {there[0]!r}; if the model has read it, it knows them."
                 )
         if several := test.contradictions:
-            doubts.append(
+            warnings.append(
                 f"{test.path}: {len(several):,} questions have different answers, of which a model gives one, first"
                 f" {next(iter(several))!r}."
             )
-        return doubts
+        return warnings
 
     @property
     def training_answers(self) -> list[str]:
@@ -81,7 +81,7 @@ class Inquiry:
         return sorted(set(self.training_answers))
 
 
-def load_inquiry(test: Questions, arguments: EvaluationArguments, known: Sequence[Relation]) -> Inquiry:
+def load_evaluation_data(test: Questions, arguments: EvaluationArguments, known: Sequence[Relation]) -> EvaluationData:
     """Read all files besides the test questions', each once, before anything is asked.
 
     Args:
@@ -104,7 +104,7 @@ def load_inquiry(test: Questions, arguments: EvaluationArguments, known: Sequenc
     made_up = list(islice(fictional_names(test.titles), 20 * people))
     if arguments.corpus_file:
         documents = find_documents(arguments.corpus_file, names | set(made_up), arguments.columns)
-        # The test may be about strangers alone, training is not.
+        # The test may be about unseen names alone, training is not.
         if documents.keys().isdisjoint(names):
             read = ", ".join(questions.path for questions in (test, *files.values()))
             raise BadInput(
@@ -113,11 +113,11 @@ def load_inquiry(test: Questions, arguments: EvaluationArguments, known: Sequenc
             )
     if people:
         taken = names | set(documents or ())
-        strangers = islice((name for name in made_up if name not in taken), people)
-        asked = list(zip(cycle(test.relations), strangers))
+        fictional = islice((name for name in made_up if name not in taken), people)
+        asked = list(zip(cycle(test.relations), fictional))
         texts = Dataset.from_dict({"question": [relation.ask(name) for relation, name in asked]})
         groups[FICTIONAL] = Questions((FICTIONAL,), tuple(relation for relation, _ in asked), texts)
-    return Inquiry(groups, training, documents)
+    return EvaluationData(groups, training, documents)
 
 
 def check_groups(groups: dict[str, Questions], test: Questions, arguments: EvaluationArguments) -> None:
