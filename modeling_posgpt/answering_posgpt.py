@@ -11,6 +11,7 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from .cache import CACHE
 from .tokenization_posgpt import MASK_TOKEN
 
 # For each beginning of a candidate answer: the next characters and, for each, the indices of the candidates that continue
@@ -223,12 +224,12 @@ class AnsweringMixin:
         """Fill `scores` (questions, candidates) in place; `threshold` is the log-probability below which reading stops."""
         prompts = [question + MASK_TOKEN for question in questions]
         inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(self.device)
-        ids, mask, past_key_values = inputs["input_ids"], inputs["attention_mask"], None
+        ids, mask, kv_cache = inputs["input_ids"], inputs["attention_mask"], None
         find_id = cache(tokenizer.convert_tokens_to_ids)
         # Each row of the model's batch reads one beginning: (row of the question, beginning, log-probability).
         beginnings = [(row, "", 0.0) for row in range(len(questions))]
         while beginnings:
-            output = self(ids, attention_mask=mask, past_key_values=past_key_values, use_cache=True, logits_to_keep=1)
+            output = self(ids, attention_mask=mask, cache=kv_cache, use_cache=True, logits_to_keep=1)
             log_probs = output.logits[:, -1].float().log_softmax(-1).tolist()
             longer, parents = [], []
             for parent, (row, text, score) in enumerate(beginnings):
@@ -241,14 +242,14 @@ class AnsweringMixin:
                     elif len(text) + 1 < rooms[row]:
                         longer.append((row, text + character, total))
                         parents.append(parent)
-            beginnings, past_key_values = longer, output.past_key_values
+            beginnings, kv_cache = longer, output.get(CACHE)
             chosen = torch.tensor(parents, dtype=torch.long, device=self.device)
             new_ids = [[find_id(text[-1])] for _, text, _ in longer]
             new = torch.tensor(new_ids, dtype=torch.long, device=self.device).view(-1, 1)
             mask = torch.cat([mask[chosen], torch.ones_like(new)], dim=1)
-            if past_key_values is None:
+            if kv_cache is None:
                 # A model with a bottleneck has no cache and reads everything again.
                 ids = torch.cat([ids[chosen], new], dim=1)
             else:
-                past_key_values.batch_select_indices(chosen)
+                kv_cache.batch_select_indices(chosen)
                 ids = new

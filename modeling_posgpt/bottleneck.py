@@ -133,14 +133,14 @@ class PosGPTUpProjection(PosGPTDecoderLayer):
         return self.add_residuals(inputs, attn_output)
 
 
-def check_inputs(attention_mask: torch.Tensor | None, past_key_values: Cache | None) -> None:
+def check_inputs(attention_mask: torch.Tensor | None, cache: Cache | None) -> None:
     """Refuse what a model with a bottleneck cannot read.
 
     Raises:
         ValueError: there is a cache, or a mask other than (batch, length); several documents in one row would each need
             latents of their own.
     """
-    if past_key_values is not None:
+    if cache is not None:
         raise ValueError("a model with a bottleneck reads the whole text for every new token: pass use_cache=False.")
     if attention_mask is not None and (not isinstance(attention_mask, torch.Tensor) or attention_mask.dim() != 2):
         raise ValueError(

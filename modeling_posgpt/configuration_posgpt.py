@@ -8,6 +8,7 @@ from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import RopeParameters
 
 from .bottleneck import BOTTLENECKS
+from .cache import CACHE
 from .position_embeddings import POSITION_EMBEDDINGS
 
 # Building more takes longer than anyone means to wait; the deepest models known have 1,000.
@@ -59,7 +60,7 @@ class PosGPTConfig(PreTrainedConfig):
     """
 
     model_type = "posgpt"
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = [CACHE]
 
     vocab_size: int = 256
     hidden_size: int = 256

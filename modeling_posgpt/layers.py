@@ -88,7 +88,7 @@ class PosGPTAttention(nn.Module):
         position_bias: torch.Tensor | None = None,
         position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
         attention_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         # (batch, length, 3, heads, head_dim) -> (3, batch, heads, length, head_dim)
@@ -97,8 +97,8 @@ class PosGPTAttention(nn.Module):
         if position_embeddings is not None:
             query_key = rotate(query_key, *position_embeddings)
         (query, key), (value,) = query_key.unbind(0), value.unbind(0)
-        if past_key_values is not None:
-            key, value = past_key_values.update(key, value, self.layer_idx)
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_idx)
         return self.attend(query, key, value, position_bias, attention_mask, **kwargs)
 
     def attend(

@@ -20,6 +20,7 @@ from .bottleneck import (
     check_inputs,
     read_through_latents,
 )
+from .cache import CACHE, take_past_key_values
 from .configuration_posgpt import PosGPTConfig
 from .dropout import PosGPTDropout
 from .layers import PosGPTAttention, PosGPTDecoderLayer, build_mask
@@ -32,7 +33,7 @@ class PosGPTPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["PosGPTDecoderLayer", "PosGPTDownProjection", "PosGPTUpProjection"]
-    _skip_keys_device_placement = ["past_key_values"]
+    _skip_keys_device_placement = ["cache"]
     # Flash attention would silently ignore a bias.
     _supports_flash_attn = property(lambda self: not POSITION_EMBEDDINGS[self.config.position_embedding_type].has_bias)
     _supports_sdpa = True
@@ -54,27 +55,27 @@ class PosGPTPreTrainedModel(PreTrainedModel):
 
 
 def number_positions(
-    inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, past_key_values: Cache | None
+    inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, cache: Cache | None
 ) -> torch.Tensor:
     """Number the real tokens from 0, ignoring padding on either side; returns (batch or 1, length)."""
     length = inputs_embeds.shape[1]
     if isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2 and attention_mask.shape[1] >= length:
         # The mask covers the cached tokens as well; the new tokens are the last.
         return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:].to(inputs_embeds.device)
-    past_length = past_key_values.get_seq_length() if past_key_values is not None else 0
+    past_length = cache.get_seq_length() if cache is not None else 0
     return (torch.arange(length, device=inputs_embeds.device) + past_length).unsqueeze(0)
 
 
-def number_key_positions(position_ids: torch.Tensor, past_key_values: Cache | None) -> torch.Tensor:
+def number_key_positions(position_ids: torch.Tensor, cache: Cache | None) -> torch.Tensor:
     """Number all keys of the attention, cached ones first; returns (batch or 1, kv_length).
 
     Cached tokens are assumed to lead up to the first of `position_ids` (batch or 1, length). Keys that this numbers
     wrongly, padding on the left and the empty places of a static cache, are masked.
     """
-    if past_key_values is None:
+    if cache is None:
         return position_ids
-    length, past_length = position_ids.shape[1], past_key_values.get_seq_length()
-    kv_length, _ = past_key_values.get_mask_sizes(length, 0)
+    length, past_length = position_ids.shape[1], cache.get_seq_length()
+    kv_length, _ = cache.get_mask_sizes(length, 0)
     keys = torch.arange(kv_length, device=position_ids.device) - past_length + position_ids[:, :1]
     if length == 1:
         return keys
@@ -98,6 +99,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
+    @take_past_key_values
     @merge_with_config_defaults
     @capture_outputs
     @auto_docstring
@@ -106,7 +108,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
         input_ids: torch.LongTensor | None = None,
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.LongTensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -116,18 +118,18 @@ class PosGPTModel(PosGPTPreTrainedModel):
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         # In an empty cache of our own, transformers would not look for packed documents.
-        cache_for_mask = past_key_values
+        given_cache = cache
         # A cache is of no use to latents, nor to a model that does not generate.
         has_bottleneck = self.config.bottleneck_size is not None
         if has_bottleneck:
-            check_inputs(attention_mask, past_key_values)
-        elif use_cache and past_key_values is None and self.config.is_causal:
-            past_key_values = DynamicCache(config=self.config)
+            check_inputs(attention_mask, cache)
+        elif use_cache and cache is None and self.config.is_causal:
+            cache = DynamicCache(config=self.config)
 
         # Token vectors at their positions.
         positions: torch.Tensor | None = position_ids
         if positions is None:
-            positions = number_positions(inputs_embeds, attention_mask, past_key_values)
+            positions = number_positions(inputs_embeds, attention_mask, cache)
         self.position_embedding.check_positions(positions, self.config.max_position_embeddings)
         hidden_states = self.dropout(self.position_embedding.embed(inputs_embeds, positions))
 
@@ -139,15 +141,16 @@ class PosGPTModel(PosGPTPreTrainedModel):
         else:
             # The caller's positions may restart, which shows that documents are packed. Those numbered here never do:
             # given them, transformers would look for it nevertheless, and would build a mask that is not needed.
-            mask = self.make_mask(hidden_states, attention_mask, cache_for_mask, position_ids)
-            hidden_states = self.run_layers(hidden_states, positions, mask, past_key_values, **kwargs)
-        return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values)
+            mask = self.make_mask(hidden_states, attention_mask, given_cache, position_ids)
+            hidden_states = self.run_layers(hidden_states, positions, mask, cache, **kwargs)
+        # By its place: transformers gave the cache another name (see cache.py).
+        return BaseModelOutputWithPast(self.norm(hidden_states), cache)
 
     def make_mask(
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | BlockMask | None,
-        past_key_values: Cache | None,
+        cache: Cache | None,
         position_ids: torch.Tensor | None,
     ) -> torch.Tensor | BlockMask | None:
         """Return the mask of all layers as the attention implementation takes it; None: it masks the future itself."""
@@ -161,35 +164,30 @@ class PosGPTModel(PosGPTPreTrainedModel):
             # Transformers takes any gap for the beginning of another document; positions that skip some are of the same.
             order = torch.arange(position_ids.shape[1], device=position_ids.device)
             begins = position_ids.diff(dim=-1, prepend=position_ids[:, :1] - 1) <= 0
-            position_ids = order - torch.where(begins, order, 0).cummax(-1).values
-        return create_causal_mask(
-            config=self.config,
-            inputs_embeds=hidden_states,
-            attention_mask=attention_mask,  # type: ignore[arg-type]
-            past_key_values=past_key_values,
-            position_ids=position_ids,
-        )
+            # Not `.values`: in an export, this is a plain tuple.
+            position_ids = order - torch.where(begins, order, 0).cummax(-1)[0]
+        return create_causal_mask(self.config, hidden_states, attention_mask, cache, position_ids)  # type: ignore[arg-type]
 
     def run_layers(
         self,
         hidden_states: torch.Tensor,
         positions: torch.Tensor,
         mask: torch.Tensor | BlockMask | None,
-        past_key_values: Cache | None,
+        cache: Cache | None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         """Pass `hidden_states` (batch, length, hidden_size), at `positions` (batch or 1, length), through all layers."""
         position_embeddings = self.position_embedding.rotation(hidden_states, positions)
         key_positions = positions
         if self.position_embedding.has_bias:
-            key_positions = number_key_positions(positions, past_key_values)
+            key_positions = number_key_positions(positions, cache)
         for layer_idx, layer in enumerate(self.layers):
             hidden_states = layer(
                 hidden_states,
                 self.position_embedding.bias(layer_idx, positions, key_positions),
                 attention_mask=mask,
                 position_embeddings=position_embeddings,
-                past_key_values=past_key_values,
+                cache=cache,
                 position_ids=positions,
                 **kwargs,
             )
@@ -211,6 +209,7 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
         if config.bottleneck_size is not None:
             self.generation_config.use_cache = False
 
+    @take_past_key_values
     @can_return_tuple
     @auto_docstring
     def forward(  # type: ignore[misc]
@@ -218,7 +217,7 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
         input_ids: torch.LongTensor | None = None,
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.LongTensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
         labels: torch.LongTensor | None = None,
         use_cache: bool | None = None,
@@ -229,7 +228,7 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
             **kwargs,
@@ -239,9 +238,9 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
         return CausalLMOutputWithPast(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
+            loss,
+            logits,
+            outputs.get(CACHE),
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )

@@ -34,6 +34,8 @@ def test_the_benchmark_fits_a_line_through_what_it_measures(run, tmp_path, monke
         monkeypatch.setattr(torch.cuda, name, lambda *_, **__: pytest.fail("asked about a GPU"))
     with monkeypatch.context() as patch:
         patch.setattr(torch.cuda, "is_available", lambda: True)
+        # torch's optimizers ask the GPU themselves.
+        patch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: None)
         printed = run(scaling, "--output_dir", tmp_path, "--characters", 64, "--steps", 1)
     assert "cores of" in printed.splitlines()[0]
     squares = [{"length": x, "seconds": 3e-6 * x**2} for x in (1, 10, 100)]

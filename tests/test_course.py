@@ -18,6 +18,7 @@ from data_scripts.relations import BIRTHPLACE
 from data_scripts.synthetic_world import World
 from model_helpers import SIZES, tiny_model, tokens
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
+from modeling_posgpt.cache import CACHE
 from modeling_posgpt.layers import PosGPTAttention, PosGPTDecoderLayer, eager_attention_forward
 from modeling_posgpt.position_embeddings import (
     PosGPTConcatenatedEmbedding,
@@ -381,7 +382,7 @@ def test_one_masked_pass_predicts_what_every_prefix_alone_does():
 @torch.no_grad()
 def test_a_cache_holds_a_key_and_a_value_per_layer_and_token():
     course = PosGPTConfig()
-    cache = PosGPTForCausalLM(course)(tokens(1, LENGTH), use_cache=True).past_key_values
+    cache = PosGPTForCausalLM(course)(tokens(1, LENGTH), use_cache=True).get(CACHE)
     numbers = sum(layer.keys.numel() + layer.values.numel() for layer in cache.layers) // LENGTH
     assert numbers == 2 * course.num_hidden_layers * course.hidden_size and f"{numbers:,} numbers" in TOPICS[12]
 

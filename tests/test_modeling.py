@@ -8,6 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from model_helpers import SIZES, WITH_FLEX_ATTENTION, tiny_model, tokens
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PosGPTModel
+from modeling_posgpt.cache import CACHE
 from modeling_posgpt.layers import build_mask
 from modeling_posgpt.position_embeddings import PosGPTAlibi
 
@@ -192,11 +193,27 @@ def test_cached_steps_read_like_the_whole(positions):
     input_ids = tokens(2, 12)
     whole = model(input_ids).logits
     first = model(input_ids[:, :5], use_cache=True)
-    steps, cache = [first.logits], first.past_key_values
+    steps, cache = [first.logits], first.get(CACHE)
     for position in range(5, 12):
-        step = model(input_ids[:, position : position + 1], past_key_values=cache, use_cache=True)
+        step = model(input_ids[:, position : position + 1], cache=cache, use_cache=True)
         steps.append(step.logits)
     close(torch.cat(steps, 1), whole)
+
+
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
+@pytest.mark.parametrize("whole_model", [True, False])
+@pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated")
+def test_the_cache_may_have_either_of_the_names_that_transformers_gave_it(name, whole_model, recwarn):
+    model = tiny_model("rotary") if whole_model else tiny_model("rotary").model
+    input_ids = tokens(2, 12)
+    first = model(input_ids[:, :5], use_cache=True)
+    rest = model(input_ids[:, 5:], **{name: first.get(CACHE)})
+    close(rest[0], model(input_ids)[0][:, 5:])
+    assert rest.get(CACHE).get_seq_length() == 12
+    # Neither transformers' calls of the model nor the model's calls of transformers use a deprecated name.
+    recwarn.clear()
+    tiny_model("rotary").generate(input_ids, max_new_tokens=2, do_sample=False)
+    assert not [warning for warning in recwarn if "past_key_values" in str(warning.message)]
 
 
 @every_member
@@ -230,8 +247,8 @@ def test_positions_may_be_given(positions):
     close(
         model(input_ids, attention_mask=mask, position_ids=given).logits, model(input_ids, attention_mask=mask).logits
     )
-    cache = model(rows[1][None, :9], use_cache=True).past_key_values
-    rest = model(rows[1][None, 9:], position_ids=torch.arange(9, 17)[None], past_key_values=cache).logits
+    cache = model(rows[1][None, :9], use_cache=True).get(CACHE)
+    rest = model(rows[1][None, 9:], position_ids=torch.arange(9, 17)[None], cache=cache).logits
     close(rest, model(rows[1][None]).logits[:, 9:])
 
 
@@ -279,7 +296,7 @@ def test_without_causality_the_first_token_sees_the_last_and_padding_stays_unsee
     other = input_ids.clone()
     other[0, -1] = input_ids[0, -1] % 30 + 3
     assert (model(other).logits - model(input_ids).logits)[0, 0].abs().max() > 1e-3
-    assert model(input_ids, use_cache=True).past_key_values is None
+    assert model(input_ids, use_cache=True).get(CACHE) is None
     rows, input_ids, mask = ragged([5, 11], "left")
     close(model(input_ids, attention_mask=mask).logits[0, 6:], model(rows[0][None]).logits[0])
 
@@ -338,9 +355,9 @@ def test_alibis_slopes_are_the_papers(heads, slopes):
 @pytest.mark.parametrize("positions", [name for name, member in POSITION_EMBEDDINGS.items() if member.ends_at_block])
 def test_positions_that_end_at_the_maximum_length_do_so_with_a_cache_too(positions):
     model = tiny_model(positions)
-    cache = model(tokens(1, 32), use_cache=True).past_key_values
+    cache = model(tokens(1, 32), use_cache=True).get(CACHE)
     with pytest.raises(ValueError, match="33 tokens.*max_position_embeddings = 32"):
-        model(tokens(1, 1), past_key_values=cache)
+        model(tokens(1, 1), cache=cache)
     with pytest.raises(ValueError, match="max_position_embeddings = 32"):
         model.generate(tokens(1, 28), max_new_tokens=8, do_sample=False, eos_token_id=None)
 
