@@ -113,6 +113,11 @@ class PosGPTModel(PosGPTPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPast:
+        r"""
+        cache (`Cache`, *optional*):
+            The keys and values of the tokens before these, from an output with `use_cache=True`. It may also be called
+            `past_key_values`, its name before transformers 5.24.
+        """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
         if inputs_embeds is None:
@@ -224,6 +229,11 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
         logits_to_keep: int | torch.Tensor = 0,
         **kwargs: Unpack[TransformersKwargs],
     ) -> CausalLMOutputWithPast:
+        r"""
+        cache (`Cache`, *optional*):
+            The keys and values of the tokens before these, from an output with `use_cache=True`. It may also be called
+            `past_key_values`, its name before transformers 5.24.
+        """
         outputs: BaseModelOutputWithPast = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
