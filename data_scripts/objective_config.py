@@ -39,6 +39,8 @@ class ObjectiveConfig:
     # for its answer, and ends it with `⁇`.
     reads_text: ClassVar[bool]
 
+    _argument_group_name = "the objective's options"
+
     question_share: Annotated[float, Range(0, 1)] = option(
         "How often a document comes with a training question about its title.", default=0.3
     )

@@ -5,12 +5,14 @@
 Parser, checks of ranges and choices, and `--help` all follow from the field.
 """
 
+import copy
 import dataclasses
 import math
 import sys
 from argparse import Action, ArgumentDefaultsHelpFormatter, ArgumentError, ArgumentParser
 from collections.abc import Iterable
 from difflib import get_close_matches
+from inspect import get_annotations
 from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from transformers import HfArgumentParser
@@ -99,8 +101,8 @@ def check_options(options: Any) -> None:
                 limits.check(field.name, each)
 
 
-class DefaultsFormatter(ArgumentDefaultsHelpFormatter):
-    """Shows defaults in `--help`, except None and empty texts, which stand for an option that is not given.
+class HelpFormatter(ArgumentDefaultsHelpFormatter):
+    """Shows each option under one name in `--help`, with its default unless None or an empty text stands for none.
 
     An option such as `--no_ask_dates` has the description and the default of the one that it turns off: it says that instead.
     """
@@ -110,6 +112,12 @@ class DefaultsFormatter(ArgumentDefaultsHelpFormatter):
             return f"The same as --{action.dest} false."
         return action.help if action.default in (None, "") else super()._get_help_string(action)
 
+    def _format_action_invocation(self, action: Action) -> str:
+        # transformers adds a name with hyphens to every name with underscores.
+        shown = copy.copy(action)
+        shown.option_strings = [name for name in action.option_strings if "-" not in name.lstrip("-")]
+        return super()._format_action_invocation(shown)
+
 
 class OptionParser(HfArgumentParser):
     """transformers' parser of dataclasses, with one line instead of pages of usage before what is wrong.
@@ -118,11 +126,17 @@ class OptionParser(HfArgumentParser):
     """
 
     def __init__(self, dataclass_types: list[Any], **kwargs):
-        super().__init__(dataclass_types, allow_abbrev=False, formatter_class=DefaultsFormatter, **kwargs)
+        super().__init__(dataclass_types, allow_abbrev=False, formatter_class=HelpFormatter, **kwargs)
         for action in self._actions:
             if action.type is string_to_bool and action.nargs is None:
                 # `--use_cpu` alone turns it on, whatever its default is.
                 action.nargs, action.const = "?", True
+        # `--help` lists what has to be given first, and the options that several commands have last.
+        own = {name for dataclass_type in dataclass_types for name in get_annotations(dataclass_type)}
+        for group in self._action_groups:
+            group._group_actions.sort(
+                key=lambda action: (action.dest != "help", not action.required, action.dest not in own)
+            )
         self._hints: dict[str, Any] = {}
         for dataclass_type in dataclass_types:
             self._hints |= get_type_hints(dataclass_type)

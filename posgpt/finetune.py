@@ -48,6 +48,8 @@ from posgpt.training.trainer import PosGPTTrainer
 class ModelArguments(ColumnArguments):
     """Where the model comes from."""
 
+    _argument_group_name = "model"
+
     model_name_or_path: str | None = option(
         "A pretrained PosGPT, a folder or a name on the hub; without it, training is from scratch.", default=None
     )
@@ -59,6 +61,8 @@ class ModelArguments(ColumnArguments):
 @dataclass
 class FinetuningArguments(RelationArguments):
     """What to read, and whether an earlier result may be replaced."""
+
+    _argument_group_name = "questions"
 
     train_file: list[str] = option(f"TSVs with one pair per line: {BIRTHPLACE.line_form}")
     validation_file: list[str] | None = option("TSVs of the same form to measure accuracy on.", default=None)
@@ -165,8 +169,8 @@ def main() -> None:
     sections = read_recipe(recipe)
     named = read_given(argv).get("model_name_or_path") or sections.get("finetune", {}).get("model_name_or_path")
     from_scratch = named is None and ("finetune_from_scratch" in sections or "finetune" not in sections)
-    model_args, architecture, data_args, training_args = parse_with_recipe(
-        [ModelArguments, ArchitectureArguments, FinetuningArguments, PosGPTTrainingArguments],
+    model_args, data_args, architecture, training_args = parse_with_recipe(
+        [ModelArguments, FinetuningArguments, ArchitectureArguments, PosGPTTrainingArguments],
         "finetune_from_scratch" if from_scratch else "finetune",
     )
     if named is None and not from_scratch:

@@ -41,6 +41,8 @@ from posgpt.training.trainer import PosGPTTrainer
 class PretrainingArguments(RelationArguments, ColumnArguments):
     """What to read, and whether an earlier result may be replaced."""
 
+    _argument_group_name = "data and objective"
+
     train_file: list[str] = option(
         "The corpus, or several: UTF-8 text, one document `Title. text` per line; a table (.csv, .jsonl, .parquet) of"
         ' titles and texts; a pattern of such files\' names ("part-*.txt"), which may end in .gz or .zst; or a dataset on'
@@ -158,8 +160,8 @@ def pretrain(
 
 @exit_on_bad_input()
 def main() -> None:
-    architecture, data_args, objective, training_args = parse_with_recipe(
-        [ArchitectureArguments, PretrainingArguments, ObjectiveConfig, PosGPTTrainingArguments], "pretrain"
+    data_args, objective, architecture, training_args = parse_with_recipe(
+        [PretrainingArguments, ObjectiveConfig, ArchitectureArguments, PosGPTTrainingArguments], "pretrain"
     )
     with claim_output_dir(training_args, data_args.overwrite_output_dir) as checkpoint:
         pretrain(architecture, data_args, objective, training_args, checkpoint)

@@ -36,6 +36,8 @@ from posgpt.training.data import build_epoch_sampler, encode_pairs
 class PreviewArguments:
     """What to show."""
 
+    _argument_group_name = "preview"
+
     section: Literal["pretrain", "finetune", "finetune_from_scratch"] = option(
         "The section of the recipe whose training is shown.", default="pretrain"
     )
@@ -72,12 +74,12 @@ def render_batch(batch: dict, tokenizer: PreTrainedTokenizerBase) -> Iterator[st
 
 def preview_pretraining() -> None:
     """Print the examples that training reads first, in its order."""
-    architecture, data_args, preview, objective, training_args = parse_with_recipe(
+    preview, data_args, objective, architecture, training_args = parse_with_recipe(
         [
-            ArchitectureArguments,
-            PretrainingArguments,
             PretrainingPreviewArguments,
+            PretrainingArguments,
             ObjectiveConfig,
+            ArchitectureArguments,
             PosGPTTrainingArguments,
         ],
         "pretrain",
@@ -100,8 +102,8 @@ def preview_finetuning(section: str) -> None:
 
     The vocabulary is the model's or the given corpus's, otherwise that of the questions themselves.
     """
-    model_args, architecture, data_args, preview, training_args = parse_with_recipe(
-        [ModelArguments, ArchitectureArguments, FinetuningArguments, PreviewArguments, PosGPTTrainingArguments],
+    preview, model_args, data_args, architecture, training_args = parse_with_recipe(
+        [PreviewArguments, ModelArguments, FinetuningArguments, ArchitectureArguments, PosGPTTrainingArguments],
         section,
     )
     known, tokenizer = load_relations(data_args.relations), None

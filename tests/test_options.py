@@ -167,7 +167,22 @@ def test_a_percent_sign_in_an_options_help_is_one():
 
 def test_help_says_what_the_negation_of_an_option_does():
     options = " ".join(OptionParser([PosGPTTrainingArguments]).format_help().split())
-    assert "--no-log-on-each-node The same as --log_on_each_node false. --" in options
+    assert "--no_log_on_each_node The same as --log_on_each_node false. --" in options
+
+
+def test_help_lists_data_first_and_each_option_under_one_name(capsys):
+    with pytest.raises(SystemExit):
+        parse_with_recipe(
+            [PretrainingArguments, ObjectiveConfig, ArchitectureArguments, PosGPTTrainingArguments],
+            "pretrain",
+            ["windows", "--help"],
+        )
+    help_text = capsys.readouterr().out
+    names = [line.split()[0] for line in help_text.splitlines() if line.startswith("  --")]
+    assert names[0] == "--train_file" and len(names) == len(set(names)) and "-" not in "".join(n[2:] for n in names)
+    # The architecture's options come in a section of their own, after the objective's.
+    sections = [names.index(name) for name in ("--questions_file", "--max_spans", "--hidden_size", "--output_dir")]
+    assert sections == sorted(sections) and "\narchitecture of a new model:\n" in help_text
 
 
 def test_the_docs_table_is_that_of_the_code():

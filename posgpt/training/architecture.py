@@ -90,7 +90,9 @@ def _parse_json(self: Any) -> None:
 
 
 ArchitectureArguments: Any = make_dataclass(
-    "ArchitectureArguments", _list_options(), namespace={"__post_init__": _parse_json}
+    "ArchitectureArguments",
+    _list_options(),
+    namespace={"__post_init__": _parse_json, "_argument_group_name": "architecture of a new model"},
 )
 
 

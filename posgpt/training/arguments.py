@@ -71,6 +71,8 @@ logger = logging.get_logger(__name__)
 class PosGPTTrainingArguments(TrainingArguments):
     """transformers' TrainingArguments with defaults for this machine, and PosGPT's own options."""
 
+    _argument_group_name = "training"
+
     # Empty: transformers would write into a folder `trainer_output` that nobody asked for.
     output_dir: str = option("The folder for the model and its checkpoints.", default="")
     # None until this machine is asked, in `__post_init__`; transformers' fields have no None.
