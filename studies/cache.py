@@ -90,7 +90,8 @@ def keep_result(path: Path, key: Record, compute: Callable[[], Record], folder: 
         write_result(path, key, {})
     if not kept:
         kept = compute()
-        write_result(path, key, kept)
+        # The key may name other code, if that was accepted.
+        write_result(path, _read_record(path)[0] or key, kept)
     return kept
 
 

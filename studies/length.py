@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from datasets import Dataset
+from datasets.fingerprint import Hasher
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, Trainer, default_data_collator
 
@@ -70,11 +71,13 @@ class Texts:
         rows: For training: `input_ids` and `labels` of (TRAINED_LENGTH,) each.
         long_rows: (num_rows, LONGEST) ids, about other people.
         tokenizer: Of both.
+        fingerprint: A hash of both.
     """
 
     rows: Dataset
     long_rows: torch.Tensor
     tokenizer: PreTrainedTokenizerBase
+    fingerprint: str
 
 
 def make_texts(arguments: LengthArguments) -> Texts:
@@ -95,7 +98,8 @@ def make_texts(arguments: LengthArguments) -> Texts:
             f"num_rows is {arguments.num_rows:,}, but the biographies of people who are not trained on fill only"
             f" {len(long_rows):,} rows of {LONGEST} characters; choose fewer rows or a larger num_people."
         )
-    return Texts(cut_into_rows(text, TRAINED_LENGTH, tokenizer), long_rows, tokenizer)
+    rows = cut_into_rows(text, TRAINED_LENGTH, tokenizer)
+    return Texts(rows, long_rows, tokenizer, Hasher.hash([text, unread]))
 
 
 def train_member(member: str, texts: Texts, arguments: LengthArguments, folder: Path) -> None:
@@ -202,7 +206,7 @@ def main() -> None:
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
     texts = make_texts(arguments)
     key = {name: value for name, value in vars(arguments).items() if name not in ("output_dir", "members")}
-    key[CODE] = hash_code(Path(__file__))
+    key |= {"texts": texts.fingerprint, CODE: hash_code(Path(__file__))}
     curves: dict[str, np.ndarray] = {}
     for member in members:
         folder = output_dir / member

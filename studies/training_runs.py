@@ -153,7 +153,7 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path) -> Record:
         is_right = grade_answers(model, tokenizer, test.texts, test.answers)
         return {"right": is_right.tolist(), "parameters": model.num_parameters()}
 
-    key = {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE)}
+    key = {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE), CODE: hash_code()}
     return keep_result(kept_file, key, compute)
 
 

@@ -344,6 +344,11 @@ def test_an_earlier_checkpoint_is_resumed_from_only_if_the_later_ones_may_go(run
     command = [*arguments, "--output_dir", saved, "--resume_from_checkpoint", saved / "checkpoint-4", "--max_steps", 5]
     with pytest.raises(SystemExit, match=r"holds later checkpoints \(checkpoint-6\), which `last` would resume from"):
         run(script, *command)
+    # So is a copy of it, whatever its name says.
+    copy = saved.parent / "backup-9"
+    shutil.copytree(saved / "checkpoint-4", copy)
+    with pytest.raises(SystemExit, match=r"holds later checkpoints \(checkpoint-6\), which"):
+        run(script, *arguments, "--output_dir", saved, "--resume_from_checkpoint", copy)
     assert choose(saved, "last") == "checkpoint-6"
     run(script, *command, "--overwrite_output_dir", "--save_strategy", "no")
     assert [folder.name for folder in saved.glob("checkpoint-*")] == ["checkpoint-4"]

@@ -14,6 +14,7 @@ import evaluate_birthplace
 import train_finetune
 import train_pretrain
 from conftest import TINY, history_of
+from data_scripts.errors import BadInput
 from data_scripts.name_windows import NameWindowsCollator
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.questions import load_questions
@@ -27,7 +28,7 @@ from posgpt.training.architecture import ArchitectureArguments
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import load_pairs, load_validation
 from posgpt.training.saved_models import load_model
-from posgpt.training.trainer import PosGPTTrainer, measure_answers, reduce_logits
+from posgpt.training.trainer import PosGPTTrainer, check_metrics, measure_answers, name_accuracies, reduce_logits
 
 HARDWARE = TINY[-6:]  # without the sizes, which a pretrained folder has
 
@@ -445,12 +446,21 @@ def test_the_best_weights_are_those_of_a_metric_that_is_measured(run, world, tmp
     validated += ["--eval_strategy", "steps", "--save_strategy", "steps", "--lr_schedule", "steps"]
     with pytest.raises(SystemExit, match="metric_for_best_model is foo; choose loss, accuracy or accuracy_RELATION"):
         pretrain(run, world, tmp_path / "out", *validated, "--metric_for_best_model", "foo")
+    with pytest.raises(SystemExit, match="metric_for_best_model is accuracy_birthplace; choose loss or accuracy[.]"):
+        pretrain(run, world, tmp_path / "out", *validated, "--metric_for_best_model", "accuracy_birthplace")
     # The best evaluation is at a step that is not saved: then the last weights stay, and the card does not say otherwise.
     steps = ["--eval_steps", 1, "--save_steps", 4, "--metric_for_best_model", "accuracy", "--learning_rate", 1e-4]
     pretrain(run, world, tmp_path / "model", *validated, *steps)
     state = json.loads((tmp_path / "model" / "trainer_state.json").read_text())
     assert state["best_global_step"] < 4 and state["best_model_checkpoint"] is None
     assert "Weights: those of step" not in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_relations_whose_accuracies_would_have_one_name_are_refused():
+    assert name_accuracies(["born", "born"]) == {} and set(name_accuracies(["born", "died"])) == {"born", "died"}
+    check_metrics("eval_accuracy_died", name_accuracies(["born", "died"]))
+    with pytest.raises(BadInput, match="'place, born', 'place born': the accuracies of two of these relations"):
+        check_metrics(None, name_accuracies(["place, born", "place born"]))
 
 
 def test_a_typed_number_of_steps_is_not_ignored(run, world, tmp_path, tiny_pretrained):

@@ -139,6 +139,7 @@ def test_what_other_code_has_trained_can_be_accepted(run, tmp_path, result):
         assert f"{folder / 'result.json'}: kept" in run(accept, folder)
     assert json.loads((folder / "result.json").read_text())["key"][cache.CODE].endswith(" first")
     assert keep(seed=1, code="second") == keep(seed=1, code="second") == {"figure": 1}
+    assert json.loads((folder / "result.json").read_text())["key"][cache.CODE].endswith(" first")
     # An unfinished one has been resumed from what was there.
     assert computed == ([] if result else [True]) and (folder / "checkpoint-2").exists()
     # Only the code was accepted.

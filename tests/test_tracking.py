@@ -186,17 +186,21 @@ def test_trainings_are_compared_by_their_figures_and_by_what_differs(run, tracke
 def test_the_best_models_figures_are_those_of_its_step(run, tracked, tmp_path):
     best, last = (copy_run(tracked, tmp_path / name, options={"load_best_model_at_end": name == "best"})
                   for name in ("best", "last"))  # fmt: skip
-    state = {"global_step": 3, "num_input_tokens_seen": 99, "best_global_step": 2, "best_model_checkpoint": "2", "log_history": [
+    state = {"global_step": 3, "num_input_tokens_seen": 99, "best_global_step": 3, "best_model_checkpoint": "out/checkpoint-2", "log_history": [
         {"step": step, "loss": loss, "eval_accuracy": accuracy}
-        for step, loss, accuracy in ((1, 3.0, 0.1), (2, 2.0, 0.3), (3, 1.0, 0.2))
+        for step, loss, accuracy in ((1, 3.0, 0.1), (2, 2.0, 0.3), (3, 1.0, 0.4))
     ]}  # fmt: skip
     for folder in (best, last):
         (folder / "trainer_state.json").write_text(json.dumps(state))
     printed = print_comparison(run, best, last)
-    assert f"| {best} | 30.0% | 2.0000 | 3 | 99 |" in printed and f"| {last} | 20.0% | 1.0000 | 3 | 99 |" in printed
-    # The best evaluation was between two checkpoints, so that the last weights stayed.
+    # The best evaluation, after step 3, was between two checkpoints, so that the weights of step 2 were kept.
+    assert f"| {best} | 30.0% | 2.0000 | 3 | 99 |" in printed and f"| {last} | 40.0% | 1.0000 | 3 | 99 |" in printed
+    # As on an accelerator, where characters are not counted.
+    (last / "trainer_state.json").write_text(json.dumps(state | {"num_input_tokens_seen": 0}))
+    assert f"| {last} | 40.0% | 1.0000 | 3 | - |" in print_comparison(run, best, last)
+    # Where no evaluation was at a checkpoint, the last weights stay.
     (best / "trainer_state.json").write_text(json.dumps(state | {"best_model_checkpoint": None}))
-    assert f"| {best} | 20.0% | 1.0000 | 3 | 99 |" in print_comparison(run, best, last)
+    assert f"| {best} | 40.0% | 1.0000 | 3 | 99 |" in print_comparison(run, best, last)
 
 
 def test_other_data_are_told_by_their_content_not_by_their_names(run, tracked, tmp_path):

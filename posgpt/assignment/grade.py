@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 from typing import Annotated
 
@@ -159,12 +160,14 @@ def main() -> None:
     if "[" in str(tests):
         raise BadInput(f"{tests}: pytest runs nothing in a folder with a bracket in its path; rename the folder.")
     answers = load_questions(folder / "teacher" / ANSWERS_FILE, answers=True).answers
-    submissions = {path.name: path for path in (Path(path).resolve() for path in arguments.submissions)}
-    if len(submissions) < len(arguments.submissions):
+    # Not every shell replaces a pattern by the names that it matches.
+    given = [path for pattern in arguments.submissions for path in (sorted(glob(pattern)) or [pattern])]
+    submissions = {path.name: path for path in (Path(path).resolve() for path in given)}
+    if len(submissions) < len(given):
         raise BadInput("two submissions have the same name; name each student's folder after the student.")
     if not any((path / SOLUTION_FILE).is_file() for path in submissions.values()):
         raise BadInput(
-            f"{arguments.submissions[0]}: has no {SOLUTION_FILE}, nor has any other submission; give a folder for each student, such"
+            f"{given[0]}: has no {SOLUTION_FILE}, nor has any other submission; give a folder for each student, such"
             " as submissions/*."
         )
 

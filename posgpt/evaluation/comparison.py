@@ -86,7 +86,9 @@ def load_training(folder: str) -> SavedRun:
             if (figure := find_last_figure(state["log_history"], key, best)) is not None:
                 figures[name] = format(figure, form)
         figures["steps"] = format(state["global_step"], ",")
-        figures["characters read"] = format(state["num_input_tokens_seen"], ",")
+        # They are not counted on an accelerator, unless it is asked for.
+        if state["num_input_tokens_seen"]:
+            figures["characters read"] = format(state["num_input_tokens_seen"], ",")
     except (ValueError, KeyError, TypeError):
         raise BadInput(f"{file}: not the state of a training; give the folder as training wrote it.") from None
     return SavedRun(folder, figures, record)

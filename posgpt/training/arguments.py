@@ -227,8 +227,8 @@ def check_training_arguments(training_args: TrainingArguments) -> None:
         raise BadInput(
             f"num_train_epochs is {training_args.num_train_epochs}; choose a number above 0, or add --max_steps."
         )
-    measured = str(training_args.metric_for_best_model).removeprefix("eval_")
-    if training_args.load_best_model_at_end and not re.fullmatch("loss|accuracy(_.+)?", measured):
+    measured = training_args.metric_for_best_model
+    if measured and not re.fullmatch("(eval_)?(loss|accuracy(_.+)?)", measured):
         raise BadInput(
             f"metric_for_best_model is {training_args.metric_for_best_model}; choose loss, accuracy or accuracy_RELATION."
         )

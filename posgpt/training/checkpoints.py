@@ -16,7 +16,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, sort_checkpoints
 
 from data_scripts.errors import BadInput
-from data_scripts.files import check_is_folder_or_new, hash_file, sync_file, write_atomically
+from data_scripts.files import check_is_folder_or_new, hash_file, load_json, sync_file, write_atomically
 from data_scripts.options import shorten_error
 
 WEIGHTS_FILE = "model.safetensors"
@@ -76,14 +76,18 @@ def list_checkpoints(output_dir: Path) -> list[Path]:
 def list_later_checkpoints(output_dir: Path, checkpoint: Path | None) -> list[Path]:
     """Return a folder's checkpoints, whole or not, of later steps than `checkpoint`, the newest first.
 
-    All of them without a checkpoint, and none where its name does not say which step it is of.
+    All of them without a checkpoint; one that is given is whole.
     """
     if checkpoint is None:
         return list_checkpoints(output_dir)
-    _, _, step = checkpoint.name.rpartition("-")
-    if not step.isdecimal():
-        return []
-    return [folder for folder in list_checkpoints(output_dir) if int(folder.name.rpartition("-")[2]) > int(step)]
+    # A copy may have any name.
+    step = int(load_json(checkpoint / TRAINER_STATE_NAME, "state of a training").get("global_step", 0))
+    return [folder for folder in list_checkpoints(output_dir) if read_step(folder) > step]
+
+
+def read_step(checkpoint: str | Path) -> int:
+    """Return the step in the name of one of a folder's checkpoints."""
+    return int(Path(checkpoint).name.rpartition("-")[2])
 
 
 def find_last_checkpoint(output_dir: Path) -> Path | None:

@@ -14,7 +14,7 @@ from data_scripts.documents import find_files, identify_content
 from data_scripts.errors import BadInput
 from data_scripts.files import hash_file, load_json, write_atomically
 from modeling_posgpt import PosGPTConfig
-from posgpt.training.checkpoints import WEIGHTS_FILE
+from posgpt.training.checkpoints import WEIGHTS_FILE, read_step
 from posgpt.training.saved_models import find_model_file
 
 RUN_FILE = "run.json"
@@ -41,8 +41,9 @@ def find_best_step(state: Mapping[str, Any], keeps_best: bool) -> int | None:
         state: The trainer's state, as in `trainer_state.json`.
         keeps_best: Whether it was to load the best model at the end.
     """
-    # The best evaluation may have been between two checkpoints: then the last weights stay.
-    return state.get("best_global_step") if keeps_best and state.get("best_model_checkpoint") else None
+    # The best evaluation may have been between two checkpoints: the best that was saved is kept, or else the last weights.
+    saved = state.get("best_model_checkpoint")
+    return read_step(saved) if keeps_best and saved else None
 
 
 def find_last_figure(log_history: Sequence[Mapping[str, float]], name: str, best_step: int | None) -> float | None:

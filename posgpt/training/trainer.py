@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -68,10 +68,35 @@ def measure_answers(prediction: EvalPrediction, asked: Sequence[str] = ()) -> di
     is_graded = labels != -100
     is_right = np.all((predicted == labels) | ~is_graded, axis=1)
     metrics = {"accuracy": float(is_right.mean()), "loss": float(losses.sum() / is_graded.sum())}
-    names = dict.fromkeys(asked)
-    for name in names if len(names) > 1 else ():
-        metrics[f"accuracy_{make_file_name(name)}"] = float(is_right[np.array(asked) == name].mean())
+    for name, metric in name_accuracies(asked).items():
+        metrics[metric] = float(is_right[np.array(asked) == name].mean())
     return metrics
+
+
+def name_accuracies(asked: Iterable[str]) -> dict[str, str]:
+    """Return what the accuracy of each of several relations is logged as; of one alone, it is `accuracy`."""
+    names = dict.fromkeys(asked)
+    return {name: f"accuracy_{make_file_name(name)}" for name in names} if len(names) > 1 else {}
+
+
+def check_metrics(metric_for_best_model: str | None, accuracies: dict[str, str]) -> None:
+    """Check that relations have accuracies of different names, and that what the best model is chosen by is measured.
+
+    Args:
+        accuracies: From `name_accuracies`.
+
+    Raises:
+        BadInput: it is not so.
+    """
+    if len(set(accuracies.values())) < len(accuracies):
+        names = ", ".join(map(repr, accuracies))
+        raise BadInput(
+            f"{names}: the accuracies of two of these relations would have one name, since theirs differ in punctuation only;"
+            " give one of them another name, with --relations."
+        )
+    measured = ["loss", "accuracy", *accuracies.values()]
+    if metric_for_best_model and metric_for_best_model.removeprefix("eval_") not in measured:
+        raise BadInput(f"metric_for_best_model is {metric_for_best_model}; choose {' or '.join(measured)}.")
 
 
 @contextmanager
@@ -132,9 +157,11 @@ class PosGPTTrainer(ReliableTrainer):
         if args.device.type == "cpu" or args.include_num_input_tokens_seen != "no":
             args.include_num_input_tokens_seen = "non_padding"
         if validation is not None:
+            asked = [relation.name for relation in validation.asked]
+            check_metrics(args.metric_for_best_model, name_accuracies(asked))
             kwargs |= {
                 "eval_dataset": encode_pairs(validation, kwargs["processing_class"], args),
-                "compute_metrics": partial(measure_answers, asked=[relation.name for relation in validation.asked]),
+                "compute_metrics": partial(measure_answers, asked=asked),
                 "preprocess_logits_for_metrics": reduce_logits,
             }
         config = cast(Any, model).config
