@@ -1,5 +1,6 @@
 """The pretraining corpus: documents `Title. text` of a text file, a table or a dataset on the hub."""
 
+import json
 import math
 import os
 import re
@@ -45,8 +46,11 @@ from data_scripts.files import (
 from data_scripts.options import option, shorten_error
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
 
-# What `datasets` reads each kind of table with.
-TABLES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".parquet": "parquet"}
+# JSON Lines, which are read here: `datasets` takes texts such as 2001-09-11 for dates, and a later line with another key for
+# an error.
+JSON_LINES = "json lines"
+# What each kind of table is read with: by `datasets`, except for JSON Lines.
+TABLES = {".json": "json", ".jsonl": JSON_LINES, ".ndjson": JSON_LINES, ".csv": "csv", ".parquet": "parquet"}
 FEATURES = Features({"title": Value("string"), "text": Value("string")})
 # Documents that are written, or whose characters are collected, at a time.
 BATCH = 10_000
@@ -123,7 +127,7 @@ def find_files(path: str | os.PathLike) -> list[str]:
 
 
 def find_builder(path: str | os.PathLike) -> str | None:
-    """Return what `datasets` reads a table with, by its name: the file's kind, or the hub; None: it is a text file."""
+    """Return what a table is read with, by its name: the file's kind, or the hub; None: it is a text file."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     *_, suffix = [".", *(suffix for suffix in suffixes if suffix not in COMPRESSED)]
     is_on_hub = re.fullmatch(r"[\w-]+/[\w.-]+", str(path)) and not Path(path).parent.exists()
@@ -137,14 +141,14 @@ def read_table(path: str, columns: Columns) -> Iterator[tuple[str, str]]:
         BadInput: there is no such file or dataset, it cannot be read, or it does not have the columns.
     """
     with name_unreadable(path, "documents"):
-        for batch in open_table(path, "corpus", columns.config_name).iter(1000):
+        for number, row in enumerate(open_table(path, "corpus", columns.config_name)):
             for option_name, column in (("title_column", columns.title), ("text_column", columns.text)):
-                if column not in batch:
+                # Later lines of JSON may leave out what is empty.
+                if number == 0 and column not in row:
                     raise BadInput(
-                        f"{path}: has no column {column!r}, but {', '.join(batch)}; name one with --{option_name}."
+                        f"{path}: has no column {column!r}, but {', '.join(row)}; name one with --{option_name}."
                     )
-            for title, text in zip(batch[columns.title], batch[columns.text], strict=True):
-                yield read_cell(title).strip(), read_cell(text)
+            yield read_cell(row.get(columns.title)).strip(), read_cell(row.get(columns.text))
 
 
 def read_cell(value: Any) -> str:
@@ -152,17 +156,48 @@ def read_cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def open_table(path: str, role: str, config_name: str | None = None) -> IterableDataset:
-    """Return the rows of a table, or of a dataset on the hub (`config_name` is its configuration), read as they are used.
+def open_table(path: str, role: str, config_name: str | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table, or of a dataset on the hub (`config_name` is its configuration), read as they are used.
 
     Raises:
-        BadInput: see `check_is_file`, for a table; a CSV has no commas between its columns; what `datasets` raises is not
-            caught here (see `name_unreadable`).
+        BadInput: see `check_is_file`, for a table; a CSV has no commas between its columns; a line of JSON Lines is no object;
+            what `datasets` raises is not caught here (see `name_unreadable`).
     """
+    if find_builder(path) == JSON_LINES:
+        yield from read_json_lines(path, role)
+        return
+    # Much faster than row by row.
+    for batch in load_table(path, role, config_name).iter(1000):
+        yield from (dict(zip(batch, cells, strict=True)) for cells in zip(*batch.values(), strict=True))
+
+
+def read_json_lines(path: str, role: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file that has one per line; blank lines are skipped.
+
+    Raises:
+        BadInput: see `check_is_file`; or a line is no JSON object.
+    """
+    for number, line in read_lines(check_is_file(path, role), role):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError("it is no object")
+        except (ValueError, RecursionError) as error:
+            raise BadInput(
+                f"{path}, line {number}: not a row of JSON: {shorten_error(error)}; write one object per line, such as"
+                ' {"title": "Ada Ek", "text": "Born in Rome."}.'
+            ) from None
+        yield row
+
+
+def load_table(path: str, role: str, config_name: str | None) -> IterableDataset:
+    """Return what `datasets` makes of a table that it reads; see `open_table`."""
     builder = find_builder(path)
     if builder in (None, "hub"):
         return load_dataset(path, config_name, split="train", streaming=True)
-    load_table = partial(
+    load_rows = partial(
         load_dataset,
         builder,
         data_files=escape_name(check_is_file(path, role).resolve()),
@@ -170,12 +205,12 @@ def open_table(path: str, role: str, config_name: str | None = None) -> Iterable
         streaming=True,
     )
     if builder != "csv":
-        return load_table()
+        return load_rows()
     # What stands in a CSV is text: `None` may be a name, and 00501 is not a number.
-    first: dict[str, Any] = next(iter(load_table(nrows=1)), {})
-    if separators := {";", "\t"}.intersection("".join(first)):
+    first: dict[str, Any] = next(iter(load_rows(nrows=1)), {})
+    if separators := {";", "\t"}.intersection(next(iter(first), "")):
         raise BadInput(f"{path}: its columns are separated by {separators.pop()!r}; save it with commas between them.")
-    return load_table(features=Features(dict.fromkeys(first, Value("string"))), keep_default_na=False)
+    return load_rows(features=Features(dict.fromkeys(first, Value("string"))), keep_default_na=False)
 
 
 @contextmanager

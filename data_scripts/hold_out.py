@@ -156,9 +156,11 @@ def hold_out(
     """
     # What is written is not compressed.
     train_name = name_uncompressed(train_file)
-    if train_name in (CALIBRATION_FILE, UNSEEN_FILE):
-        raise BadInput(f"{train_file}: this command writes a file of this name; rename yours.")
     corpus = load_corpus(corpus_file, columns) if corpus_file else None
+    is_table = corpus is not None and corpus[0]["title"] is not None
+    corpus_name = TABLE_FILE if is_table else CORPUS_FILE
+    if train_name in (CALIBRATION_FILE, UNSEEN_FILE, *([corpus_name] if corpus else [])):
+        raise BadInput(f"{train_file}: this command writes a file of this name; rename yours.")
     questions = load_questions(train_file, answers=True, known=known, corpus=corpus)
     titles = dict.fromkeys(questions.titles)
     # Without a corpus, any title may be drawn, and there is nothing to take out.
@@ -178,8 +180,6 @@ def hold_out(
         )
     check_rest(questions, file_of, {*known, *RELATIONS.values()})
     taken_out = {number for title in unseen for number in documents_of[title]}
-    is_table = corpus is not None and corpus[0]["title"] is not None
-    corpus_name = TABLE_FILE if is_table else CORPUS_FILE
     files = [train_name, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([corpus_name] if corpus else [])]
     with write_lines(output_dir, files) as (write_line, lines):
         for row, title in zip(questions.rows, questions.titles, strict=True):

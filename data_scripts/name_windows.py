@@ -54,7 +54,7 @@ _FEATURES = Features(
     {
         "title": Value("string"),
         "asked": List(Value("string")),
-        "asked_by": List(List(Value("uint8"))),
+        "asked_by": List(List(Value("uint16"))),
         "before": List(Value("string")),
         "after": List(Value("string")),
     }

@@ -18,7 +18,7 @@ from typing import Literal
 import pyarrow
 from datasets import Dataset
 
-from data_scripts.documents import find_builder, summarize_texts
+from data_scripts.documents import JSON_LINES, find_builder, summarize_texts
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new, check_is_new, find_compression, read_lines, write_atomically
 from data_scripts.options import option, parse_options, shorten_error
@@ -97,7 +97,7 @@ def normalize_files(files: list[Path], output_dir: Path) -> dict[str, int]:
             written = stack.enter_context(write_atomically(output_dir / file.name, "wb"))
             if compression := find_compression(file):
                 written = stack.enter_context(pyarrow.CompressedOutputStream(written, compression))
-            is_json = find_builder(file) == "json"
+            is_json = find_builder(file) in ("json", JSON_LINES)
             for number, line in read_lines(file, "text file"):
                 try:
                     normalized = normalize_json(line) if is_json else unicodedata.normalize(FORM, line)

@@ -221,17 +221,27 @@ def recognize_relations(questions: Iterable[str], titles: Collection[str] = ()) 
     relations = _recognize_around(titles, left)
     while True:
         left = [question for question in left if find_relation(question, relations) is None]
+        # Questions with a question mark and questions without one are of different forms.
+        by_mark: dict[str, list[list[str]]] = {}
+        for question in left:
+            by_mark.setdefault(Wording("", question).mark, []).append(WORD.findall(question))
         wordings = [
             ("".join(before), "".join(reversed(after)))
-            for before, group in _sort_by_words([WORD.findall(question) for question in left])
+            for questions_of_mark in by_mark.values()
+            for before, group in _sort_by_words(questions_of_mark)
             for after, _ in _sort_by_words([words[len(before) :][::-1] for words in group])
         ]
-        found = [_name_by_wording(*wording) for wording in wordings if any(map(str.isalnum, "".join(wording)))]
+        found = [_name_by_wording(*wording) for wording in wordings if _can_ask(*wording)]
         found = [relation for relation in found if sum(map(relation.is_asked_by, left)) > 1]
         if not found:
             return relations
         # Rare relations are hidden by frequent ones until those are found.
         relations += found
+
+
+def _can_ask(before: str, after: str) -> bool:
+    # A `{title}` that nobody filled in is no part of a wording, which has one itself.
+    return any(map(str.isalnum, before + after)) and "{title}" not in before + after
 
 
 def _name_by_wording(before: str, after: str) -> Relation:
@@ -253,11 +263,7 @@ def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list
     chosen = Counter(
         max(wordings, key=lambda wording: (counts[wording], -len("".join(wording)))) for wordings in around if wordings
     )
-    return [
-        _name_by_wording(*wording)
-        for wording, count in chosen.items()
-        if count > 1 and any(map(str.isalnum, "".join(wording)))
-    ]
+    return [_name_by_wording(*wording) for wording, count in chosen.items() if count > 1 and _can_ask(*wording)]
 
 
 def _drop_names(words: tuple[str, ...]) -> tuple[str, ...]:

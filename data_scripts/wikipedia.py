@@ -175,11 +175,11 @@ def read_articles(source: str, config_name: str) -> Iterator[tuple[str, str]]:
     """
     # A table may be broken anywhere.
     with name_unreadable(source, "articles"):
-        for article in open_table(source, "table of articles", config_name):
-            if not {"title", "text"} <= article.keys():
+        for number, article in enumerate(open_table(source, "table of articles", config_name)):
+            if number == 0 and not {"title", "text"} <= article.keys():
                 columns = ", ".join(sorted(article))
                 raise BadInput(f"{source}: has the columns {columns}; articles need `title` and `text`.")
-            yield read_cell(article["title"]), read_cell(article["text"])
+            yield read_cell(article.get("title")), read_cell(article.get("text"))
 
 
 def find_people(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -58,13 +59,23 @@ def iterate_batches(
     yield from tqdm(batches, desc=desc, unit="batch", disable=len(batches) < 2 or None)
 
 
+@contextmanager
+def in_evaluation_mode(model: Any) -> Iterator[None]:
+    """Turn dropout off, and afterwards on again if it was on: questions may be asked while a model is trained."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
 class AnsweringMixin:
     """Lets a causal language model that was trained on `QUESTION⁇ANSWER⁇` be asked such questions."""
 
     # What it uses of the model that it is mixed into.
     config: Any
     device: Any
-    eval: Any
     generate: Any
     compute_transition_scores: Any
     __call__: Any
@@ -89,28 +100,28 @@ class AnsweringMixin:
             ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer, or a single
                 one is not in a list.
         """
-        self.eval()
-        most = max_new_tokens or self.config.max_answer_length
-        rooms = [min(room, most) for room in self._find_rooms(questions)]
-        answers = {}
-        for room, indices in iterate_batches(questions, rooms, batch_size, "Answering"):
-            prompts = [questions[index] + MASK_TOKEN for index in indices]
-            inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(self.device)
-            generated = self.generate(
-                **inputs,
-                max_new_tokens=room,
-                do_sample=False,
-                num_beams=1,
-                return_dict_in_generate=True,
-                output_logits=True,
-            )
-            written = generated.sequences[:, inputs["input_ids"].shape[1] :]
-            # (batch, new tokens): the log-probability of each character that was written.
-            scores = self.compute_transition_scores(generated.sequences, generated.logits, normalize_logits=True)
-            for index, ids, row in zip(indices, written.tolist(), scores.float().cpu(), strict=True):
-                end = ids.index(tokenizer.mask_token_id) if tokenizer.mask_token_id in ids else len(ids)
-                answers[index] = Answer(str(tokenizer.decode(ids[:end])), float(row[: end + 1].sum().exp()))
-        return [answers[index] for index in range(len(questions))]
+        with in_evaluation_mode(self):
+            most = max_new_tokens or self.config.max_answer_length
+            rooms = [min(room, most) for room in self._find_rooms(questions)]
+            answers = {}
+            for room, indices in iterate_batches(questions, rooms, batch_size, "Answering"):
+                prompts = [questions[index] + MASK_TOKEN for index in indices]
+                inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(self.device)
+                generated = self.generate(
+                    **inputs,
+                    max_new_tokens=room,
+                    do_sample=False,
+                    num_beams=1,
+                    return_dict_in_generate=True,
+                    output_logits=True,
+                )
+                written = generated.sequences[:, inputs["input_ids"].shape[1] :]
+                # (batch, new tokens): the log-probability of each character that was written.
+                scores = self.compute_transition_scores(generated.sequences, generated.logits, normalize_logits=True)
+                for index, ids, row in zip(indices, written.tolist(), scores.float().cpu(), strict=True):
+                    end = ids.index(tokenizer.mask_token_id) if tokenizer.mask_token_id in ids else len(ids)
+                    answers[index] = Answer(str(tokenizer.decode(ids[:end])), float(row[: end + 1].sum().exp()))
+            return [answers[index] for index in range(len(questions))]
 
     def ask(
         self, titles: Sequence[str], tokenizer: PreTrainedTokenizerBase, relation: str | None = None, **options
@@ -202,15 +213,15 @@ class AnsweringMixin:
             ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer, or a single
                 one is not in a list.
         """
-        self.eval()
-        rooms = self._find_rooms(questions)
-        tree, threshold = build_tree(candidates), math.log(least or 1e-300)
-        scores = torch.full((len(questions), len(candidates)), -torch.inf)
-        for start in tqdm(range(0, len(questions), batch_size), desc="Scoring", unit="batch", disable=None):
-            batch = slice(start, start + batch_size)
-            self._score_batch(questions[batch], rooms[batch], tree, tokenizer, threshold, scores[batch])
-        lengths = torch.tensor([len(candidate) + len(MASK_TOKEN) for candidate in candidates])
-        return scores.masked_fill(lengths > torch.tensor(rooms)[:, None], -torch.inf)
+        with in_evaluation_mode(self):
+            rooms = self._find_rooms(questions)
+            tree, threshold = build_tree(candidates), math.log(least or 1e-300)
+            scores = torch.full((len(questions), len(candidates)), -torch.inf)
+            for start in tqdm(range(0, len(questions), batch_size), desc="Scoring", unit="batch", disable=None):
+                batch = slice(start, start + batch_size)
+                self._score_batch(questions[batch], rooms[batch], tree, tokenizer, threshold, scores[batch])
+            lengths = torch.tensor([len(candidate) + len(MASK_TOKEN) for candidate in candidates])
+            return scores.masked_fill(lengths > torch.tensor(rooms)[:, None], -torch.inf)
 
     def _score_batch(
         self,

@@ -243,6 +243,9 @@ class PosGPTRotaryEmbedding(PositionEmbedding):
             raise ValueError(
                 'rope_parameters have a factor, which needs a rope_type: {"rope_type": "linear", "factor": 4.0}.'
             )
+        theta = parameters.get("rope_theta", 1)
+        if not (isinstance(theta, int | float) and theta > 0):
+            raise ValueError(f"rope_parameters have rope_theta {theta!r}; choose a number above 0.")
         if parameters.get("partial_rotary_factor", 1) != 1:
             raise ValueError("rope_parameters have a partial_rotary_factor; PosGPT rotates whole heads: leave it out.")
         if rope_type in _SCALED_BY_FACTOR and not (isinstance(factor, int | float) and factor >= 1):

@@ -118,8 +118,8 @@ def test_a_model_that_was_training_answers_without_dropout():
     expected = model.answer(QUESTIONS, tokenizer), model.score_answers(QUESTIONS, PLACES, tokenizer)
     model.train()
     assert model.answer(QUESTIONS, tokenizer) == expected[0]
-    model.train()
     assert torch.equal(model.score_answers(QUESTIONS, PLACES, tokenizer), expected[1])
+    assert model.training and model.model.layers[0].training, "training goes on with dropout"
 
 
 def test_a_long_question_does_not_cut_its_neighbours_answers(asked):

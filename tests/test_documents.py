@@ -36,8 +36,8 @@ TEXTS = [f"{row['title']}. {row['text']}" if row["title"] else row["text"] for r
         ("nobody/wiki.txt", None),
         ("nobody/wiki", "hub"),
         ("nobody/wiki.csv", "csv"),
-        ("wiki.jsonl.zst", "json"),
-        ("wiki.ndjson", "json"),
+        ("wiki.jsonl.zst", "json lines"),
+        ("wiki.ndjson", "json lines"),
         ("WIKI.CSV", "csv"),
         ("wiki.Txt.GZ", None),
         ("wiki.Parquet.GZ", "parquet"),
@@ -97,6 +97,22 @@ def test_numbers_are_titles_too(tmp_path):
     file = tmp_path / "people.jsonl"
     file.write_text("".join(json.dumps({"title": title, "text": 0}) + "\n" for title in (0, 1984, None)))
     assert list(load_corpus(file)["text"]) == ["0. 0", "1984. 0", "0"]
+
+
+def test_dates_are_titles_and_later_lines_of_json_may_have_other_keys(tmp_path):
+    file = tmp_path / "days.jsonl"
+    days = [{"title": "1969-07-20", "text": "A landing ."}, {"title": "2001-09-11", "text": "A fall .", "note": 1}]
+    file.write_text("\n".join(map(json.dumps, [*days, {"text": "A day ."}])))
+    texts = ["1969-07-20. A landing .", "2001-09-11. A fall .", "A day ."]
+    assert list(load_corpus(file)["text"]) == texts
+    file.write_text('{"title": "Ada", "text": "Born in Rome ."}\n\n["Bo", "Born in Oslo ."]\n')
+    with pytest.raises(BadInput, match="days.jsonl, line 3: not a row of JSON: it is no object; write one object per"):
+        load_corpus(file)
+
+
+def test_a_semicolon_may_be_in_the_name_of_a_column(tmp_path):
+    (tmp_path / "people.csv").write_text('title,text,"tags; notes"\nAda,Born in Rome .,a\n')
+    assert list(load_corpus(tmp_path / "people.csv")["text"]) == ["Ada. Born in Rome ."]
 
 
 def test_a_name_that_is_a_pattern_is_that_of_its_own_file(tmp_path):
@@ -192,7 +208,11 @@ def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
 
 def test_a_table_that_cannot_be_read_is_refused_in_one_line(tmp_path):
     for name, content, match in (
-        ("broken.jsonl", '{"title": "Ada"\n', "broken.jsonl: no table of documents"),
+        (
+            "broken.jsonl",
+            '{"title": "Ada"\n',
+            "broken.jsonl, line 1: not a row of JSON: .*; write one object per line",
+        ),
         ("broken.parquet", "no parquet", "broken.parquet: no table of documents"),
         ("empty.csv", "", "file is empty"),
         (

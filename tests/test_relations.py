@@ -126,6 +126,22 @@ def test_forms_of_a_script_without_spaces_are_recognized():
     assert relation.ask("王维") == "王维出生于哪里？" and relation.read_title("李白出生于哪里？") == "李白"
 
 
+def test_questions_with_and_without_a_question_mark_are_of_two_forms():
+    questions = [
+        f"Who directed {film}{mark}" for film, mark in zip(("Alien", "Brazil", "Cube", "Dune"), "??  ", strict=True)
+    ]
+    relations = recognize_relations(map(str.strip, questions))
+    assert {relation.wordings for relation in relations} == {("Who directed {title}?",), ("Who directed {title}",)}
+
+
+def test_a_title_that_was_never_filled_in_is_no_part_of_a_form(tmp_path):
+    for rest in ("?", " of Alien?"):
+        file = tmp_path / "films.tsv"
+        file.write_text("".join(f"Who directed {{title}}{rest}\t{name}\n" for name in ("Bo", "Ada")))
+        with pytest.raises(BadInput, match="films.tsv, line 1: "):
+            load_questions(file, answers=True)
+
+
 @pytest.mark.parametrize("questions", [[], ["Where was Ada born?"], ["Ada", "Bo"], ["Ada?", "Bo?"], ["Ada", "Ada"]])
 def test_what_shares_no_words_around_a_title_has_no_form(questions):
     assert recognize_relations(questions) == []

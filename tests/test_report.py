@@ -102,6 +102,12 @@ def test_nobody_is_both_trained_on_and_held_out(tmp_path):
     (tmp_path / "bad.txt").write_bytes(b"P1. Lived .\n\xff\n")
     with pytest.raises(BadInput, match="line 2"):
         hold_out.hold_out(tmp_path / "pairs.tsv", tmp_path / "none", 20, corpus_file=tmp_path / "bad.txt")
+    # The questions' file has the name that the corpus's copy is given.
+    questions = tmp_path / "questions" / "wiki.txt"
+    questions.parent.mkdir()
+    (tmp_path / "pairs.tsv").rename(questions)
+    with pytest.raises(BadInput, match="wiki.txt: this command writes a file of this name"):
+        hold_out.hold_out(questions, tmp_path / "none", 20, corpus_file=tmp_path / "wiki.txt")
     assert not (tmp_path / "none").exists()
 
 

@@ -432,6 +432,7 @@ def test_muon_turns_the_blocks_matrices_and_adamw_the_rest(tmp_path, tiny_pretra
         (["--bottleneck_type", "strided"], "leave it out, or add --bottleneck_size"),
         (["--attn_implementation", "flex_attention"], "flex_attention has no gradients on a CPU"),
         (["--position_embedding_type", "rotary", "--rope_parameters", '{"rope_theta": "x"}'], "model cannot be built"),
+        (["--position_embedding_type", "rotary", "--rope_parameters", '{"rope_theta": 0}'], "rope_theta 0; choose a"),
         (["--resume_from_checkpoint", "nowhere"], r"nowhere: no whole checkpoint to resume from \(is not a folder\)"),
     ],
 )

@@ -129,12 +129,8 @@ def test_a_number_may_be_a_title(run, tmp_path):
             "has 0 people, too few to split; left out: no biography: 1",
         ),
         ('{"title": "Elm", "body": "Elm is a village."}\n', "articles need `title` and `text`"),
-        ("not json\n", "no table of articles"),
-        # The reader takes blocks of 10 MB.
-        (
-            f'{{"title": "Elm", "text": "{"Elm is a village. " * 30_000}"}}\n' * 25 + "not json\n",
-            "no table of articles",
-        ),
+        ("not json\n", "dump.jsonl, line 1: not a row of JSON"),
+        ('{"title": "Elm", "text": "Elm is a village."}\n{"title": "Oak"}\nnot json\n', "line 3: not a row of JSON"),
         ("", "the file is empty"),
     ],
 )
