@@ -52,6 +52,7 @@ from posgpt.evaluation.arguments import (
 from posgpt.evaluation.card import load_card, update_card
 from posgpt.evaluation.data import TEST, EvaluationData, load_evaluation_data
 from posgpt.evaluation.evidence import describe_near_misses
+from posgpt.training.hardware import close_process_group_at_exit
 from posgpt.training.run_record import copy_record
 
 
@@ -230,6 +231,7 @@ def main() -> None:
         load_card(Path(arguments.model_name_or_path))
     # Without the argument, processes on a CPU would not find each other: each would answer everything.
     state = PartialState(cpu=not torch.accelerator.is_available())
+    close_process_group_at_exit(state)
     answerer = load_answerer(arguments, state.device)
     known = [*load_relations(arguments.relations), *answerer.relations]
     # Every process asks its share of the test questions; the rest is for the main process.

@@ -92,16 +92,14 @@ def build_finetuning_cases(rng: np.random.Generator, world: World) -> list[Case]
     ]
 
 
-class _Dictated(AnsweringMixin):
+class _Dictated(AnsweringMixin, nn.Module):
     """Writes what it is told to, so that only the cutting of an answer is left of asking a model."""
 
     config, device = PosGPTConfig(), "cpu"
 
     def __init__(self, text: str, tokenizer: PreTrainedTokenizerBase):
+        super().__init__()
         self.written = torch.tensor([tokenizer(text)["input_ids"]], dtype=torch.long)
-
-    def eval(self) -> None:
-        pass
 
     def generate(self, input_ids: torch.Tensor, **options: Any) -> SimpleNamespace:
         return SimpleNamespace(sequences=torch.cat([input_ids, self.written], dim=1), logits=())

@@ -1,5 +1,6 @@
 """What the machine can do, and what a process has used of it."""
 
+import atexit
 import ctypes
 import platform
 import re
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import torch
+from accelerate import PartialState
 
 
 def bf16_is_fast(device: torch.device | str | None = None) -> bool:
@@ -26,6 +28,15 @@ def bf16_is_fast(device: torch.device | str | None = None) -> bool:
     if torch.backends.cpu.get_cpu_capability() in ("AVX2", "DEFAULT"):
         return False
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+def close_process_group_at_exit(state: PartialState) -> None:
+    """Have the group of several processes on CPUs end before each of them does: its threads may abort a process that exits.
+
+    On GPUs, closing it may wait for another process that has failed.
+    """
+    if state.use_distributed and state.device.type == "cpu":
+        atexit.register(state.destroy_process_group)
 
 
 def keep_freed_memory() -> bool:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -28,7 +29,13 @@ from posgpt.tables import format_table
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_later_checkpoints
 from posgpt.training.data import build_epoch_sampler, encode_pairs
-from posgpt.training.hardware import bf16_is_fast, keep_freed_memory, measure_peak_memory, reset_peak_memory
+from posgpt.training.hardware import (
+    bf16_is_fast,
+    close_process_group_at_exit,
+    keep_freed_memory,
+    measure_peak_memory,
+    reset_peak_memory,
+)
 from posgpt.training.hub import open_repository, upload_model
 from posgpt.training.model_card import write_model_card
 from posgpt.training.muon import MuonWithAdamW
@@ -169,6 +176,7 @@ class PosGPTTrainer(ReliableTrainer):
             raise BadInput("flex_attention has no dropout; add --dropout 0, or choose another --attn_implementation.")
         with name_arguments():
             super().__init__(model, args, **kwargs)
+        close_process_group_at_exit(PartialState())
         plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
         if args.bf16 and plugin is not None:
             # Accelerate's own policy rounds logits, loss and the sums of gradients to bfloat16, too.
