@@ -142,12 +142,13 @@ def read_table(path: str, columns: Columns) -> Iterator[tuple[str, str]]:
     """
     with name_unreadable(path, "documents"):
         for number, row in enumerate(open_table(path, "corpus", columns.config_name)):
-            for option_name, column in (("title_column", columns.title), ("text_column", columns.text)):
-                # Later lines of JSON may leave out what is empty.
-                if number == 0 and column not in row:
-                    raise BadInput(
-                        f"{path}: has no column {column!r}, but {', '.join(row)}; name one with --{option_name}."
-                    )
+            # Later lines of JSON may leave out what is empty.
+            if number == 0:
+                for option_name, column in (("title_column", columns.title), ("text_column", columns.text)):
+                    if column not in row:
+                        raise BadInput(
+                            f"{path}: has no column {column!r}, but {', '.join(row)}; name one with --{option_name}."
+                        )
             yield read_cell(row.get(columns.title)).strip(), read_cell(row.get(columns.text))
 
 

@@ -159,7 +159,7 @@ def hold_out(
     corpus = load_corpus(corpus_file, columns) if corpus_file else None
     is_table = corpus is not None and corpus[0]["title"] is not None
     corpus_name = TABLE_FILE if is_table else CORPUS_FILE
-    if train_name in (CALIBRATION_FILE, UNSEEN_FILE, *([corpus_name] if corpus else [])):
+    if train_name in (CALIBRATION_FILE, UNSEEN_FILE) or (corpus and train_name == corpus_name):
         raise BadInput(f"{train_file}: this command writes a file of this name; rename yours.")
     questions = load_questions(train_file, answers=True, known=known, corpus=corpus)
     titles = dict.fromkeys(questions.titles)

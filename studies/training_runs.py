@@ -16,7 +16,7 @@ from data_scripts.errors import BadInput
 from data_scripts.files import hash_file, load_json, write_atomically
 from data_scripts.questions import load_questions
 from posgpt.recipe_parser import read_section, read_settings, split_recipe
-from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints
+from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints, read_step
 from posgpt.training.saved_models import load_model
 from studies.cache import CODE, Record, hash_code, keep_result
 from studies.grading import grade_answers
@@ -165,7 +165,7 @@ def _train_or_resume(name: str, module: str, arguments: list[str], folder: Path,
     print(f"\n== {name}\n$ python -m {module} {' '.join(command)}", flush=True)
     # Before the training: the study may end before it has read the figures.
     with write_atomically(folder / LAUNCH_FILE) as file:
-        json.dump({"step": int(checkpoint.name.split("-")[1]) if checkpoint else 0}, file)
+        json.dump({"step": read_step(checkpoint) if checkpoint else 0}, file)
     if launch(module, command, processes) or not (folder / WEIGHTS_FILE).is_file():
         raise BadInput(f"{name!r} failed; see its message above.")
 
