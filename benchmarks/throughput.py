@@ -8,7 +8,8 @@ Everything is measured in one run, in turns, so that what else the machine does 
 compare between machines. `--as_if avx2` restricts torch and its libraries to what most laptops have. On a GPU, models that
 train on rows of full length are added: as they are, compiled, and with CUDA graphs. A character is a real one: padding does
 not count. Few steps of similar length are timed, of lengths spread evenly over the epoch's, so that they are as long on average
-as rows in random order, which the others read. Writes `throughput.md` and, when corpus sizes are given, `corpus_size.png`.
+as rows in random order, which the others read. Writes `throughput.md`, each table as soon as it is measured, and, when corpus
+sizes are given, `corpus_size.png`.
 """
 
 import multiprocessing
@@ -395,12 +396,15 @@ def measure_answering(workload: Workload, questions: list[str], plain_questions:
     model: Any = workload.build_posgpt()
     model.to(DEVICE)
     plain_model = PlainGPT(model.config).to(DEVICE)
+    # The first answer in each dtype is not timed: a GPU takes seconds to load what it needs for it.
+    answer_plainly(questions[:1], plain_model, workload.tokenizer)
     start = read_clock()
     answer_plainly(questions[:plain_questions], plain_model, workload.tokenizer)
     seconds = {PLAIN: (read_clock() - start) * len(questions) / plain_questions}
     model.generation_config.eos_token_id = None
     for dtype in list_fast_dtypes().values():
         model.to(dtype)
+        model.answer(questions[:1], workload.tokenizer, BATCH_SIZE, NEW_CHARACTERS)
         start = read_clock()
         model.answer(questions, workload.tokenizer, BATCH_SIZE, NEW_CHARACTERS)
         seconds[f"{POSGPT} in {str(dtype).removeprefix('torch.')}"] = read_clock() - start
@@ -456,14 +460,14 @@ def measure_full_rows(
     return measure()
 
 
-def measure_all_full_rows(workload: Workload, steps: int) -> dict[str, dict[str, float]]:
-    """Measure each model of `FULL_ROWS` in each of `COMPILE_MODES`."""
-    rows = {}
+def measure_all_full_rows(workload: Workload, steps: int) -> Iterator[dict[str, dict[str, float]]]:
+    """Measure each model of `FULL_ROWS` in each of `COMPILE_MODES`; yield the rows so far after each."""
+    rows: dict[str, dict[str, float]] = {}
     cases = list(product(FULL_ROWS.items(), COMPILE_MODES.items()))
     for (name, architecture), (mode_name, mode) in tqdm(cases, desc="Rows of full length", unit="model"):
         torch.compiler.reset()
         rows[f"{name}, {mode_name}"] = measure_full_rows(workload, architecture, mode, steps)
-    return rows
+        yield rows
 
 
 def measure_corpus_size(size: int, position_embedding_type: str, steps: int) -> dict[str, float]:
@@ -567,32 +571,35 @@ def main() -> None:
     for size in arguments.corpus_sizes or ():
         World(num_people=size)  # A size out of range is refused before anything is measured.
     config = workload.build_posgpt().config
+    tables = {
+        "machine": f"{describe_machine()}; torch {torch.__version__}, transformers {transformers.__version__};"
+        f" {config.position_embedding_type}, batch {BATCH_SIZE}, best of {arguments.rounds} rounds of"
+        f" {arguments.steps} steps."
+    }
+
+    def write(name: str, table: str) -> None:
+        # A later part may fail, or take longer than somebody has the machine for.
+        tables[name] = table
+        with write_atomically(output_dir / "throughput.md") as file:
+            file.write("\n\n".join(tables.values()) + "\n")
+
     rates, limits = measure_training(list_contenders(workload, config, arguments.steps), arguments.rounds)
+    length = float(workload.data.dataset.lengths(0).mean())
+    write("training", describe_training(rates, limits, config, length))
     seconds = measure_answering(workload, questions, arguments.plain_questions)
+    write("answering", describe_answering(seconds, arguments))
+    if DEVICE.type == "cuda":
+        for rows in measure_all_full_rows(workload, 10 * arguments.steps):
+            write("full rows", describe_full_rows(rows, list(limits.values())[-1]))
     figures = []
     for size in arguments.corpus_sizes or ():
         # A fresh process each: peak memory is a process's, and never goes down.
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
             task = executor.submit(measure_corpus_size, size, arguments.position_embedding_type, arguments.steps)
             figures.append(task.result())
-
-    parts = [
-        f"{describe_machine()}; torch {torch.__version__}, transformers {transformers.__version__};"
-        f" {config.position_embedding_type}, batch {BATCH_SIZE}, best of {arguments.rounds} rounds of"
-        f" {arguments.steps} steps.",
-        describe_training(rates, limits, config, float(workload.data.dataset.lengths(0).mean())),
-        describe_answering(seconds, arguments),
-    ]
-    if DEVICE.type == "cuda":
-        full_rows = measure_all_full_rows(workload, 10 * arguments.steps)
-        parts.append(describe_full_rows(full_rows, list(limits.values())[-1]))
-    if figures:
         draw_corpus_sizes(figures, output_dir / "corpus_size.png")
-        parts.append(describe_corpus_sizes(figures))
-    text = "\n\n".join(parts) + "\n"
-    with write_atomically(output_dir / "throughput.md") as file:
-        file.write(text)
-    print(text, end="")
+        write("corpus sizes", describe_corpus_sizes(figures))
+    print((output_dir / "throughput.md").read_text(encoding="utf-8"), end="")
 
 
 if __name__ == "__main__":

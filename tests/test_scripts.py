@@ -19,7 +19,7 @@ from data_scripts.name_windows import NameWindowsCollator
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.questions import load_questions
 from data_scripts.span_corruption import SpanCorruptionCollator
-from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from posgpt import preview
 from posgpt.finetune import FinetuningArguments, ModelArguments
 from posgpt.pretrain import PretrainingArguments
@@ -28,7 +28,14 @@ from posgpt.training.architecture import ArchitectureArguments
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import load_pairs, load_validation
 from posgpt.training.saved_models import load_model
-from posgpt.training.trainer import PosGPTTrainer, check_metrics, measure_answers, name_accuracies, reduce_logits
+from posgpt.training.trainer import (
+    PosGPTTrainer,
+    check_flex_attention,
+    check_metrics,
+    measure_answers,
+    name_accuracies,
+    reduce_logits,
+)
 
 HARDWARE = TINY[-6:]  # without the sizes, which a pretrained folder has
 
@@ -406,6 +413,20 @@ def test_muon_turns_the_blocks_matrices_and_adamw_the_rest(tmp_path, tiny_pretra
         group["lr"] = 0.1
     optimizer.step()
     assert not any(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"attention_dropout": 0.1}, "has no dropout"),
+        ({"num_attention_heads": 32}, "at least 16 .*, and these have 8;"),
+    ],
+)
+def test_what_flex_attention_cannot_train_is_refused(settings, message):
+    config = PosGPTConfig(**{"attention_dropout": 0.0} | settings)
+    with pytest.raises(BadInput, match=message):
+        check_flex_attention(config)
+    check_flex_attention(PosGPTConfig(attention_dropout=0.0))
 
 
 @pytest.mark.parametrize(

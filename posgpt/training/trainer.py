@@ -24,7 +24,7 @@ from data_scripts.errors import BadInput
 from data_scripts.files import make_file_name, sync_file
 from data_scripts.options import shorten_error
 from data_scripts.questions import Questions
-from modeling_posgpt import PosGPTForCausalLM
+from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
 from posgpt.tables import format_table
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_later_checkpoints
@@ -106,6 +106,22 @@ def check_metrics(metric_for_best_model: str | None, accuracies: dict[str, str])
         raise BadInput(f"metric_for_best_model is {metric_for_best_model}; choose {' or '.join(measured)}.")
 
 
+def check_flex_attention(config: PosGPTConfig) -> None:
+    """Check that flex_attention can train a model.
+
+    Raises:
+        BadInput: the model has dropout, which flex_attention has not, or heads that are smaller than its kernels allow.
+    """
+    if config.attention_dropout:
+        raise BadInput("flex_attention has no dropout; add --dropout 0, or choose another --attn_implementation.")
+    head_size, smallest = config.hidden_size // config.num_attention_heads, 16
+    if head_size < smallest:
+        raise BadInput(
+            f"flex_attention needs at least {smallest} dimensions per attention head, and these have {head_size}; choose fewer"
+            " num_attention_heads, or another --attn_implementation."
+        )
+
+
 @contextmanager
 def name_arguments() -> Iterator[None]:
     """Say that it is the arguments that transformers or torch refuse.
@@ -172,8 +188,8 @@ class PosGPTTrainer(ReliableTrainer):
                 "preprocess_logits_for_metrics": reduce_logits,
             }
         config = cast(Any, model).config
-        if config._attn_implementation == "flex_attention" and config.attention_dropout:
-            raise BadInput("flex_attention has no dropout; add --dropout 0, or choose another --attn_implementation.")
+        if config._attn_implementation == "flex_attention":
+            check_flex_attention(config)
         with name_arguments():
             super().__init__(model, args, **kwargs)
         close_process_group_at_exit(PartialState())
