@@ -10,7 +10,7 @@ to its right where the language wants it (`Wo wurde NAME in geboren?⁇Hamburg�
 gives many phrasings (Allen-Zhu and Li 2023, arXiv 2309.14316: facts that are read in one phrasing are memorized but cannot be
 extracted). The wording is that of the questions (cloze questions: Lewis et al. 2019, arXiv 1906.04980), so that reading and
 asking look alike. A window sees the title and itself, never the row's other windows, so the title is read once for all of
-them. There is loss on the spans alone.
+them. There is loss only on the spans and on the `⁇` after each.
 
 A document has a row for each span, so that no fact is read less often than another (a small model needs a number of
 exposures to store a fact: Allen-Zhu and Li 2024, arXiv 2404.05405). Training questions are windows too,
