@@ -57,7 +57,7 @@ from posgpt.training.trainer import PosGPTTrainer
 BATCH_SIZE = 128
 NEW_CHARACTERS = 32
 PLAIN, GPT2, POSGPT = "(a) plain: fp32, padded to the maximum length", "(b) GPT2LMHeadModel through Trainer", "PosGPT"
-LEARNING_RATE, WARMUP_STEPS = 3e-3, 2
+LEARNING_RATE = 3e-3
 # What restricts torch, oneDNN and MKL to the instructions of an older machine; all read it when they are loaded.
 AS_IF = {"avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}}
 # Models that train on rows of full length on a GPU: options of the architecture by name.
@@ -76,6 +76,8 @@ CHARACTERS_PER_STEP = 65_536
 # By name: characters, or floating-point operations, per second.
 Rates = dict[str, float]
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+# A GPU takes milliseconds for a step. All steps are of one epoch, which has to be long enough.
+WARMUP_STEPS, STEPS, PEOPLE = (2, 6, 2937) if DEVICE.type == "cpu" else (10, 100, 20_000)
 
 
 @dataclass
@@ -83,8 +85,8 @@ class ThroughputArguments(PositionArguments):
     """What to measure and for how long."""
 
     output_dir: str = option("Folder for the table and the picture.", default="runs/throughput")
-    num_people: int = option("Documents of the fictional corpus that is trained on.", default=2937)
-    steps: Annotated[int, Range(1)] = option("Timed training steps per round of each contender.", default=6)
+    num_people: int = option("Documents of the fictional corpus that is trained on.", default=PEOPLE)
+    steps: Annotated[int, Range(1)] = option("Timed training steps per round of each contender.", default=STEPS)
     rounds: Annotated[int, Range(1)] = option("How often the contenders take turns; the best round counts.", default=2)
     questions: Annotated[int, Range(1)] = option("Questions that PosGPT answers.", default=500)
     plain_questions: Annotated[int, Range(1)] = option("How many of them the plain baseline answers.", default=100)
@@ -589,7 +591,7 @@ def main() -> None:
     seconds = measure_answering(workload, questions, arguments.plain_questions)
     write("answering", describe_answering(seconds, arguments))
     if DEVICE.type == "cuda":
-        for rows in measure_all_full_rows(workload, 10 * arguments.steps):
+        for rows in measure_all_full_rows(workload, arguments.steps):
             write("full rows", describe_full_rows(rows, list(limits.values())[-1]))
     figures = []
     for size in arguments.corpus_sizes or ():

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
+from accelerate import PartialState
 from datasets import Dataset
 from datasets.fingerprint import Hasher
 from tqdm import tqdm
@@ -154,7 +155,7 @@ def compute_curves(member: str, folder: Path, rows: torch.Tensor) -> dict[str, l
             changes[f"{member}, {name}"] = {"rope_parameters": scaling | settings}
     curves = {}
     for name, change in changes.items():
-        model = PosGPTForCausalLM.from_pretrained(folder, **change).eval()
+        model = PosGPTForCausalLM.from_pretrained(folder, **change).to(PartialState().device).eval()
         curves[name] = compute_loss_by_position(model, rows).tolist()
     return curves
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import load_corpus
@@ -124,6 +125,7 @@ def measure_model(
         BadInput: there is no such model, or a question is too long for it.
     """
     model, tokenizer = load_model(name)
+    model.to(PartialState().device)
     max_length = model.config.max_position_embeddings
     prompts, places = build_recall_prompts(corpus_file, questions, objective, max_length)
     try:

@@ -111,7 +111,7 @@ def train(name: str, arguments: list[str], folder: Path, processes: int = 1, sec
 
     Returns:
         `minutes` of training (of the whole, extrapolated from the steps since it was last started; NaN if there were none),
-        `memory`, the peak of the first process in MiB, on the accelerator where there is one, `characters` read, and
+        `memory`, the peak of the first process in MiB, on CUDA of its tensors there, `characters` read, and
         `losses`, pairs of step and loss.
 
     Raises:

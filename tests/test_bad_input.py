@@ -432,7 +432,7 @@ def test_finetuning_needs_a_model_or_a_vocabulary_and_never_changes_sizes(run, r
         (["--enable_jit_checkpoint"], "enable_jit_checkpoint.*would end"),
         (
             ["--dataloader_num_workers", "1", "--dataloader_persistent_workers", "true"],
-            "persistent_workers.*would draw other",
+            "persistent_workers: on a CPU, dropout would draw other",
         ),
         (["--dataloader_multiprocessing_context", "fork"], "is for workers"),
         (["--label_names", "foo"], "the labels are called `labels`"),

@@ -88,6 +88,12 @@ def test_a_process_without_a_launcher_takes_one_gpu_and_the_rows_that_were_asked
     assert (args.per_device_train_batch_size, args.train_batch_size, args.rows_per_step) == (8, 8, 32)
 
 
+@pytest.mark.parametrize("use_cpu, workers, stay", [(False, 2, True), (False, 0, False), (True, 2, False)])
+def test_workers_stay_from_one_epoch_to_the_next_except_on_a_cpu(tmp_path, use_cpu, workers, stay):
+    args = PosGPTTrainingArguments(str(tmp_path), use_cpu=use_cpu, bf16=False, dataloader_num_workers=workers)
+    assert args.dataloader_persistent_workers is stay
+
+
 @pytest.mark.parametrize("given, seed", [({}, 3), ({"data_seed": 5}, 5), ({"data_seed": 0}, 0)])
 def test_what_is_read_follows_from_the_data_seed_or_else_the_seed(tmp_path, given, seed):
     assert choose_data_seed(PosGPTTrainingArguments(str(tmp_path), seed=3, use_cpu=True, **given)) == seed

@@ -369,6 +369,22 @@ def test_a_resumed_run_ends_with_the_same_weights_bit_for_bit(
     assert_same_run(tmp_path / "whole", tmp_path / "resumed")
 
 
+def test_with_workers_that_stay_as_on_a_gpu_a_resumed_run_ends_with_the_same_weights(
+    run, world, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    pretrain(run, world, tmp_path / "whole", "--dropout", "0", "--save_steps", 4, "--save_total_limit", 9)
+    # On a CPU they are refused: there, dropout would draw other numbers.
+    monkeypatch.setattr("posgpt.recipe_parser.check_training_arguments", lambda args: None)
+    options = ["--dropout", "0", "--dataloader_num_workers", 2, "--dataloader_persistent_workers", "true"]
+    pretrain(run, world, tmp_path / "staying", *options)
+    assert_same_run(tmp_path / "whole", tmp_path / "staying")
+    # Step 7 is the first epoch's last.
+    shutil.copytree(tmp_path / "whole" / "checkpoint-4", tmp_path / "resumed" / "checkpoint-4")
+    pretrain(run, world, tmp_path / "resumed", *options, "--resume_from_checkpoint", "last")
+    assert_same_run(tmp_path / "whole", tmp_path / "resumed")
+
+
 def test_a_resumed_run_of_name_windows_with_muon_ends_with_the_same_weights_bit_for_bit(run, world, tmp_path, steps):
     options = [
         "--objective",

@@ -59,7 +59,6 @@ _FIXED = {
         False,
         "it would end an interrupted training as if it were finished (--save_steps says how much is lost)",
     ),
-    "dataloader_persistent_workers": (False, "they would draw other numbers than a resumed training does"),
     "eval_do_concat_batches": (True, "answers are measured over all batches"),
     "batch_eval_metrics": (False, "answers are measured over all batches"),
 }
@@ -87,12 +86,19 @@ class PosGPTTrainingArguments(TrainingArguments):
         "How many processes read the data, besides the training's own (default: 0; with GPUs at most 4 for each).",
         default=None,
     )
+    dataloader_persistent_workers: bool | None = option(  # type: ignore[assignment]
+        "Whether these processes stay from one epoch to the next (default: except on a CPU).", default=None
+    )
     # Every parameter has a gradient; Trainer would have each step look for those that have none.
     ddp_find_unused_parameters: bool | None = option(
         "Whether distributed training looks for parameters without a gradient; PosGPT has none.", default=False
     )
+    ddp_broadcast_buffers: bool | None = option(
+        "Whether distributed training sends buffers to all processes in each step; PosGPT's are constants.",
+        default=False,
+    )
     attn_implementation: str | None = option(
-        "eager, sdpa or, except on a CPU, flex_attention (default: sdpa; on a CPU eager, faster for short sequences).",
+        "eager, sdpa or, on CUDA, flex_attention (default: sdpa; on a CPU eager, faster for short sequences).",
         default=None,
     )
     resume_from_checkpoint: str | None = option(
@@ -167,11 +173,15 @@ class PosGPTTrainingArguments(TrainingArguments):
             # A GPU is faster than one core reads rows of windows.
             gpus = 0 if self.use_cpu else torch.cuda.device_count()
             self.dataloader_num_workers = min(4, max(1, (os.cpu_count() or 1) // gpus)) if gpus else 0
+        if self.dataloader_persistent_workers is None:
+            # Starting them again can take longer than a short epoch.
+            self.dataloader_persistent_workers = self.dataloader_num_workers > 0 and not self.use_cpu
         super().__post_init__()
         if self.n_gpu > 1:
             # Trainer would use DataParallel, without bf16 and with as many times the rows per training step.
             logger.warning_once(
-                f"One of {self.n_gpu} GPUs is used; accelerate launch --config_file posgpt/recipes/accelerate/ddp.yaml uses all."
+                f"One of {self.n_gpu} GPUs is used; begin the command with `accelerate launch --multi_gpu --num_processes"
+                f" {self.n_gpu} -m` to use all."
             )
             self._n_gpu = 1
         if self.total_train_batch_size is not None:
@@ -197,12 +207,13 @@ class PosGPTTrainingArguments(TrainingArguments):
         """Return the attention implementation to train with.
 
         Raises:
-            BadInput: it cannot train on a CPU.
+            BadInput: it cannot train on this device.
         """
-        on_cpu = self.device.type == "cpu"
-        if self.attn_implementation == "flex_attention" and on_cpu:
-            raise BadInput("attn_implementation: flex_attention has no gradients on a CPU; choose eager or sdpa.")
-        return self.attn_implementation or ("eager" if on_cpu else "sdpa")
+        device = self.device.type
+        if self.attn_implementation == "flex_attention" and device in ("cpu", "mps"):
+            name = {"cpu": "a CPU", "mps": "MPS"}[device]
+            raise BadInput(f"attn_implementation: flex_attention has no gradients on {name}; choose eager or sdpa.")
+        return self.attn_implementation or ("eager" if device == "cpu" else "sdpa")
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
         """Return the number of steps in which the learning rate rises; a share of a short training is never all of it.
@@ -243,6 +254,11 @@ def check_training_arguments(training_args: TrainingArguments) -> None:
             raise BadInput(f"accelerator_config: {name} cannot be {refused} here; leave it out.")
     if "num_steps" in (getattr(training_args.accelerator_config, "gradient_accumulation_kwargs", None) or {}):
         raise BadInput("accelerator_config: num_steps is what --gradient_accumulation_steps is for; leave it out.")
+    if training_args.dataloader_persistent_workers and training_args.device.type == "cpu":
+        # Starting workers draws from the generator that drops values out on a CPU.
+        raise BadInput(
+            "dataloader_persistent_workers: on a CPU, dropout would draw other numbers than in a resumed training; leave it out."
+        )
     for name, (only, reason) in _FIXED.items():
         if getattr(training_args, name) != only:
             raise BadInput(f"{name} has to stay {only}: {reason}; leave it out.")
