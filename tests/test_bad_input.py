@@ -435,6 +435,7 @@ def test_finetuning_needs_a_model_or_a_vocabulary_and_never_changes_sizes(run, r
             "persistent_workers: on a CPU, dropout would draw other",
         ),
         (["--dataloader_multiprocessing_context", "fork"], "is for workers"),
+        (["--dataloader_persistent_workers", "true"], "persistent_workers is for workers"),
         (["--label_names", "foo"], "the labels are called `labels`"),
         (["--seed", "5000000000"], "seed is 5,000,000,000; choose a number from 0 to 4,294,967,295"),
         (["--neftune_noise_alpha", "-5"], "neftune_noise_alpha is -5"),

@@ -245,10 +245,9 @@ def check_training_arguments(training_args: TrainingArguments) -> None:
         )
     if training_args.label_names not in (None, ["labels"]):
         raise BadInput("label_names: the labels are called `labels`; leave it out.")
-    if training_args.dataloader_multiprocessing_context and not training_args.dataloader_num_workers:
-        raise BadInput(
-            "dataloader_multiprocessing_context is for workers; leave it out, or add --dataloader_num_workers."
-        )
+    for name in ("dataloader_multiprocessing_context", "dataloader_persistent_workers"):
+        if getattr(training_args, name) and not training_args.dataloader_num_workers:
+            raise BadInput(f"{name} is for workers; leave it out, or add --dataloader_num_workers.")
     for name, refused in {"split_batches": True, "even_batches": False, "dispatch_batches": True}.items():
         if getattr(training_args.accelerator_config, name) is refused:
             raise BadInput(f"accelerator_config: {name} cannot be {refused} here; leave it out.")
