@@ -16,7 +16,7 @@ from posgpt.pretrain import PretrainingArguments
 from posgpt.recipe_parser import parse_with_recipe
 from posgpt.training import architecture
 from posgpt.training.architecture import ArchitectureArguments, build_model, list_config_values
-from posgpt.training.arguments import PosGPTTrainingArguments
+from posgpt.training.arguments import PosGPTTrainingArguments, check_training_arguments
 from posgpt.training.data import choose_data_seed
 
 
@@ -90,8 +90,20 @@ def test_a_process_without_a_launcher_takes_one_gpu_and_the_rows_that_were_asked
 
 @pytest.mark.parametrize("use_cpu, workers, stay", [(False, 2, True), (False, 0, False), (True, 2, False)])
 def test_workers_stay_from_one_epoch_to_the_next_except_on_a_cpu(tmp_path, use_cpu, workers, stay):
-    args = PosGPTTrainingArguments(str(tmp_path), use_cpu=use_cpu, bf16=False, dataloader_num_workers=workers)
+    class OnAGpuOrACpu(PosGPTTrainingArguments):
+        @cached_property
+        def _setup_devices(self):
+            device = super()._setup_devices
+            return device if self.use_cpu else torch.device("cuda")
+
+    args = OnAGpuOrACpu(str(tmp_path), use_cpu=use_cpu, bf16=False, dataloader_num_workers=workers)
     assert args.dataloader_persistent_workers is stay
+
+
+def test_workers_on_a_machine_without_a_gpu_do_not_stay_whatever_use_cpu_says(tmp_path):
+    args = PosGPTTrainingArguments(str(tmp_path), use_cpu=False, bf16=False, dataloader_num_workers=1)
+    assert args.dataloader_persistent_workers is (args.device.type != "cpu")
+    check_training_arguments(args)
 
 
 @pytest.mark.parametrize("given, seed", [({}, 3), ({"data_seed": 5}, 5), ({"data_seed": 0}, 0)])

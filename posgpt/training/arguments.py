@@ -173,15 +173,14 @@ class PosGPTTrainingArguments(TrainingArguments):
             # A GPU is faster than one core reads rows of windows.
             gpus = 0 if self.use_cpu else torch.cuda.device_count()
             self.dataloader_num_workers = min(4, max(1, (os.cpu_count() or 1) // gpus)) if gpus else 0
+        super().__post_init__()
         if self.dataloader_persistent_workers is None:
             # Starting them again can take longer than a short epoch.
-            self.dataloader_persistent_workers = self.dataloader_num_workers > 0 and not self.use_cpu
-        super().__post_init__()
+            self.dataloader_persistent_workers = self.dataloader_num_workers > 0 and self.device.type != "cpu"
         if self.n_gpu > 1:
             # Trainer would use DataParallel, without bf16 and with as many times the rows per training step.
             logger.warning_once(
-                f"One of {self.n_gpu} GPUs is used; begin the command with `accelerate launch --multi_gpu --num_processes"
-                f" {self.n_gpu} -m` to use all."
+                f"One of {self.n_gpu} GPUs is used; accelerate launch --multi_gpu --num_processes {self.n_gpu} … uses all."
             )
             self._n_gpu = 1
         if self.total_train_batch_size is not None:
