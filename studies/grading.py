@@ -3,10 +3,23 @@
 from collections.abc import Sequence
 
 import numpy as np
+from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.evaluation.exact_match import match_exactly
+from posgpt.training.saved_models import load_model
+
+
+def load_on_device(name_or_path: str) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
+    """Load a model onto the accelerator, where there is one, and its tokenizer.
+
+    Raises:
+        BadInput: see `load_model`.
+    """
+    model, tokenizer = load_model(name_or_path)
+    model.to(PartialState().device)
+    return model, tokenizer
 
 
 def grade_answers(

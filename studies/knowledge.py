@@ -22,10 +22,9 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from posgpt.training.architecture import PositionArguments
-from posgpt.training.saved_models import load_model
 from studies import recall
 from studies.cache import CODE, Record, hash_code, keep_result, read_result
-from studies.grading import grade_answers
+from studies.grading import grade_answers, load_on_device
 from studies.recall import build_recall_prompts, read_objective
 from studies.tables import format_known, load_rows, write_table
 from studies.training_runs import build_command, build_key, train
@@ -98,7 +97,7 @@ def measure_row(row: Row) -> Record:
     run = train(row.name, row.command, row.folder)
 
     def measure() -> Record:
-        model, tokenizer = load_model(str(row.folder))
+        model, tokenizer = load_on_device(str(row.folder))
         files = (row.held_out_file, row.shared["questions_file"])
         held_out, trained = (load_questions(file, answers=True) for file in files)
         few = slice(None, None, max(len(trained) // 200, 1))

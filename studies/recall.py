@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import load_corpus
@@ -37,8 +36,7 @@ from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from modeling_posgpt.answering_posgpt import iterate_batches
 from posgpt.evaluation.exact_match import match_exactly
 from posgpt.recipe_parser import choose_objective, read_settings
-from posgpt.training.saved_models import load_model
-from studies.grading import grade_answers
+from studies.grading import grade_answers, load_on_device
 from studies.tables import write_table
 
 BATCH_SIZE = 128
@@ -124,8 +122,7 @@ def measure_model(
     Raises:
         BadInput: there is no such model, or a question is too long for it.
     """
-    model, tokenizer = load_model(name)
-    model.to(PartialState().device)
+    model, tokenizer = load_on_device(name)
     max_length = model.config.max_position_embeddings
     prompts, places = build_recall_prompts(corpus_file, questions, objective, max_length)
     try:

@@ -17,9 +17,8 @@ from data_scripts.files import hash_file, load_json, write_atomically
 from data_scripts.questions import load_questions
 from posgpt.recipe_parser import read_section, read_settings, split_recipe
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints, read_step
-from posgpt.training.saved_models import load_model
 from studies.cache import CODE, Record, hash_code, keep_result
-from studies.grading import grade_answers
+from studies.grading import grade_answers, load_on_device
 
 # Says, beside a training's key, which step it was last started from.
 LAUNCH_FILE = "launch.json"
@@ -111,7 +110,7 @@ def train(name: str, arguments: list[str], folder: Path, processes: int = 1, sec
 
     Returns:
         `minutes` of training (of the whole, extrapolated from the steps since it was last started; NaN if there were none),
-        `memory`, the peak of the first process in MiB, on CUDA of its tensors there, `characters` read, and
+        `memory`, the peak of the first process in MiB (on CUDA, of its tensors on the GPU), `characters` read, and
         `losses`, pairs of step and loss.
 
     Raises:
@@ -148,7 +147,7 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path) -> Record:
     """
 
     def compute() -> Record:
-        model, tokenizer = load_model(str(model_dir))
+        model, tokenizer = load_on_device(str(model_dir))
         test = load_questions(test_file, answers=True)
         is_right = grade_answers(model, tokenizer, test.texts, test.answers)
         return {"right": is_right.tolist(), "parameters": model.num_parameters()}

@@ -33,7 +33,7 @@ def test_a_study_trains_its_rows_once_and_measures_them_on_people_held_out(run, 
     assert figures["characters"] > 0 and 0 <= figures["answered"] <= 1
 
     monkeypatch.setattr(training_runs, "launch", lambda *_: pytest.fail("trained again"))
-    monkeypatch.setattr(knowledge, "load_model", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(knowledge, "load_on_device", lambda *_: pytest.fail("measured again"))
     assert table in run(knowledge, *arguments)
     with pytest.raises(SystemExit, match="'other' is not a row of rows.yaml; there are: never asked for, windows"):
         run(knowledge, *arguments[:-1], "other")

@@ -114,10 +114,9 @@ def check_flex_attention(config: PosGPTConfig) -> None:
     """
     if config.attention_dropout:
         raise BadInput("flex_attention has no dropout; add --dropout 0, or choose another --attn_implementation.")
-    head_size, smallest = config.hidden_size // config.num_attention_heads, 16
-    if head_size < smallest:
+    if config.head_dim < 16:
         raise BadInput(
-            f"flex_attention needs at least {smallest} dimensions per attention head, and these have {head_size}; choose fewer"
+            f"flex_attention needs at least 16 dimensions per attention head, and these have {config.head_dim}; choose fewer"
             " num_attention_heads, or another --attn_implementation."
         )
 
