@@ -4,10 +4,12 @@
     python -m studies.open_book --data_dir data --predictions runs/*/predictions.txt
 
 A model answers from memory, so these rules do not compete with it: they count how far simple reading would get, and the
-ceilings count for how many people the line has the answer at all. docs/open_book.md defines each row. With the predictions of
+ceilings count for how many people the line has the answer at all. One of the rows is a reader that is trained on the pairs
+(`studies/trained_reader.py`). docs/open_book.md defines each row. With the predictions of
 models, `unanswered.tsv` lists the questions of dev that none of them answers.
 """
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ from data_scripts.titles import split_title
 from posgpt.evaluation.accuracy import describe_constant, describe_majority
 from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, find_first_mention, has_mention
 from posgpt.recipe_parser import read_settings
+from studies import trained_reader
 from studies.tables import write_table
 
 UNANSWERED_FILE = "unanswered.tsv"
@@ -149,9 +152,16 @@ def read_predictions(path: str, people: int) -> list[str]:
     return lines
 
 
-def count_people(people: Sequence[Person], rules: dict[str, Rule], ceilings: dict[str, Ceiling]) -> dict[str, int]:
-    """Count the people whom each rule answers rightly, who are within each ceiling, and who have no document."""
-    right = {name: sum(rule(person) == person.place for person in people) for name, rule in rules.items()}
+def count_people(
+    people: Sequence[Person], answers: dict[str, Sequence[str | None]], ceilings: dict[str, Ceiling]
+) -> dict[str, int]:
+    """Count the people whom each rule answers rightly, who are within each ceiling, and who have no document.
+
+    Args:
+        answers: What each rule answers about each of the people.
+    """
+    places = [person.place for person in people]
+    right = {name: sum(map(operator.eq, given, places)) for name, given in answers.items()}
     within = {f"ceiling: {name}": sum(map(ceiling, people)) for name, ceiling in ceilings.items()}
     return right | within | {"no line": sum(not person.documents for person in people)}
 
@@ -165,7 +175,7 @@ def measure_data(
         The counts, and what of dev is in none of the files of predictions.
 
     Raises:
-        BadInput: a file is not what it should be.
+        BadInput: a file is not what it should be, or has too few pairs to train a reader.
     """
     train, dev = (load_questions(data_dir / name, answers=True) for name in (TRAIN_FILE, DEV_FILE))
     rules = build_rules(train.relations[0].baseline, train.answers)
@@ -177,7 +187,14 @@ def measure_data(
         for name, questions in {"dev": dev, "training pairs": train}.items()
     }
     ceilings = build_ceilings(max_spans)
-    counts = {name: {"people": len(people)} | count_people(people, rules, ceilings) for name, people in groups.items()}
+    asked = {name: [(person.place, person.documents) for person in people] for name, people in groups.items()}
+    of_train, of_dev = trained_reader.choose_answers(asked["training pairs"], asked["dev"], max_spans)
+    chosen = {"dev": of_dev, "training pairs": of_train}
+    counts = {}
+    for name, people in groups.items():
+        answers: dict[str, Sequence[str | None]] = {rule: list(map(answer, people)) for rule, answer in rules.items()}
+        answers[f"a trained reader's choice among the first {max_spans} names of the line"] = chosen[name]
+        counts[name] = {"people": len(people)} | count_people(people, answers, ceilings)
     return counts, list_unanswered(groups["dev"], predictions, max_spans) if predictions else []
 
 

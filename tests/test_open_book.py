@@ -3,13 +3,18 @@ import pytest
 from conftest import ROOT
 from data_scripts.relations import BIRTHPLACE
 from posgpt.evaluation.evidence import Document
-from studies import open_book
+from studies import open_book, trained_reader
 from study_helpers import read_rows
 
 TRAINED = {
     "Ann Berg": ("Rome", "Berg (b. 3 May 1951 in Rome) met Bo in Nice ."),
     "Bo Ek": ("Oslo", "Ek sang in Oslo ."),
     "Carl Ott": ("Rome", "Ott came from Rome, Italy ."),
+    # The second name, which a reader has to learn.
+    "Kai Pohl": ("Oslo", "Pohl left Turin for Oslo ."),
+    "Lea Quist": ("Rome", "Quist left Turin for Rome ."),
+    "Mia Ross": ("Oslo", "Ross came from Oslo, Norway ."),
+    "Nan Stein": ("Rome", "Stein came from Rome, Italy ."),
 }
 ASKED = {
     # Nice is the first name, but no place of the training pairs.
@@ -26,17 +31,18 @@ ASKED = {
     "Ivo Lund": ("Frankfurt am Main", "Lund came to old Frankfurt am Main ."),
     "Jon Moe": ("Rome", "Born in Rome, Moe went to Nice in May ."),
 }
-# On the eight people of ASKED and the three of TRAINED; the last line of the corpus is another Hans Kern.
+# On the eight people of ASKED and the seven of TRAINED; the last line of the corpus is another Hans Kern.
 EXPECTED = {
     '"London" for everyone': (1, 0),
-    '"Rome", the most frequent training answer': (3, 2),
-    "the first name of the line": (1, 3),
-    "the first training place of the line": (2, 3),
-    "the first name of the line that is a training place": (3, 3),
-    "ceiling: among the first 4 names of the line": (4, 3),
-    "ceiling: among the names of the line": (5, 3),
-    "ceiling: in the line, as whole words": (6, 3),
-    "ceiling: in the line": (7, 3),
+    '"Rome", the most frequent training answer': (3, 4),
+    "the first name of the line": (1, 5),
+    "the first training place of the line": (2, 7),
+    "the first name of the line that is a training place": (3, 7),
+    "a trained reader's choice among the first 4 names of the line": (3, 7),
+    "ceiling: among the first 4 names of the line": (4, 7),
+    "ceiling: among the names of the line": (5, 7),
+    "ceiling: in the line, as whole words": (6, 7),
+    "ceiling: in the line": (7, 7),
     "no line": (1, 0),
 }
 
@@ -56,9 +62,9 @@ def test_every_rule_and_ceiling_counts_whom_it_should(run, folder):
     table = (folder / "out" / "table.md").read_text()
     assert table in printed
     header, *rows = read_rows(table).items()
-    assert header == ("answer", ["dev, of 8", "training pairs, of 3"])
+    assert header == ("answer", ["dev, of 8", "training pairs, of 7"])
     assert dict(rows) == {
-        name: [f"{dev} ({dev / 8:.1%})", f"{train} ({train / 3:.1%})"] for name, (dev, train) in EXPECTED.items()
+        name: [f"{dev} ({dev / 8:.1%})", f"{train} ({train / 7:.1%})"] for name, (dev, train) in EXPECTED.items()
     }
 
 
@@ -81,6 +87,41 @@ def test_questions_that_no_model_answers_are_listed_with_what_the_line_has(run, 
     (folder / "b.txt").write_text("Rome\n")
     with pytest.raises(SystemExit, match=r"b.txt: has 1 lines for 8 questions; give predictions about birth_dev.tsv"):
         run(open_book, *arguments, folder / "b.txt")
+
+
+def make_people(people):
+    """Return answers and documents, as a reader takes them."""
+    return [(place, [Document(1, name, f"{name}. {text}")] if text else []) for name, (place, text) in people.items()]
+
+
+def test_a_reader_learns_from_the_pairs_which_name_to_give():
+    _, answers = trained_reader.choose_answers(make_people(TRAINED), make_people(ASKED), max_spans=4)
+    chosen = dict(zip(ASKED, answers, strict=True))
+    # The first name is Nice, but before `for` the pairs have the answer, and Nice is not one of theirs.
+    assert chosen["Cleo Dahl"] == "Oslo"
+    # The fifth name is not among those to choose from, and the one without a line has none.
+    assert chosen["Egon Holm"] != "Lima"
+    assert chosen["Gus Jahn"] is None
+
+
+def test_a_reader_is_never_told_the_answer_of_the_person_it_is_asked_about():
+    # Everyone's answer is a place that no other pair has, and stands where anything may stand: there is nothing to learn.
+    letters = "ABCDEFGHIJKLMNOPQRST"
+    people = [
+        (f"{x}town", [Document(1, f"Al {x}ek", f"Al {x}ek. Saw {first} and {second} .")])
+        for number, x in enumerate(letters)
+        for first, second in [(f"{x}town", f"{x}ville")[:: 1 if number % 4 < 2 else -1]]
+    ]
+    answers, _ = trained_reader.choose_answers(people, [], max_spans=4)
+    assert 5 <= sum(answer == place for answer, (place, _) in zip(answers, people, strict=True)) <= 15
+
+
+def test_too_few_names_to_learn_from_are_refused_in_one_line(run, folder):
+    train = folder / "birth_places_train.tsv"
+    train.write_text("".join(train.read_text().splitlines(keepends=True)[:2]))
+    with pytest.raises(SystemExit, match=r"have 2 names that are the answer and 1 others; .* needs 5 of each"):
+        run(open_book, "--data_dir", folder, "--output_dir", folder / "out")
+    assert not (folder / "out").exists()
 
 
 def test_the_longest_of_the_places_that_begin_at_one_character_is_mentioned_first():
