@@ -5,8 +5,8 @@
 
 A model answers from memory, so these rules do not compete with it: they count how far simple reading would get, and the
 ceilings count for how many people the line has the answer at all. One of the rows is a reader that is trained on the pairs
-(`studies/trained_reader.py`). docs/open_book.md defines each row. With the predictions of
-models, `unanswered.tsv` lists the questions of dev that none of them answers.
+(`studies/trained_reader.py`). docs/open_book.md defines each row. With the predictions of models, `unanswered.tsv` lists the
+questions of dev that none of them answers.
 """
 
 import operator

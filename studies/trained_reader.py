@@ -25,7 +25,6 @@ from posgpt.evaluation.evidence import Document
 _WORDS = 5
 _FOLDS = 5
 
-
 # The right answer about a person, and the documents of that name.
 Person = tuple[str, Sequence[Document]]
 
@@ -56,16 +55,16 @@ def list_candidates(
     """
     candidates = []
     for person, (answer, documents) in enumerate(people):
-        counts = training_answers - Counter([answer]) if are_trained else training_answers
         for document in documents:
             spans = find_salient_spans(document.title, document.body, dates=False)[:max_spans]
             names = [document.body[start:end] for start, end in spans]
+            counts = [training_answers[name] - (are_trained and name == answer) for name in names]
             for rank, name in enumerate(names):
-                features = describe_name(document, spans, rank) | describe_count("own", counts[name])
+                features = describe_name(document, spans, rank) | describe_count("own", counts[rank])
                 # `Paris, France` is two names, and the answer may be either.
                 for side, other in (("left", rank - 1), ("right", rank + 1)):
                     if 0 <= other < len(names) and are_joined(document.body, spans, min(rank, other)):
-                        features |= describe_count(side, counts[names[other]])
+                        features |= describe_count(side, counts[other])
                 candidates.append(Candidate(person, name, name == answer, features))
     return candidates
 
