@@ -12,6 +12,7 @@ import train_pretrain
 from conftest import TINY, history_of
 from model_helpers import tiny_model
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM
+from posgpt.training.hardware import avoid_cudnn_attention
 from posgpt.training.muon import Muon
 
 pytestmark = pytest.mark.gpu
@@ -77,6 +78,38 @@ def test_in_bf16_and_compiled_it_is_close_to_that(positions, compiled):
     assert loss == pytest.approx(expected_loss, rel=0.03)
     for name, gradient in gradients.items():
         assert (gradient - expected[name]).norm() < 0.15 * expected[name].norm() + 1e-3, name
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("length", [64, 100, 128])
+def test_attention_in_bf16_has_the_gradient_of_what_it_keeps(length, is_causal):
+    avoid_cudnn_attention()
+    generator = torch.Generator().manual_seed(0)
+    heads, head_dim, dropout = 8, 32, 0.1
+    query, key, value, upstream = (
+        torch.randn(4, heads, length, head_dim, generator=generator).to(DEVICE, torch.bfloat16) for _ in range(4)
+    )
+    is_visible = torch.ones(length, length, dtype=torch.bool, device=DEVICE).tril()
+    mask = {"is_causal": True} if is_causal else {"attn_mask": is_visible}
+
+    def attend(value: torch.Tensor) -> torch.Tensor:
+        # With the same seed, the same weights are dropped.
+        torch.manual_seed(0)
+        return nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout, **mask)
+
+    # Unit vectors as values show the weights that are kept, `head_dim` of them at a time.
+    units = torch.eye(length, -(-length // head_dim) * head_dim, device=DEVICE, dtype=torch.bfloat16)
+    blocks = [attend(unit.expand(4, heads, -1, -1).contiguous()).float() for unit in units.split(head_dim, dim=1)]
+    kept = torch.cat(blocks, dim=-1)[..., :length]
+    inputs = [tensor.requires_grad_() for tensor in (query, key, value)]
+    gradients = torch.autograd.grad(attend(value), inputs, upstream)
+    exact = [tensor.detach().float().requires_grad_() for tensor in inputs]
+    scores = exact[0] @ exact[1].mT / head_dim**0.5
+    weights = scores.masked_fill(~is_visible, -torch.inf).softmax(-1)
+    expected = torch.autograd.grad(weights * (kept > 0) / (1 - dropout) @ exact[2], exact, upstream.float())
+    assert (kept[..., is_visible] == 0).float().mean().item() == pytest.approx(dropout, abs=0.01)
+    for gradient, of_input in zip(gradients, expected, strict=True):
+        assert (gradient.float() - of_input).norm() < 0.03 * of_input.norm()
 
 
 def test_dropout_drops_its_share():

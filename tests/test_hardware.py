@@ -5,8 +5,10 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+import torch
 
-from conftest import ROOT
+import train_pretrain
+from conftest import ROOT, TINY
 from posgpt.training import hardware
 
 
@@ -23,6 +25,12 @@ def test_freed_memory_is_kept_for_the_next_training_step():
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert int(result.stdout) > 300
+
+
+def test_training_does_not_use_cudnns_attention(run, world, tmp_path):
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    run(train_pretrain, "--train_file", world / "wiki.txt", "--output_dir", tmp_path, "--max_steps", 1, *TINY)
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no ru_maxrss")

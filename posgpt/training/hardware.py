@@ -30,6 +30,15 @@ def bf16_is_fast(device: torch.device | str | None = None) -> bool:
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
+def avoid_cudnn_attention() -> None:
+    """Have torch compute attention on a GPU with any of its kernels but cuDNN's, for the rest of this process.
+
+    cuDNN's is torch's first choice on some GPUs, and is reported to return wrong or infinite gradients in bfloat16 on an H100
+    (github.com/pytorch/pytorch/issues/150700 and 196678). Two trainings diverged on one (docs/results.md).
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def close_process_group_at_exit(state: PartialState) -> None:
     """Have the group of several processes on CPUs end before each of them does: its threads may abort a process that exits.
 

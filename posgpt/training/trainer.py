@@ -30,6 +30,7 @@ from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_later_checkpoints
 from posgpt.training.data import build_epoch_sampler, encode_pairs
 from posgpt.training.hardware import (
+    avoid_cudnn_attention,
     bf16_is_fast,
     close_process_group_at_exit,
     keep_freed_memory,
@@ -443,6 +444,7 @@ class PosGPTTrainer(ReliableTrainer):
             )
         if args.device.type == "cpu":
             keep_freed_memory()
+        avoid_cudnn_attention()
         reset_peak_memory(args.device)
         result = self.train(resume_from_checkpoint=checkpoint)
         metrics: dict[str, Any] = result.metrics | {"peak_memory_mib": measure_peak_memory()}
