@@ -193,6 +193,7 @@ class PosGPTTrainer(ReliableTrainer):
         with name_arguments():
             super().__init__(model, args, **kwargs)
         close_process_group_at_exit(PartialState())
+        avoid_cudnn_attention()
         plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
         if args.bf16 and plugin is not None:
             # Accelerate's own policy rounds logits, loss and the sums of gradients to bfloat16, too.
@@ -444,7 +445,6 @@ class PosGPTTrainer(ReliableTrainer):
             )
         if args.device.type == "cpu":
             keep_freed_memory()
-        avoid_cudnn_attention()
         reset_peak_memory(args.device)
         result = self.train(resume_from_checkpoint=checkpoint)
         metrics: dict[str, Any] = result.metrics | {"peak_memory_mib": measure_peak_memory()}
