@@ -10,6 +10,7 @@ import torch
 import train_pretrain
 from conftest import ROOT, TINY
 from posgpt.training import hardware
+from posgpt.training.saved_models import load_model
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
@@ -27,9 +28,12 @@ def test_freed_memory_is_kept_for_the_next_training_step():
     assert int(result.stdout) > 300
 
 
-def test_training_does_not_use_cudnns_attention(run, world, tmp_path):
+def test_neither_training_nor_answering_uses_cudnns_attention(run, world, tmp_path):
     torch.backends.cuda.enable_cudnn_sdp(True)
     run(train_pretrain, "--train_file", world / "wiki.txt", "--output_dir", tmp_path, "--max_steps", 1, *TINY)
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    load_model(str(tmp_path))
     assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 

@@ -33,8 +33,9 @@ def bf16_is_fast(device: torch.device | str | None = None) -> bool:
 def avoid_cudnn_attention() -> None:
     """Have torch compute attention on a GPU with any of its kernels but cuDNN's, for the rest of this process.
 
-    cuDNN's is torch's first choice on some GPUs, and is reported to return wrong or infinite gradients in bfloat16 on an H100
-    (github.com/pytorch/pytorch/issues/150700 and 196678). Two trainings diverged on one (docs/results.md).
+    Since torch 2.11, cuDNN's is the default on an H100 or B200. In bfloat16 it is reported to return wrong gradients and NaN on
+    an H100 (github.com/pytorch/pytorch/issues/150700 and 196678), where two trainings diverged (docs/results.md), and to
+    corrupt what models with fewer than 8 heads write on a B200 (193893).
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
 

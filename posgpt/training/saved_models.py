@@ -17,6 +17,7 @@ from data_scripts.options import shorten_error
 from data_scripts.relations import BIRTHPLACE
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint
+from posgpt.training.hardware import avoid_cudnn_attention
 
 CONFIG_FILE, TOKENIZER_FILE = "config.json", "tokenizer.json"
 
@@ -158,12 +159,15 @@ def load_tokenizer(file: Path, config: PosGPTConfig) -> PreTrainedTokenizerBase:
 def load_model(name_or_path: str, **settings: Any) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
     """Load a saved PosGPT and its tokenizer from a folder or the hub, without running or unpickling anything in it.
 
+    The process does not use cuDNN's attention from then on.
+
     Args:
         settings: Fields of the configuration to change, and arguments of `from_pretrained`, such as `dtype`.
 
     Raises:
         BadInput: there is no such model, it is not a PosGPT, or one of its files is not what it should be.
     """
+    avoid_cudnn_attention()
     changes = {name: settings.pop(name) for name in list(settings) if name in PosGPTConfig.__annotations__}
     config = load_config(name_or_path, changes)
     if config.relations is None:
