@@ -20,8 +20,6 @@ from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, read_lines, write_atomically
 from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
-from data_scripts.salient_spans import find_salient_spans
-from data_scripts.titles import split_title
 from posgpt.evaluation.accuracy import describe_constant, describe_majority
 from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, find_first_mention, has_mention
 from posgpt.recipe_parser import read_settings
@@ -77,9 +75,8 @@ Ceiling = Callable[[Person], bool]
 
 
 def list_names(document: Document) -> list[str]:
-    """Return the names in a document's text, without dates, as `windows` finds them."""
-    title, text = split_title(document.text)
-    return [text[start:end] for start, end in find_salient_spans(title, text, dates=False)]
+    """Return the names in a document's body (see `find_names`)."""
+    return [document.body[start:end] for start, end in trained_reader.find_names(document)]
 
 
 def describe_people(questions: Questions, documents: dict[str, list[Document]]) -> list[Person]:

@@ -43,6 +43,11 @@ class Candidate(NamedTuple):
     features: dict[str, Any]
 
 
+def find_names(document: Document) -> list[tuple[int, int]]:
+    """Return where the names in a document's body begin and end, without dates, as `windows` finds them."""
+    return find_salient_spans(document.title, document.body, dates=False)
+
+
 def list_candidates(
     people: Sequence[Person], training_answers: Counter[str], are_trained: bool, max_spans: int
 ) -> list[Candidate]:
@@ -56,7 +61,7 @@ def list_candidates(
     candidates = []
     for person, (answer, documents) in enumerate(people):
         for document in documents:
-            spans = find_salient_spans(document.title, document.body, dates=False)[:max_spans]
+            spans = find_names(document)[:max_spans]
             names = [document.body[start:end] for start, end in spans]
             counts = [training_answers[name] - (are_trained and name == answer) for name in names]
             for rank, name in enumerate(names):
