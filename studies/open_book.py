@@ -185,13 +185,17 @@ def measure_data(
     }
     ceilings = build_ceilings(max_spans)
     asked = {name: [(person.place, person.documents) for person in people] for name, people in groups.items()}
-    of_train, of_dev = trained_reader.choose_answers(asked["training pairs"], asked["dev"], max_spans)
-    chosen = {"dev": of_dev, "training pairs": of_train}
+    readers: dict[str, dict[str, Sequence[str | None]]] = {name: {} for name in asked}
+    for reader, words_only in {
+        f"a trained reader's choice among the first {max_spans} names of the line": False,
+        "the same reader, seeing only the words before each name": True,
+    }.items():
+        answers = trained_reader.choose_answers(asked["training pairs"], asked["dev"], max_spans, words_only)
+        readers["training pairs"][reader], readers["dev"][reader] = answers
     counts = {}
     for name, people in groups.items():
-        answers: dict[str, Sequence[str | None]] = {rule: list(map(answer, people)) for rule, answer in rules.items()}
-        answers[f"a trained reader's choice among the first {max_spans} names of the line"] = chosen[name]
-        counts[name] = {"people": len(people)} | count_people(people, answers, ceilings)
+        given = {rule: list(map(answer, people)) for rule, answer in rules.items()} | readers[name]
+        counts[name] = {"people": len(people)} | count_people(people, given, ceilings)
     return counts, list_unanswered(groups["dev"], predictions, max_spans) if predictions else []
 
 

@@ -49,7 +49,7 @@ def find_names(document: Document) -> list[tuple[int, int]]:
 
 
 def list_candidates(
-    people: Sequence[Person], training_answers: Counter[str], are_trained: bool, max_spans: int
+    people: Sequence[Person], training_answers: Counter[str], are_trained: bool, max_spans: int, words_only: bool
 ) -> list[Candidate]:
     """List the first names in each person's documents.
 
@@ -57,6 +57,7 @@ def list_candidates(
         training_answers: How often the training pairs give each answer.
         are_trained: Whether `people` are those of the training pairs; their own answer is then not counted.
         max_spans: How many names of a document are listed.
+        words_only: Whether the reader sees nothing of a name but the words before it.
     """
     candidates = []
     for person, (answer, documents) in enumerate(people):
@@ -65,21 +66,23 @@ def list_candidates(
             names = [document.body[start:end] for start, end in spans]
             counts = [training_answers[name] - (are_trained and name == answer) for name in names]
             for rank, name in enumerate(names):
-                features = describe_name(document, spans, rank) | describe_count("own", counts[rank])
-                # `Paris, France` is two names, and the answer may be either.
-                for side, other in (("left", rank - 1), ("right", rank + 1)):
-                    if 0 <= other < len(names) and are_joined(document.body, spans, min(rank, other)):
-                        features |= describe_count(side, counts[other])
+                features = describe_words(document, spans[rank][0])
+                if not words_only:
+                    features |= {"rank": str(rank)} | describe_count("own", counts[rank])
+                    # `Paris, France` is two names, and the answer may be either.
+                    for side, other in (("left", rank - 1), ("right", rank + 1)):
+                        if 0 <= other < len(names) and are_joined(document.body, spans, min(rank, other)):
+                            features |= describe_count(side, counts[other])
                 candidates.append(Candidate(person, name, name == answer, features))
     return candidates
 
 
-def describe_name(document: Document, spans: Sequence[tuple[int, int]], rank: int) -> dict[str, Any]:
-    """Return a name's rank and the words to its left: each of the last five by its place, and the last two together."""
-    start = find_text_start(document.title) + spans[rank][0]
+def describe_words(document: Document, start: int) -> dict[str, Any]:
+    """Return the words to the left of a place in a document's body: the last five, each by its place, and the last two together."""
+    start += find_text_start(document.title)
     words = take_words_before(document.title, document.text, start, plain=True, most=_WORDS)
     places = {f"word -{place}": word for place, word in enumerate(reversed(words), start=1)}
-    return {"rank": str(rank), "last two words": " ".join(words[-2:])} | places
+    return {"last two words": " ".join(words[-2:])} | places
 
 
 def describe_count(side: str, count: int) -> dict[str, Any]:
@@ -93,19 +96,20 @@ def are_joined(text: str, spans: Sequence[tuple[int, int]], rank: int) -> bool:
 
 
 def choose_answers(
-    train: Sequence[Person], dev: Sequence[Person], max_spans: int
+    train: Sequence[Person], dev: Sequence[Person], max_spans: int, words_only: bool = False
 ) -> tuple[list[str | None], list[str | None]]:
     """Train readers and return what they answer about the people of `train` and of `dev`; None if their line has no name.
 
     Args:
         max_spans: How many names of a document a reader chooses from.
+        words_only: Whether it sees nothing of a name but the words before it.
 
     Raises:
         BadInput: there are too few names to learn from.
     """
     counts = Counter(answer for answer, _ in train)
-    trained = list_candidates(train, counts, are_trained=True, max_spans=max_spans)
-    asked = list_candidates(dev, counts, are_trained=False, max_spans=max_spans)
+    trained = list_candidates(train, counts, are_trained=True, max_spans=max_spans, words_only=words_only)
+    asked = list_candidates(dev, counts, are_trained=False, max_spans=max_spans, words_only=words_only)
     features, is_answer = [name.features for name in trained], [name.is_answer for name in trained]
     if min(is_answer.count(True), is_answer.count(False)) < _FOLDS:
         raise BadInput(

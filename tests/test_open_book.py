@@ -39,6 +39,7 @@ EXPECTED = {
     "the first training place of the line": (2, 7),
     "the first name of the line that is a training place": (3, 7),
     "a trained reader's choice among the first 4 names of the line": (3, 7),
+    "the same reader, seeing only the words before each name": (3, 7),
     "ceiling: among the first 4 names of the line": (4, 7),
     "ceiling: among the names of the line": (5, 7),
     "ceiling: in the line, as whole words": (6, 7),
