@@ -330,7 +330,12 @@ class PosGPTAlibi(PositionEmbedding):
 
     def __init__(self, config):
         super().__init__(config)
-        self.slopes = self.compute_slopes(config.num_attention_heads)
+        self.num_heads = config.num_attention_heads
+        # A buffer, because copying numbers to a GPU in each layer would make the CPU wait for it.
+        self.slopes = nn.Buffer(torch.tensor(self.compute_slopes(self.num_heads)), persistent=False)
+
+    def fill_buffers(self) -> None:
+        initialization.copy_(self.slopes, torch.tensor(self.compute_slopes(self.num_heads)))
 
     @staticmethod
     def compute_slopes(num_heads: int) -> list[float]:
@@ -345,8 +350,7 @@ class PosGPTAlibi(PositionEmbedding):
 
     def bias(self, layer_idx: int, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
         distances = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).abs()
-        slopes = torch.tensor(self.slopes, device=distances.device)
-        return -slopes[:, None, None] * distances
+        return -self.slopes.float()[:, None, None] * distances
 
 
 class PosGPTNoEmbedding(PositionEmbedding):
