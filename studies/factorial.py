@@ -120,9 +120,12 @@ def write_cells(runs: dict[Cell, dict[int, Record]], held_out: int, folder: Path
     labels = [f"{cell.objective}, {cell.optimizer} {cell.learning_rate:g}, dropout {cell.dropout:g}" for cell in runs]
     shares = [100 * float(np.mean([record["right"] for record in seeds.values()])) for seeds in runs.values()]
     colors = [BLUE if cell.optimizer == "Muon" else GREY for cell in runs]
-    axes.bar_label(axes.barh(labels, shares, 0.7, color=colors), fmt="%.1f", padding=3)
-    for label, seeds in zip(labels, runs.values(), strict=True):
-        axes.plot([100 * record["right"] for record in seeds.values()], [label] * len(seeds), "k.", markersize=4)
+    axes.barh(labels, shares, 0.7, color=colors)
+    for label, share, seeds in zip(labels, shares, runs.values(), strict=True):
+        each = [100 * record["right"] for record in seeds.values()]
+        axes.plot(each, [label] * len(each), "k.", markersize=4)
+        # Beside the rightmost dot, which may be beyond the bar.
+        axes.annotate(f"{share:.1f}", (max(each), label), (6, 0), textcoords="offset points", va="center")
     axes.set(xlim=(0, 108), xlabel=f"answered, % of {held_out} people whose question was held out; dots: seeds")
     axes.invert_yaxis()
     save_picture(figure, folder / "chart.png")
