@@ -330,12 +330,11 @@ class PosGPTAlibi(PositionEmbedding):
 
     def __init__(self, config):
         super().__init__(config)
-        self.num_heads = config.num_attention_heads
         # A buffer, because copying numbers to a GPU in each layer would make the CPU wait for it.
-        self.slopes = nn.Buffer(torch.tensor(self.compute_slopes(self.num_heads)), persistent=False)
+        self.slopes = nn.Buffer(torch.tensor(self.compute_slopes(config.num_attention_heads)), persistent=False)
 
     def fill_buffers(self) -> None:
-        initialization.copy_(self.slopes, torch.tensor(self.compute_slopes(self.num_heads)))
+        initialization.copy_(self.slopes, torch.tensor(self.compute_slopes(len(self.slopes))))
 
     @staticmethod
     def compute_slopes(num_heads: int) -> list[float]:

@@ -76,7 +76,8 @@ Ceiling = Callable[[Person], bool]
 
 def list_names(document: Document) -> list[str]:
     """Return the names in a document's body (see `find_names`)."""
-    return [document.body[start:end] for start, end in trained_reader.find_names(document)]
+    body = document.body
+    return [body[start:end] for start, end in trained_reader.find_names(document)]
 
 
 def describe_people(questions: Questions, documents: dict[str, list[Document]]) -> list[Person]:

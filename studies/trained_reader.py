@@ -34,13 +34,15 @@ class Candidate(NamedTuple):
 
     Args:
         person: Whom it may be the answer about, by their number.
-        features: What the reader sees of it.
+        words: The words before it, as features.
+        context: What else a reader may see of it: its rank, and which names are training answers.
     """
 
     person: int
     name: str
     is_answer: bool
-    features: dict[str, Any]
+    words: dict[str, Any]
+    context: dict[str, Any]
 
 
 def find_names(document: Document) -> list[tuple[int, int]]:
@@ -49,7 +51,7 @@ def find_names(document: Document) -> list[tuple[int, int]]:
 
 
 def list_candidates(
-    people: Sequence[Person], training_answers: Counter[str], are_trained: bool, max_spans: int, words_only: bool
+    people: Sequence[Person], training_answers: Counter[str], are_trained: bool, max_spans: int
 ) -> list[Candidate]:
     """List the first names in each person's documents.
 
@@ -57,7 +59,6 @@ def list_candidates(
         training_answers: How often the training pairs give each answer.
         are_trained: Whether `people` are those of the training pairs; their own answer is then not counted.
         max_spans: How many names of a document are listed.
-        words_only: Whether the reader sees nothing of a name but the words before it.
     """
     candidates = []
     for person, (answer, documents) in enumerate(people):
@@ -66,14 +67,13 @@ def list_candidates(
             names = [document.body[start:end] for start, end in spans]
             counts = [training_answers[name] - (are_trained and name == answer) for name in names]
             for rank, name in enumerate(names):
-                features = describe_words(document, spans[rank][0])
-                if not words_only:
-                    features |= {"rank": str(rank)} | describe_count("own", counts[rank])
-                    # `Paris, France` is two names, and the answer may be either.
-                    for side, other in (("left", rank - 1), ("right", rank + 1)):
-                        if 0 <= other < len(names) and are_joined(document.body, spans, min(rank, other)):
-                            features |= describe_count(side, counts[other])
-                candidates.append(Candidate(person, name, name == answer, features))
+                words = describe_words(document, spans[rank][0])
+                context = {"rank": str(rank)} | describe_count("own", counts[rank])
+                # `Paris, France` is two names, and the answer may be either.
+                for side, other in (("left", rank - 1), ("right", rank + 1)):
+                    if 0 <= other < len(names) and are_joined(document.body, spans, min(rank, other)):
+                        context |= describe_count(side, counts[other])
+                candidates.append(Candidate(person, name, name == answer, words, context))
     return candidates
 
 
@@ -108,9 +108,12 @@ def choose_answers(
         BadInput: there are too few names to learn from.
     """
     counts = Counter(answer for answer, _ in train)
-    trained = list_candidates(train, counts, are_trained=True, max_spans=max_spans, words_only=words_only)
-    asked = list_candidates(dev, counts, are_trained=False, max_spans=max_spans, words_only=words_only)
-    features, is_answer = [name.features for name in trained], [name.is_answer for name in trained]
+    trained = list_candidates(train, counts, are_trained=True, max_spans=max_spans)
+    asked = list_candidates(dev, counts, are_trained=False, max_spans=max_spans)
+    features, asked_features = (
+        [name.words if words_only else name.words | name.context for name in names] for names in (trained, asked)
+    )
+    is_answer = [name.is_answer for name in trained]
     if min(is_answer.count(True), is_answer.count(False)) < _FOLDS:
         raise BadInput(
             f"the lines about the training pairs have {is_answer.count(True)} names that are the answer and"
@@ -124,7 +127,7 @@ def choose_answers(
     answers_of_train = choose_likeliest(trained, of_train, len(train))
     if not asked:
         return answers_of_train, [None] * len(dev)
-    of_dev = reader.fit(features, is_answer).predict_proba([name.features for name in asked])
+    of_dev = reader.fit(features, is_answer).predict_proba(asked_features)
     return answers_of_train, choose_likeliest(asked, of_dev, len(dev))
 
 
