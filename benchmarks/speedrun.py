@@ -12,14 +12,15 @@ from pathlib import Path
 
 from benchmarks.throughput import count_training_flops, describe_machine, list_fast_dtypes, measure_matmul
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new
+from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, load_json
 from data_scripts.options import option, parse_options
 from modeling_posgpt import PosGPTConfig
+from posgpt.generate_questions import QUESTIONS_FILE
 from posgpt.training.architecture import PositionArguments
 from studies.cache import Record
 from studies.positions import summarize_member
 from studies.tables import format_known, write_table
-from studies.training_runs import build_command, train_and_ask
+from studies.training_runs import build_command, train, train_and_ask
 
 
 @dataclass
@@ -30,21 +31,34 @@ class SpeedrunArguments(PositionArguments):
     output_dir: str = option("Folder for models and table.", default="runs/speedrun")
     recipe: str = option("A recipe that needs no finetuning.", default="windows")
     seeds: list[int] = option("One training per seed.", default_factory=lambda: [42, 43, 44])
+    generate_questions: bool = option(
+        "Whether another model first writes questions to train on as well; what it reads, and its time, count.",
+        default=False,
+    )
     test_file: str | None = option(f"What is asked at the end (default: {DEV_FILE} in data_dir).", default=None)
 
 
 def run_seed(seed: int, arguments: SpeedrunArguments, folder: Path) -> Record:
     """Train one model and ask it, unless that is done; return its figures."""
     data = Path(arguments.data_dir).resolve()
-    command = build_command(
-        arguments.recipe,
-        train_file=data / CORPUS_FILE,
-        questions_file=data / TRAIN_FILE,
-        position_embedding_type=arguments.position_embedding_type,
-        seed=seed,
-    )
+    questions, spent = [data / TRAIN_FILE], {"characters": 0, "minutes": 0.0}
+    shared = {
+        "train_file": data / CORPUS_FILE,
+        "position_embedding_type": arguments.position_embedding_type,
+        "seed": seed,
+    }
+    name = f"{arguments.recipe}, seed {seed}"
+    if arguments.generate_questions:
+        writer = folder / "questions"
+        command = build_command(arguments.recipe, questions_file=questions, **shared)
+        written = train(f"{name}, questions", command, writer, section="generate_questions")
+        seconds = load_json(writer / "generate_results.json", "time of a generation")["generate_runtime"]
+        spent = {"characters": written["characters"], "minutes": written["minutes"] + seconds / 60}
+        questions.append(writer / QUESTIONS_FILE)
+    command = build_command(arguments.recipe, questions_file=questions, **shared)
     test_file = Path(arguments.test_file) if arguments.test_file else data / DEV_FILE
-    return train_and_ask(f"{arguments.recipe}, seed {seed}", command, folder, test_file)
+    asked = train_and_ask(name, command, folder / "model", test_file)
+    return asked | {figure: asked[figure] + value for figure, value in spent.items()}
 
 
 def write_record(runs: list[Record], limit: float, arguments: SpeedrunArguments, config: PosGPTConfig) -> None:
@@ -64,6 +78,7 @@ def write_record(runs: list[Record], limit: float, arguments: SpeedrunArguments,
         "answered": f"{mean['accuracy']:.1%}",
         "95 % interval": mean["share"].format_interval(),
         "each seed": ", ".join(f"{accuracy:.1%}" for accuracy in mean["seeds"]),
+        "generated questions": "yes" if arguments.generate_questions else "no",
         "characters": f"{mean['characters'] / 1e6:.1f} M",
         "minutes": format_known(mean["minutes"], ".1f"),
         "share of the matmul limit": f"{format_known(used, '.0%')} of {limit / 1e9:.0f} GFLOP/s",
@@ -79,7 +94,7 @@ def main() -> None:
     limit = max(map(measure_matmul, list_fast_dtypes().values()))
     folders = {seed: output_dir / f"{arguments.position_embedding_type}_{seed}" for seed in arguments.seeds}
     runs = [run_seed(seed, arguments, folder) for seed, folder in folders.items()]
-    write_record(runs, limit, arguments, PosGPTConfig.from_pretrained(next(iter(folders.values()))))
+    write_record(runs, limit, arguments, PosGPTConfig.from_pretrained(next(iter(folders.values())) / "model"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the rows of name-keyed windows ask for: a rule for each relation.
+"""What the rows of name-keyed windows ask for, and what questions are generated for: a rule for each relation.
 
 A relation's training answers decide it: numbers if they are numbers, names that stand out by their capitals
 if the answers are among the first of these, and otherwise what looks like its answers (`data_scripts/learned_spans.py`).
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from datasets import Dataset
@@ -17,6 +17,7 @@ from datasets import Dataset
 from data_scripts.cues import take_words_before
 from data_scripts.errors import BadInput
 from data_scripts.learned_spans import NothingToLearn, Span, SpanFinder
+from data_scripts.options import Range, option
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation, Wording
 from data_scripts.salient_spans import MONTH_NAMES, add_titles_and_spans
@@ -34,6 +35,31 @@ _NEGLIGIBLE, _FEWEST_HELD_OUT = 0.02, 10
 _UNLIKELY = 0.01
 # So many questions show what a relation's answers look like.
 _MOST_JUDGED = 10_000
+
+
+@dataclass(kw_only=True)
+class AskedSpans:
+    """Which spans of a document are asked for, and which words beside them tell them apart."""
+
+    max_cue_words: Annotated[int, Range(0)] = option(
+        "The maximum number of words that a cue is drawn from.", default=5
+    )
+    max_words_after: Annotated[int, Range(0)] = option(
+        "The maximum number of words after a span that its cue ends with, for languages in which an answer stands before"
+        " the word that asks for it.",
+        default=0,
+    )
+    plain_cues: bool = option(
+        "Whether cues are in their plainest form: dates as 0, without punctuation and the title's words.", default=True
+    )
+    max_spans: Annotated[int, Range(1)] = option(
+        "How many spans of a document are asked for: the first ones, or the ones most like the answers.", default=4
+    )
+    span_finder: FinderChoice = option(
+        "How spans are found: by capital letters and digits, by what the training questions' answers look like, or"
+        " (auto), for each relation, by capitals if these find its answers and otherwise by the answers.",
+        default="auto",
+    )
 
 
 @dataclass(frozen=True)

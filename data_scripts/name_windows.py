@@ -31,7 +31,7 @@ import torch
 from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.asking_rules import AskingRule, FinderChoice, find_spans, list_asking_rules
+from data_scripts.asking_rules import AskedSpans, AskingRule, find_spans, list_asking_rules
 from data_scripts.collators import RightPaddingCollator, pad_right
 from data_scripts.cues import take_words_after, take_words_before
 from data_scripts.documents import BATCH
@@ -66,37 +66,18 @@ _PROMPT_CUE_WORDS = 3
 
 
 @dataclass
-class NameWindowsConfig(ObjectiveConfig):
+class NameWindowsConfig(AskedSpans, ObjectiveConfig):
     """The options of name-keyed windows."""
 
     name = "name_windows"
     reads_text = False
 
-    max_cue_words: Annotated[int, Range(0)] = option(
-        "The maximum number of words that a cue is drawn from.", default=5
-    )
-    max_words_after: Annotated[int, Range(0)] = option(
-        "The maximum number of words after a span that its cue ends with, for languages in which an answer stands before"
-        " the word that asks for it.",
-        default=0,
-    )
     min_cue_kept: Annotated[float, Range(0, 1)] = option(
         "The words of a cue are kept with a probability that is drawn for each cue, between this number and 1.",
         default=0.3,
     )
-    plain_cues: bool = option(
-        "Whether cues are in their plainest form: dates as 0, without punctuation and the title's words.", default=True
-    )
     keep_names: bool = option(
         "Whether the cue of a name always keeps another name that stands right before it.", default=True
-    )
-    max_spans: Annotated[int, Range(1)] = option(
-        "How many spans of a document are asked for: the first ones, or the ones most like the answers.", default=4
-    )
-    span_finder: FinderChoice = option(
-        "How spans are found: by capital letters and digits, by what the training questions' answers look like, or"
-        " (auto), for each relation, by capitals if these find its answers and otherwise by the answers.",
-        default="auto",
     )
     window_wording: Literal["question", "document"] = option(
         "Whether spans are asked for like questions, or in the document's own words.", default="question"

@@ -22,6 +22,7 @@ _TRAINING_CODE = (
     "posgpt/training",
     "posgpt/recipe_parser.py",
     "posgpt/finetune.py",
+    "posgpt/generate_questions.py",
     "posgpt/pretrain.py",
 )
 

@@ -217,8 +217,28 @@ def test_a_race_prints_what_a_record_needs_and_asks_what_it_is_told_to(
     assert (tmp_path / "out" / "table.md").read_text() in printed
     _, row = read_rows((tmp_path / "out" / "table.md").read_text()).values()
     assert row[0] == "alibi" and "of 1 GFLOP/s" in " ".join(row) and len(row[3].split(", ")) == 2
-    asked = json.loads((tmp_path / "out" / "alibi_2" / "asked.json").read_text())["right"]
+    asked = json.loads((tmp_path / "out" / "alibi_2" / "model" / "asked.json").read_text())["right"]
     assert len(asked) == len(train_file.read_text().splitlines())
+
+
+def test_in_a_race_what_is_read_to_generate_questions_counts(run, world, recipe, in_process, tmp_path, monkeypatch):
+    monkeypatch.setattr(speedrun, "measure_matmul", lambda dtype: 1e9)
+    settings = yaml.safe_load(recipe.read_text())["pretrain"] | {"max_steps": 2}
+    generating = read_section(find_recipe("windows"), "generate_questions") | SMALL
+    generating |= {"max_steps": 2, "least_probability": 0.0}
+    recipe.write_text(yaml.safe_dump({"pretrain": settings, "generate_questions": generating}))
+    folder = tmp_path / "out"
+    arguments = ["--data_dir", world, "--recipe", recipe, "--output_dir", folder, "--seeds", 1]
+    run(speedrun, *arguments, "--generate_questions", "true")
+    models = [folder / "rotary_1" / name for name in ("questions", "model")]
+    characters = [json.loads((model / "study.json").read_text())["figures"]["characters"] for model in models]
+    _, row = read_rows((folder / "table.md").read_text()).values()
+    assert row[4:6] == ["yes", f"{sum(characters) / 1e6:.1f} M"] and min(characters) > 0
+    record = json.loads((models[1] / "run.json").read_text())
+    assert [file["name"] for file in record["data"]["questions_file"]] == [
+        "birth_places_train.tsv",
+        "generated_questions.tsv",
+    ]
 
 
 def test_more_seeds_asking_the_same_people_do_not_narrow_the_interval():

@@ -1,0 +1,143 @@
+"""Question generation: which names of a document training questions would ask for, and with which question.
+
+What stands before a name of a document, and the name, are the input; the question that it is the answer to is the output,
+without the title, or nothing:
+
+    born in: Copenhagen⁇Where was NAME born?⁇
+    played as a midfielder for: AB⁇⁇
+
+The training questions give the examples. A model that is trained on them writes questions about all other documents
+(answer-aware question generation, Du et al. 2017, arXiv 1705.00106). They can be mixed in where a model reads the documents to
+answer from memory later, which brings the document's wording and the question's together (closed-book models that are trained on
+generated questions: Lewis et al. 2021, arXiv 2102.07033). The title is not part of a row: what the model learns about the
+documents of some titles applies to all.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+
+from data_scripts.asking_rules import AskedSpans, AskingRule, find_spans
+from data_scripts.cues import take_words_after, take_words_before
+from data_scripts.documents import BATCH
+from data_scripts.errors import BadInput
+from data_scripts.questions import Questions
+from data_scripts.relations import Relation
+from data_scripts.words import join_words
+from modeling_posgpt import MASK_TOKEN
+
+# Stands between the words before a span and the span, and between it and the words after it.
+_SEPARATOR = ": "
+
+
+class Candidate(NamedTuple):
+    """A span of a document that questions may ask for.
+
+    Args:
+        title: The document's.
+        prompt: What a model sees: the words beside the span, and the span.
+        span: The answer to the question, if it is one.
+        relations: Whose questions ask for such spans.
+    """
+
+    title: str
+    prompt: str
+    span: str
+    relations: tuple[Relation, ...]
+
+
+def list_own_texts(relations: Sequence[Relation]) -> list[str]:
+    """Return what rows contain besides documents and answers, for the vocabulary."""
+    return [_SEPARATOR, *(relation.form for relation in relations)]
+
+
+def list_candidates(corpus: Dataset, questions: Questions, options: AskedSpans, max_length: int) -> list[Candidate]:
+    """List the spans that questions may ask for: those that the rows of name-keyed windows ask for.
+
+    Args:
+        corpus: From `load_corpus`; documents without a title have none.
+        max_length: The maximum sequence length, in characters. A prompt that leaves no room for the longest question loses
+            its beginning.
+
+    Raises:
+        BadInput: see `find_spans`; or a question leaves no room for a span.
+    """
+    documents, rules = find_spans(corpus, questions, False, options.span_finder, options.max_spans)
+    longest = max((rule.relation.form for rule in rules), key=len)
+    room = max_length - len(longest + MASK_TOKEN + MASK_TOKEN)
+    if room < 1:
+        raise BadInput(
+            f"{longest!r} leaves no room for a name in {max_length} characters; choose a larger --block_size."
+        )
+    return [
+        candidate
+        for batch in documents.iter(BATCH)
+        for candidate in _list_candidates_of(batch, rules, options, room)
+        if candidate.title
+    ]
+
+
+def _list_candidates_of(
+    batch: dict[str, list], rules: Sequence[AskingRule], options: AskedSpans, room: int
+) -> Iterator[Candidate]:
+    titles, texts, salient = batch["title"], batch["text"], batch["spans"]
+    chosen = [rule.choose_spans(titles, texts, salient) for rule in rules]
+    for title, text, *spans_of in zip(titles, texts, *chosen, strict=True):
+        relations_of: dict[tuple[int, int], list[Relation]] = {}
+        for rule, spans in zip(rules, spans_of, strict=True):
+            for start, end in spans:
+                relations_of.setdefault((start, end), []).append(rule.relation)
+        for (start, end), relations in sorted(relations_of.items()):
+            before = take_words_before(title, text, start, options.plain_cues, options.max_cue_words)
+            after = take_words_after(title, text, end, options.plain_cues, options.max_words_after)
+            parts = [join_words(before).lstrip(), text[start:end], *([join_words(after).lstrip()] if after else [])]
+            prompt = _SEPARATOR.join(parts)
+            yield Candidate(title, prompt[-room:], text[start:end], tuple(relations))
+
+
+class QuestionKey(NamedTuple):
+    """What a question asks for, and about what."""
+
+    title: str
+    relation: Relation
+
+
+def collect_answers(questions: Questions) -> dict[QuestionKey, set[str]]:
+    """Return the answers to questions, by what they ask."""
+    answers: dict[QuestionKey, set[str]] = {}
+    for title, relation, answer in zip(questions.titles, questions.asked, questions.answers, strict=True):
+        answers.setdefault(QuestionKey(title, relation), set()).add(answer)
+    return answers
+
+
+def encode_examples(
+    candidates: Sequence[Candidate], questions: Questions, tokenizer: PreTrainedTokenizerBase
+) -> Dataset:
+    """Turn the candidates of titles that questions ask about into `input_ids` of `prompt⁇question⁇`, with loss after the
+    first `⁇`.
+
+    Of a title that some relations do not ask about, spans that these may ask for are left out, unless they are answers.
+
+    Raises:
+        BadInput: no candidate is the answer to a question.
+    """
+    answers = collect_answers(questions)
+    examples: list[tuple[str, str]] = []
+    for candidate in candidates:
+        asked = [key for relation in candidate.relations if (key := QuestionKey(candidate.title, relation)) in answers]
+        forms = [key.relation.form for key in asked if candidate.span in answers[key]]
+        if not forms and len(asked) == len(candidate.relations):
+            forms = [""]
+        examples += [(candidate.prompt, form) for form in forms]
+    if not any(form for _, form in examples):
+        raise BadInput(
+            f"{questions.path}: none of its answers is a name that stands behind a word in the document of its title;"
+            " questions are learned from such answers."
+        )
+    prompts = [prompt + MASK_TOKEN for prompt, _ in examples]
+    texts = [prompt + form + MASK_TOKEN for prompt, (_, form) in zip(prompts, examples, strict=True)]
+    encoded = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+    labels = [[-100] * len(prompt) + ids[len(prompt) :] for prompt, ids in zip(prompts, encoded, strict=True)]
+    return Dataset.from_dict({"input_ids": encoded, "labels": labels})

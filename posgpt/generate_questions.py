@@ -1,0 +1,207 @@
+"""Generate questions about a corpus: train a model to write them, and have it write one per title that has none.
+
+    posgpt generate-questions windows --train_file wiki.txt --questions_file birth_places_train.tsv --output_dir runs/questions
+
+The model learns from the documents that the training questions ask about which names are answers, and to which question
+(data_scripts/question_generation.py). It then reads all other documents, and the likeliest name of each becomes a question with
+its answer, in `generated_questions.tsv` beside the model. A model that is to answer from memory is trained on these as well:
+
+    posgpt pretrain windows --train_file wiki.txt --questions_file birth_places_train.tsv runs/questions/generated_questions.tsv …
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from accelerate import PartialState
+from tqdm.auto import tqdm
+from transformers import PreTrainedTokenizerBase
+from transformers.trainer_utils import speed_metrics
+
+from data_scripts.asking_rules import AskedSpans
+from data_scripts.collators import RightPaddingCollator
+from data_scripts.documents import ColumnArguments, build_corpus_tokenizer, load_corpus
+from data_scripts.epochs import FixedDataset
+from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.files import write_atomically
+from data_scripts.options import Range, option
+from data_scripts.question_generation import (
+    Candidate,
+    QuestionKey,
+    collect_answers,
+    encode_examples,
+    list_candidates,
+    list_own_texts,
+)
+from data_scripts.questions import Questions
+from data_scripts.relations import BIRTHPLACE, RelationArguments, load_relations
+from modeling_posgpt import PosGPTForCausalLM
+from posgpt.recipe_parser import parse_with_recipe
+from posgpt.training.architecture import ArchitectureArguments, build_config, build_model, choose_max_length
+from posgpt.training.arguments import PosGPTTrainingArguments, check_before_reading
+from posgpt.training.checkpoints import claim_output_dir
+from posgpt.training.data import choose_data_seed, load_pairs
+from posgpt.training.run_record import describe_run
+from posgpt.training.saved_models import load_model
+from posgpt.training.trainer import PosGPTTrainer
+
+QUESTIONS_FILE = "generated_questions.tsv"
+# Candidates that are scored between two steps of the progress bar.
+_SCORED = 256
+
+
+@dataclass
+class GenerationArguments(AskedSpans, RelationArguments, ColumnArguments):
+    """What to read, and which questions to keep."""
+
+    _argument_group_name = "questions"
+
+    train_file: list[str] = option("The corpus: text files or tables, or datasets on the hub.")
+    questions_file: list[str] = option(f"TSVs of training questions: {BIRTHPLACE.line_form}")
+    least_probability: Annotated[float, Range(0, 1)] = option(
+        "A question is kept if the model gives it at least this probability.", default=0.5
+    )
+    overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
+
+
+class GeneratedQuestion(NamedTuple):
+    """A question, its answer, and how probable the model finds it that the answer is asked for."""
+
+    question: str
+    answer: str
+    probability: float
+
+
+def generate_questions(
+    model: PosGPTForCausalLM,
+    tokenizer: PreTrainedTokenizerBase,
+    candidates: Sequence[Candidate],
+    questions: Questions,
+    batch_size: int,
+    least_probability: float,
+) -> list[GeneratedQuestion]:
+    """Write a question per title and relation that no training question asks: the one whose answer is the likeliest.
+
+    Args:
+        model: Trained on examples from `encode_examples`.
+        candidates: From `list_candidates`.
+        questions: The training questions.
+        batch_size: Candidates per batch.
+        least_probability: Of less probable questions, the probability is only known to be less than this.
+    """
+    known = collect_answers(questions)
+    relations = questions.relations
+    forms = [relation.form for relation in relations]
+    unknown = [
+        candidate
+        for candidate in candidates
+        if any(QuestionKey(candidate.title, relation) not in known for relation in candidate.relations)
+    ]
+    scores_of = _score(model, tokenizer, unknown, forms, batch_size, least_probability)
+    best: dict[QuestionKey, tuple[float, str]] = {}
+    for candidate, scores in zip(unknown, scores_of, strict=True):
+        for relation in candidate.relations:
+            key, found = QuestionKey(candidate.title, relation), (scores[relations.index(relation)], candidate.span)
+            # Of equals, the first in the document.
+            if key not in known and (key not in best or found[0] > best[key][0]):
+                best[key] = found
+    return [
+        GeneratedQuestion(key.relation.ask(key.title), span, float(np.exp(score)))
+        for key, (score, span) in best.items()
+    ]
+
+
+def _score(
+    model: PosGPTForCausalLM,
+    tokenizer: PreTrainedTokenizerBase,
+    candidates: Sequence[Candidate],
+    forms: Sequence[str],
+    batch_size: int,
+    least_probability: float,
+) -> Iterator[Sequence[float]]:
+    """Yield for each candidate log P of each question."""
+    with tqdm(total=len(candidates), desc="Reading names", unit="name") as bar:
+        for start in range(0, len(candidates), _SCORED):
+            prompts = [candidate.prompt for candidate in candidates[start : start + _SCORED]]
+            yield from model.score_answers(prompts, forms, tokenizer, batch_size, least_probability).tolist()
+            bar.update(len(prompts))
+
+
+def write_questions(generated: Sequence[GeneratedQuestion], least_probability: float, folder: Path) -> str:
+    """Write the questions that are probable enough as a TSV; return one line on how many these are.
+
+    Raises:
+        BadInput: none is.
+    """
+    kept = [each for each in generated if each.probability >= least_probability]
+    if not kept:
+        raise BadInput(
+            f"{folder}: none of {len(generated):,} questions is at least as probable as {least_probability}; train longer"
+            " (--num_train_epochs), or choose a smaller --least_probability."
+        )
+    with write_atomically(folder / QUESTIONS_FILE) as file:
+        file.writelines(f"{each.question}\t{each.answer}\n" for each in kept)
+    described = f"{folder / QUESTIONS_FILE}: {len(kept):,} questions"
+    if left_out := len(generated) - len(kept):
+        described += f"; {left_out:,} that are less probable than {least_probability} are left out"
+    return f"{described}."
+
+
+def train_and_generate(
+    architecture: Any,
+    data_args: GenerationArguments,
+    training_args: PosGPTTrainingArguments,
+    checkpoint: str | None,
+) -> None:
+    """Train from the beginning or from a checkpoint, save the model, and write questions beside it."""
+    build_config(architecture)
+    check_before_reading(training_args, None, data_args.questions_file)
+    with training_args.main_process_first():
+        corpus = load_corpus(data_args.train_file, data_args.columns)
+    questions = load_pairs(data_args.questions_file, training_args, load_relations(data_args.relations), corpus)
+    max_length = choose_max_length(architecture)
+    with training_args.main_process_first():
+        own_texts = [*questions.answers, *list_own_texts(questions.relations)]
+        tokenizer = build_corpus_tokenizer(corpus, max_length, own_texts)
+        candidates = list_candidates(corpus, questions, data_args, max_length)
+    examples = encode_examples(candidates, questions, tokenizer)
+    model = build_model(architecture, tokenizer, training_args)
+    model.config.relations = questions.to_config()
+    if training_args.should_log:
+        print(f"{len(examples):,} names in documents that training questions ask about, of {len(candidates):,}.")
+    trainer = PosGPTTrainer(
+        model,
+        training_args,
+        train_dataset=FixedDataset(examples, choose_data_seed(training_args)),
+        data_collator=RightPaddingCollator(tokenizer),
+        processing_class=tokenizer,
+        record=describe_run(data_args) if training_args.should_save else None,
+        card_facts={"Objective": f"writing questions: {len(examples):,} names, each with its question or none"},
+    )
+    trainer.train_or_resume(checkpoint)
+    if training_args.should_save:
+        # As it was saved: while training, its weights may be divided among processes.
+        trained, vocabulary = load_model(training_args.output_dir)
+        trained.to(PartialState().device)
+        begin, batch_size = time.time(), training_args.per_device_eval_batch_size
+        generated = generate_questions(
+            trained, vocabulary, candidates, questions, batch_size, data_args.least_probability
+        )
+        trainer.save_metrics("generate", speed_metrics("generate", begin, len(candidates)))
+        print(write_questions(generated, data_args.least_probability, Path(training_args.output_dir)))
+
+
+@exit_on_bad_input()
+def main() -> None:
+    data_args, architecture, training_args = parse_with_recipe(
+        [GenerationArguments, ArchitectureArguments, PosGPTTrainingArguments], "generate_questions"
+    )
+    with claim_output_dir(training_args, data_args.overwrite_output_dir) as checkpoint:
+        train_and_generate(architecture, data_args, training_args, checkpoint)
+
+
+if __name__ == "__main__":
+    main()
