@@ -90,6 +90,17 @@ class ColumnArguments:
         return Columns(self.title_column, self.text_column, self.dataset_config_name)
 
 
+@dataclass(kw_only=True)
+class CorpusArguments(ColumnArguments):
+    """What is trained on."""
+
+    train_file: list[str] = option(
+        "The corpus, or several: UTF-8 text, one document `Title. text` per line; a table (.csv, .jsonl, .parquet) of"
+        ' titles and texts; a pattern of such files\' names ("part-*.txt"), which may end in .gz or .zst; or a dataset on'
+        " the hub."
+    )
+
+
 def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, str | None, str]]:
     """Yield where each document stands (file and line or row), its title if a table says it, and the document.
 

@@ -17,13 +17,14 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from accelerate import PartialState
+from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 from transformers.trainer_utils import speed_metrics
 
 from data_scripts.asking_rules import AskedSpans
 from data_scripts.collators import RightPaddingCollator
-from data_scripts.documents import ColumnArguments, build_corpus_tokenizer, load_corpus
+from data_scripts.documents import CorpusArguments, build_corpus_tokenizer, load_corpus
 from data_scripts.epochs import FixedDataset
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import write_atomically
@@ -40,7 +41,13 @@ from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, RelationArguments, load_relations
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.recipe_parser import parse_with_recipe
-from posgpt.training.architecture import ArchitectureArguments, build_config, build_model, choose_max_length
+from posgpt.training.architecture import (
+    ArchitectureArguments,
+    build_config,
+    build_model,
+    choose_max_length,
+    describe_size,
+)
 from posgpt.training.arguments import PosGPTTrainingArguments, check_before_reading
 from posgpt.training.checkpoints import claim_output_dir
 from posgpt.training.data import choose_data_seed, load_pairs
@@ -54,12 +61,11 @@ _SCORED = 256
 
 
 @dataclass
-class GenerationArguments(AskedSpans, RelationArguments, ColumnArguments):
+class GenerationArguments(AskedSpans, RelationArguments, CorpusArguments):
     """What to read, and which questions to keep."""
 
     _argument_group_name = "questions"
 
-    train_file: list[str] = option("The corpus: text files or tables, or datasets on the hub.")
     questions_file: list[str] = option(f"TSVs of training questions: {BIRTHPLACE.line_form}")
     least_probability: Annotated[float, Range(0, 1)] = option(
         "A question is kept if the model gives it at least this probability.", default=0.5
@@ -150,15 +156,33 @@ def write_questions(generated: Sequence[GeneratedQuestion], least_probability: f
     return f"{described}."
 
 
-def train_and_generate(
-    architecture: Any,
-    data_args: GenerationArguments,
-    training_args: PosGPTTrainingArguments,
-    checkpoint: str | None,
-) -> None:
-    """Train from the beginning or from a checkpoint, save the model, and write questions beside it."""
-    build_config(architecture)
-    check_before_reading(training_args, None, data_args.questions_file)
+@dataclass(frozen=True)
+class GenerationData:
+    """All that the training of a model that writes questions reads.
+
+    Args:
+        examples: From `encode_examples`.
+    """
+
+    questions: Questions
+    tokenizer: PreTrainedTokenizerBase
+    candidates: list[Candidate]
+    examples: Dataset
+
+    @property
+    def description(self) -> str:
+        """A sentence on what is read."""
+        return f"{len(self.examples):,} of {len(self.candidates):,} names are in documents that training questions ask about."
+
+
+def load_generation_data(
+    architecture: Any, data_args: GenerationArguments, training_args: PosGPTTrainingArguments
+) -> GenerationData:
+    """Read corpus and questions.
+
+    Raises:
+        BadInput: a file is not what it should be, or there is nothing to learn from.
+    """
     with training_args.main_process_first():
         corpus = load_corpus(data_args.train_file, data_args.columns)
     questions = load_pairs(data_args.questions_file, training_args, load_relations(data_args.relations), corpus)
@@ -167,37 +191,48 @@ def train_and_generate(
         own_texts = [*questions.answers, *list_own_texts(questions.relations)]
         tokenizer = build_corpus_tokenizer(corpus, max_length, own_texts)
         candidates = list_candidates(corpus, questions, data_args, max_length)
-    examples = encode_examples(candidates, questions, tokenizer)
-    model = build_model(architecture, tokenizer, training_args)
-    model.config.relations = questions.to_config()
+    return GenerationData(questions, tokenizer, candidates, encode_examples(candidates, questions, tokenizer))
+
+
+def train_and_generate(
+    architecture: Any,
+    data_args: GenerationArguments,
+    training_args: PosGPTTrainingArguments,
+    checkpoint: str | None,
+) -> None:
+    """Train from the beginning or from a checkpoint, save the model, and write questions beside it."""
+    # Sizes that are not compatible are refused before the corpus is read.
+    build_config(architecture)
+    check_before_reading(training_args, None, data_args.questions_file)
+    data = load_generation_data(architecture, data_args, training_args)
+    model = build_model(architecture, data.tokenizer, training_args)
+    model.config.relations = data.questions.to_config()
     if training_args.should_log:
-        print(f"{len(examples):,} names in documents that training questions ask about, of {len(candidates):,}.")
+        print(f"{data.description} {describe_size(model)}.")
     trainer = PosGPTTrainer(
         model,
         training_args,
-        train_dataset=FixedDataset(examples, choose_data_seed(training_args)),
-        data_collator=RightPaddingCollator(tokenizer),
-        processing_class=tokenizer,
+        train_dataset=FixedDataset(data.examples, choose_data_seed(training_args)),
+        data_collator=RightPaddingCollator(data.tokenizer),
+        processing_class=data.tokenizer,
         record=describe_run(data_args) if training_args.should_save else None,
-        card_facts={"Objective": f"writing questions: {len(examples):,} names, each with its question or none"},
+        card_facts={"Objective": f"writing questions: {len(data.examples):,} names, each with its question or none"},
     )
     trainer.train_or_resume(checkpoint)
     if training_args.should_save:
         # As it was saved: while training, its weights may be divided among processes.
-        trained, vocabulary = load_model(training_args.output_dir)
+        trained, tokenizer = load_model(training_args.output_dir)
         trained.to(PartialState().device)
-        begin, batch_size = time.time(), training_args.per_device_eval_batch_size
-        generated = generate_questions(
-            trained, vocabulary, candidates, questions, batch_size, data_args.least_probability
-        )
-        trainer.save_metrics("generate", speed_metrics("generate", begin, len(candidates)))
-        print(write_questions(generated, data_args.least_probability, Path(training_args.output_dir)))
+        begin, batch_size, least = time.time(), training_args.per_device_eval_batch_size, data_args.least_probability
+        generated = generate_questions(trained, tokenizer, data.candidates, data.questions, batch_size, least)
+        trainer.save_metrics("generate", speed_metrics("generate", begin, len(data.candidates)))
+        print(write_questions(generated, least, Path(training_args.output_dir)))
 
 
 @exit_on_bad_input()
 def main() -> None:
     data_args, architecture, training_args = parse_with_recipe(
-        [GenerationArguments, ArchitectureArguments, PosGPTTrainingArguments], "generate_questions"
+        [GenerationArguments, ArchitectureArguments, PosGPTTrainingArguments], "generate_questions", default="windows"
     )
     with claim_output_dir(training_args, data_args.overwrite_output_dir) as checkpoint:
         train_and_generate(architecture, data_args, training_args, checkpoint)

@@ -14,7 +14,7 @@ from typing import Any
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from data_scripts.documents import ColumnArguments, build_corpus_tokenizer, load_corpus
+from data_scripts.documents import CorpusArguments, build_corpus_tokenizer, load_corpus
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.normalize import describe_decomposed_documents
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
@@ -38,16 +38,11 @@ from posgpt.training.trainer import PosGPTTrainer
 
 
 @dataclass
-class PretrainingArguments(RelationArguments, ColumnArguments):
+class PretrainingArguments(RelationArguments, CorpusArguments):
     """What to read, and whether an earlier result may be replaced."""
 
     _argument_group_name = "data and objective"
 
-    train_file: list[str] = option(
-        "The corpus, or several: UTF-8 text, one document `Title. text` per line; a table (.csv, .jsonl, .parquet) of"
-        ' titles and texts; a pattern of such files\' names ("part-*.txt"), which may end in .gz or .zst; or a dataset on'
-        " the hub."
-    )
     corpus_weights: list[float] | None = option(
         "How often documents of each corpus are read, in proportion to the others' (default: each document once).",
         default=None,

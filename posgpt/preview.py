@@ -2,6 +2,7 @@
 
     posgpt preview windows --train_file wiki.txt --questions_file birth_places_train.tsv
     posgpt preview course --train_file birth_places_train.tsv --section finetune
+    posgpt preview windows --train_file wiki.txt --questions_file birth_places_train.tsv --section generate_questions
 
 Before pretraining examples, the corpus's first documents are shown as they are read: title, `|` and text, and with name-keyed
 windows what is asked for. The character that a position is graded on stands in the second line of each example; a dot where
@@ -25,6 +26,7 @@ from data_scripts.relations import load_relations, read_relations
 from data_scripts.titles import describe_titles, find_text_start, find_titles
 from modeling_posgpt import build_tokenizer
 from posgpt.finetune import FinetuningArguments, ModelArguments, load_or_build_model, load_training_pairs
+from posgpt.generate_questions import GenerationArguments, load_generation_data
 from posgpt.pretrain import PretrainingArguments, load_pretraining_data
 from posgpt.recipe_parser import parse_with_recipe, read_given
 from posgpt.training.architecture import ArchitectureArguments, build_config, choose_max_length
@@ -38,7 +40,7 @@ class PreviewArguments:
 
     _argument_group_name = "preview"
 
-    section: Literal["pretrain", "finetune", "finetune_from_scratch"] = option(
+    section: Literal["pretrain", "generate_questions", "finetune", "finetune_from_scratch"] = option(
         "The section of the recipe whose training is shown.", default="pretrain"
     )
     examples: Annotated[int, Range(1)] = option("How many examples to show.", default=4)
@@ -97,6 +99,19 @@ def preview_pretraining() -> None:
     print(*render_documents(documents, asked), *described, *render_batch(batch, data.tokenizer), sep="\n")
 
 
+def preview_generation() -> None:
+    """Print the first names, in the order of the corpus, that a model learns to write questions from."""
+    preview, data_args, architecture, training_args = parse_with_recipe(
+        [PreviewArguments, GenerationArguments, ArchitectureArguments, PosGPTTrainingArguments],
+        "generate_questions",
+        default="windows",
+    )
+    build_config(architecture)
+    data = load_generation_data(architecture, data_args, training_args)
+    batch = RightPaddingCollator(data.tokenizer)(list(data.examples.take(min(preview.examples, len(data.examples)))))
+    print(data.description, *render_batch(batch, data.tokenizer), sep="\n")
+
+
 def preview_finetuning(section: str) -> None:
     """Print the first questions of the file as finetuning reads them; most recipes shuffle their order.
 
@@ -125,6 +140,8 @@ def main() -> None:
     section = read_given(sys.argv[1:]).get("section") or "pretrain"
     if section == "pretrain":
         preview_pretraining()
+    elif section == "generate_questions":
+        preview_generation()
     else:
         preview_finetuning(section)
 

@@ -153,24 +153,30 @@ def read_given(argv: list[str]) -> dict[str, str]:
     return given
 
 
-def split_recipe(argv: list[str] | None) -> tuple[Path, list[str]]:
+def split_recipe(argv: list[str] | None, default: str = DEFAULT_RECIPE) -> tuple[Path, list[str]]:
     """Split `[RECIPE] --option value ...` (default: this program's command line) into the recipe's file and the rest.
+
+    Args:
+        default: The recipe if none is named.
 
     Raises:
         BadInput: see `find_recipe`.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     named = bool(argv) and not argv[0].startswith("-")
-    return find_recipe(argv.pop(0) if named else DEFAULT_RECIPE), argv
+    return find_recipe(argv.pop(0) if named else default), argv
 
 
-def parse_with_recipe(dataclass_types: list[type], section: str, argv: list[str] | None = None) -> tuple:
+def parse_with_recipe(
+    dataclass_types: list[type], section: str, argv: list[str] | None = None, default: str = DEFAULT_RECIPE
+) -> tuple:
     """Read `[RECIPE] --option value ...` into dataclasses; the command line overrides the recipe.
 
     Args:
         dataclass_types: What to fill; TrainingArguments last. `ObjectiveConfig` stands for that of the chosen `--objective`.
         section: The recipe's section for this command.
         argv: The command line without the program (default: this program's).
+        default: The recipe if none is named.
 
     Returns:
         An instance of each dataclass.
@@ -179,7 +185,7 @@ def parse_with_recipe(dataclass_types: list[type], section: str, argv: list[str]
         BadInput: the recipe cannot be read, has no such section or names an option that does not exist; an option
             belongs to another objective, another schedule of the learning rate or another optimizer; or a value is refused.
     """
-    recipe, argv = split_recipe(argv)
+    recipe, argv = split_recipe(argv, default)
     values = read_section(recipe, section)
     try:
         parsed = _parse_over(values, dataclass_types, argv)

@@ -18,6 +18,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 QUICK = {
     "pretrain": [*TINY, "--max_steps", 2],
     "finetune": [*TINY[-6:], "--max_steps", 2],
+    "generate-questions": [*TINY, "--max_steps", 2, "--least_probability", 0],
     "hold-out": ["--pairs", 20, "--people", 10],
 }
 
@@ -42,7 +43,7 @@ def test_the_commands_and_the_python_example_run_as_written(run, world, tmp_path
     windows, course = ["preview", "pretrain", "evaluate", "ask"], ["pretrain", "finetune", "evaluate"]
     assert [command for command, *_ in readme] == windows + course
     assert [command for command, *_ in trust] == ["hold-out", "pretrain", "evaluate"]
-    assert [command for command, *_ in objectives] == ["preview"] * 3
+    assert [command for command, *_ in objectives] == ["generate-questions", "pretrain", *["preview"] * 4]
     for command, *arguments in readme + trust + objectives:
         printed = run(cli, command, *arguments, *QUICK.get(command, []))
         assert command != "preview" or printed.count("\ninput  ") == 4
