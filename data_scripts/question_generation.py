@@ -59,7 +59,7 @@ def list_candidates(corpus: Dataset, questions: Questions, options: AskedSpans, 
     Args:
         corpus: From `load_corpus`; documents without a title have none.
         max_length: The maximum sequence length, in characters. A prompt that leaves no room for the longest question loses
-            its beginning.
+            its beginning; a span that does not fit behind its title, in a question, is left out.
 
     Raises:
         BadInput: see `find_spans`; or a question leaves no room for a span.
@@ -75,8 +75,14 @@ def list_candidates(corpus: Dataset, questions: Questions, options: AskedSpans, 
         candidate
         for batch in documents.iter(BATCH)
         for candidate in _list_candidates_of(batch, rules, options, room)
-        if candidate.title
+        if candidate.title and all(_fits(candidate, relation, max_length) for relation in candidate.relations)
     ]
+
+
+def _fits(candidate: Candidate, relation: Relation, max_length: int) -> bool:
+    """Whether a question about the candidate's title fits with its answer, in whichever wording."""
+    longest = max(len(wording.before + wording.after) for wording in relation.split_wordings())
+    return longest + len(candidate.title + MASK_TOKEN + candidate.span + MASK_TOKEN) <= max_length
 
 
 def _list_candidates_of(
