@@ -22,6 +22,7 @@ from data_scripts.span_corruption import SpanCorruptionCollator
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from posgpt import preview
 from posgpt.finetune import FinetuningArguments, ModelArguments
+from posgpt.generate_questions import GenerationArguments
 from posgpt.pretrain import PretrainingArguments
 from posgpt.recipe_parser import find_recipe, list_recipes, parse_with_recipe, read_recipe
 from posgpt.training.architecture import ArchitectureArguments
@@ -688,12 +689,14 @@ def test_every_recipe_is_understood_by_its_name_and_can_be_overridden(recipe, tm
     finetuning = [ModelArguments, ArchitectureArguments, FinetuningArguments, PosGPTTrainingArguments]
     commands = {
         "pretrain": [ArchitectureArguments, PretrainingArguments, ObjectiveConfig, PosGPTTrainingArguments],
+        "generate_questions": [ArchitectureArguments, GenerationArguments, PosGPTTrainingArguments],
         "finetune": finetuning,
         "finetune_from_scratch": finetuning,
     }
     for section, values in read_recipe(find_recipe(recipe)).items():
         dataclasses = commands[section]
         argv = [recipe, "--train_file", "x", "--output_dir", str(tmp_path), *HARDWARE]
+        argv += ["--questions_file", "x"] if section == "generate_questions" else []
         plain = parse_with_recipe(dataclasses, section, argv)[-1]
         assert plain.num_train_epochs == values["num_train_epochs"]
         assert plain.lr_scheduler_kwargs == values.get("lr_scheduler_kwargs")
