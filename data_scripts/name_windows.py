@@ -377,8 +377,7 @@ class NameWindowsDataset(EpochDataset):
 
     def _check_length(self, row: int, title: str, questions: Questions) -> None:
         """Check that a question fits, with its answer, in whichever wording it is drawn."""
-        longest = max(len(wording.before + wording.after) for wording in self.wordings[self.asks[row]])
-        length = longest + len(title + MASK_TOKEN + self.answers[row] + MASK_TOKEN)
+        length = questions.asked[row].measure_question(title, self.answers[row])
         if length > self.max_length:
             raise BadInput(
                 f"{locate_question(row, questions.paths)}: in its relation's longest wording, question and answer take {length}"

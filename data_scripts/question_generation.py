@@ -23,7 +23,7 @@ from data_scripts.asking_rules import AskedSpans, AskingRule, find_spans
 from data_scripts.cues import take_words_after, take_words_before
 from data_scripts.documents import BATCH
 from data_scripts.errors import BadInput
-from data_scripts.questions import Questions
+from data_scripts.questions import Questions, encode_answers
 from data_scripts.relations import Relation
 from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN
@@ -75,14 +75,12 @@ def list_candidates(corpus: Dataset, questions: Questions, options: AskedSpans, 
         candidate
         for batch in documents.iter(BATCH)
         for candidate in _list_candidates_of(batch, rules, options, room)
-        if candidate.title and all(_fits(candidate, relation, max_length) for relation in candidate.relations)
+        if candidate.title
+        and all(
+            relation.measure_question(candidate.title, candidate.span) <= max_length
+            for relation in candidate.relations
+        )
     ]
-
-
-def _fits(candidate: Candidate, relation: Relation, max_length: int) -> bool:
-    """Whether a question about the candidate's title fits with its answer, in whichever wording."""
-    longest = max(len(wording.before + wording.after) for wording in relation.split_wordings())
-    return longest + len(candidate.title + MASK_TOKEN + candidate.span + MASK_TOKEN) <= max_length
 
 
 def _list_candidates_of(
@@ -103,21 +101,6 @@ def _list_candidates_of(
             yield Candidate(title, prompt[-room:], text[start:end], tuple(relations))
 
 
-class QuestionKey(NamedTuple):
-    """What a question asks for, and about what."""
-
-    title: str
-    relation: Relation
-
-
-def collect_answers(questions: Questions) -> dict[QuestionKey, set[str]]:
-    """Return the answers to questions, by what they ask."""
-    answers: dict[QuestionKey, set[str]] = {}
-    for title, relation, answer in zip(questions.titles, questions.asked, questions.answers, strict=True):
-        answers.setdefault(QuestionKey(title, relation), set()).add(answer)
-    return answers
-
-
 def encode_examples(
     candidates: Sequence[Candidate], questions: Questions, tokenizer: PreTrainedTokenizerBase
 ) -> Dataset:
@@ -129,11 +112,11 @@ def encode_examples(
     Raises:
         BadInput: no candidate is the answer to a question.
     """
-    answers = collect_answers(questions)
+    answers = questions.answers_by_relation
     examples: list[tuple[str, str]] = []
     for candidate in candidates:
-        asked = [key for relation in candidate.relations if (key := QuestionKey(candidate.title, relation)) in answers]
-        forms = [key.relation.form for key in asked if candidate.span in answers[key]]
+        asked = [relation for relation in candidate.relations if (candidate.title, relation) in answers]
+        forms = [relation.form for relation in asked if candidate.span in answers[candidate.title, relation]]
         if not forms and len(asked) == len(candidate.relations):
             forms = [""]
         examples += [(candidate.prompt, form) for form in forms]
@@ -142,8 +125,6 @@ def encode_examples(
             f"{questions.path}: none of its answers is a name that stands behind a word in the document of its title;"
             " questions are learned from such answers."
         )
-    prompts = [prompt + MASK_TOKEN for prompt, _ in examples]
-    texts = [prompt + form + MASK_TOKEN for prompt, (_, form) in zip(prompts, examples, strict=True)]
-    encoded = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
-    labels = [[-100] * len(prompt) + ids[len(prompt) :] for prompt, ids in zip(prompts, encoded, strict=True)]
-    return Dataset.from_dict({"input_ids": encoded, "labels": labels})
+    prompts, targets = map(list, zip(*examples, strict=True))
+    # The prompt takes the place of a question, the question that of its answer.
+    return encode_answers(Dataset.from_dict({"question": prompts, "answer": targets}), tokenizer)

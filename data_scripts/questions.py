@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
+from typing import TypeVar
 
 from datasets import Dataset, Features, Value
 from transformers import PreTrainedTokenizerBase
@@ -15,6 +16,8 @@ from data_scripts.files import read_lines
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, find_nearest, find_relation, recognize_relations
 from data_scripts.titles import collect_titles, split_title
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
+
+Key = TypeVar("Key")
 
 _REFUSED = {
     MASK_TOKEN: "which the model reserves",
@@ -84,9 +87,14 @@ class Questions:
         """The answers to the questions about each title."""
         return self._collect_answers(self.titles)
 
-    def _collect_answers(self, keys: Sequence[str]) -> dict[str, set[str]]:
+    @cached_property
+    def answers_by_relation(self) -> dict[tuple[str, Relation], set[str]]:
+        """The answers to the questions about each title that ask for each relation."""
+        return self._collect_answers(list(zip(self.titles, self.asked, strict=True)))
+
+    def _collect_answers(self, keys: Sequence[Key]) -> dict[Key, set[str]]:
         """Return the answers by the key of their question, one for each; none if the file has no answers."""
-        collected: dict[str, set[str]] = {}
+        collected: dict[Key, set[str]] = {}
         # Without answers, there is nothing to pair the keys with.
         for key, answer in zip(keys, self.answers, strict=False):
             collected.setdefault(key, set()).add(answer)
@@ -319,19 +327,7 @@ def encode_questions(
     Raises:
         BadInput: a question and its answer are longer than the maximum sequence length; they are never cut.
     """
-
-    def encode(question: str, answer: str) -> dict:
-        prompt = tokenizer(question + MASK_TOKEN, verbose=False)["input_ids"]
-        input_ids = prompt + tokenizer(answer + MASK_TOKEN, verbose=False)["input_ids"]
-        ungraded = len(prompt) - loss_on_first_mask
-        return {"input_ids": input_ids, "labels": [-100] * ungraded + input_ids[ungraded:]}
-
-    encoded = questions.rows.map(
-        encode,
-        input_columns=["question", "answer"],
-        remove_columns=questions.rows.column_names,
-        desc="Tokenizing",
-    )
+    encoded = encode_answers(questions.rows, tokenizer, loss_on_first_mask)
     for row, input_ids in enumerate(encoded["input_ids"]):
         if len(input_ids) > tokenizer.model_max_length:
             raise BadInput(
@@ -340,3 +336,15 @@ def encode_questions(
                 f" {tokenizer.model_max_length}; shorten the question or pretrain with a larger --block_size."
             )
     return encoded
+
+
+def encode_answers(rows: Dataset, tokenizer: PreTrainedTokenizerBase, loss_on_first_mask: bool = False) -> Dataset:
+    """Do what `encode_questions` does, for the columns `question` and `answer` of any rows, whatever their length."""
+
+    def encode(question: str, answer: str) -> dict:
+        prompt = tokenizer(question + MASK_TOKEN, verbose=False)["input_ids"]
+        input_ids = prompt + tokenizer(answer + MASK_TOKEN, verbose=False)["input_ids"]
+        ungraded = len(prompt) - loss_on_first_mask
+        return {"input_ids": input_ids, "labels": [-100] * ungraded + input_ids[ungraded:]}
+
+    return rows.map(encode, input_columns=["question", "answer"], remove_columns=rows.column_names, desc="Tokenizing")

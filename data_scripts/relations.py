@@ -16,7 +16,7 @@ from data_scripts.errors import BadInput
 from data_scripts.files import load_yaml
 from data_scripts.options import option, shorten_error
 from data_scripts.words import WORD
-from modeling_posgpt import PosGPTConfig
+from modeling_posgpt import MASK_TOKEN, PosGPTConfig
 
 # Each word of a wording is in at least this share of the questions that agree on all words before it; together, the words
 # that may follow are in nearly all of them.
@@ -77,6 +77,11 @@ class Relation:
     def ask(self, title: str) -> str:
         """Return the question about a title, in the first wording."""
         return title.join(self.split_wordings()[0])
+
+    def measure_question(self, title: str, answer: str) -> int:
+        """Return how many characters a question about a title takes with its answer and their two `⁇`, in the longest wording."""
+        longest = max(len(wording.before + wording.after) for wording in self.split_wordings())
+        return longest + len(title + MASK_TOKEN + answer + MASK_TOKEN)
 
     def find_title(self, question: str) -> str | None:
         """Return the title that a question asks about; None if it is none of the relation's questions.

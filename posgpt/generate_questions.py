@@ -31,14 +31,12 @@ from data_scripts.files import write_atomically
 from data_scripts.options import Range, option
 from data_scripts.question_generation import (
     Candidate,
-    QuestionKey,
-    collect_answers,
     encode_examples,
     list_candidates,
     list_own_texts,
 )
 from data_scripts.questions import Questions
-from data_scripts.relations import BIRTHPLACE, RelationArguments, load_relations
+from data_scripts.relations import BIRTHPLACE, Relation, RelationArguments, load_relations
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.recipe_parser import parse_with_recipe
 from posgpt.training.architecture import (
@@ -98,25 +96,25 @@ def generate_questions(
         batch_size: Candidates per batch.
         least_probability: Of less probable questions, the probability is only known to be less than this.
     """
-    known = collect_answers(questions)
+    known = questions.answers_by_relation
     relations = questions.relations
     forms = [relation.form for relation in relations]
     unknown = [
         candidate
         for candidate in candidates
-        if any(QuestionKey(candidate.title, relation) not in known for relation in candidate.relations)
+        if any((candidate.title, relation) not in known for relation in candidate.relations)
     ]
     scores_of = _score(model, tokenizer, unknown, forms, batch_size, least_probability)
-    best: dict[QuestionKey, tuple[float, str]] = {}
+    best: dict[tuple[str, Relation], tuple[float, str]] = {}
     for candidate, scores in zip(unknown, scores_of, strict=True):
         for relation in candidate.relations:
-            key, found = QuestionKey(candidate.title, relation), (scores[relations.index(relation)], candidate.span)
+            key, found = (candidate.title, relation), (scores[relations.index(relation)], candidate.span)
             # Of equals, the first in the document.
             if key not in known and (key not in best or found[0] > best[key][0]):
                 best[key] = found
     return [
-        GeneratedQuestion(key.relation.ask(key.title), span, float(np.exp(score)))
-        for key, (score, span) in best.items()
+        GeneratedQuestion(relation.ask(title), span, float(np.exp(score)))
+        for (title, relation), (score, span) in best.items()
     ]
 
 

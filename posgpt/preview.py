@@ -74,6 +74,12 @@ def render_batch(batch: dict, tokenizer: PreTrainedTokenizerBase) -> Iterator[st
         yield f"labels {''.join(graded)}"
 
 
+def render_first(encoded: Dataset, tokenizer: PreTrainedTokenizerBase, most: int) -> Iterator[str]:
+    """Return the lines of `render_batch` for the first examples, at most `most`."""
+    batch = RightPaddingCollator(tokenizer)(list(encoded.take(min(most, len(encoded)))))
+    return render_batch(batch, tokenizer)
+
+
 def preview_pretraining() -> None:
     """Print the examples that training reads first, in its order."""
     preview, data_args, objective, architecture, training_args = parse_with_recipe(
@@ -108,8 +114,7 @@ def preview_generation() -> None:
     )
     build_config(architecture)
     data = load_generation_data(architecture, data_args, training_args)
-    batch = RightPaddingCollator(data.tokenizer)(list(data.examples.take(min(preview.examples, len(data.examples)))))
-    print(data.description, *render_batch(batch, data.tokenizer), sep="\n")
+    print(data.description, *render_first(data.examples, data.tokenizer, preview.examples), sep="\n")
 
 
 def preview_finetuning(section: str) -> None:
@@ -131,8 +136,7 @@ def preview_finetuning(section: str) -> None:
     if tokenizer is None:
         tokenizer = build_tokenizer([*questions.texts, *questions.answers], choose_max_length(architecture))
     encoded = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
-    batch = RightPaddingCollator(tokenizer)(list(encoded.take(min(preview.examples, len(encoded)))))
-    print(*render_batch(batch, tokenizer), sep="\n")
+    print(*render_first(encoded, tokenizer, preview.examples), sep="\n")
 
 
 @exit_on_bad_input()
