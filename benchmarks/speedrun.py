@@ -9,6 +9,7 @@ tried on training pairs that are held out: `posgpt hold-out` writes such a folde
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from benchmarks.throughput import count_training_flops, describe_machine, list_fast_dtypes, measure_matmul
 from data_scripts.errors import exit_on_bad_input
@@ -31,9 +32,10 @@ class SpeedrunArguments(PositionArguments):
     output_dir: str = option("Folder for models and table.", default="runs/speedrun")
     recipe: str = option("A recipe that needs no finetuning.", default="windows")
     seeds: list[int] = option("One training per seed.", default_factory=lambda: [42, 43, 44])
-    generate_questions: bool = option(
-        "Whether another model first writes questions to train on as well; what it reads, and its time, count.",
-        default=False,
+    generate_questions: Literal["from_scratch", "pretrained"] | None = option(
+        "Another model first writes questions to train on as well. It is trained from scratch, or first pretrained like the one"
+        " that is asked, but on the training questions alone. What it reads, and its time, count.",
+        default=None,
     )
     test_file: str | None = option(f"What is asked at the end (default: {DEV_FILE} in data_dir).", default=None)
 
@@ -41,24 +43,26 @@ class SpeedrunArguments(PositionArguments):
 def run_seed(seed: int, arguments: SpeedrunArguments, folder: Path) -> Record:
     """Train one model and ask it, unless that is done; return its figures."""
     data = Path(arguments.data_dir).resolve()
-    questions, spent = [data / TRAIN_FILE], {"characters": 0, "minutes": 0.0}
-    shared = {
-        "train_file": data / CORPUS_FILE,
-        "position_embedding_type": arguments.position_embedding_type,
-        "seed": seed,
-    }
-    name = f"{arguments.recipe}, seed {seed}"
+    name, recipe = f"{arguments.recipe}, seed {seed}", arguments.recipe
+    positions = {"position_embedding_type": arguments.position_embedding_type}
+    read: dict[str, object] = {"train_file": data / CORPUS_FILE, "questions_file": data / TRAIN_FILE, "seed": seed}
+    before: list[Record] = []
     if arguments.generate_questions:
+        start: dict[str, object] = {**positions}
+        if arguments.generate_questions == "pretrained":
+            start = {"model_name_or_path": folder / "pretrained"}
+            command = build_command(recipe, **read, **positions)
+            before.append(train(f"{name}, before questions", command, folder / "pretrained"))
         writer = folder / "questions"
-        command = build_command(arguments.recipe, questions_file=questions, **shared)
-        written = train(f"{name}, questions", command, writer, section="generate_questions")
+        command = build_command(recipe, **read, **start)
+        before.append(train(f"{name}, questions", command, writer, section="generate_questions"))
         seconds = load_json(writer / "generate_results.json", "time of a generation")["generate_runtime"]
-        spent = {"characters": written["characters"], "minutes": written["minutes"] + seconds / 60}
-        questions.append(writer / QUESTIONS_FILE)
-    command = build_command(arguments.recipe, questions_file=questions, **shared)
+        before.append({"characters": 0, "minutes": seconds / 60})
+        read["questions_file"] = [data / TRAIN_FILE, writer / QUESTIONS_FILE]
     test_file = Path(arguments.test_file) if arguments.test_file else data / DEV_FILE
-    asked = train_and_ask(name, command, folder / "model", test_file)
-    return asked | {figure: asked[figure] + value for figure, value in spent.items()}
+    asked = train_and_ask(name, build_command(recipe, **read, **positions), folder / "model", test_file)
+    spent = {figure: sum(each[figure] for each in [*before, asked]) for figure in ("characters", "minutes")}
+    return asked | spent
 
 
 def write_record(runs: list[Record], limit: float, arguments: SpeedrunArguments, config: PosGPTConfig) -> None:
@@ -78,7 +82,7 @@ def write_record(runs: list[Record], limit: float, arguments: SpeedrunArguments,
         "answered": f"{mean['accuracy']:.1%}",
         "95 % interval": mean["share"].format_interval(),
         "each seed": ", ".join(f"{accuracy:.1%}" for accuracy in mean["seeds"]),
-        "generated questions": "yes" if arguments.generate_questions else "no",
+        "generated questions": arguments.generate_questions or "no",
         "characters": f"{mean['characters'] / 1e6:.1f} M",
         "minutes": format_known(mean["minutes"], ".1f"),
         "share of the matmul limit": f"{format_known(used, '.0%')} of {limit / 1e9:.0f} GFLOP/s",

@@ -9,7 +9,7 @@ The recipe's section `finetune` holds the options, or `finetune_from_scratch` wi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -34,13 +34,12 @@ from posgpt.training.architecture import (
     ArchitectureArguments,
     build_model,
     choose_max_length,
-    list_config_values,
+    load_pretrained,
 )
 from posgpt.training.arguments import PosGPTTrainingArguments, check_before_reading
 from posgpt.training.checkpoints import claim_output_dir
 from posgpt.training.data import choose_data_seed, encode_pairs, leave_room_for_answers, load_pairs, load_validation
 from posgpt.training.run_record import describe_run
-from posgpt.training.saved_models import load_model
 from posgpt.training.trainer import PosGPTTrainer
 
 
@@ -91,18 +90,7 @@ def load_or_build_model(
     if model_args.model_name_or_path:
         if model_args.vocabulary_file:
             raise BadInput("--vocabulary_file is for training from scratch; a model brings its own vocabulary.")
-        given = [field.name for field in fields(architecture) if getattr(architecture, field.name) is not None]
-        fixed = sorted(set(given) - {"dropout"})
-        if fixed:
-            raise BadInput(
-                f"{', '.join(fixed)} cannot change in a pretrained model; leave that out, or leave --model_name_or_path out to"
-                " train from scratch."
-            )
-        return load_model(
-            model_args.model_name_or_path,
-            attn_implementation=training_args.choose_attention(),
-            **list_config_values(architecture),
-        )
+        return load_pretrained(model_args.model_name_or_path, architecture, training_args)
     if not model_args.vocabulary_file:
         raise BadInput(
             "no model to start from: give --model_name_or_path with a pretrained folder; or, to train from scratch,"

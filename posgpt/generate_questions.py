@@ -35,7 +35,7 @@ from data_scripts.question_generation import (
     list_candidates,
     list_own_texts,
 )
-from data_scripts.questions import Questions
+from data_scripts.questions import Questions, describe_unknown_characters
 from data_scripts.relations import BIRTHPLACE, Relation, RelationArguments, load_relations
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.recipe_parser import parse_with_recipe
@@ -43,8 +43,8 @@ from posgpt.training.architecture import (
     ArchitectureArguments,
     build_config,
     build_model,
-    choose_max_length,
     describe_size,
+    load_pretrained,
 )
 from posgpt.training.arguments import PosGPTTrainingArguments, check_before_reading
 from posgpt.training.checkpoints import claim_output_dir
@@ -65,6 +65,11 @@ class GenerationArguments(AskedSpans, RelationArguments, CorpusArguments):
     _argument_group_name = "questions"
 
     questions_file: list[str] = option(f"TSVs of training questions: {BIRTHPLACE.line_form}")
+    model_name_or_path: str | None = option(
+        "A PosGPT that was pretrained on the corpus, a folder or a name on the hub, to train further; without it, training is"
+        " from scratch.",
+        default=None,
+    )
     least_probability: Annotated[float, Range(0, 1)] = option(
         "A question is kept if the model gives it at least this probability.", default=0.5
     )
@@ -159,9 +164,11 @@ class GenerationData:
     """All that the training of a model that writes questions reads.
 
     Args:
+        model: Pretrained, or a new one.
         examples: From `encode_examples`.
     """
 
+    model: PosGPTForCausalLM
     questions: Questions
     tokenizer: PreTrainedTokenizerBase
     candidates: list[Candidate]
@@ -176,20 +183,35 @@ class GenerationData:
 def load_generation_data(
     architecture: Any, data_args: GenerationArguments, training_args: PosGPTTrainingArguments
 ) -> GenerationData:
-    """Read corpus and questions.
+    """Read the model that training begins with, if it is pretrained, corpus and questions.
 
     Raises:
-        BadInput: a file is not what it should be, or there is nothing to learn from.
+        BadInput: a file is not what it should be, the sizes are not compatible, or there is nothing to learn from.
     """
+    pretrained = None
+    if data_args.model_name_or_path:
+        pretrained = load_pretrained(data_args.model_name_or_path, architecture, training_args)
+        max_length = pretrained[0].config.max_position_embeddings
+    else:
+        # Sizes that are not compatible are refused before the corpus is read.
+        max_length = build_config(architecture).max_position_embeddings
     with training_args.main_process_first():
         corpus = load_corpus(data_args.train_file, data_args.columns)
     questions = load_pairs(data_args.questions_file, training_args, load_relations(data_args.relations), corpus)
-    max_length = choose_max_length(architecture)
     with training_args.main_process_first():
-        own_texts = [*questions.answers, *list_own_texts(questions.relations)]
-        tokenizer = build_corpus_tokenizer(corpus, max_length, own_texts)
         candidates = list_candidates(corpus, questions, data_args, max_length)
-    return GenerationData(questions, tokenizer, candidates, encode_examples(candidates, questions, tokenizer))
+        own_texts = list_own_texts(questions.relations)
+        if pretrained:
+            model, tokenizer = pretrained
+        else:
+            tokenizer = build_corpus_tokenizer(corpus, max_length, [*questions.answers, *own_texts])
+            model = build_model(architecture, tokenizer, training_args)
+        examples = encode_examples(candidates, questions, tokenizer)
+    if training_args.should_log:
+        texts = [*(candidate.prompt for candidate in candidates), *own_texts]
+        if unknown := describe_unknown_characters(texts, tokenizer, ", ".join(data_args.train_file)):
+            print(unknown)
+    return GenerationData(model, questions, tokenizer, candidates, examples)
 
 
 def train_and_generate(
@@ -199,11 +221,9 @@ def train_and_generate(
     checkpoint: str | None,
 ) -> None:
     """Train from the beginning or from a checkpoint, save the model, and write questions beside it."""
-    # Sizes that are not compatible are refused before the corpus is read.
-    build_config(architecture)
     check_before_reading(training_args, None, data_args.questions_file)
     data = load_generation_data(architecture, data_args, training_args)
-    model = build_model(architecture, data.tokenizer, training_args)
+    model = data.model
     model.config.relations = data.questions.to_config()
     if training_args.should_log:
         print(f"{data.description} {describe_size(model)}.")

@@ -112,7 +112,6 @@ def preview_generation() -> None:
         "generate_questions",
         default="windows",
     )
-    build_config(architecture)
     data = load_generation_data(architecture, data_args, training_args)
     print(data.description, *render_first(data.examples, data.tokenizer, preview.examples), sep="\n")
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import train_pretrain
 from conftest import TINY
 from data_scripts.asking_rules import AskedSpans
 from data_scripts.documents import load_corpus
@@ -15,6 +16,7 @@ from data_scripts.synthetic_world import World
 from modeling_posgpt import build_tokenizer
 from posgpt import generate_questions, preview
 from posgpt.generate_questions import QUESTIONS_FILE, GeneratedQuestion, write_questions
+from posgpt.training.saved_models import load_model
 
 CORPUS = (
     "Ada Example. Ada Example was born in Oslo on 3 April 1920 and moved to Bergen .\n"
@@ -183,3 +185,27 @@ def test_a_model_learns_from_the_training_questions_to_ask_about_everyone_else(l
     assert f"Questions about {len(trained) + len(generated):,} titles are mixed in." in said
     with pytest.raises(SystemExit, match="overwrite_output_dir"):
         run(generate_questions, *arguments)
+
+
+def test_a_pretrained_model_is_trained_to_ask(world, tmp_path, run):
+    pretrained, corpus = tmp_path / "pretrained", tmp_path / "other.txt"
+    corpus.write_text((world / "wiki.txt").read_text().replace("v", "w"))
+    read = ["--train_file", corpus, "--output_dir", pretrained]
+    run(train_pretrain, "windows", *read, "--max_steps", 1, *TINY, "--block_size", 96)
+    asked = [
+        "windows", "--train_file", world / "wiki.txt", "--questions_file", world / "birth_places_train.tsv",
+        "--model_name_or_path", pretrained,
+    ]  # fmt: skip
+    arguments = [*asked, "--output_dir", tmp_path / "questions", "--least_probability", 0, *TINY[-6:]]
+    said = run(generate_questions, *arguments, "--max_steps", 1, "--learning_rate", 1e-12)
+    assert "wiki.txt: characters that the tokenizer does not know are read as '□'" in said and "'v' × " in said
+    before, after = (load_model(str(folder)) for folder in (pretrained, tmp_path / "questions"))
+    for weights, trained in zip(before[0].parameters(), after[0].parameters(), strict=True):
+        torch.testing.assert_close(trained, weights, atol=1e-9, rtol=1e-6)
+    assert after[1].get_vocab() == before[1].get_vocab() and after[0].config.max_position_embeddings == 96
+    # What it is asked is learned from these questions.
+    assert "birthplace" in after[0].config.relations
+    with pytest.raises(SystemExit, match="hidden_size cannot change in a pretrained model"):
+        run(preview, *asked, "--section", "generate_questions", "--hidden_size", 64)
+    # The preview reads with the model's vocabulary, too.
+    assert "□" in run(preview, *asked, "--section", "generate_questions", "--examples", 500)

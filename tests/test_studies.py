@@ -15,6 +15,7 @@ from conftest import ROOT, wait_until
 from data_scripts.errors import BadInput
 from posgpt.plots import make_figure, render_picture
 from posgpt.recipe_parser import find_recipe, read_section
+from posgpt.training.architecture import ArchitectureArguments
 from studies import accept, attention_explained, attention_maps, cache, length, positions, training_runs
 from studies.tables import format_known
 from study_helpers import SMALL, read_rows, train_in_process
@@ -221,24 +222,31 @@ def test_a_race_prints_what_a_record_needs_and_asks_what_it_is_told_to(
     assert len(asked) == len(train_file.read_text().splitlines())
 
 
-def test_in_a_race_what_is_read_to_generate_questions_counts(run, world, recipe, in_process, tmp_path, monkeypatch):
+@pytest.mark.parametrize("start, before", [("from_scratch", []), ("pretrained", ["pretrained"])])
+def test_in_a_race_what_is_read_to_generate_questions_counts(
+    start, before, run, world, recipe, in_process, tmp_path, monkeypatch
+):
     monkeypatch.setattr(speedrun, "measure_matmul", lambda dtype: 1e9)
     settings = yaml.safe_load(recipe.read_text())["pretrain"] | {"max_steps": 2}
-    generating = read_section(find_recipe("windows"), "generate_questions") | SMALL
+    generating = read_section(find_recipe("windows"), "generate_questions")
+    generating |= {
+        name: value for name, value in SMALL.items() if not before or not hasattr(ArchitectureArguments, name)
+    }
     generating |= {"max_steps": 2, "least_probability": 0.0}
     recipe.write_text(yaml.safe_dump({"pretrain": settings, "generate_questions": generating}))
     folder = tmp_path / "out"
     arguments = ["--data_dir", world, "--recipe", recipe, "--output_dir", folder, "--seeds", 1]
-    run(speedrun, *arguments, "--generate_questions", "true")
-    models = [folder / "rotary_1" / name for name in ("questions", "model")]
+    run(speedrun, *arguments, "--generate_questions", start)
+    models = [folder / "rotary_1" / name for name in (*before, "questions", "model")]
     characters = [json.loads((model / "study.json").read_text())["figures"]["characters"] for model in models]
     _, row = read_rows((folder / "table.md").read_text()).values()
-    assert row[4:6] == ["yes", f"{sum(characters) / 1e6:.1f} M"] and min(characters) > 0
-    record = json.loads((models[1] / "run.json").read_text())
-    assert [file["name"] for file in record["data"]["questions_file"]] == [
-        "birth_places_train.tsv",
-        "generated_questions.tsv",
+    assert row[4:6] == [start, f"{sum(characters) / 1e6:.1f} M"] and min(characters) > 0
+    records = [json.loads((model / "run.json").read_text())["data"] for model in models]
+    assert [[file["name"] for file in record["questions_file"]] for record in records] == [
+        *[["birth_places_train.tsv"]] * (1 + len(before)),
+        ["birth_places_train.tsv", "generated_questions.tsv"],
     ]
+    assert [file["name"] for file in records[-2].get("model_name_or_path", [])] == before
 
 
 def test_more_seeds_asking_the_same_people_do_not_narrow_the_interval():

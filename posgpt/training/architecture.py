@@ -16,6 +16,7 @@ from data_scripts.errors import BadInput
 from data_scripts.options import option, shorten_error
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from posgpt.training.arguments import PosGPTTrainingArguments
+from posgpt.training.saved_models import load_model
 
 # Fields of `PosGPTConfig` that are options, as are the settings of every position embedding.
 CONFIG_FIELDS = (
@@ -177,6 +178,24 @@ def build_model(
         return PosGPTForCausalLM._from_config(config, attn_implementation=attention)
     except (ValueError, ImportError) as error:
         raise _refuse(error) from None
+
+
+def load_pretrained(
+    name_or_path: str, architecture: Any, training_args: PosGPTTrainingArguments
+) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
+    """Load the model that training begins with, and its tokenizer. Of the `ArchitectureArguments`, only dropout may be given.
+
+    Raises:
+        BadInput: there is no such model, or its size would change.
+    """
+    given = [field.name for field in fields(architecture) if getattr(architecture, field.name) is not None]
+    if fixed := sorted(set(given) - {"dropout"}):
+        raise BadInput(
+            f"{', '.join(fixed)} cannot change in a pretrained model; leave that out, or leave --model_name_or_path out to"
+            " train from scratch."
+        )
+    attention = training_args.choose_attention()
+    return load_model(name_or_path, attn_implementation=attention, **list_config_values(architecture))
 
 
 def describe_size(model: PosGPTForCausalLM) -> str:
