@@ -34,7 +34,7 @@ class SpeedrunArguments(PositionArguments):
     seeds: list[int] = option("One training per seed.", default_factory=lambda: [42, 43, 44])
     generate_questions: Literal["from_scratch", "pretrained"] | None = option(
         "Another model first writes questions to train on as well. It is trained from scratch, or first pretrained like the one"
-        " that is asked, but on the training questions alone. What it reads, and its time, count.",
+        " that is asked, but without written questions. What it reads, and its time, count.",
         default=None,
     )
     test_file: str | None = option(f"What is asked at the end (default: {DEV_FILE} in data_dir).", default=None)

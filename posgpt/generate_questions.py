@@ -1,10 +1,11 @@
-"""Generate questions about a corpus: train a model to write them, and have it write one per title that has none.
+"""Generate questions about a corpus: train a model to write them, and have it write those that are missing.
 
     posgpt generate-questions windows --train_file wiki.txt --questions_file birth_places_train.tsv --output_dir runs/questions
 
 The model learns from the documents that the training questions ask about which names are answers, and to which question
-(data_scripts/question_generation.py). It then reads all other documents, and the likeliest name of each becomes a question with
-its answer, in `generated_questions.tsv` beside the model. A model that is to answer from memory is trained on these as well:
+(data_scripts/question_generation.py). It then reads all other documents. The likeliest name of each, if it is likely enough,
+becomes a question with its answer, in `generated_questions.tsv` beside the model. A model that is to answer from memory is trained
+on these as well:
 
     posgpt pretrain windows --train_file wiki.txt --questions_file birth_places_train.tsv runs/questions/generated_questions.tsv …
 """
