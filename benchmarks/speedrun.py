@@ -44,11 +44,11 @@ def run_seed(seed: int, arguments: SpeedrunArguments, folder: Path) -> Record:
     """Train one model and ask it, unless that is done; return its figures."""
     data = Path(arguments.data_dir).resolve()
     name, recipe = f"{arguments.recipe}, seed {seed}", arguments.recipe
-    positions = {"position_embedding_type": arguments.position_embedding_type}
+    positions: dict[str, object] = {"position_embedding_type": arguments.position_embedding_type}
     read: dict[str, object] = {"train_file": data / CORPUS_FILE, "questions_file": data / TRAIN_FILE, "seed": seed}
     before: list[Record] = []
     if arguments.generate_questions:
-        start: dict[str, object] = {**positions}
+        start = positions
         if arguments.generate_questions == "pretrained":
             start = {"model_name_or_path": folder / "pretrained"}
             command = build_command(recipe, **read, **positions)

@@ -32,6 +32,7 @@ from modeling_posgpt import PosGPTForCausalLM
 from posgpt.recipe_parser import parse_with_recipe, read_given, read_recipe, split_recipe
 from posgpt.training.architecture import (
     ArchitectureArguments,
+    PretrainedArguments,
     build_model,
     choose_max_length,
     load_pretrained,
@@ -44,14 +45,11 @@ from posgpt.training.trainer import PosGPTTrainer
 
 
 @dataclass
-class ModelArguments(ColumnArguments):
+class ModelArguments(PretrainedArguments, ColumnArguments):
     """Where the model comes from."""
 
     _argument_group_name = "model"
 
-    model_name_or_path: str | None = option(
-        "A pretrained PosGPT, a folder or a name on the hub; without it, training is from scratch.", default=None
-    )
     vocabulary_file: str | None = option(
         "From scratch: the corpus whose characters become the vocabulary (wiki.txt).", default=None
     )

@@ -36,12 +36,13 @@ from data_scripts.question_generation import (
     list_candidates,
     list_own_texts,
 )
-from data_scripts.questions import Questions, describe_unknown_characters
+from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation, RelationArguments, load_relations
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.recipe_parser import parse_with_recipe
 from posgpt.training.architecture import (
     ArchitectureArguments,
+    PretrainedArguments,
     build_config,
     build_model,
     describe_size,
@@ -49,7 +50,7 @@ from posgpt.training.architecture import (
 )
 from posgpt.training.arguments import PosGPTTrainingArguments, check_before_reading
 from posgpt.training.checkpoints import claim_output_dir
-from posgpt.training.data import choose_data_seed, load_pairs
+from posgpt.training.data import choose_data_seed, load_pairs, report_unknown_characters
 from posgpt.training.run_record import describe_run
 from posgpt.training.saved_models import load_model
 from posgpt.training.trainer import PosGPTTrainer
@@ -60,17 +61,12 @@ _SCORED = 256
 
 
 @dataclass
-class GenerationArguments(AskedSpans, RelationArguments, CorpusArguments):
+class GenerationArguments(PretrainedArguments, AskedSpans, RelationArguments, CorpusArguments):
     """What to read, and which questions to keep."""
 
     _argument_group_name = "questions"
 
     questions_file: list[str] = option(f"TSVs of training questions: {BIRTHPLACE.line_form}")
-    model_name_or_path: str | None = option(
-        "A PosGPT that was pretrained on the corpus, a folder or a name on the hub, to train further; without it, training is"
-        " from scratch.",
-        default=None,
-    )
     least_probability: Annotated[float, Range(0, 1)] = option(
         "A question is kept if the model gives it at least this probability.", default=0.5
     )
@@ -165,11 +161,11 @@ class GenerationData:
     """All that the training of a model that writes questions reads.
 
     Args:
-        model: Pretrained, or a new one.
+        pretrained: The model that training begins with, if it is not from scratch.
         examples: From `encode_examples`.
     """
 
-    model: PosGPTForCausalLM
+    pretrained: PosGPTForCausalLM | None
     questions: Questions
     tokenizer: PreTrainedTokenizerBase
     candidates: list[Candidate]
@@ -189,30 +185,23 @@ def load_generation_data(
     Raises:
         BadInput: a file is not what it should be, the sizes are not compatible, or there is nothing to learn from.
     """
-    pretrained = None
+    pretrained = tokenizer = None
     if data_args.model_name_or_path:
-        pretrained = load_pretrained(data_args.model_name_or_path, architecture, training_args)
-        max_length = pretrained[0].config.max_position_embeddings
-    else:
-        # Sizes that are not compatible are refused before the corpus is read.
-        max_length = build_config(architecture).max_position_embeddings
+        pretrained, tokenizer = load_pretrained(data_args.model_name_or_path, architecture, training_args)
+    # Sizes that are not compatible are refused before the corpus is read.
+    max_length = (pretrained.config if pretrained else build_config(architecture)).max_position_embeddings
     with training_args.main_process_first():
         corpus = load_corpus(data_args.train_file, data_args.columns)
     questions = load_pairs(data_args.questions_file, training_args, load_relations(data_args.relations), corpus)
     with training_args.main_process_first():
         candidates = list_candidates(corpus, questions, data_args, max_length)
         own_texts = list_own_texts(questions.relations)
-        if pretrained:
-            model, tokenizer = pretrained
-        else:
+        if tokenizer is None:
             tokenizer = build_corpus_tokenizer(corpus, max_length, [*questions.answers, *own_texts])
-            model = build_model(architecture, tokenizer, training_args)
         examples = encode_examples(candidates, questions, tokenizer)
-    if training_args.should_log:
-        texts = [*(candidate.prompt for candidate in candidates), *own_texts]
-        if unknown := describe_unknown_characters(texts, tokenizer, ", ".join(data_args.train_file)):
-            print(unknown)
-    return GenerationData(model, questions, tokenizer, candidates, examples)
+    read = [*(candidate.prompt for candidate in candidates), *own_texts]
+    report_unknown_characters(read, tokenizer, ", ".join(data_args.train_file), training_args)
+    return GenerationData(pretrained, questions, tokenizer, candidates, examples)
 
 
 def train_and_generate(
@@ -224,7 +213,7 @@ def train_and_generate(
     """Train from the beginning or from a checkpoint, save the model, and write questions beside it."""
     check_before_reading(training_args, None, data_args.questions_file)
     data = load_generation_data(architecture, data_args, training_args)
-    model = data.model
+    model = data.pretrained or build_model(architecture, data.tokenizer, training_args)
     model.config.relations = data.questions.to_config()
     if training_args.should_log:
         print(f"{data.description} {describe_size(model)}.")

@@ -49,6 +49,15 @@ class PositionArguments:
     )
 
 
+@dataclass(kw_only=True)
+class PretrainedArguments:
+    """The model that training begins with; see `load_pretrained`."""
+
+    model_name_or_path: str | None = option(
+        "A pretrained PosGPT, a folder or a name on the hub; without it, training is from scratch.", default=None
+    )
+
+
 def _find_type(config_name: str) -> Any:
     """Return the type of a field of `PosGPTConfig` on a command line, where a dictionary is JSON."""
     hint = PosGPTConfig.__annotations__[config_name]
