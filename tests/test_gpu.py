@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 import train_pretrain
 from conftest import TINY, history_of
 from model_helpers import tiny_model
-from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM
+from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTForCausalLM
 from posgpt.training.hardware import avoid_cudnn_attention
 from posgpt.training.muon import Muon
 
@@ -80,17 +80,36 @@ def test_in_bf16_and_compiled_it_is_close_to_that(positions, compiled):
         assert (gradient - expected[name]).norm() < 0.15 * expected[name].norm() + 1e-3, name
 
 
-@pytest.mark.parametrize("is_causal", [True, False])
-@pytest.mark.parametrize("length", [64, 100, 128])
-def test_attention_in_bf16_has_the_gradient_of_what_it_keeps(length, is_causal):
+@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_model_with_a_bottleneck_has_the_gradients_of_the_cpu(bottleneck, attention):
+    settings = {"embd_pdrop": 0, "resid_pdrop": 0, "attention_dropout": 0, "num_hidden_layers": 3}
+    settings |= {"bottleneck_size": 8, "bottleneck_type": bottleneck}
+    loss, gradients = take_step(tiny_model("learned", attention, **settings), DEVICE)
+    expected_loss, expected = take_step(tiny_model("learned", attention, **settings), "cpu")
+    assert loss == pytest.approx(expected_loss, rel=1e-4)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, expected[name], atol=1e-3, rtol=1e-3)
+
+
+# Latents have other numbers of queries and keys, and always a mask.
+@pytest.mark.parametrize(
+    ("queries", "keys", "is_causal"),
+    [
+        *[(length, length, is_causal) for length in (64, 100, 128) for is_causal in (True, False)],
+        *[(64, 128, False), (64, 100, False), (128, 64, False), (100, 64, False)],
+    ],
+)
+def test_attention_in_bf16_has_the_gradient_of_what_it_keeps(queries, keys, is_causal):
     avoid_cudnn_attention()
     generator = torch.Generator().manual_seed(0)
     heads, head_dim, dropout = 8, 32, 0.1
     query, key, value, upstream = (
-        torch.randn(4, heads, length, head_dim, generator=generator).to(DEVICE, torch.bfloat16) for _ in range(4)
+        torch.randn(4, heads, length, head_dim, generator=generator).to(DEVICE, torch.bfloat16)
+        for length in (queries, keys, keys, queries)
     )
-    is_visible = torch.ones(length, length, dtype=torch.bool, device=DEVICE).tril()
-    mask = {"is_causal": True} if is_causal else {"attn_mask": is_visible}
+    is_visible = torch.ones(queries, keys, dtype=torch.bool, device=DEVICE).tril()
+    mask = {"is_causal": True} if is_causal else {"attn_mask": is_visible.expand(4, 1, -1, -1)}
 
     def attend(value: torch.Tensor) -> torch.Tensor:
         # With the same seed, the same weights are dropped.
@@ -98,9 +117,9 @@ def test_attention_in_bf16_has_the_gradient_of_what_it_keeps(length, is_causal):
         return nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout, **mask)
 
     # Unit vectors as values show the weights that are kept, `head_dim` of them at a time.
-    units = torch.eye(length, -(-length // head_dim) * head_dim, device=DEVICE, dtype=torch.bfloat16)
+    units = torch.eye(keys, -(-keys // head_dim) * head_dim, device=DEVICE, dtype=torch.bfloat16)
     blocks = [attend(unit.expand(4, heads, -1, -1).contiguous()).float() for unit in units.split(head_dim, dim=1)]
-    kept = torch.cat(blocks, dim=-1)[..., :length]
+    kept = torch.cat(blocks, dim=-1)[..., :keys]
     inputs = [tensor.requires_grad_() for tensor in (query, key, value)]
     gradients = torch.autograd.grad(attend(value), inputs, upstream)
     exact = [tensor.detach().float().requires_grad_() for tensor in inputs]

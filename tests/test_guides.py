@@ -6,12 +6,12 @@ from data_scripts.questions import load_questions
 from modeling_posgpt import position_embeddings
 from posgpt import cli
 from posgpt.training.architecture import CHOICES
-from test_readme import QUICK, list_blocks, list_commands
+from test_readme import list_blocks, list_commands, make_quick
 
 
 def run_commands(run, document) -> list[str]:
     """Run a document's commands, quickly; return what each printed."""
-    return [run(cli, command, *arguments, *QUICK.get(command, [])) for command, *arguments in list_commands(document)]
+    return [run(cli, *make_quick(command, arguments)) for command, *arguments in list_commands(document)]
 
 
 def test_the_guide_to_your_own_data(run, tmp_path, monkeypatch, capsys):
