@@ -26,8 +26,9 @@ REAL_DATA = Path(os.environ.get("POSGPT_DATA") or ROOT.parent / "shared" / "data
 needs_make = pytest.mark.skipif(not shutil.which("make"), reason="needs make")
 
 # A model that trains in a second.
-TINY = ["--hidden_size", "32", "--num_hidden_layers", "2", "--num_attention_heads", "2", "--block_size", "128"]
-TINY += ["--report_to", "none", "--bf16", "false", "--use_cpu", "true"]
+TINY_SIZE = ["--hidden_size", "32", "--num_hidden_layers", "2", "--num_attention_heads", "2", "--block_size", "128"]
+ON_CPU = ["--report_to", "none", "--bf16", "false", "--use_cpu", "true"]
+TINY = [*TINY_SIZE, *ON_CPU]
 
 
 def pytest_configure(config):

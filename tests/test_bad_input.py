@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 import evaluate_birthplace
 import train_finetune
 import train_pretrain
-from conftest import ROOT, TINY
+from conftest import ON_CPU, ROOT, TINY
 from data_scripts.errors import exit_on_bad_input
 from posgpt import cli, pretrain, preview
 
@@ -78,7 +78,7 @@ def refused(run, tmp_path):
 def test_pairs_to_finetune_on(refused, tmp_path, tiny_pretrained, kind):
     content, match = BAD_PAIRS[kind]
     file = write(tmp_path / "pairs.tsv", content)
-    model = ["--model_name_or_path", tiny_pretrained["rotary"], *TINY[-6:]]
+    model = ["--model_name_or_path", tiny_pretrained["rotary"], *ON_CPU]
     refused(match, train_finetune, *model, "--train_file", file, names=file)
 
 
@@ -142,7 +142,7 @@ def test_paths_that_are_no_files(refused, tmp_path, tiny_pretrained):
     model = ["--model_name_or_path", tiny_pretrained["rotary"]]
     for script, option, arguments in (
         (train_pretrain, "--train_file", TINY),
-        (train_finetune, "--train_file", [*model, *TINY[-6:]]),
+        (train_finetune, "--train_file", [*model, *ON_CPU]),
         (evaluate_birthplace, "--test_file", model),
     ):
         refused("no such file", script, *arguments, option, tmp_path / "none.txt", names="none.txt")
@@ -159,7 +159,7 @@ def test_models_that_are_none(refused, world, tmp_path):
     refused(
         "no PosGPT could be loaded", evaluate_birthplace, "--model_name_or_path", "no/where", *data, names="no/where"
     )
-    pairs = ["--train_file", world / "birth_places_train.tsv", *TINY[-6:]]
+    pairs = ["--train_file", world / "birth_places_train.tsv", *ON_CPU]
     for name, match in ((other, "holds a 'gpt2' model"), ("no/where", "no PosGPT could be loaded")):
         refused(match, train_finetune, "--model_name_or_path", name, *pairs, names=name)
 
@@ -386,11 +386,11 @@ def test_finetuning_needs_a_model_or_a_vocabulary_and_never_changes_sizes(run, r
     assert left.value.code == 0
     refused(
         "hidden_size cannot change", train_finetune, "--model_name_or_path", tiny_pretrained["learned"],
-        "--hidden_size", "64", *TINY[-6:], *pairs,
+        "--hidden_size", "64", *ON_CPU, *pairs,
     )  # fmt: skip
     refused(
         "brings its own vocabulary", train_finetune, "--model_name_or_path", tiny_pretrained["learned"],
-        "--vocabulary_file", world / "wiki.txt", *TINY[-6:], *pairs,
+        "--vocabulary_file", world / "wiki.txt", *ON_CPU, *pairs,
     )  # fmt: skip
 
 
@@ -469,7 +469,7 @@ def test_training_arguments_that_cannot_be(refused, world, arguments, match):
 def test_what_can_be_refused_before_the_corpus_is_read_is(refused, world, monkeypatch, arguments, match):
     monkeypatch.setattr(pretrain, "load_corpus", lambda *_: pytest.fail("the corpus is read"))
     file = [world / "birth_dev.tsv"] if arguments[-1] == "--validation_file" else []
-    refused(match, train_pretrain, *TINY[-6:], *arguments, *file, "--train_file", world / "wiki.txt")
+    refused(match, train_pretrain, *ON_CPU, *arguments, *file, "--train_file", world / "wiki.txt")
 
 
 def test_recipes(refused, world, tmp_path):
@@ -545,7 +545,7 @@ def test_an_output_folder_with_a_finished_model_or_an_unfinished_run(run, world,
     model = ["--model_name_or_path", finished]
     for script, arguments in (
         (train_pretrain, corpus),
-        (train_finetune, [*model, "--train_file", world / "birth_places_train.tsv", *TINY[-6:]]),
+        (train_finetune, [*model, "--train_file", world / "birth_places_train.tsv", *ON_CPU]),
         (evaluate_birthplace, [*model, "--test_file", world / "birth_dev.tsv"]),
     ):
         with pytest.raises(SystemExit, match="this is a file") as stop:

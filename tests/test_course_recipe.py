@@ -9,7 +9,7 @@ from torch import nn
 
 import train_finetune
 import train_pretrain
-from conftest import TINY, history_of
+from conftest import ON_CPU, TINY, history_of
 from data_scripts.documents import load_corpus, tokenize_corpus
 from data_scripts.epochs import EpochSampler
 from data_scripts.errors import BadInput
@@ -213,7 +213,7 @@ def test_dropout_of_a_pretrained_model_is_what_finetuning_is_told(run, world, tm
     for each in (PosGPTForCausalLM(PosGPTConfig(**sizes)), tokenizer):
         each.save_pretrained(tmp_path / "model")
     arguments = ["--model_name_or_path", tmp_path / "model", "--train_file", world / "birth_dev.tsv"]
-    run(train_finetune, *arguments, *TINY[-6:], "--output_dir", tmp_path / "out", "--dropout", 0.25)
+    run(train_finetune, *arguments, *ON_CPU, "--output_dir", tmp_path / "out", "--dropout", 0.25)
     config = untrained[0].model.config
     assert {config.embd_pdrop, config.resid_pdrop, config.attention_dropout} == {0.25}
 
@@ -323,7 +323,7 @@ def test_a_recomputed_forward_pass_drops_the_same():
 
 
 def test_the_command_line_can_go_back_to_a_schedule_over_steps(tmp_path):
-    argv = ["course", "--train_file", "x", "--output_dir", str(tmp_path), "--lr_schedule", "steps", *TINY[-6:]]
+    argv = ["course", "--train_file", "x", "--output_dir", str(tmp_path), "--lr_schedule", "steps", *ON_CPU]
     types = [ModelArguments, ArchitectureArguments, FinetuningArguments, PosGPTTrainingArguments]
     *_, arguments = parse_with_recipe(types, "finetune", [*argv, "--lr_scheduler_type", "linear"])
     assert (arguments.lr_schedule, arguments.lr_scheduler_type) == ("steps", "linear")
@@ -338,7 +338,7 @@ def test_the_command_line_can_go_back_to_a_schedule_over_steps(tmp_path):
 )
 def test_a_recipe_can_choose_another_schedule_than_its_base(tmp_path, recipe):
     (tmp_path / "mine.yaml").write_text(recipe)
-    argv = [str(tmp_path / "mine.yaml"), "--train_file", "x", "--output_dir", str(tmp_path), *TINY[-6:]]
+    argv = [str(tmp_path / "mine.yaml"), "--train_file", "x", "--output_dir", str(tmp_path), *ON_CPU]
     types = [ArchitectureArguments, PretrainingArguments, ObjectiveConfig, PosGPTTrainingArguments]
     *_, arguments = parse_with_recipe(types, "pretrain", argv)
     assert arguments.lr_schedule in recipe and 5 in (arguments.warmup_steps, arguments.final_tokens)

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import AutoTokenizer
 
 import train_pretrain
-from conftest import TINY, history_of
+from conftest import TINY_SIZE, history_of
 from model_helpers import tiny_model
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTForCausalLM
 from posgpt.training.hardware import avoid_cudnn_attention
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.gpu
 
 DEVICE = "cuda"
 # The options of a small model, without those that keep it on the CPU.
-ARCHITECTURE = TINY[: TINY.index("--bf16")]
+ARCHITECTURE = [*TINY_SIZE, "--report_to", "none"]
 every_member = pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
 
 
@@ -82,22 +82,23 @@ def test_in_bf16_and_compiled_it_is_close_to_that(positions, compiled):
 
 @pytest.mark.parametrize("bottleneck", BOTTLENECKS)
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_a_model_with_a_bottleneck_has_the_gradients_of_the_cpu(bottleneck, attention):
+@pytest.mark.parametrize(("bf16", "tolerance"), [(False, 1e-3), (True, 0.15)])
+def test_a_model_with_a_bottleneck_has_the_gradients_of_the_cpu(bottleneck, attention, bf16, tolerance):
     settings = {"embd_pdrop": 0, "resid_pdrop": 0, "attention_dropout": 0, "num_hidden_layers": 3}
     settings |= {"bottleneck_size": 8, "bottleneck_type": bottleneck}
-    loss, gradients = take_step(tiny_model("learned", attention, **settings), DEVICE)
+    loss, gradients = take_step(tiny_model("learned", attention, **settings), DEVICE, bf16=bf16)
     expected_loss, expected = take_step(tiny_model("learned", attention, **settings), "cpu")
-    assert loss == pytest.approx(expected_loss, rel=1e-4)
+    assert loss == pytest.approx(expected_loss, rel=0.2 * tolerance)
     for name, gradient in gradients.items():
-        torch.testing.assert_close(gradient, expected[name], atol=1e-3, rtol=1e-3)
+        assert (gradient - expected[name]).norm() < tolerance * expected[name].norm() + 1e-3, name
 
 
-# Latents have other numbers of queries and keys, and always a mask.
+# With latents there is always a mask, and the first and the last layer have another number of queries than of keys.
 @pytest.mark.parametrize(
     ("queries", "keys", "is_causal"),
     [
         *[(length, length, is_causal) for length in (64, 100, 128) for is_causal in (True, False)],
-        *[(64, 128, False), (64, 100, False), (128, 64, False), (100, 64, False)],
+        *[(64, 128, False), (64, 117, False), (64, 37, False), (128, 64, False), (117, 64, False)],
     ],
 )
 def test_attention_in_bf16_has_the_gradient_of_what_it_keeps(queries, keys, is_causal):
@@ -109,7 +110,7 @@ def test_attention_in_bf16_has_the_gradient_of_what_it_keeps(queries, keys, is_c
         for length in (queries, keys, keys, queries)
     )
     is_visible = torch.ones(queries, keys, dtype=torch.bool, device=DEVICE).tril()
-    mask = {"is_causal": True} if is_causal else {"attn_mask": is_visible.expand(4, 1, -1, -1)}
+    mask = {"is_causal": True} if is_causal else {"attn_mask": is_visible.repeat(4, 1, 1, 1)}
 
     def attend(value: torch.Tensor) -> torch.Tensor:
         # With the same seed, the same weights are dropped.

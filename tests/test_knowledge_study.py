@@ -3,7 +3,7 @@ import json
 import pytest
 import yaml
 
-from conftest import TINY
+from conftest import ON_CPU
 from data_scripts.name_windows import NameWindowsConfig
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.questions import load_questions
@@ -73,7 +73,7 @@ def test_every_row_of_the_study_is_made_of_arguments_of_its_command(tmp_path):
     shared = {"train_file": files[0], "questions_file": files[1], "position_embedding_type": "rotary", "seed": 42}
     for name, settings in yaml.safe_load(knowledge.ROWS.read_text(encoding="utf-8")).items():
         row = knowledge.Row(name, settings, shared, tmp_path, files[2])
-        argv = [*row.command, "--output_dir", str(tmp_path), *TINY[-6:]]
+        argv = [*row.command, "--output_dir", str(tmp_path), *ON_CPU]
         parsed = parse_with_recipe(dataclasses, "pretrain", argv)
         for option, value in settings.items():
             if option != "recipe":

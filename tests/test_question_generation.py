@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import train_pretrain
-from conftest import TINY
+from conftest import ON_CPU, TINY
 from data_scripts.asking_rules import AskedSpans
 from data_scripts.documents import load_corpus
 from data_scripts.errors import BadInput
@@ -196,7 +196,7 @@ def test_a_pretrained_model_is_trained_to_ask(world, tmp_path, run):
         "windows", "--train_file", world / "wiki.txt", "--questions_file", world / "birth_places_train.tsv",
         "--model_name_or_path", pretrained,
     ]  # fmt: skip
-    arguments = [*asked, "--output_dir", tmp_path / "questions", "--least_probability", 0, *TINY[-6:]]
+    arguments = [*asked, "--output_dir", tmp_path / "questions", "--least_probability", 0, *ON_CPU]
     said = run(generate_questions, *arguments, "--max_steps", 1, "--learning_rate", 1e-12)
     assert "wiki.txt: characters that the tokenizer does not know are read as '□'" in said and "'v' × " in said
     before, after = (load_model(str(folder)) for folder in (pretrained, tmp_path / "questions"))

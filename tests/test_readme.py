@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import posgpt
-from conftest import ROOT, TINY, needs_make
+from conftest import ON_CPU, ROOT, TINY_SIZE, needs_make
 from posgpt import cli
 from posgpt.recipe_parser import list_recipes
 
@@ -16,9 +16,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 # What makes each command quick; the options of a document come first, so that these override them.
 QUICK = {
-    "pretrain": [*TINY[-6:], "--max_steps", 2],
-    "finetune": [*TINY[-6:], "--max_steps", 2],
-    "generate-questions": [*TINY[-6:], "--max_steps", 2, "--least_probability", 0],
+    "pretrain": [*ON_CPU, "--max_steps", 2],
+    "finetune": [*ON_CPU, "--max_steps", 2],
+    "generate-questions": [*ON_CPU, "--max_steps", 2],
     "hold-out": ["--pairs", 20, "--people", 10],
 }
 
@@ -36,9 +36,14 @@ def list_commands(name: str) -> list[list[str]]:
 
 
 def make_quick(command: str, arguments: list[str]) -> list[object]:
-    """Return a documented command line with what makes it quick; a pretrained model keeps its size."""
-    is_new = command in ("pretrain", "generate-questions") and "--model_name_or_path" not in arguments
-    return [command, *arguments, *(TINY[:-6] if is_new else []), *QUICK.get(command, [])]
+    """Return a documented command line with what makes it quick."""
+    options = QUICK.get(command, [])
+    if command in ("pretrain", "generate-questions") and "--model_name_or_path" not in arguments:
+        options = [*TINY_SIZE, *options]
+    if command == "generate-questions" and "marathon" not in arguments:
+        # After two training steps, no question is likely. The recipe `marathon` keeps them all.
+        options = [*options, "--least_probability", 0]
+    return [command, *arguments, *options]
 
 
 def test_the_commands_and_the_python_example_run_as_written(run, world, tmp_path, monkeypatch, capsys):
@@ -69,7 +74,7 @@ def test_every_file_command_module_and_recipe_that_is_named_is_there(document):
         assert "runs/" in path or any((folder / path).exists() for folder in (ROOT, document.parent)), path
     assert set(re.findall(r"(?:^|`)posgpt ([a-z][a-z-]*)", text, re.M)) <= set(cli.COMMANDS)
     assert all(map(find_spec, re.findall(r"\bpython -m ([\w.]+)", text)))
-    trainings = r"(?:train_pretrain\.py|train_finetune\.py|posgpt pretrain|posgpt finetune|posgpt preview)"
+    trainings = r"(?:train_pretrain\.py|train_finetune\.py|posgpt pretrain|posgpt finetune|posgpt preview|posgpt generate-questions)"
     assert set(re.findall(rf"{trainings} ([a-z]\w*)", text)) <= set(list_recipes())
 
 

@@ -11,7 +11,7 @@ import yaml
 import evaluate_birthplace
 import train_finetune
 import train_pretrain
-from conftest import TINY
+from conftest import TINY, TINY_SIZE
 from data_scripts.documents import load_corpus
 from data_scripts.errors import BadInput
 from data_scripts.questions import load_questions
@@ -306,13 +306,13 @@ def test_one_question_of_a_form_that_was_trained_on_is_enough(run, world, two_re
     one.write_text("How long is Ada Berg?\t8\n")
     train = ["--max_steps", 1, "--report_to", "none", "--bf16", "false", "--use_cpu", "true"]
     arguments = ["--train_file", world / "wiki.txt", "--questions_file", questions, "--validation_file", one]
-    run(train_pretrain, "windows", *arguments, "--output_dir", tmp_path / "pretrained", *train, *TINY[:8])
+    run(train_pretrain, "windows", *arguments, "--output_dir", tmp_path / "pretrained", *train, *TINY_SIZE)
     model = ["--model_name_or_path", tmp_path / "pretrained", "--train_file", one]
     printed = run(train_finetune, *model, "--validation_file", one, "--output_dir", tmp_path / "finetuned", *train)
     assert printed.count("one.tsv: 1 How long is …? questions") == 2
     assert "How long is Ada Berg?" in run(preview, "--section", "finetune", *model)
     scratch = ["--vocabulary_file", world / "wiki.txt", "--train_file", questions, "--validation_file", one]
-    run(train_finetune, *scratch, "--output_dir", tmp_path / "scratch", *train, *TINY[:8])
+    run(train_finetune, *scratch, "--output_dir", tmp_path / "scratch", *train, *TINY_SIZE)
 
 
 def test_a_model_that_is_finetuned_on_new_words_keeps_its_own_behind_them(run, tiny_pretrained, tmp_path):

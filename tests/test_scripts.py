@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, EvalPrediction
 import evaluate_birthplace
 import train_finetune
 import train_pretrain
-from conftest import TINY, history_of
+from conftest import ON_CPU, TINY, history_of
 from data_scripts.errors import BadInput
 from data_scripts.name_windows import NameWindowsCollator
 from data_scripts.objective_config import ObjectiveConfig
@@ -38,8 +38,6 @@ from posgpt.training.trainer import (
     reduce_logits,
 )
 
-HARDWARE = TINY[-6:]  # without the sizes, which a pretrained folder has
-
 
 def metrics_of(folder):
     return json.loads((folder / "metrics.json").read_text())
@@ -51,7 +49,7 @@ def test_pretrain_finetune_evaluate(run, world, tmp_path, tiny_pretrained, posit
     train_file, dev_file = world / "birth_places_train.tsv", world / "birth_dev.tsv"
     run(
         train_finetune, "--model_name_or_path", pretrained, "--train_file", train_file, "--validation_file", dev_file,
-        "--output_dir", finetuned, "--num_train_epochs", 2, "--per_device_train_batch_size", 16, *HARDWARE,
+        "--output_dir", finetuned, "--num_train_epochs", 2, "--per_device_train_batch_size", 16, *ON_CPU,
     )  # fmt: skip
     printed = run(
         evaluate_birthplace, "--model_name_or_path", finetuned, "--test_file", dev_file, "--train_file", train_file,
@@ -117,7 +115,7 @@ def test_the_trainers_accuracy_is_that_of_generation(run, world, memorised, tmp_
     run(
         train_finetune, *model, "--train_file", memorised / "pairs.tsv", "--validation_file", tmp_path / "mixed.tsv",
         "--output_dir", tmp_path / "trained", "--max_steps", 1, "--learning_rate", 0, "--dropout", 0,
-        "--per_device_eval_batch_size", 5, "--save_strategy", "no", *HARDWARE,
+        "--per_device_eval_batch_size", 5, "--save_strategy", "no", *ON_CPU,
     )  # fmt: skip
     generated = metrics_of(tmp_path / "eval")["accuracy"]
     assert 12 / 29 <= generated < 1
@@ -219,7 +217,7 @@ def test_each_relation_is_measured_while_training_and_one_that_is_not_trained_is
     printed = run(
         train_finetune, *model, "--train_file", memorised / "pairs.tsv", "--validation_file", tmp_path / "both.tsv",
         "--max_steps", 1, "--learning_rate", 0, "--dropout", 0, "--sample_answers", 0, "--save_strategy", "no",
-        "--train_sampling_strategy", strategy, "--output_dir", tmp_path / "out", *HARDWARE,
+        "--train_sampling_strategy", strategy, "--output_dir", tmp_path / "out", *ON_CPU,
     )  # fmt: skip
     assert "both.tsv: asks When was NAME born?, which the model is not trained to answer." in printed
     asked = len(load_questions(memorised / "pairs.tsv"))
@@ -679,7 +677,7 @@ def test_later_steps_need_no_corpus(run, world, tmp_path):
     Path(corpus).unlink()
     run(
         train_finetune, "--model_name_or_path", pretrained, "--train_file", world / "birth_places_train.tsv",
-        "--output_dir", tmp_path / "finetuned", "--max_steps", 1, *HARDWARE,
+        "--output_dir", tmp_path / "finetuned", "--max_steps", 1, *ON_CPU,
     )  # fmt: skip
     assert (tmp_path / "finetuned" / "model.safetensors").is_file()
 
@@ -695,7 +693,7 @@ def test_every_recipe_is_understood_by_its_name_and_can_be_overridden(recipe, tm
     }
     for section, values in read_recipe(find_recipe(recipe)).items():
         dataclasses = commands[section]
-        argv = [recipe, "--train_file", "x", "--output_dir", str(tmp_path), *HARDWARE]
+        argv = [recipe, "--train_file", "x", "--output_dir", str(tmp_path), *ON_CPU]
         argv += ["--questions_file", "x"] if section == "generate_questions" else []
         plain = parse_with_recipe(dataclasses, section, argv)[-1]
         assert plain.num_train_epochs == values["num_train_epochs"]
@@ -710,7 +708,7 @@ def test_every_recipe_is_understood_by_its_name_and_can_be_overridden(recipe, tm
 def test_a_recipe_of_ones_own_is_followed_and_the_command_line_overrides_it(run, world, tmp_path):
     recipe = tmp_path / "mine.yaml"
     recipe.write_text("pretrain: {max_steps: 3, hidden_size: 16, num_attention_heads: 2, num_hidden_layers: 1}\n")
-    corpus = ["--train_file", world / "wiki.txt", *HARDWARE]
+    corpus = ["--train_file", world / "wiki.txt", *ON_CPU]
     for name, arguments, expected in (
         ("plain", [], (3, 16)),
         ("over", ["--max_steps=2", "--hidden_size=32"], (2, 32)),
@@ -732,7 +730,7 @@ def test_a_recipe_of_ones_own_is_followed_and_the_command_line_overrides_it(run,
 def test_a_pretrained_model_is_finetuned_with_the_recipe_for_that(run, world, tmp_path, tiny_pretrained, option):
     printed = run(
         train_finetune, option, tiny_pretrained["learned"], "--train_file", world / "birth_places_train.tsv",
-        "--output_dir", tmp_path, "--max_steps", 1, *HARDWARE,
+        "--output_dir", tmp_path, "--max_steps", 1, *ON_CPU,
     )  # fmt: skip
     assert "section 'finetune';" in printed
 
@@ -742,7 +740,7 @@ def test_one_training_step_on_few_pairs_is_not_all_warm_up(run, world, tmp_path,
     (tmp_path / "few.tsv").write_text("".join(pairs))
     model = tiny_pretrained["rotary"]
     options = ["--model_name_or_path", model, "--train_file", tmp_path / "few.tsv", "--output_dir", tmp_path / "out"]
-    run(train_finetune, "windows", *options, *HARDWARE)
+    run(train_finetune, "windows", *options, *ON_CPU)
     state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
     before, after = (load_file(folder / "model.safetensors") for folder in (model, tmp_path / "out"))
     assert state["global_step"] == 1 and any(not torch.equal(before[name], after[name]) for name in before)
@@ -790,32 +788,32 @@ def parse_pretraining(tmp_path, *argv):
 
 def test_evaluation_follows_from_the_file_to_evaluate_on_unless_something_else_is_said(tmp_path):
     def choose(*argv):
-        return parse_pretraining(tmp_path, "windows", *argv, *HARDWARE).eval_strategy
+        return parse_pretraining(tmp_path, "windows", *argv, *ON_CPU).eval_strategy
 
     assert (choose(), choose("--validation_file", "dev.tsv")) == ("no", "epoch")
     assert choose("--validation_file", "dev.tsv", "--eval_strategy", "no") == "no"
     recipe = tmp_path / "mine.yaml"
     recipe.write_text("base: windows\npretrain: {eval_strategy: steps, eval_steps: 9, save_strategy: no}")
-    arguments = parse_pretraining(tmp_path, recipe, "--validation_file", "dev.tsv", *HARDWARE)
+    arguments = parse_pretraining(tmp_path, recipe, "--validation_file", "dev.tsv", *ON_CPU)
     assert (arguments.eval_strategy, arguments.save_strategy) == ("steps", "no")
-    assert parse_pretraining(tmp_path, recipe, *HARDWARE).eval_strategy == "no"
+    assert parse_pretraining(tmp_path, recipe, *ON_CPU).eval_strategy == "no"
 
 
 def test_a_schedule_of_ones_own_leaves_the_recipes_settings_of_another(tmp_path):
-    arguments = parse_pretraining(tmp_path, "quick", "--lr_scheduler_type", "linear", *HARDWARE)
+    arguments = parse_pretraining(tmp_path, "quick", "--lr_scheduler_type", "linear", *ON_CPU)
     assert not arguments.lr_scheduler_kwargs
     for same in ([], ["--lr_scheduler_type", "cosine_with_min_lr"]):
-        assert parse_pretraining(tmp_path, "quick", *same, *HARDWARE).lr_scheduler_kwargs == {"min_lr_rate": 0.1}
+        assert parse_pretraining(tmp_path, "quick", *same, *ON_CPU).lr_scheduler_kwargs == {"min_lr_rate": 0.1}
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("base: quick\npretrain: {lr_scheduler_type: linear}")
-    assert not parse_pretraining(tmp_path, recipe, *HARDWARE).lr_scheduler_kwargs
+    assert not parse_pretraining(tmp_path, recipe, *ON_CPU).lr_scheduler_kwargs
     recipe.write_text("base: windows\npretrain: {total_train_batch_size: 64}")
-    arguments = parse_pretraining(tmp_path, recipe, "--per_device_train_batch_size", 8, *HARDWARE)
+    arguments = parse_pretraining(tmp_path, recipe, "--per_device_train_batch_size", 8, *ON_CPU)
     assert (arguments.total_train_batch_size, arguments.per_device_train_batch_size) == (None, 8)
     recipe.write_text(
         "base: windows\npretrain: {eval_strategy: epoch, save_strategy: epoch, load_best_model_at_end: true}"
     )
-    assert not parse_pretraining(tmp_path, recipe, *HARDWARE).load_best_model_at_end
+    assert not parse_pretraining(tmp_path, recipe, *ON_CPU).load_best_model_at_end
 
 
 @pytest.mark.parametrize(
@@ -839,7 +837,7 @@ def test_bf16_is_chosen_for_the_device_that_is_used(tmp_path, monkeypatch, optio
 
 
 def test_without_a_recipe_the_courses_own_holds(tmp_path):
-    arguments = parse_pretraining(tmp_path, *HARDWARE)
+    arguments = parse_pretraining(tmp_path, *ON_CPU)
     assert (arguments.num_train_epochs, arguments.learning_rate, arguments.weight_decay) == (650, 6e-3, 0.1)
     assert (arguments.per_device_train_batch_size, arguments.adam_beta2, arguments.max_grad_norm) == (128, 0.95, 1.0)
 

@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import posgpt
 import train_finetune
 import train_pretrain
-from conftest import TINY, history_of
+from conftest import ON_CPU, TINY, history_of
 from posgpt import compare
 from posgpt.training.run_record import copy_record
 
@@ -104,7 +104,7 @@ def test_a_finetuned_models_record_has_the_hash_of_the_pretrained_weights_and_no
 ):
     run(
         train_finetune, "--model_name_or_path", tracked, "--train_file", world / "birth_places_train.tsv", "--validation_file",
-        world / "birth_dev.tsv", "--output_dir", tmp_path, *TINY[-6:], "--max_steps", 1, "--sample_answers", 0,
+        world / "birth_dev.tsv", "--output_dir", tmp_path, *ON_CPU, "--max_steps", 1, "--sample_answers", 0,
     )  # fmt: skip
     weights = sha256((tracked / "model.safetensors").read_bytes()).hexdigest()
     data = json.loads((tmp_path / "run.json").read_text())["data"]
