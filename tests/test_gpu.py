@@ -104,13 +104,14 @@ def test_a_model_with_a_bottleneck_has_the_gradients_of_the_cpu(bottleneck, atte
 def test_attention_in_bf16_has_the_gradient_of_what_it_keeps(queries, keys, is_causal):
     avoid_cudnn_attention()
     generator = torch.Generator().manual_seed(0)
-    heads, head_dim, dropout = 8, 32, 0.1
+    # As many rows and heads as keep a whole GPU busy: with fewer, the kernels divide their work differently.
+    rows, heads, head_dim, dropout = 64, 8, 32, 0.1
     query, key, value, upstream = (
-        torch.randn(4, heads, length, head_dim, generator=generator).to(DEVICE, torch.bfloat16)
+        torch.randn(rows, heads, length, head_dim, generator=generator).to(DEVICE, torch.bfloat16)
         for length in (queries, keys, keys, queries)
     )
     is_visible = torch.ones(queries, keys, dtype=torch.bool, device=DEVICE).tril()
-    mask = {"is_causal": True} if is_causal else {"attn_mask": is_visible.repeat(4, 1, 1, 1)}
+    mask = {"is_causal": True} if is_causal else {"attn_mask": is_visible.repeat(rows, 1, 1, 1)}
 
     def attend(value: torch.Tensor) -> torch.Tensor:
         # With the same seed, the same weights are dropped.
@@ -119,7 +120,7 @@ def test_attention_in_bf16_has_the_gradient_of_what_it_keeps(queries, keys, is_c
 
     # Unit vectors as values show the weights that are kept, `head_dim` of them at a time.
     units = torch.eye(keys, -(-keys // head_dim) * head_dim, device=DEVICE, dtype=torch.bfloat16)
-    blocks = [attend(unit.expand(4, heads, -1, -1).contiguous()).float() for unit in units.split(head_dim, dim=1)]
+    blocks = [attend(unit.expand(rows, heads, -1, -1).contiguous()).float() for unit in units.split(head_dim, dim=1)]
     kept = torch.cat(blocks, dim=-1)[..., :keys]
     inputs = [tensor.requires_grad_() for tensor in (query, key, value)]
     gradients = torch.autograd.grad(attend(value), inputs, upstream)
