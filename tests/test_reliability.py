@@ -710,6 +710,20 @@ def test_a_loss_far_above_the_ones_before_is_marked_in_the_log(tmp_path):
     assert spikes == [None] * 21 + [4.1 / 2, 4.5]
 
 
+def test_a_loss_that_ends_far_above_its_lowest_is_told(tmp_path, caplog):
+    args = PosGPTTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", disable_tqdm=True)
+    trainer = PosGPTTrainer(tiny_model("none"), args)
+
+    def end(*losses: float) -> str:
+        caplog.clear()
+        trainer.state.log_history = [{"loss": loss, "step": step} for step, loss in enumerate(losses, start=1)]
+        trainer.callback_handler.on_train_end(args, trainer.state, trainer.control)
+        return caplog.text
+
+    assert not end() and not end(4.0, 2.0, 2.1, 2.2)
+    assert "the loss is 2.50 at the end of training, and was 2.00 after step 2." in end(4.0, 2.0, 2.1, 2.5)
+
+
 def test_a_spike_is_measured_by_the_losses_right_before_it(tmp_path):
     trainer = PosGPTTrainer(tiny_model("none"), PosGPTTrainingArguments(str(tmp_path), use_cpu=True, report_to="none"))
     for loss in [8.0] * 20 + [1.0] * 20 + [3.0]:

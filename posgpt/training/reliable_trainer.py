@@ -21,6 +21,7 @@ from torch.distributed.checkpoint import CheckpointException
 from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.utils import logging
 
 from data_scripts.errors import BadInput
 from data_scripts.options import shorten_error
@@ -36,9 +37,13 @@ from posgpt.training.saved_models import load_pickle, load_weights
 
 # A logged loss above SPIKE times the median of the SPIKE_WINDOW before it is marked in the log.
 SPIKE, SPIKE_WINDOW = 2.0, 20
+# Training that ends with a logged loss this far above the lowest one, in nats per character, says so.
+RISE = 0.3
 
 # The variable with the name of a process's file for torch's launcher.
 LAUNCHER_REPORT = "TORCHELASTIC_ERROR_FILE"
+
+logger = logging.get_logger(__name__)
 
 
 @contextmanager
@@ -119,13 +124,29 @@ def check_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 class EndCheck(TrainerCallback):
-    """Refuses to resume a training that is to end before its checkpoint: Trainer would call it finished."""
+    """Refuses to resume a training that is to end before its checkpoint, which Trainer would call finished.
+
+    And warns of one that ends with a far higher loss than it once had, which would look like any other: all its figures are
+    finite.
+    """
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step > state.max_steps:
             raise BadInput(
                 f"{args.output_dir}: the checkpoint is of step {state.global_step:,}, but training is to end after step"
                 f" {state.max_steps:,}; choose a larger --max_steps or --num_train_epochs."
+            )
+
+    def on_train_end(self, args, state, control, **kwargs):
+        logged = [(entry["loss"], entry["step"]) for entry in state.log_history if "loss" in entry]
+        if not (logged and state.is_world_process_zero):
+            return
+        (lowest, step), (last, _) = min(logged), logged[-1]
+        if last > lowest + RISE:
+            logger.warning(
+                f"{args.output_dir}: the loss is {last:.2f} at the end of training, and was {lowest:.2f} after step {step:,}."
+                " Unless the data became harder in between (--first_shares), training has diverged; most often a lower"
+                " --learning_rate helps."
             )
 
 
