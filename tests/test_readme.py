@@ -15,12 +15,8 @@ from posgpt.recipe_parser import list_recipes
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 # What makes each command quick; the options of a document come first, so that these override them.
-QUICK = {
-    "pretrain": [*ON_CPU, "--max_steps", 2],
-    "finetune": [*ON_CPU, "--max_steps", 2],
-    "generate-questions": [*ON_CPU, "--max_steps", 2],
-    "hold-out": ["--pairs", 20, "--people", 10],
-}
+TRAININGS = ["pretrain", "finetune", "generate-questions"]
+QUICK = dict.fromkeys(TRAININGS, [*ON_CPU, "--max_steps", 2]) | {"hold-out": ["--pairs", 20, "--people", 10]}
 
 
 def list_blocks(name: str) -> list[str]:

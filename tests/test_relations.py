@@ -11,7 +11,7 @@ import yaml
 import evaluate_birthplace
 import train_finetune
 import train_pretrain
-from conftest import TINY, TINY_SIZE
+from conftest import ON_CPU, TINY, TINY_SIZE
 from data_scripts.documents import load_corpus
 from data_scripts.errors import BadInput
 from data_scripts.questions import load_questions
@@ -280,7 +280,7 @@ def test_several_relations_are_trained_and_reported_each_by_itself(run, world, t
     run(train_pretrain, recipe, "--train_file", world / "wiki.txt", *questions, "--output_dir", pretrained, *arguments)
     printed = run(
         train_finetune, "--model_name_or_path", pretrained, "--train_file", *train_files, "--output_dir", finetuned,
-        "--max_steps", 2, "--report_to", "none", "--bf16", "false", "--use_cpu", "true",
+        "--max_steps", 2, *ON_CPU,
     )  # fmt: skip
     assert "birthplace questions" in printed and "How long is …? questions" in printed
     relations = json.loads((finetuned / "config.json").read_text())["relations"]
@@ -304,7 +304,7 @@ def test_several_relations_are_trained_and_reported_each_by_itself(run, world, t
 def test_one_question_of_a_form_that_was_trained_on_is_enough(run, world, two_relations, tmp_path):
     one, questions = tmp_path / "one.tsv", two_relations / "lengths_birth_places_train.tsv"
     one.write_text("How long is Ada Berg?\t8\n")
-    train = ["--max_steps", 1, "--report_to", "none", "--bf16", "false", "--use_cpu", "true"]
+    train = ["--max_steps", 1, *ON_CPU]
     arguments = ["--train_file", world / "wiki.txt", "--questions_file", questions, "--validation_file", one]
     run(train_pretrain, "windows", *arguments, "--output_dir", tmp_path / "pretrained", *train, *TINY_SIZE)
     model = ["--model_name_or_path", tmp_path / "pretrained", "--train_file", one]
@@ -324,7 +324,7 @@ def test_a_model_that_is_finetuned_on_new_words_keeps_its_own_behind_them(run, t
     run(
         train_finetune, "--model_name_or_path", tiny_pretrained["rotary"], "--train_file", tmp_path / "train.tsv",
         "--relations", tmp_path / "relations.yaml", "--output_dir", tmp_path / "finetuned", "--max_steps", 1,
-        "--report_to", "none", "--bf16", "false", "--use_cpu", "true",
+        *ON_CPU,
     )  # fmt: skip
     model = PosGPTConfig.from_pretrained(tmp_path / "finetuned")
     assert model.relations["birthplace"]["wordings"] == ["Wo kam {title} zur Welt?", BIRTHPLACE.wordings[0]]
