@@ -21,8 +21,10 @@ class Bottleneck:
     """
 
     @staticmethod
-    def compute_limits(bottleneck_size: int, max_position_embeddings: int) -> torch.Tensor:
-        """Return the last position that each latent sees, (bottleneck_size,), rising from 0."""
+    def compute_limits(
+        bottleneck_size: int, max_position_embeddings: int, device: torch.device | None = None
+    ) -> torch.Tensor:
+        """Return the last position that each latent sees, (bottleneck_size,), rising from 0, on `device`."""
         raise NotImplementedError
 
     @staticmethod
@@ -42,8 +44,10 @@ class PerceiverBottleneck(Bottleneck):
     """
 
     @staticmethod
-    def compute_limits(bottleneck_size: int, max_position_embeddings: int) -> torch.Tensor:
-        return torch.arange(bottleneck_size)
+    def compute_limits(
+        bottleneck_size: int, max_position_embeddings: int, device: torch.device | None = None
+    ) -> torch.Tensor:
+        return torch.arange(bottleneck_size, device=device)
 
 
 class StridedBottleneck(Bottleneck):
@@ -54,8 +58,10 @@ class StridedBottleneck(Bottleneck):
     """
 
     @staticmethod
-    def compute_limits(bottleneck_size: int, max_position_embeddings: int) -> torch.Tensor:
-        return torch.arange(bottleneck_size) * -(-max_position_embeddings // bottleneck_size)
+    def compute_limits(
+        bottleneck_size: int, max_position_embeddings: int, device: torch.device | None = None
+    ) -> torch.Tensor:
+        return torch.arange(bottleneck_size, device=device) * -(-max_position_embeddings // bottleneck_size)
 
     @staticmethod
     def find_visible_tokens(positions: torch.Tensor, limits: torch.Tensor) -> torch.Tensor:
@@ -163,7 +169,7 @@ def read_through_latents(
     `positions` are (batch or 1, length), the `attention_mask` (batch, length). A latent is at the last position it sees.
     """
     bottleneck = BOTTLENECKS[config.bottleneck_type]
-    limits = bottleneck.compute_limits(config.bottleneck_size, config.max_position_embeddings).to(inputs.device)
+    limits = bottleneck.compute_limits(config.bottleneck_size, config.max_position_embeddings, inputs.device)
     positions, latent_positions = (each.expand(inputs.shape[0], -1) for each in (positions, limits))
     is_real = (torch.ones_like(positions) if attention_mask is None else attention_mask).bool()[:, None, :]
 

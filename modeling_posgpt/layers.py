@@ -12,7 +12,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
-from .dropout import PosGPTDropout, drop
+from .dropout import PosGPTDropout, drop, round_rate
 from .position_embeddings import rotate
 
 
@@ -115,6 +115,9 @@ class PosGPTAttention(nn.Module):
         Shapes are those of `eager_attention_forward`, except that the output is (batch, length, hidden_size). Only some
         implementations return weights.
         """
+        dropout = self.attention_dropout if self.training else 0.0
+        if query.device.type != "cpu":
+            dropout = round_rate(dropout, query.dtype)
         biases = {}
         if position_bias is not None:
             # flex_attention indexes every row of the batch; the other implementations would broadcast. `len` would fix the
@@ -129,7 +132,7 @@ class PosGPTAttention(nn.Module):
             key,
             value,
             attention_mask,
-            dropout=self.attention_dropout if self.training else 0.0,
+            dropout=dropout,
             scaling=self.scaling,
             **biases,
             **kwargs,

@@ -5,10 +5,12 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from model_helpers import SIZES, WITH_FLEX_ATTENTION, tiny_model, tokens
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PosGPTModel
 from modeling_posgpt.cache import CACHE
+from modeling_posgpt.dropout import round_rate
 from modeling_posgpt.layers import build_mask
 from modeling_posgpt.position_embeddings import PosGPTAlibi
 
@@ -350,6 +352,31 @@ def test_relative_distances_beyond_the_clip_count_as_the_clip():
 )
 def test_alibis_slopes_are_the_papers(heads, slopes):
     assert PosGPTAlibi.compute_slopes(heads) == pytest.approx(slopes)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 0.9, 0.99])
+def test_a_rounded_dropout_rate_has_a_scale_that_the_dtype_holds(rate, dtype):
+    rounded = round_rate(rate, dtype)
+    scale = 1 / (1 - rounded)
+    assert torch.tensor(scale, dtype=dtype).item() == pytest.approx(scale, rel=1e-9)
+    assert scale == pytest.approx(1 / (1 - rate), rel=torch.finfo(dtype).eps / 2)
+
+
+def test_attention_on_a_device_drops_out_at_a_rounded_rate_in_training_alone(monkeypatch):
+    rates = []
+
+    def attend(module, query, key, value, attention_mask, dropout, **kwargs):
+        rates.append(dropout)
+        return query.transpose(1, 2), None
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "sdpa", attend)
+    for device in ("meta", "cpu"):
+        model = tiny_model("alibi", num_hidden_layers=1).to(device, torch.bfloat16)
+        for is_training in (True, False):
+            model.train(is_training)(tokens(1, 8).to(device))
+    assert rates == [pytest.approx(1 - 1 / 1.109375), 0.0, 0.1, 0.0]
+    assert round_rate(0.0, torch.bfloat16) == 0.0
 
 
 @pytest.mark.parametrize("positions", [name for name, member in POSITION_EMBEDDINGS.items() if member.ends_at_block])

@@ -141,6 +141,29 @@ def test_a_scaled_model_is_the_same_after_loading(rope_parameters, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("positions", "constant", "settings"),
+    [
+        ("rotary", "inv_freq", {}),
+        ("rotary", "original_inv_freq", {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0}}),
+        # Of six heads, bfloat16 holds some slopes; of twelve, not all.
+        ("alibi", "slopes", {"hidden_size": 48, "num_attention_heads": 12}),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_constants_stay_in_float32_whatever_the_weights_are_converted_to(
+    positions, constant, settings, dtype, tmp_path
+):
+    model = tiny_model(positions, **settings)
+    model.save_pretrained(tmp_path)
+    expected = getattr(model.model.position_embedding, constant).clone()
+    loaded = PosGPTForCausalLM.from_pretrained(tmp_path, dtype=dtype)
+    for converted in (model.to(dtype), loaded):
+        assert converted.lm_head.weight.dtype == dtype
+        assert torch.equal(getattr(converted.model.position_embedding, constant), expected)
+    assert model.to("meta").model.position_embedding.get_buffer(constant).device.type == "meta"
+
+
+@pytest.mark.parametrize(
     "values, match",
     [
         ({"position_embedding_type": "alphabetical"}, "'alphabetical'; choose one of learned, rotary"),
