@@ -179,6 +179,8 @@ class NameWindowsDataset(EpochDataset):
         """
         # `datasets` finds its cache by what the functions below refer to: not this object.
         config, rules = self.config, self.rules
+        # In an order that is the same in each process.
+        readable = "".join(sorted(self.tokenizer.get_vocab()))
         needs_word = [
             any(self._needs_words(number, wording) for wording in wordings)
             for number, wordings in enumerate(self.wordings)
@@ -195,12 +197,12 @@ class NameWindowsDataset(EpochDataset):
                         asked_by.setdefault(span, []).append(number)
             row: dict[str, Any] = {"title": title, "asked": [], "asked_by": [], "before": [], "after": []}
             for start, end in sorted(asked_by):
-                before = take_words_before(title, text, start, config.plain_cues, config.max_cue_words)
+                before = take_words_before(title, text, start, config.plain_cues, config.max_cue_words, readable)
                 has_word = before and fits(title, (start, end), join_words(before[-1:]))
                 numbers = [number for number in asked_by[start, end] if has_word or not needs_word[number]]
                 if not numbers:
                     continue
-                after = take_words_after(title, text, end, config.plain_cues, config.max_words_after)
+                after = take_words_after(title, text, end, config.plain_cues, config.max_words_after, readable)
                 row["asked"].append(text[start:end])
                 row["asked_by"].append(numbers)
                 row["before"].append(" ".join(before))

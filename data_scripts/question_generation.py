@@ -53,19 +53,22 @@ def list_own_texts(relations: Sequence[Relation]) -> list[str]:
     return [_SEPARATOR, *(relation.form for relation in relations)]
 
 
-def list_candidates(corpus: Dataset, questions: Questions, options: AskedSpans, max_length: int) -> list[Candidate]:
+def list_candidates(
+    corpus: Dataset, questions: Questions, options: AskedSpans, tokenizer: PreTrainedTokenizerBase
+) -> list[Candidate]:
     """List the spans that questions may ask for: those that the rows of name-keyed windows ask for.
 
     Args:
         corpus: From `load_corpus`; documents without a title have none.
-        max_length: The maximum sequence length, in characters. A prompt that leaves no room for the longest question loses
-            its beginning; a span that does not fit behind its title, in a question, is left out.
+        tokenizer: What prompts are read with. Of those that leave no room for the longest question within its
+            `model_max_length`, the beginning is left out; so is a span that does not fit behind its title, in a question.
 
     Raises:
         BadInput: see `find_spans`; or a question leaves no room for a span.
     """
     documents, rules = find_spans(corpus, questions, False, options.span_finder, options.max_spans)
     longest = max((rule.relation.form for rule in rules), key=len)
+    max_length, readable = tokenizer.model_max_length, "".join(tokenizer.get_vocab())
     room = max_length - len(longest + MASK_TOKEN + MASK_TOKEN)
     if room < 1:
         raise BadInput(
@@ -74,7 +77,7 @@ def list_candidates(corpus: Dataset, questions: Questions, options: AskedSpans, 
     return [
         candidate
         for batch in documents.iter(BATCH)
-        for candidate in _list_candidates_of(batch, rules, options, room)
+        for candidate in _list_candidates_of(batch, rules, options, room, readable)
         if candidate.title
         and all(
             relation.measure_question(candidate.title, candidate.span) <= max_length
@@ -84,7 +87,7 @@ def list_candidates(corpus: Dataset, questions: Questions, options: AskedSpans, 
 
 
 def _list_candidates_of(
-    batch: dict[str, list], rules: Sequence[AskingRule], options: AskedSpans, room: int
+    batch: dict[str, list], rules: Sequence[AskingRule], options: AskedSpans, room: int, readable: str
 ) -> Iterator[Candidate]:
     titles, texts, salient = batch["title"], batch["text"], batch["spans"]
     chosen = [rule.choose_spans(titles, texts, salient) for rule in rules]
@@ -94,8 +97,8 @@ def _list_candidates_of(
             for start, end in spans:
                 relations_of.setdefault((start, end), []).append(rule.relation)
         for (start, end), relations in sorted(relations_of.items()):
-            before = take_words_before(title, text, start, options.plain_cues, options.max_cue_words)
-            after = take_words_after(title, text, end, options.plain_cues, options.max_words_after)
+            before = take_words_before(title, text, start, options.plain_cues, options.max_cue_words, readable)
+            after = take_words_after(title, text, end, options.plain_cues, options.max_words_after, readable)
             parts = [join_words(before).lstrip(), text[start:end], *([join_words(after).lstrip()] if after else [])]
             prompt = _SEPARATOR.join(parts)
             yield Candidate(title, prompt[-room:], text[start:end], tuple(relations))

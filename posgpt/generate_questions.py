@@ -194,10 +194,10 @@ def load_generation_data(
         corpus = load_corpus(data_args.train_file, data_args.columns)
     questions = load_pairs(data_args.questions_file, training_args, load_relations(data_args.relations), corpus)
     with training_args.main_process_first():
-        candidates = list_candidates(corpus, questions, data_args, max_length)
         own_texts = list_own_texts(questions.relations)
         if tokenizer is None:
             tokenizer = build_corpus_tokenizer(corpus, max_length, [*questions.answers, *own_texts])
+        candidates = list_candidates(corpus, questions, data_args, tokenizer)
         examples = encode_examples(candidates, questions, tokenizer)
     read = [*(candidate.prompt for candidate in candidates), *own_texts]
     report_unknown_characters(read, tokenizer, ", ".join(data_args.train_file), training_args)

@@ -15,7 +15,7 @@ import train_pretrain
 from conftest import ROOT, TINY
 from data_scripts.asking_rules import AskingRule
 from data_scripts.cues import simplify_words
-from data_scripts.documents import load_corpus
+from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.epochs import EpochSampler
 from data_scripts.errors import BadInput
 from data_scripts.name_windows import (
@@ -25,9 +25,11 @@ from data_scripts.name_windows import (
     OneWindowCollator,
     encode_rows,
 )
+from data_scripts.question_generation import list_candidates, list_own_texts
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE, Relation
 from data_scripts.salient_spans import add_titles_and_spans, find_salient_spans
+from data_scripts.span_corruption import SpanCorruptionConfig
 from data_scripts.synthetic_world import World
 from data_scripts.titles import split_title
 from model_helpers import WITH_FLEX_ATTENTION
@@ -180,6 +182,35 @@ def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(
 )
 def test_plain_words_leave_out_names_and_punctuation_and_write_any_date_as_0(text, expected):
     assert " ".join(simplify_words(text.split(), {"John", "Doe"})) == expected
+
+
+# Corpora that lack the plain form of what stands in them: a sentence's first word in small letters, or `0` for a date.
+@pytest.mark.parametrize(
+    "text, cue",
+    [
+        ("Ada Ek. İki kardeşi Ada ile Rize 1900 ve Ulm .", " İki kardeşi ile"),
+        ("Ada Ek. Éva fut à Nice 1900 et Ulm .", " Éva fut à"),
+        ("Яна Эк. Щедрая Яна из Москва 1900 и Рига .", " Щедрая из"),
+        ("Անի Եկ. Ծնվել է Երևան 1900 և Գյումրի .", " Ծնվել է"),
+        ("Ζωή Εκ. Ψάλτης στην Ρώμη 1900 και Πάτρα .", " Ψάλτης στην"),
+        ("Ada Ek. born May 1985 in Rome or Ulm .", " born in"),
+        ("नीना एक. सन् १९५० में जन्म १९७१ में Rome .", " सन् में जन्म में"),
+    ],
+)
+def test_no_character_outside_the_vocabulary_is_trained_on(text, cue, tmp_path):
+    (tmp_path / "wiki.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "pairs.tsv").write_text(f"Where was {split_title(text)[0]} born?\tRome\n", encoding="utf-8")
+    corpus, questions = load_corpus(tmp_path / "wiki.txt"), load_questions(tmp_path / "pairs.tsv")
+    config = NameWindowsConfig(min_cue_kept=1.0, max_words_after=3)
+    own_texts = [*questions.texts, *questions.answers, *list_own_texts(questions.relations)]
+    tokenizer = build_corpus_tokenizer(corpus, BLOCK, own_texts)
+    training = [config.build(corpus, tokenizer, 0, asked).dataset for asked in (questions, None)]
+    training.append(SpanCorruptionConfig(salient_share=0.5).build(corpus, tokenizer, 0, questions).dataset)
+    prompts = [candidate.prompt for candidate in list_candidates(corpus, questions, config, tokenizer)]
+    rows = [dataset[item]["input_ids"] for dataset in training for item in range(40)]
+    assert not any(tokenizer.unk_token_id in row for row in [*rows, *tokenizer(prompts)["input_ids"]])
+    assert any(found.startswith(cue) for found, _ in list_cues(training[1]))
+    assert any(f" {prompt}".startswith(f"{cue}: ") for prompt in prompts)
 
 
 def list_cues(dataset, items=range(40)):

@@ -38,6 +38,10 @@ def ask(tmp_path, *lines: str):
     return load_questions(tmp_path / "train.tsv", answers=True)
 
 
+def tokenizer_of(corpus, max_length):
+    return build_tokenizer([*corpus["text"], *list_own_texts([BIRTHPLACE, PLACE_OF_DEATH])], max_length)
+
+
 def read_examples(candidates, questions, tokenizer) -> list[tuple[str, str]]:
     """Return each example's text, and what it is graded on."""
     examples = encode_examples(candidates, questions, tokenizer)
@@ -49,7 +53,7 @@ def read_examples(candidates, questions, tokenizer) -> list[tuple[str, str]]:
 
 def test_names_are_read_with_the_words_beside_them_and_the_question_they_answer_or_none(corpus, tmp_path):
     questions = ask(tmp_path, "Where was Ada Example born?\tOslo", "Where was Dee Example born?\tRome")
-    candidates = list_candidates(corpus, questions, AskedSpans(), 128)
+    candidates = list_candidates(corpus, questions, AskedSpans(), tokenizer_of(corpus, 128))
     assert [(candidate.title, candidate.prompt, candidate.span) for candidate in candidates] == [
         ("Ada Example", "was born in: Oslo", "Oslo"),
         ("Ada Example", "on 0 and moved to: Bergen", "Bergen"),
@@ -57,7 +61,7 @@ def test_names_are_read_with_the_words_beside_them_and_the_question_they_answer_
         ("Bo Example", "born in Bergen played for: Brann", "Brann"),
         ("Cy Example", "he died in: Oslo", "Oslo"),
     ]
-    tokenizer = build_tokenizer([*corpus["text"], *list_own_texts(questions.relations)], 128)
+    tokenizer = tokenizer_of(corpus, 128)
     assert read_examples(candidates, questions, tokenizer) == [
         (f"was born in: Oslo⁇{FORM}⁇", f"{FORM}⁇"),
         ("on 0 and moved to: Bergen⁇⁇", "⁇"),
@@ -66,26 +70,30 @@ def test_names_are_read_with_the_words_beside_them_and_the_question_they_answer_
 
 def test_words_after_a_name_follow_it(corpus, tmp_path):
     questions = ask(tmp_path, "Where was Ada Example born?\tOslo")
-    candidates = list_candidates(corpus, questions, AskedSpans(max_cue_words=1, max_words_after=1), 128)
+    candidates = list_candidates(
+        corpus, questions, AskedSpans(max_cue_words=1, max_words_after=1), tokenizer_of(corpus, 128)
+    )
     assert [candidate.prompt for candidate in candidates[:2]] == ["in: Oslo: on", "to: Bergen"]
 
 
 def test_a_long_prompt_keeps_its_end_and_leaves_room_for_the_question(corpus, tmp_path):
     questions = ask(tmp_path, "Where was Ada Example born?\tOslo")
     room = 12
-    candidates = list_candidates(corpus, questions, AskedSpans(), len(FORM) + 2 + room)
+    candidates = list_candidates(corpus, questions, AskedSpans(), tokenizer_of(corpus, len(FORM) + 2 + room))
     assert [candidate.prompt for candidate in candidates[:2]] == ["orn in: Oslo", "n in: Bergen"]
     with pytest.raises(
         BadInput, match="'Where was NAME born.' leaves no room .* in 22 characters; choose a larger --bl"
     ):
-        list_candidates(corpus, questions, AskedSpans(), len(FORM) + 2)
+        list_candidates(corpus, questions, AskedSpans(), tokenizer_of(corpus, len(FORM) + 2))
 
 
 def test_a_question_that_would_not_fit_with_its_answer_is_never_written(corpus, tmp_path):
     """Training on it would be refused."""
     questions = ask(tmp_path, "Where was Ada Example born?\tOslo")
     fits = len("Where was Ada Example born?⁇Oslo⁇")
-    spans = [candidate.span for candidate in list_candidates(corpus, questions, AskedSpans(), fits)]
+    spans = [
+        candidate.span for candidate in list_candidates(corpus, questions, AskedSpans(), tokenizer_of(corpus, fits))
+    ]
     assert spans == ["Oslo", "Brann", "Oslo"], "not Bergen, which is longer"
 
 
@@ -99,7 +107,7 @@ def test_what_a_relation_that_is_not_asked_about_a_title_may_ask_for_is_no_examp
         Candidate("Ada Example", "of: Brann", "Brann", (BIRTHPLACE,)),
         Candidate("Bo Example", "in: Bergen", "Bergen", both),
     ]
-    tokenizer = build_tokenizer([*corpus["text"], *list_own_texts(questions.relations)], 128)
+    tokenizer = tokenizer_of(corpus, 128)
     assert [text for text, _ in read_examples(candidates, questions, tokenizer)] == [
         f"in: Oslo⁇{FORM}⁇",
         "of: Brann⁇⁇",
@@ -109,7 +117,7 @@ def test_what_a_relation_that_is_not_asked_about_a_title_may_ask_for_is_no_examp
 
 def test_answers_that_are_no_names_of_documents_teach_nothing(corpus, tmp_path):
     questions = ask(tmp_path, "Where was Ada Example born?\tRome")
-    candidates = list_candidates(corpus, questions, AskedSpans(), 128)
+    candidates = list_candidates(corpus, questions, AskedSpans(), tokenizer_of(corpus, 128))
     with pytest.raises(BadInput, match=r"train.tsv: none of its answers is a name .* questions are learned from such"):
         encode_examples(candidates, questions, build_tokenizer(corpus["text"], 128))
 
