@@ -55,7 +55,7 @@ def parse(line: str, monkeypatch: pytest.MonkeyPatch) -> dict:
     return dict(sorted(config.items()))
 
 
-@pytest.mark.parametrize(("line", "config"), zip(LINES, CONFIGS, strict=True), ids=LINES)
+@pytest.mark.parametrize(("line", "config"), list(zip(LINES, CONFIGS, strict=True)), ids=LINES)
 def test_a_command_line_means_what_it_meant(line, config, monkeypatch):
     monkeypatch.chdir(DATA)
     assert parse(line, monkeypatch) == json.loads(config)
