@@ -1,4 +1,6 @@
 import dataclasses
+import subprocess
+import sys
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -291,6 +293,28 @@ def test_every_setting_of_a_position_embedding_is_an_option_without_being_named_
             if name in file.read_text(encoding="utf-8")
         }
         assert not written
+
+
+def test_help_lists_the_positions_of_a_class_from_outside_with_settings_that_no_option_has(tmp_path):
+    code = """
+import sys
+from modeling_posgpt.position_embeddings import POSITION_EMBEDDINGS, PositionEmbedding
+class Buckets(PositionEmbedding):
+    settings = ("num_buckets", "rope_parameters")
+POSITION_EMBEDDINGS["buckets"] = Buckets
+from posgpt.cli import main
+sys.argv = ["posgpt", "pretrain", "windows", *sys.argv[1:]]
+main()
+"""
+
+    def start(*arguments):
+        return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=ROOT)
+
+    shown = start("--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "buckets}" in shown.stdout and "--num_buckets" not in shown.stdout
+    refused = start("--position_embedding_type", "buckets", "--num_buckets", "3")
+    assert refused.returncode == 1 and refused.stderr.startswith("error: there is no option --num_buckets")
 
 
 @pytest.mark.parametrize(
