@@ -183,16 +183,25 @@ def load_json(path: str | os.PathLike, what: str) -> dict[str, Any]:
     return content
 
 
+class _Loader(yaml.SafeLoader):
+    """PyYAML's loader, which reads YAML 1.1, with YAML 1.2's numbers: `1e-5` is one."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d+$", re.ASCII), list("-+.0123456789")
+)
+
+
 def load_yaml(path: str | os.PathLike, what: str) -> Any:
     """Return what a YAML file holds; `what` names its role in the message.
 
     Raises:
-        BadInput: see `check_is_file`; or the file is not YAML, has tags other than YAML's own, too many entries, or a
-            name twice in one place.
+        BadInput: see `check_is_file`; or the file is not YAML, has tags other than YAML's own, too many entries, a name
+            twice in one place, or half a character.
     """
     path = check_is_file(path, what)
     try:
-        loader = yaml.SafeLoader(path.read_bytes())
+        loader = _Loader(path.read_bytes())
         root = loader.get_single_node()
         _check_entries(root)
         return None if root is None else loader.construct_document(root)
@@ -202,7 +211,8 @@ def load_yaml(path: str | os.PathLike, what: str) -> Any:
 
 
 def _check_entries(root: yaml.Node | None) -> None:
-    """Check that a YAML file has at most `MOST_ENTRIES` values, an alias counting as all that it stands for, and no name twice.
+    """Check that a YAML file has at most `MOST_ENTRIES` values, an alias counting as all that it stands for, and that each
+    is text that can be written, and no name is there twice.
 
     Raises:
         ValueError: it has.
@@ -221,6 +231,8 @@ def _check_entries(root: yaml.Node | None) -> None:
                 left += [name, value]
         elif isinstance(node, yaml.SequenceNode):
             left += node.value
+        elif any("\ud800" <= character <= "\udfff" for character in node.value):
+            raise ValueError(f"line {node.start_mark.line + 1} has {node.value[:60]!r}, with half a character")
     if left:
         raise ValueError(f"more than {MOST_ENTRIES:,} entries, aliases included")
 

@@ -165,9 +165,9 @@ class OptionParser(HfArgumentParser):
             raise BadInput(f"{name!r} is not an option of this command; {_suggest(name, names)}")
         hint = self._hints.get(name)
         kinds = [get_origin(kind) or kind for kind in get_args(hint) or (hint,)]
-        if value is None and type(None) not in kinds:
+        if value is None and type(None) not in kinds or value == [] and action.required:
             raise BadInput(f"{name} has no value; give one, or leave it out.")
-        if action.nargs == "+":
+        if action.nargs == "+" and value is not None:
             # The parser does not convert the values of a list.
             try:
                 value = [
@@ -198,6 +198,11 @@ class OptionParser(HfArgumentParser):
             BadInput: an option does not exist or its value is refused.
         """
         for argument in argv:
+            if not argument.isprintable() and any("\ud800" <= character <= "\udfff" for character in argument):
+                raise BadInput(
+                    f"{argument!r} on the command line is not UTF-8; type it in a terminal that is set to UTF-8, or rename"
+                    " the file."
+                )
             # argparse would first miss the required option that was mistyped.
             name = argument.partition("=")[0]
             if name.startswith("--") and name != "--" and name not in self._option_string_actions:

@@ -1,6 +1,6 @@
 """The character tokenizer: one symbol per character, built once from the pretraining corpus."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -9,7 +9,9 @@ PAD_TOKEN = "□"  # U+25A1, id 0; also what an unknown character becomes
 MASK_TOKEN = "⁇"  # U+2047, id 1; marks a hole, the end of a text and the end of an answer
 
 
-def build_tokenizer(texts: Iterable[str], model_max_length: int) -> PreTrainedTokenizerFast:
+def build_tokenizer(
+    texts: Iterable[str], model_max_length: int, known: Sequence[str] = (PAD_TOKEN, MASK_TOKEN)
+) -> PreTrainedTokenizerFast:
     """Build the tokenizer of a corpus: `□` is 0, `⁇` is 1, then the corpus's characters in code point order.
 
     The line break, which separates documents, always counts as one of the corpus's characters. Any other character that
@@ -20,11 +22,12 @@ def build_tokenizer(texts: Iterable[str], model_max_length: int) -> PreTrainedTo
     Args:
         texts: Documents; read once, so a generator will do.
         model_max_length: The model's maximum sequence length, in tokens.
+        known: The symbols of an earlier tokenizer, `□` and `⁇` first; they keep their ids, and new ones follow.
     """
     characters = {"\n"}
     for text in texts:
         characters.update(text)
-    symbols = [PAD_TOKEN, MASK_TOKEN, *sorted(characters - {PAD_TOKEN, MASK_TOKEN})]
+    symbols = [*known, *sorted(characters.difference(known))]
     tokenizer = Tokenizer(models.WordLevel({symbol: id for id, symbol in enumerate(symbols)}, unk_token=PAD_TOKEN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()

@@ -33,6 +33,7 @@ from posgpt.recipe_parser import parse_with_recipe, read_given, read_recipe, spl
 from posgpt.training.architecture import (
     ArchitectureArguments,
     PretrainedArguments,
+    add_characters,
     build_model,
     choose_max_length,
     load_pretrained,
@@ -68,6 +69,10 @@ class FinetuningArguments(RelationArguments):
         default=None,
     )
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
+    add_characters: bool = option(
+        "Whether the characters of the training pairs that the model does not know are added to its vocabulary.",
+        default=False,
+    )
     ascii_only: bool = option(
         "Whether characters outside ASCII are left out of the training pairs, as the course's loader does.",
         default=False,
@@ -114,6 +119,19 @@ def load_training_pairs(
     return load_pairs(data_args.train_file, training_args, known, corpus, data_args.ascii_only)
 
 
+def add_questions_characters(
+    model: PosGPTForCausalLM,
+    tokenizer: PreTrainedTokenizerBase,
+    questions: Questions,
+    training_args: PosGPTTrainingArguments,
+) -> PreTrainedTokenizerBase:
+    """Add the characters of questions and answers that a model does not know to it, and print them; see `add_characters`."""
+    extended = add_characters(model, tokenizer, [*questions.texts, *questions.answers], training_args.seed)
+    if training_args.should_log and (added := extended.convert_ids_to_tokens(range(len(tokenizer), len(extended)))):
+        print(f"{questions.path}: {len(added):,} characters are added to the vocabulary: {''.join(added[:40])}")
+    return extended
+
+
 def finetune(
     model_args: ModelArguments,
     architecture: Any,
@@ -128,6 +146,8 @@ def finetune(
     # What the model was asked before may be asked once only in a file, which shows no form then.
     known = [*load_relations(data_args.relations), *read_relations(model.config.relations)]
     questions = load_training_pairs(model_args, data_args, training_args, known)
+    if data_args.add_characters:
+        tokenizer = add_questions_characters(model, tokenizer, questions, training_args)
     train_examples = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
     model.config.relations = add_relations(model.config.relations or {}, questions.to_config())
     leave_room_for_answers(model, questions)

@@ -25,7 +25,13 @@ from data_scripts.options import Range, option
 from data_scripts.relations import load_relations, read_relations
 from data_scripts.titles import describe_titles, find_text_start, find_titles
 from modeling_posgpt import build_tokenizer
-from posgpt.finetune import FinetuningArguments, ModelArguments, load_or_build_model, load_training_pairs
+from posgpt.finetune import (
+    FinetuningArguments,
+    ModelArguments,
+    add_questions_characters,
+    load_or_build_model,
+    load_training_pairs,
+)
 from posgpt.generate_questions import GenerationArguments, load_generation_data
 from posgpt.pretrain import PretrainingArguments, load_pretraining_data
 from posgpt.recipe_parser import parse_with_recipe, read_given
@@ -132,7 +138,9 @@ def preview_finetuning(section: str) -> None:
     else:
         build_config(architecture)
     questions = load_training_pairs(model_args, data_args, training_args, known)
-    if tokenizer is None:
+    if tokenizer and data_args.add_characters:
+        tokenizer = add_questions_characters(model, tokenizer, questions, training_args)
+    elif tokenizer is None:
         tokenizer = build_tokenizer([*questions.texts, *questions.answers], choose_max_length(architecture))
     encoded = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
     print(*render_first(encoded, tokenizer, preview.examples), sep="\n")

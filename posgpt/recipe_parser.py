@@ -237,8 +237,9 @@ def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[
             "per_device_train_batch_size follows from total_train_batch_size; leave one of them out, and add"
             " --gradient_accumulation_steps for smaller batches."
         )
-    refuse_unused_optimizer(parsed[-1], given.keys() | set(values))
-    refuse_other_schedule(parsed[-1], given.keys() | (set(values) - left_over))
+    chosen = given.keys() | {name for name, value in values.items() if value is not None}
+    refuse_unused_optimizer(parsed[-1], chosen)
+    refuse_other_schedule(parsed[-1], chosen - (left_over - given.keys()))
     for options in parsed:
         if isinstance(options, ArchitectureArguments):
             refuse_unused_architecture(options, set(given))

@@ -1,4 +1,6 @@
 import dataclasses
+import subprocess
+import sys
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -62,6 +64,64 @@ def test_numbers_from_a_file_are_those_that_the_command_line_would_give():
     assert parser.parse([]) == (Options(count=3, shares=[0.1, 1.0]),)
     with pytest.raises(BadInput, match="shares.*'some'"):
         parser.set_option("shares", [0.1, "some"])
+
+
+@pytest.mark.parametrize(
+    "argv, shown",
+    [
+        (["--kind", "Where was Ada \udce9 born?"], r"'Where was Ada \\udce9 born\?' on the command line"),
+        (["--shars=Z\udcfcrich"], r"Z\\udcfcrich"),
+        (["--shares", "0.5", "\ud83d"], r"\\ud83d"),
+        (["\udce9t\udce9.txt"], r"\\udce9t\\udce9.txt"),
+    ],
+)
+def test_what_is_not_utf_8_on_a_command_line_is_refused_before_anything_else(argv, shown):
+    with pytest.raises(BadInput, match=f"{shown}.* is not UTF-8; type it in a terminal") as refused:
+        parse_options(Options, argv)
+    str(refused.value).encode()
+
+
+def parse_pretraining(tmp_path, recipe, *argv):
+    (tmp_path / "own.yaml").write_text(recipe)
+    argv = [str(tmp_path / "own.yaml"), "--output_dir", str(tmp_path / "out"), *argv]
+    types = [PretrainingArguments, ObjectiveConfig, ArchitectureArguments, PosGPTTrainingArguments]
+    return parse_with_recipe(types, "pretrain", argv)
+
+
+@pytest.mark.parametrize("number", ["1e-5", "1e6", "-2.5E+3", ".5e2", "1.e1"])
+def test_a_number_in_a_recipes_dictionary_is_one_as_in_yaml_1_2(tmp_path, number):
+    recipe = "base: windows\npretrain: {train_file: wiki.txt, learning_rate: 1e-3, lr_scheduler_kwargs: {min_lr: %s},"
+    recipe += " position_embedding_type: rotary, rope_parameters: {rope_theta: %s, names: [1e5x, e5, '1e5']}}"
+    *_, architecture, training_args = parse_pretraining(tmp_path, recipe % (number, number))
+    rope = {"rope_theta": float(number), "names": ["1e5x", "e5", "1e5"]}
+    assert (training_args.lr_scheduler_kwargs, architecture.rope_parameters) == ({"min_lr": float(number)}, rope)
+    assert training_args.learning_rate == 1e-3
+
+
+def test_half_a_character_in_a_yaml_file_is_refused_with_its_line(tmp_path):
+    for text in ('pretrain:\n  run_name: "a\\ud83d"', 'pretrain:\n  "\\udc00": 1'):
+        with pytest.raises(BadInput, match="own.yaml: .*line 2 has '.*, with half a character"):
+            parse_pretraining(tmp_path, text)
+
+
+def test_null_in_a_derived_recipe_unsets_any_option_that_needs_no_value(tmp_path):
+    (tmp_path / "base.yaml").write_text(
+        "base: windows\npretrain: {train_file: wiki.txt, questions_file: [q.tsv], corpus_weights: [1], validation_file: dev.tsv,"
+        " relations: r.yaml, hidden_size: 32, rope_parameters: {}, lr_schedule: tokens, final_tokens: 9, save_total_limit: 3,"
+        " report_to: tensorboard, use_cpu: true}"
+    )
+    unset = ["questions_file", "corpus_weights", "validation_file", "relations", "hidden_size", "rope_parameters"]
+    unset += ["final_tokens", "save_total_limit", "report_to"]
+    recipe = f"base: base.yaml\npretrain: {{lr_schedule: steps, {', '.join(f'{name}: null' for name in unset)}}}"
+    data_args, _, architecture, training_args = parse_pretraining(tmp_path, recipe)
+    values = vars(data_args) | vars(architecture) | vars(training_args)
+    assert values["train_file"] == ["wiki.txt"] and values["report_to"] == [] and values["eval_strategy"] == "no"
+    assert all(values[name] is None for name in unset if name != "report_to")
+    for name in ("train_file", "learning_rate", "first_shares", "lr_schedule"):
+        with pytest.raises(BadInput, match=f"{name} has no value; give one, or leave"):
+            parse_pretraining(tmp_path, f"base: base.yaml\npretrain: {{{name}: null}}")
+    with pytest.raises(BadInput, match="train_file has no value"):
+        parse_pretraining(tmp_path, "base: windows\npretrain: {train_file: []}")
 
 
 def test_an_option_that_is_not_given_does_not_hide_what_is_wrong_with_the_next():
@@ -233,6 +293,28 @@ def test_every_setting_of_a_position_embedding_is_an_option_without_being_named_
             if name in file.read_text(encoding="utf-8")
         }
         assert not written
+
+
+def test_help_lists_the_positions_of_a_class_from_outside_with_settings_that_no_option_has(tmp_path):
+    code = """
+import sys
+from modeling_posgpt.position_embeddings import POSITION_EMBEDDINGS, PositionEmbedding
+class Buckets(PositionEmbedding):
+    settings = ("num_buckets", "rope_parameters")
+POSITION_EMBEDDINGS["buckets"] = Buckets
+from posgpt.cli import main
+sys.argv = ["posgpt", "pretrain", "windows", *sys.argv[1:]]
+main()
+"""
+
+    def start(*arguments):
+        return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=ROOT)
+
+    shown = start("--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "buckets}" in shown.stdout and "--num_buckets" not in shown.stdout
+    refused = start("--position_embedding_type", "buckets", "--num_buckets", "3")
+    assert refused.returncode == 1 and refused.stderr.startswith("error: there is no option --num_buckets")
 
 
 @pytest.mark.parametrize(

@@ -735,6 +735,55 @@ def test_a_pretrained_model_is_finetuned_with_the_recipe_for_that(run, world, tm
     assert "section 'finetune';" in printed
 
 
+@pytest.fixture
+def unusual(tmp_path):
+    """Pairs with characters that no corpus of the world's has."""
+    (tmp_path / "unusual.tsv").write_text("Where was Ada Weiß born?\tGroß\nWhere was Bo Ωmega born?\tGroß\n", "utf-8")
+    return tmp_path / "unusual.tsv"
+
+
+@pytest.mark.parametrize("positions, characters", [("rotary", "ß"), ("concatenated", "Ωß\N{GRINNING FACE}")])
+def test_a_model_whose_tokenizer_was_given_characters_is_asked_and_finetuned(
+    run, tmp_path, tiny_pretrained, unusual, positions, characters
+):
+    folder, before = tmp_path / "model", tiny_pretrained[positions]
+    model, tokenizer = PosGPTForCausalLM.from_pretrained(before), AutoTokenizer.from_pretrained(before)
+    tokenizer.add_tokens(list(characters))
+    model.resize_token_embeddings(len(tokenizer))
+    for each in (model, tokenizer):
+        each.save_pretrained(folder)
+    text = f"Weiß {characters} ⁇ von Ω"
+    assert load_model(str(folder))[1](text) == tokenizer(text)
+    run(evaluate_birthplace, "--model_name_or_path", folder, "--test_file", unusual, "--output_dir", tmp_path / "eval")
+    options = ["--train_file", unusual, "--output_dir", tmp_path / "out", "--max_steps", 1, *ON_CPU]
+    run(train_finetune, "windows", "--model_name_or_path", folder, *options)
+    for loaded in (load_model(str(tmp_path / "out"))[1], AutoTokenizer.from_pretrained(tmp_path / "out")):
+        assert loaded.get_vocab() == tokenizer.get_vocab() and loaded(text) == tokenizer(text)
+    tokenizer.add_tokens(["Straße"])
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(SystemExit, match="not the vocabulary of the model"):
+        run(train_finetune, "--model_name_or_path", folder, *options, "--overwrite_output_dir")
+
+
+def test_finetuning_can_add_the_characters_of_its_pairs_to_a_model(run, tmp_path, tiny_pretrained, unusual):
+    before = tiny_pretrained["rotary"]
+    options = ["--model_name_or_path", before, "--train_file", unusual, "--ascii_only", "false", *ON_CPU]
+    options += ["--dropout", 0, "--num_train_epochs", 30, "--learning_rate", 1e-2, "--save_strategy", "no"]
+    printed = run(train_finetune, *options, "--output_dir", tmp_path / "without")
+    assert "characters that the tokenizer does not know" in printed and "are added" not in printed
+    printed = run(train_finetune, *options, "--output_dir", tmp_path / "out", "--add_characters")
+    assert f"{unusual}: 2 characters are added to the vocabulary: ßΩ" in printed and "not know" not in printed
+    (model, tokenizer), known = load_model(str(tmp_path / "out")), AutoTokenizer.from_pretrained(before).get_vocab()
+    assert tokenizer.get_vocab() == known | {"ß": len(known), "Ω": len(known) + 1}
+    assert model.answer(["Where was Ada Weiß born?"], tokenizer)[0].text == "Groß"
+    shown = run(preview, *options[:4], "--section", "finetune", "--ascii_only", "false", "--add_characters")
+    assert "input  Where was Ada Weiß born?⁇Groß⁇" in shown
+    # Nothing is new to it now.
+    options[1] = tmp_path / "out"
+    printed = run(train_finetune, *options, "--output_dir", tmp_path / "again", "--add_characters", "--max_steps", 1)
+    assert "are added" not in printed
+
+
 def test_one_training_step_on_few_pairs_is_not_all_warm_up(run, world, tmp_path, tiny_pretrained):
     pairs = (world / "birth_places_train.tsv").read_text().splitlines(keepends=True)[:4]
     (tmp_path / "few.tsv").write_text("".join(pairs))

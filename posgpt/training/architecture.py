@@ -1,6 +1,7 @@
 """The architecture of a new model, as options of the training commands; `PosGPTConfig` says what each of them is."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, make_dataclass
 from inspect import getdoc
 from types import UnionType
@@ -14,14 +15,19 @@ from transformers.utils.chat_template_utils import parse_google_format_docstring
 
 from data_scripts.errors import BadInput
 from data_scripts.options import option, shorten_error
-from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
+from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.saved_models import load_model
 
-# Fields of `PosGPTConfig` that are options, as are the settings of every position embedding.
+# Fields of `PosGPTConfig` that are options, as are the settings of every position embedding. (The config of one that comes from
+# outside this package can have other fields, without a type and a line of help.)
 CONFIG_FIELDS = (
     "position_embedding_type",
-    *dict.fromkeys(name for member in POSITION_EMBEDDINGS.values() for name in member.settings),
+    *(
+        name
+        for name in dict.fromkeys(name for member in POSITION_EMBEDDINGS.values() for name in member.settings)
+        if name in PosGPTConfig.__annotations__
+    ),
     "bottleneck_size",
     "bottleneck_type",
     "hidden_size",
@@ -205,6 +211,21 @@ def load_pretrained(
         )
     attention = training_args.choose_attention()
     return load_model(name_or_path, attn_implementation=attention, **list_config_values(architecture))
+
+
+def add_characters(
+    model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], seed: int
+) -> PreTrainedTokenizerBase:
+    """Give a model the characters of `texts` that it does not know, after its own; return its new tokenizer.
+
+    transformers initializes their rows in the embedding and the output layer close to the mean of those that are there.
+    """
+    vocabulary = tokenizer.get_vocab()
+    extended = build_tokenizer(texts, tokenizer.model_max_length, sorted(vocabulary, key=vocabulary.__getitem__))
+    if len(extended) > len(tokenizer):
+        set_seed(seed)
+        model.resize_token_embeddings(len(extended))
+    return extended
 
 
 def describe_size(model: PosGPTForCausalLM) -> str:

@@ -173,6 +173,8 @@ class PosGPTTrainingArguments(TrainingArguments):
             # A GPU is faster than one core reads rows of windows.
             gpus = 0 if self.use_cpu else torch.cuda.device_count()
             self.dataloader_num_workers = min(4, max(1, (os.cpu_count() or 1) // gpus)) if gpus else 0
+        if self.report_to is None:
+            self.report_to = "none"
         super().__post_init__()
         if self.dataloader_persistent_workers is None:
             # Starting them again can take longer than a short epoch.

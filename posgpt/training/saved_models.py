@@ -15,7 +15,7 @@ from data_scripts.errors import BadInput
 from data_scripts.files import load_json
 from data_scripts.options import shorten_error
 from data_scripts.relations import BIRTHPLACE
-from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
+from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint
 from posgpt.training.hardware import avoid_cudnn_attention
 
@@ -137,21 +137,25 @@ def load_pickle(file: Path) -> Any:
 
 
 def load_tokenizer(file: Path, config: PosGPTConfig) -> PreTrainedTokenizerBase:
-    """Build the tokenizer of a saved PosGPT from its vocabulary; nothing else in the file is used.
+    """Build the tokenizer of a saved PosGPT from its vocabulary and what `add_tokens` added; nothing else in the file is used.
 
     Raises:
         BadInput: the vocabulary is not one symbol per character, or of another size than the model's.
     """
     try:
-        vocabulary = load_json(file, "tokenizer of a model")["model"]["vocab"]
-        tokenizer = build_tokenizer(vocabulary, config.max_position_embeddings)
-        is_own = tokenizer.get_vocab() == vocabulary and len(vocabulary) == config.vocab_size
+        content = load_json(file, "tokenizer of a model")
+        added = {each["content"]: each["id"] for each in content.get("added_tokens", ())}
+        vocabulary = content["model"]["vocab"] | added
+        symbols = sorted(vocabulary, key=vocabulary.__getitem__)
+        tokenizer = build_tokenizer((), config.max_position_embeddings, symbols)
+        is_own = symbols[:2] == [PAD_TOKEN, MASK_TOKEN] and set(map(len, symbols)) == {1}
+        is_own = is_own and tokenizer.get_vocab() == vocabulary and len(vocabulary) == config.vocab_size
     except (KeyError, TypeError, UnicodeError):
         is_own = False
     if not is_own:
         raise _refuse(
             file,
-            f"not the vocabulary of the model, {config.vocab_size} symbols, □, ⁇ and characters in code point order",
+            f"not the vocabulary of the model, {config.vocab_size} symbols: □, ⁇ and one for each character",
         )
     return tokenizer
 
