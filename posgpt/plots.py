@@ -1,6 +1,9 @@
 """The one style of PosGPT's charts, and how they are written."""
 
+import logging
 import os
+import warnings
+from functools import cache
 from io import BytesIO
 from typing import Any
 
@@ -44,11 +47,49 @@ def _write_plain_numbers(figure: Any) -> None:
                 axis.set_minor_formatter(PlainFormatter())
 
 
-def render_picture(figure: Any, dpi: int = 120) -> bytes:
-    """Return a matplotlib figure as PNG."""
+@cache
+def _warn_of_boxes(characters: str) -> None:
+    """Say once that no font has these characters."""
+    logging.getLogger(__name__).warning(
+        "charts show boxes for %s: no installed font has these characters; install one, such as Noto Sans CJK.",
+        characters,
+    )
+
+
+def _choose_fonts(figure: Any) -> None:
+    """Draw characters that matplotlib's own font lacks in as few of the installed fonts as have them."""
+    from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
+    from matplotlib.text import Text
+
+    with warnings.catch_warnings(action="ignore"):
+        # Before, ticks have no labels.
+        figure.draw_without_rendering()
+    texts, own = figure.findobj(Text), FontProperties()
+    missing = {ord(character) for text in texts for character in text.get_text() if not character.isspace()}
+    missing -= get_font(findfont(own)).get_charmap().keys()
+    if not missing:
+        return
+    families, characters_of = own.get_family(), {}
+    for font in fontManager.ttflist:
+        characters_of[font.name] = get_font(font.fname).get_charmap().keys()
+    while found := max((missing & characters for characters in characters_of.values()), key=len):
+        families = [*families, next(name for name, characters in characters_of.items() if found <= characters)]
+        missing -= found
+    for text in texts:
+        text.set_fontfamily(families)
+    if missing:
+        _warn_of_boxes("".join(map(chr, sorted(missing)))[:40])
+
+
+def render_picture(figure: Any, dpi: int = 120, format: str = "png") -> bytes:
+    """Return a matplotlib figure as PNG or in another `format`."""
     _write_plain_numbers(figure)
+    _choose_fonts(figure)
     file = BytesIO()
-    figure.savefig(file, format="png", dpi=dpi)
+    with warnings.catch_warnings():
+        # It has been said once, for all characters.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(file, format=format, dpi=dpi)
     return file.getvalue()
 
 

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict, dataclass
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +107,7 @@ def render_report(report: Report) -> dict[str, bytes]:
     if not report.figures:
         return {DETAILS_FILE: predictions}
     figure = draw_chart(report.figures, report.predictions, report.unseen)
-    svg = StringIO()
-    figure.savefig(svg, format="svg")
+    svg = render_picture(figure, format="svg").decode()
     page = load_template("posgpt.evaluation", "report.html.jinja").render(
         title=f"What {report.facts['model']} knows",
         facts=report.facts,
@@ -117,6 +115,6 @@ def render_report(report: Report) -> dict[str, bytes]:
         predictions=report.predictions,
         mark_evidence=mark_evidence,
         # Written by matplotlib, not read from a data file; without the XML declaration, which HTML does not allow.
-        chart=svg.getvalue()[svg.getvalue().index("<svg") :],
+        chart=svg[svg.index("<svg") :],
     )
     return {DETAILS_FILE: predictions, PICTURE_FILE: render_picture(figure), PAGE_FILE: page.encode()}
