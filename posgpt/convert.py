@@ -4,15 +4,17 @@
     posgpt convert runs/vanilla vanilla.params
 
 A checkpoint is what that code's `torch.save(model.state_dict(), ...)` writes, of a model with learned positions, with RoPE or
-of the Perceiver. Both models compute the same: their logits are equal up to rounding.
+of the Perceiver; also of a compiled or distributed one, beside an optimizer's state, or as safetensors. Both models compute
+the same: their logits are equal up to rounding.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from safetensors.torch import load_file
 
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.errors import BadInput, exit_on_bad_input
@@ -40,6 +42,9 @@ FIXED_SETTINGS = (
     "intermediate_size", "hidden_act", "bottleneck_type", "is_causal", "layer_norm_eps",
     *POSITION_EMBEDDINGS["rotary"].settings,
 )  # fmt: skip
+# The embedding of the symbols, by which a model is recognized; and the names of what torch and its tools wrap around a module.
+FIRST = "tok_emb.weight"
+WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"}
 VARIANTS = "learned positions, with RoPE, or with learned positions and the perceiver bottleneck"
 
 
@@ -114,20 +119,56 @@ def compute_buffers(model: PosGPTForCausalLM) -> dict[str, torch.Tensor]:
     return buffers
 
 
+def find_states(content: Any) -> dict[str, dict[str, torch.Tensor]]:
+    """Return the course's models in what was unpickled, by where they are: a training's own code saves more than the model.
+
+    Names lose what wrappers put into them (torch.compile, DistributedDataParallel, FSDP), and what stands before `tok_emb`.
+    """
+    states, left, seen = {}, [("", content)], set[int]()
+    while left:
+        place, entry = left.pop()
+        if id(entry) in seen:
+            continue
+        seen.add(id(entry))
+        if isinstance(entry, list | tuple):
+            entry = dict(enumerate(entry))
+        if not isinstance(entry, dict):
+            continue
+        left += [(f"{place}[{name!r}]", value) for name, value in entry.items()]
+        tensors = {
+            ".".join(part for part in str(name).split(".") if part not in WRAPPERS): value
+            for name, value in entry.items()
+            if isinstance(value, torch.Tensor)
+        }
+        for prefix in [name.removesuffix(FIRST) for name in tensors if name == FIRST or name.endswith(f".{FIRST}")]:
+            states[f"{place} {prefix}".strip()] = {
+                name.removeprefix(prefix): value.detach() for name, value in tensors.items()
+            }
+    return states
+
+
 def load_checkpoint(file: Path) -> dict[str, torch.Tensor]:
-    """Load a checkpoint's tensors without running code that it may hold; raises BadInput when it is anything else."""
+    """Load a checkpoint's tensors without running code that it may hold.
+
+    Raises:
+        BadInput: the file is damaged, or holds no model of the course's, or several.
+    """
+    advice = "write the model's weights alone with torch.save(model.state_dict(), FILE)."
     try:
-        state = load_pickle(file)
+        content = load_file(file) if file.suffix == ".safetensors" else load_pickle(file)
     # A damaged file can make torch raise almost any exception.
     except Exception:
-        state = None
-    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise BadInput(
-            f"{file}: damaged, or no checkpoint of a model's weights alone; copy it again, or write it with"
-            " torch.save(model.state_dict(), FILE)."
-        )
+            f"{file}: damaged, or no checkpoint of tensors and plain values, but a whole pickled module, say; copy it again, or"
+            f" {advice}"
+        ) from None
+    states = find_states(content)
+    if len(states) != 1:
+        what = f"there are several models, {', '.join(sorted(states))}" if states else f"there is no {FIRST}"
+        raise BadInput(f"{file}: {what}; {advice}")
+    (state,) = states.values()
     # The starter code leaves the name of the Perceiver's attention to its students; these two are in use.
-    return {str(name).replace(".cross_attn.", ".attn."): value for name, value in state.items()}
+    return {name.replace(".cross_attn.", ".attn."): value for name, value in state.items()}
 
 
 def read_config(state: dict[str, torch.Tensor], num_attention_heads: int) -> PosGPTConfig:

@@ -2,15 +2,18 @@
 
 import math
 import pickle
+import re
 import zipfile
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import evaluate_birthplace
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
+from data_scripts.errors import BadInput
 from model_helpers import tiny_model, tokens
 from modeling_posgpt import build_tokenizer
 from posgpt import cli, convert
@@ -235,6 +238,60 @@ def test_copies_that_save_no_rotations_or_a_mask_of_their_own_are_read(save):
     torch.testing.assert_close(model(ids).logits, course(ids), atol=1e-5, rtol=1e-5)
 
 
+def rename(pattern, replacement):
+    """A change of a state dict: another name for each of its tensors."""
+    return lambda state: {re.sub(pattern, replacement, name): tensor for name, tensor in state.items()}
+
+
+def save_with_training(state):
+    moments = {
+        name: {"exp_avg": torch.zeros_like(tensor), "step": torch.tensor(1.0)} for name, tensor in state.items()
+    }
+    return {"epoch": 3, "optimizer": {"state": moments, "param_groups": [{"lr": 1e-3}]}, "net": {"weights": state}}
+
+
+WRAPPED = {
+    "compiled": rename("^", "_orig_mod."),
+    "distributed": rename("^", "module."),
+    "compiled, then distributed": rename("^", "module._orig_mod."),
+    "distributed, then compiled": rename("^", "_orig_mod.module."),
+    "compiled blocks": rename(r"^(blocks\.\d+)", r"\1._orig_mod"),
+    "FSDP and checkpointed blocks": rename(r"^(blocks\.\d+)", r"\1._fsdp_wrapped_module._checkpoint_wrapped_module"),
+    "a part of another module": rename("^", "net.transformer."),
+    "model": lambda state: {"model": state, "epoch": 3},
+    "model_state_dict, distributed": lambda state: {"model_state_dict": rename("^", "module.")(state), "loss": None},
+    "Lightning": lambda state: {"state_dict": rename("^", "model.")(state), "callbacks": {}},
+    "list of model and optimizer": lambda state: [state, {"state": {0: {"exp_avg": torch.ones(2)}}}],
+    "beside the moments of its tensors": save_with_training,
+    "twice the same": lambda state: {"model": state, "best": state},
+    "parameters": lambda state: {name: nn.Parameter(tensor) for name, tensor in state.items()},
+}
+
+
+@pytest.mark.parametrize("variant", ["rope", "perceiver"])
+@pytest.mark.parametrize("change", WRAPPED.values(), ids=list(WRAPPED))
+@torch.no_grad()
+def test_a_model_is_found_in_what_a_trainings_own_code_saves(save, change, variant):
+    course, file = save(
+        change, variant=variant, layers=3, attention="cross_attn" if variant == "perceiver" else "attn"
+    )
+    model, ids = build_model(file, HEADS).eval(), tokens(2, 9) % 30
+    torch.testing.assert_close(model(ids).logits, course(ids), atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_a_model_is_read_from_safetensors(save):
+    course, file = save()
+    as_safetensors, ids = file.with_suffix(".safetensors"), tokens(2, 9) % 30
+    save_file(rename("^", "module.")(torch.load(file)), as_safetensors)
+    torch.testing.assert_close(
+        build_model(as_safetensors, HEADS).eval()(ids).logits, course(ids), atol=1e-5, rtol=1e-5
+    )
+    as_safetensors.write_bytes(as_safetensors.read_bytes()[:900])
+    with pytest.raises(BadInput, match="safetensors: damaged"):
+        build_model(as_safetensors, HEADS)
+
+
 def train_on_pairs(course, lines, symbols, steps):
     """Finetune as the course does: `question⁇place⁇`, with loss on the place and both masks."""
     index = {symbol: id for id, symbol in enumerate(symbols)}
@@ -329,8 +386,7 @@ BAD_FILES = {
     "empty": lambda file, state: file.write_bytes(b""),
     "text": lambda file, state: file.write_text("Where was Ada Example born?\tRome\n"),
     "whole module": lambda file, state: torch.save(nn.Linear(2, 2), file),
-    "within another dictionary": lambda file, state: torch.save({"model": state, "epoch": 3}, file),
-    "one tensor": lambda file, state: torch.save(state["head.weight"], file),
+    "whole module beside a number": lambda file, state: torch.save({"model": nn.Linear(2, 2), "epoch": 3}, file),
 }
 
 
@@ -366,6 +422,22 @@ BAD_STATES = {
     "no masks": (ROPE, replace(blocks_0_attn_mask=None), "there is no blocks.0.attn.mask"),
     "no positions of the perceiver": (VARIANTS["perceiver"], replace(pos_emb=None), "there is no pos_emb"),
     "nothing": ({}, lambda state: {}, "there is no tok_emb.weight"),
+    "one tensor": ({}, lambda state: state["head.weight"], "there is no tok_emb.weight"),
+    "two models": (
+        {},
+        lambda state: {"model": state, "ema": dict(state)},
+        r"there are several models, \['ema'\], \['model'\]; write the model's weights alone",
+    ),
+    "teacher and student": (
+        {},
+        lambda state: rename("^", "student.")(state) | rename("^", "teacher.")(state),
+        "there are several models, student., teacher.; ",
+    ),
+    "only an optimizer": (
+        {},
+        lambda state: {"optimizer": save_with_training(state)["optimizer"]},
+        "no tok_emb.weight",
+    ),
     "extra": ({}, replace(extra=torch.ones(2)), "there is also extra"),
     "synthesizer": ({}, replace(w2=torch.ones(2)), "there is also w2"),
     "both positions": (ROPE, replace(pos_emb=torch.zeros(1, LENGTH, WIDTH)), "there is also blocks.0.attn.rope_cache"),
