@@ -68,12 +68,15 @@ def installed(distributions, tmp_path_factory):
     return run
 
 
-def test_the_wheel_holds_three_packages_and_all_they_read(distributions):
+PACKAGES = ("modeling_posgpt", "data_scripts", "posgpt", "studies")
+
+
+def test_the_wheel_holds_its_packages_and_all_they_read(distributions):
     names = zipfile.ZipFile(distributions["whl"]).namelist()
     top = {name.split("/")[0] for name in names}
-    assert {name for name in top if not name.endswith(".dist-info")} == {"modeling_posgpt", "data_scripts", "posgpt"}
+    assert {name for name in top if not name.endswith(".dist-info")} == {*PACKAGES}
     assert {f"posgpt/recipes/{name}.yaml" for name in list_recipes()} <= set(names)
-    for folder in ("modeling_posgpt", "data_scripts", "posgpt"):
+    for folder in PACKAGES:
         expected = {
             file.relative_to(ROOT).as_posix()
             for file in (ROOT / folder).rglob("*")
@@ -117,13 +120,14 @@ def list_imports(file: Path) -> Iterator[str]:
         ("posgpt/evaluation", ("report",)),
         ("posgpt/page", ("page",)),
         ("posgpt/demo", ("demo",)),
+        ("studies", ("report",)),
     ],
 )
 def test_what_is_imported_is_installed_with_the_package_or_its_extra(folder, extras):
     apart = {"evaluation", "page", "demo", "assignment"} if folder == "posgpt" else set()
     files = [file for file in (ROOT / folder).rglob("*.py") if apart.isdisjoint(file.relative_to(ROOT / folder).parts)]
     required = list_required("posgpt", frozenset(extras), set())
-    distributions, own = packages_distributions(), {"modeling_posgpt", "data_scripts", "posgpt"}
+    distributions, own = packages_distributions(), {*PACKAGES}
     for file in files:
         for package in set(list_imports(file)) - sys.stdlib_module_names - own:
             names = {name.lower().replace("_", "-") for name in distributions.get(package, [package])}
@@ -148,6 +152,19 @@ def test_installed_it_trains_and_evaluates_from_an_empty_folder(installed, world
     evaluation += ["--train_file", "world/birth_places_train.tsv", "--output_dir", "runs/eval"]
     assert "London" in installed("python", "-m", "posgpt", "evaluate", *evaluation)
     assert json.loads((installed.folder / "runs" / "eval" / "metrics.json").read_text())["total"] == 17
+
+
+def test_installed_the_studies_train_from_an_empty_folder(installed):
+    if not (installed.folder / "world").is_dir():
+        pytest.skip("the test before copies the world")
+    recipe = (
+        "base: windows\npretrain: {hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 2, use_cpu: true}\n"
+    )
+    (installed.folder / "tiny.yaml").write_text(recipe)
+    options = ["--data_dir", "world", "--recipe", "tiny.yaml", "--members", "rotary", "--seeds", 1, "--max_steps", 2]
+    assert "| rotary " in installed("python", "-m", "studies.positions", *options)
+    for study in ("knowledge", "course", "factorial", "few_questions", "length", "open_book", "recall"):
+        assert "--output_dir" in installed("python", "-m", f"studies.{study}", "--help")
 
 
 def test_installed_the_demo_starts(installed):
