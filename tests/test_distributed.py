@@ -22,6 +22,7 @@ import train_pretrain
 from conftest import ROOT, TINY, history_of
 from hub import find_free_port
 from modeling_posgpt import PosGPTForCausalLM
+from modeling_posgpt.layers import PosGPTDecoderLayer
 from posgpt.training import trainer
 from posgpt.training.arguments import PosGPTTrainingArguments
 
@@ -228,7 +229,18 @@ def test_two_processes_with_half_of_each_weight_train_like_one_and_save_a_whole_
     assert configurations[0] == configurations[1]
 
 
-def test_sharded_training_in_bf16_keeps_logits_and_losses_in_float32(train_eight_rows, sharding, monkeypatch):
+def test_sharded_training_in_bf16_keeps_residuals_logits_and_losses_in_float32(
+    train_eight_rows, sharding, monkeypatch
+):
+    add_residuals = PosGPTDecoderLayer.add_residuals
+
+    def check(self, hidden_states, attn_output):
+        added = add_residuals(self, hidden_states, attn_output)
+        assert (hidden_states.dtype, attn_output.dtype, added.dtype) == (torch.float32, torch.bfloat16, torch.float32)
+        return added
+
+    # The forked processes have it, too.
+    monkeypatch.setattr(PosGPTDecoderLayer, "add_residuals", check)
     # Both ask for a GPU, or for a CPU that transformers is told of.
     monkeypatch.setattr(transformers.training_args, "is_torch_bf16_gpu_available", lambda: True)
     monkeypatch.setattr(accelerate.accelerator, "is_bf16_available", lambda *_: True)

@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -196,8 +196,8 @@ class PosGPTTrainer(ReliableTrainer):
         avoid_cudnn_attention()
         plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
         if args.bf16 and plugin is not None:
-            # Accelerate's own policy rounds logits, loss and the sums of gradients to bfloat16, too.
-            plugin.mixed_precision_policy = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
+            # Accelerate's own policy casts weights and each layer's inputs; here autocast does, as on one device.
+            plugin.mixed_precision_policy = MixedPrecisionPolicy(cast_forward_inputs=False)
         # As they are given: Trainer changes some for a while.
         self.options = args.to_dict()
         self.card_facts = card_facts or {}
@@ -209,6 +209,10 @@ class PosGPTTrainer(ReliableTrainer):
         self.remove_callback(ProgressCallback)
         if not self.args.disable_tqdm:
             self.add_callback(FiguresProgressCallback)
+
+    def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager:
+        """Multiply in bfloat16 where weights are sharded (FSDP2), too: accelerate wraps all other models itself."""
+        return self.accelerator.autocast() if self.is_fsdp_enabled else super().autocast_smart_context_manager()
 
     def _get_train_sampler(self, train_dataset=None):
         return build_epoch_sampler(cast(EpochDataset, self.train_dataset), self.args)
