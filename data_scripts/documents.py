@@ -1,61 +1,60 @@
 """The pretraining corpus: documents `Title. text` of a text file, a table or a dataset on the hub."""
 
+import csv
 import json
 import math
 import os
 import re
+import shutil
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from glob import glob, has_magic
+from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import (
-    Dataset,
-    Features,
-    IterableDataset,
-    List,
-    Value,
-    concatenate_datasets,
-    config,
-    interleave_datasets,
-    load_dataset,
-)
+from datasets import Dataset, Features, List, Value, concatenate_datasets, config, interleave_datasets, load_dataset
 from datasets.exceptions import DatasetGenerationError, DatasetsError
 from datasets.fingerprint import Hasher
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HTTPError, RepositoryNotFoundError
+from pyarrow import ArrowException
+from pyarrow.parquet import ParquetFile
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from data_scripts.errors import BadInput
 from data_scripts.files import (
     COMPRESSED,
     check_is_file,
-    escape_name,
+    check_text,
+    drop_invisible_start,
+    find_compression,
     hash_file,
     hash_files,
     name_uncompressed,
+    open_uncompressed,
     read_lines,
     write_atomically,
 )
 from data_scripts.options import option, shorten_error
+from data_scripts.titles import BATCH, find_title
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
 
-# JSON Lines, which are read here: `datasets` takes texts such as 2001-09-11 for dates, and a later line with another key for
-# an error.
-JSON_LINES = "json lines"
-# What each kind of table is read with: by `datasets`, except for JSON Lines.
-TABLES = {".json": "json", ".jsonl": JSON_LINES, ".ndjson": JSON_LINES, ".csv": "csv", ".parquet": "parquet"}
+# What each kind of table is read as. Not by `datasets`, which takes texts such as 2001-09-11 for dates, later lines with other
+# keys for errors, and a comma too many in the first row for an index.
+TABLES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".parquet": "parquet"}
 FEATURES = Features({"title": Value("string"), "text": Value("string")})
-# Documents that are written, or whose characters are collected, at a time.
-BATCH = 10_000
 # The version of the index: another number when files are read differently, so that older indexes are not used.
-_READER = 2
+_READER = 3
+_JSON_FORM = 'write one object per line, such as {"title": "Ada Ek", "text": "Born in Rome."}'
+# What a stream of Arrow ends with.
+_ARROW_END = b"\xff\xff\xff\xff\0\0\0\0"
+# A cell of a CSV may be a whole article.
+csv.field_size_limit(2**31 - 1)
 
 
 @dataclass(frozen=True)
@@ -104,22 +103,29 @@ class CorpusArguments(ColumnArguments):
 def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, str | None, str]]:
     """Yield where each document stands (file and line or row), its title if a table says it, and the document.
 
-    Documents are streamed: files are read once from beginning to end, and data sets of the hub are not kept.
+    Documents are streamed: files are read once from beginning to end, and data sets of the hub are not kept. Each is checked
+    here, and nowhere else.
 
     Raises:
         BadInput: see `load_corpus`.
     """
     for file in find_files(path):
-        if find_builder(file) is None:
-            if name_uncompressed(Path(file)).lower().endswith(".tsv"):
-                raise BadInput(
-                    f"{file}: a TSV is read as questions and answers (--questions_file, or --train_file of posgpt finetune), not as"
-                    " a corpus; save a table of documents as CSV, with commas."
-                )
-            yield from ((f"{file}, line {number}", None, line) for number, line in read_lines(file, "corpus"))
-        else:
-            for number, (title, text) in enumerate(read_table(file, columns), start=1):
-                yield f"{file}, row {number}", title, f"{title}. {text}" if title else text
+        is_text = find_builder(file) is None
+        if is_text and name_uncompressed(Path(file)).lower().endswith(".tsv"):
+            raise BadInput(
+                f"{file}: a TSV is read as questions and answers (--questions_file, or --train_file of posgpt finetune), not as"
+                " a corpus; save a table of documents as CSV, with commas."
+            )
+        for where, title, text in read_text_file(file) if is_text else read_table(file, columns):
+            # No invisible character, null or half of one is printable.
+            if not text.isprintable() or MASK_TOKEN in text or PAD_TOKEN in text:
+                check_text(where, text, name=find_title(title, text))
+            yield where, title, text
+
+
+def read_text_file(path: str) -> Iterator[tuple[str, None, str]]:
+    """Yield the documents of a text file, one per line, as `read_rows` does."""
+    return ((f"{path}, line {number}", None, line) for number, line in read_lines(path, "corpus"))
 
 
 def find_files(path: str | os.PathLike) -> list[str]:
@@ -145,100 +151,159 @@ def find_builder(path: str | os.PathLike) -> str | None:
     return TABLES.get(suffix) or ("hub" if is_on_hub and suffix != ".txt" else None)
 
 
-def read_table(path: str, columns: Columns) -> Iterator[tuple[str, str]]:
-    """Yield the title and the text of each row of a table.
+def read_table(path: str, columns: Columns) -> Iterator[tuple[str, str, str]]:
+    """Yield where each row of a table stands, its title, and its document.
 
     Raises:
-        BadInput: there is no such file or dataset, it cannot be read, or it does not have the columns.
+        BadInput: see `open_table`; or it does not have the columns, or they hold something else than text.
     """
-    with name_unreadable(path, "documents"):
-        for number, row in enumerate(open_table(path, "corpus", columns.config_name)):
-            # Later lines of JSON may leave out what is empty.
-            if number == 0:
-                for option_name, column in (("title_column", columns.title), ("text_column", columns.text)):
-                    if column not in row:
-                        raise BadInput(
-                            f"{path}: has no column {column!r}, but {', '.join(row)}; name one with --{option_name}."
-                        )
-            yield read_cell(row.get(columns.title)).strip(), read_cell(row.get(columns.text))
+    for number, (where, row) in enumerate(open_table(path, "documents", columns.config_name)):
+        # Later lines of JSON may leave out what is empty.
+        if number == 0:
+            for option_name, column in (("title_column", columns.title), ("text_column", columns.text)):
+                if column not in row:
+                    raise BadInput(
+                        f"{path}: has no column {column!r}, but {', '.join(row)}; name one with --{option_name}."
+                    )
+        title, text = read_title(row.get(columns.title), where), read_cell(row.get(columns.text), where)
+        yield where, title, f"{title}. {text}" if title else text
 
 
-def read_cell(value: Any) -> str:
-    """Return what stands in a table as text, numbers too; empty where nothing does."""
-    return "" if value is None else str(value)
-
-
-def open_table(path: str, role: str, config_name: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table, or of a dataset on the hub (`config_name` is its configuration), read as they are used.
+def read_cell(value: Any, where: str) -> str:
+    """Return the text of a table's cell, empty where nothing stands (null, or NaN).
 
     Raises:
-        BadInput: see `check_is_file`, for a table; a CSV has no commas between its columns; a line of JSON Lines is no object;
-            what `datasets` raises is not caught here (see `name_unreadable`).
+        BadInput: the cell holds something else.
     """
-    if find_builder(path) == JSON_LINES:
-        yield from read_json_lines(path, role)
-        return
-    # Much faster than row by row.
-    for batch in load_table(path, role, config_name).iter(1000):
-        yield from (dict(zip(batch, cells, strict=True)) for cells in zip(*batch.values(), strict=True))
+    # NaN alone is not itself.
+    if value is None or value != value:
+        return ""
+    if not isinstance(value, str):
+        raise BadInput(
+            f"{where}: holds {str(value)[:60]} ({type(value).__name__}) where text belongs; write it as text."
+        )
+    return value
 
 
-def read_json_lines(path: str, role: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a file that has one per line; blank lines are skipped.
+def read_title(value: Any, where: str) -> str:
+    """Return a title in a table, which may be a whole number; see `read_cell`."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return drop_invisible_start(read_cell(str(value) if is_number else value, where)).strip()
+
+
+def open_table(path: str, what: str, config_name: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield where each row stands, and the row, of a table of `what`, or of a dataset on the hub; rows are read as they are used.
+
+    Args:
+        config_name: The configuration of a dataset on the hub.
 
     Raises:
-        BadInput: see `check_is_file`; or a line is no JSON object.
+        BadInput: there is no such file or dataset, or it cannot be read; the line is named.
     """
-    for number, line in read_lines(check_is_file(path, role), role):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            if not isinstance(row, dict):
-                raise ValueError("it is no object")
-        except (ValueError, RecursionError) as error:
-            raise BadInput(
-                f"{path}, line {number}: not a row of JSON: {shorten_error(error)}; write one object per line, such as"
-                ' {"title": "Ada Ek", "text": "Born in Rome."}.'
-            ) from None
-        yield row
-
-
-def load_table(path: str, role: str, config_name: str | None) -> IterableDataset:
-    """Return what `datasets` makes of a table that it reads; see `open_table`."""
     builder = find_builder(path)
-    if builder in (None, "hub"):
-        return load_dataset(path, config_name, split="train", streaming=True)
-    load_rows = partial(
-        load_dataset,
-        builder,
-        data_files=escape_name(check_is_file(path, role).resolve()),
-        split="train",
-        streaming=True,
-    )
-    if builder != "csv":
-        return load_rows()
-    # What stands in a CSV is text: `None` may be a name, and 00501 is not a number.
-    first: dict[str, Any] = next(iter(load_rows(nrows=1)), {})
-    if separators := {";", "\t"}.intersection(next(iter(first), "")):
-        raise BadInput(f"{path}: its columns are separated by {separators.pop()!r}; save it with commas between them.")
-    return load_rows(features=Features(dict.fromkeys(first, Value("string"))), keep_default_na=False)
-
-
-@contextmanager
-def name_unreadable(path: str, what: str) -> Iterator[None]:
-    """Raise BadInput in place of what `datasets` raises where a table of `what` is not there or cannot be read."""
     try:
-        yield
+        if builder in ("csv", "json"):
+            yield from (read_csv if builder == "csv" else read_json)(path, f"table of {what}")
+            return
+        # Much faster than row by row.
+        batches = read_parquet(path, what) if builder == "parquet" else read_hub(path, config_name)
+        for number, row in enumerate(chain.from_iterable(batches), start=1):
+            yield f"{path}, row {number}", row
     except BadInput:
         raise
-    except (DatasetsError, HTTPError, OSError, ValueError, ImportError) as error:
-        if find_builder(path) in ("csv", "json"):
-            # If it is not UTF-8, this says in which line.
-            deque(read_lines(path, f"table of {what}"), maxlen=0)
+    except (DatasetsError, HTTPError, OSError, ValueError, ImportError, ArrowException) as error:
         raise BadInput(
             f"{path}: no table of {what}: {shorten_error(error.__cause__ or error)}; give one that can be read."
         ) from None
+
+
+def read_hub(name: str, config_name: str | None) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of a dataset on the hub, by batches."""
+    for batch in load_dataset(name, config_name, split="train", streaming=True).iter(1000):
+        yield [dict(zip(batch, cells, strict=True)) for cells in zip(*batch.values(), strict=True)]
+
+
+def read_parquet(path: str, what: str) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of a Parquet table, by batches."""
+    file: Path | BytesIO = check_is_file(path, f"table of {what}")
+    if find_compression(path):
+        with open_uncompressed(Path(path)) as stream:
+            # It is read from its end.
+            file = BytesIO(stream.read())
+    for batch in ParquetFile(file).iter_batches(1000):
+        yield batch.to_pylist()
+
+
+def read_csv(path: str, role: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield where each row of a CSV begins, and the row; what stands in it is text, also `None` and 00501.
+
+    Raises:
+        BadInput: see `read_lines`; its columns are not separated by commas, or a row has not as many as the first line.
+    """
+    rows, header, line = csv.reader((f"{line}\n" for _, line in read_lines(path, role)), strict=True), None, 1
+    while True:
+        where = f"{path}, line {line}"
+        try:
+            cells = next(rows, None)
+        except csv.Error as error:
+            raise BadInput(
+                f"{where}: not a row of CSV: {error}; write a quotation mark within quotation marks twice."
+            ) from None
+        line = rows.line_num + 1
+        if cells is None:
+            return
+        if not cells:
+            continue
+        if header is None:
+            header = cells
+            if separators := {";", "\t"}.intersection(header[0]):
+                raise BadInput(
+                    f"{path}: its columns are separated by {separators.pop()!r}; save it with commas between them."
+                )
+            if twice := [name for name in header if name and header.count(name) > 1]:
+                raise BadInput(f"{where}: names the column {twice[0]!r} twice; give each another name.")
+        elif len(cells) != len(header):
+            raise BadInput(
+                f"{where}: has {len(cells)} columns, but the first line names {len(header)}; put cells with commas in"
+                " quotation marks."
+            )
+        else:
+            yield where, dict(zip(header, cells, strict=True))
+
+
+def read_json(path: str, role: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield where each object of a file stands, and the object: one per line or, in a `.json`, all in one list.
+
+    Raises:
+        BadInput: see `read_lines`; or something else than an object stands there. Blank lines may.
+    """
+    lines = ((f"{path}, line {number}", line) for number, line in read_lines(path, role) if line.strip())
+    if (first := next(lines, None)) is None:
+        return
+    whole = chain([first], lines)
+    if first[1].lstrip().startswith("[") and name_uncompressed(Path(path)).lower().endswith(".json"):
+        listed = parse_json(path, "\n".join(line for _, line in whole))
+        rows: Iterable[tuple[str, Any]] = (
+            (f"{path}, row {number}", row) for number, row in enumerate(listed, start=1)
+        )
+    else:
+        rows = ((where, parse_json(where, line)) for where, line in whole)
+    for where, row in rows:
+        if not isinstance(row, dict):
+            raise BadInput(f"{where}: not a row of JSON: it is no object; {_JSON_FORM}.")
+        yield where, row
+
+
+def parse_json(where: str, text: str) -> Any:
+    """Return what a text in JSON stands for.
+
+    Raises:
+        BadInput: it is not JSON.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{where}: not a row of JSON: {shorten_error(error)}; {_JSON_FORM}.") from None
 
 
 def load_corpus(
@@ -282,15 +347,33 @@ def index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
     """Return one corpus out of the cache, where it is written first if need be; see `load_corpus`."""
     contents = [identify_content(file) for file in find_files(path)]
     fingerprint = Hasher.hash([_READER, contents, columns])
+    folder = Path(config.HF_DATASETS_CACHE, "generator", f"default-fingerprint={fingerprint}")
+    for file in folder.rglob("*.arrow"):
+        # What a full disk or a power cut left empty or cut off is made again, with all that was derived from it.
+        if not is_whole(file):
+            shutil.rmtree(folder)
+            break
+    make = partial(Dataset.from_generator, read_documents, FEATURES, fingerprint=fingerprint)
     try:
-        corpus = Dataset.from_generator(
-            read_checked, FEATURES, gen_kwargs={"path": path, "columns": columns}, fingerprint=fingerprint
-        )
+        try:
+            corpus = make(gen_kwargs={"path": path, "columns": columns})
+        except (OSError, ValueError):
+            if not folder.exists():
+                raise
+            shutil.rmtree(folder)
+            corpus = make(gen_kwargs={"path": path, "columns": columns})
     except DatasetGenerationError as error:
         raise (error.__cause__ or error) from None
     # The fingerprint of all that is made of a corpus. `datasets` hashes the functions that it is given, but not those that they
     # call in turn, so a hash of our sources is part of it.
     return Dataset(corpus.data, fingerprint=Hasher.hash([fingerprint, hash_code()]))
+
+
+def is_whole(file: Path) -> bool:
+    """Return whether a file of Arrow has its end."""
+    with file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - len(_ARROW_END)))
+        return stream.read() == _ARROW_END
 
 
 @cache
@@ -328,17 +411,14 @@ def find_cache() -> Path:
     return Path(config.HF_DATASETS_CACHE) / "posgpt"
 
 
-def read_checked(path: str | os.PathLike, columns: Columns) -> Iterator[dict[str, str | None]]:
+def read_documents(path: str | os.PathLike, columns: Columns) -> Iterator[dict[str, str | None]]:
     """Yield the documents of a corpus that are not blank, as rows.
 
     Raises:
         BadInput: see `load_corpus`.
     """
     is_blank = True
-    for where, title, text in read_rows(path, columns):
-        for symbol, use in ((MASK_TOKEN, "marks the masked span"), (PAD_TOKEN, "is padding")):
-            if symbol in text:
-                raise BadInput(f"{where}: holds {symbol!r}, which {use}; replace or remove it.")
+    for _, title, text in read_rows(path, columns):
         if text.strip():
             is_blank = False
             yield {"title": title, "text": text}

@@ -5,20 +5,21 @@ import json
 import os
 import re
 import shutil
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from glob import escape, has_magic
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
+from unicodedata import name as name_character
 
 import pyarrow
 import yaml
 
 from data_scripts.errors import BadInput
 from data_scripts.options import shorten_error
+from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 # The most entries that are read from a YAML file; a few lines of aliases of aliases can stand for billions.
 MOST_ENTRIES = 100_000
@@ -34,6 +35,39 @@ CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
 CARD_FILE = "README.md"
 # How a file is compressed, by the end of its name.
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
+# What a file is instead of text, by its first bytes, and what to do; with the ending in its name, if there is one, it is right.
+_SIGNATURES = (
+    (rb"version https://git-lfs", None, "a Git LFS pointer, not the file itself", "fetch that with: git lfs pull"),
+    (rb"/annex/objects/", None, "a git-annex pointer, not the file itself", "fetch that with: git annex get"),
+    (
+        rb"\s*<(!doctype html|html|head|\?xml)\b",
+        None,
+        "a page of HTML or XML",
+        "save the text or the table that it shows",
+    ),
+    (rb"\x1f\x8b", None, "compressed with gzip", "make its name end in .gz, or unpack it"),
+    (rb"\x28\xb5\x2f\xfd", None, "compressed with zstd", "make its name end in .zst, or unpack it"),
+    (rb"BZh\d1AY&SY", None, "compressed with bzip2", "unpack it (bunzip2) and give the result"),
+    (rb"\xfd7zXZ|7z\xbc\xaf|Rar!\x1a", None, "compressed (.xz, .7z or .rar)", "unpack it and give the result"),
+    (rb"PK\x03\x04", None, "a spreadsheet (.xlsx, .ods) or a ZIP archive", "save it as CSV, or unpack it"),
+    (rb"\xd0\xcf\x11\xe0|\{\\rtf|%PDF-", None, "a file of an office program", "save it as CSV or as plain text"),
+    (rb"PAR1\x15", ".parquet", "a Parquet table", "make its name end in .parquet"),
+)
+# Characters that nobody sees: controls but tabs and line ends, soft hyphens, spaces of no width, marks of direction, word joiners,
+# byte-order marks. Without joiners (U+200C, U+200D), which Persian, Hindi and emoji need.
+_INVISIBLE = "".join(
+    map(
+        chr,
+        [
+            *(*range(1, 9), 0xB, 0xC, *range(0xE, 0x20), *range(0x7F, 0xA0), 0xAD, 0x61C, 0x200B, 0x200E, 0x200F),
+            *(*range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFC)),
+        ],
+    )
+)
+# At the beginning of a text, joiners join nothing; after a space or a Latin letter neither.
+_INVISIBLE_START = f"{_INVISIBLE}\u200c\u200d"
+INVISIBLE = re.compile(f"[{_INVISIBLE}]|(?<=[ -\u024f])[\u200c\u200d]")
+_UNUSABLE = re.compile(f"[\0{MASK_TOKEN}{PAD_TOKEN}\ud800-\udfff]")
 
 
 def choose_file(number: int, people: int) -> str:
@@ -47,7 +81,7 @@ def check_is_file(path: str | os.PathLike, what: str) -> Path:
     """Return `path` if it is a file that is not empty; `what` names its role in the message.
 
     Raises:
-        BadInput: the path does not exist, is a directory, or is empty.
+        BadInput: the path does not exist, is a directory, or is empty; or its first bytes show that it is something else.
     """
     path = Path(path)
     if path.is_dir():
@@ -57,20 +91,14 @@ def check_is_file(path: str | os.PathLike, what: str) -> Path:
     if not path.is_file():
         raise BadInput(f"{path}: a pipe or a device can be read only once; give the {what} as a file.")
     if path.stat().st_size == 0:
-        raise BadInput(f"{path}: the file is empty; give a {what} with at least one line.")
+        raise BadInput(f"{path}: the file is empty; give a {what} that is not.")
+    with open_uncompressed(path) as file:
+        start = file.read(64)
+    for signature, ending, found, fix in _SIGNATURES:
+        is_right = ending is not None and ending in path.name.lower()
+        if not is_right and re.match(signature, start.removeprefix(BOM_UTF8), re.IGNORECASE):
+            raise BadInput(f"{path}: this is {found}; {fix}.")
     return path
-
-
-def escape_name(path: str | os.PathLike) -> str:
-    """Return a file's name as `datasets` takes it, which reads brackets, stars and question marks as patterns.
-
-    Raises:
-        BadInput: the file is compressed, which it cannot read under such a name.
-    """
-    path = Path(path)
-    if find_compression(path) and has_magic(path.name):
-        raise BadInput(f"{path}: a compressed file cannot be read with [, * or ? in its name; rename it.")
-    return escape(str(path))
 
 
 def check_is_folder_or_new(path: str | os.PathLike) -> Path:
@@ -108,16 +136,53 @@ def name_uncompressed(path: Path) -> str:
     return path.stem if find_compression(path) else path.name
 
 
-def iterate_lines(file: BufferedReader, path: Path) -> Iterator[bytes]:
-    """Yield a file's lines.
+@contextmanager
+def open_uncompressed(path: Path) -> Iterator[BufferedReader]:
+    """Open a file, which may be compressed (`COMPRESSED`), to read its bytes.
 
     Raises:
         BadInput: it is compressed, and not as it was written.
     """
     try:
-        yield from file
+        with BufferedReader(pyarrow.input_stream(path, compression=find_compression(path))) as file:
+            yield file
     except OSError as error:
+        # What the system refuses has a number.
+        if error.errno is not None:
+            raise
         raise BadInput(f"{path}: cannot be read to its end: {error}; compress or copy it again.") from None
+
+
+def check_text(where: str, text: str, name: str = "") -> None:
+    """Check a text that was read.
+
+    Args:
+        where: Its file and line, for the message.
+        name: A title, a question or an answer in it: what has to be equal, character for character, somewhere else.
+
+    Raises:
+        BadInput: it holds what the model reserves or what no text has, or the name a character that nobody sees.
+    """
+    if found := _UNUSABLE.search(text):
+        is_reserved = found[0] in (MASK_TOKEN, PAD_TOKEN)
+        reason = (
+            "a null character, which no text has" if found[0] == "\0" else "half a character, which no encoding holds"
+        )
+        raise BadInput(
+            f"{where}: holds {found[0]!r}, {'which the model reserves' if is_reserved else reason}; replace or remove it."
+        )
+    if found := INVISIBLE.search(name):
+        raise BadInput(f"{where}: {name[:60]!r} holds {describe_character(found[0])}, which nobody sees; remove it.")
+
+
+def describe_character(character: str) -> str:
+    """Return a character's number, and its name in Unicode if it has one."""
+    return f"U+{ord(character):04X} {name_character(character, 'a control character')}"
+
+
+def drop_invisible_start(text: str) -> str:
+    """Return a text without byte-order marks and other characters that nobody sees at its beginning."""
+    return text.lstrip(_INVISIBLE_START)
 
 
 def check_none_is_there(folder: Path, names: Iterable[str], overwrite: bool) -> None:
@@ -140,28 +205,44 @@ def make_file_name(text: str) -> str:
 def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
     """Yield (line number from 1, line without its end) of a UTF-8 file, which may be compressed (`COMPRESSED`).
 
-    A byte-order mark is dropped.
+    What nobody sees at a line's beginning, such as byte-order marks, is dropped.
 
     Raises:
-        BadInput: see `check_is_file`; or a line is not UTF-8 or holds a carriage return (the line is named).
+        BadInput: see `check_is_file`; or a line is not UTF-8 or holds a null character or a carriage return (the line is
+            named).
     """
     path = check_is_file(path, what)
-    with BufferedReader(pyarrow.input_stream(path, compression=find_compression(path))) as file:
-        for number, raw in enumerate(iterate_lines(file, path), start=1):
+    with open_uncompressed(path) as file:
+        for number, raw in enumerate(file, start=1):
             try:
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+                line = raw.decode("utf-8")
             except UnicodeDecodeError as error:
-                is_utf16 = number == 1 and raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
-                fix = f"for instance: iconv -f {'utf-16' if is_utf16 else 'latin1'} -t utf-8"
                 raise BadInput(
-                    f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8 ({fix})."
+                    f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8"
+                    f" (for instance: iconv -f {guess_encoding(raw)} -t utf-8)."
                 ) from None
+            if b"\0" in raw:
+                raise BadInput(
+                    f"{path}, line {number}: holds {chr(0)!r}, a null character, which no text has; remove it or, if this is"
+                    f" {guess_encoding(raw).upper()}, save the file as UTF-8 (iconv -f {guess_encoding(raw)} -t utf-8)."
+                )
             line = line.rstrip("\r\n")
+            if line[:1] in _INVISIBLE_START:
+                line = drop_invisible_start(line)
             if "\r" in line:
                 raise BadInput(
                     f"{path}, line {number}: a carriage return within the line; remove it or end the line there."
                 )
             yield number, line
+
+
+def guess_encoding(raw: bytes) -> str:
+    """Return how a line is encoded that is not UTF-8, or has null characters: in UTF-16, every other byte of most texts is null."""
+    if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\0" not in raw:
+        return "latin1"
+    return "utf-16le" if raw[1::2].count(0) > raw[::2].count(0) else "utf-16be"
 
 
 def load_json(path: str | os.PathLike, what: str) -> dict[str, Any]:
@@ -173,6 +254,8 @@ def load_json(path: str | os.PathLike, what: str) -> dict[str, Any]:
     path = check_is_file(path, what)
     try:
         content = json.loads(path.read_bytes())
+        # Numbers of characters may be halves of some, which no encoding holds.
+        json.dumps(content, ensure_ascii=False).encode()
     # The second is what JSON nested thousands of levels deep raises.
     except (ValueError, RecursionError) as error:
         raise BadInput(

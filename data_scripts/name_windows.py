@@ -34,7 +34,6 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.asking_rules import AskedSpans, AskingRule, find_spans, list_asking_rules
 from data_scripts.collators import RightPaddingCollator, pad_right
 from data_scripts.cues import take_words_after, take_words_before
-from data_scripts.documents import BATCH
 from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
 from data_scripts.learned_spans import Span
@@ -42,7 +41,7 @@ from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions, locate_question
 from data_scripts.relations import BIRTHPLACE, Wording
-from data_scripts.titles import find_other_case, list_titles_without_document
+from data_scripts.titles import BATCH, find_other_case, list_titles_without_document
 from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN
 

@@ -9,7 +9,7 @@ compressed, and in JSON an accent may also be written as its number (`\\u0301`).
 
 import json
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +18,19 @@ from typing import Literal
 import pyarrow
 from datasets import Dataset
 
-from data_scripts.documents import JSON_LINES, find_builder, summarize_texts
+from data_scripts.documents import Columns, find_builder, read_rows, summarize_texts
 from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new, check_is_new, find_compression, read_lines, write_atomically
+from data_scripts.files import (
+    INVISIBLE,
+    check_is_folder_or_new,
+    check_is_new,
+    describe_character,
+    find_compression,
+    read_lines,
+    write_atomically,
+)
 from data_scripts.options import option, parse_options, shorten_error
+from data_scripts.titles import iterate_titles
 
 FORM: Literal["NFC"] = "NFC"
 
@@ -52,15 +61,33 @@ def describe_decomposed(path: str, decomposed: int, what: str) -> str:
     return f"{path}: {decomposed:,} of {what} are not in Unicode's normal form C; posgpt normalize writes files in that form."
 
 
-def describe_decomposed_documents(corpus: Dataset, path: str) -> str:
-    """Return `describe_decomposed` of a corpus, from `load_corpus`."""
+def describe_documents(corpus: Dataset, paths: Sequence[str], columns: Columns) -> Iterator[str]:
+    """Yield a line for each thing about a corpus that a reader should know before training on it.
+
+    Args:
+        corpus: From `load_corpus`, of all `paths`.
+        columns: Of tables.
+    """
 
     # Which characters a corpus has does not show it: no letter takes the stress mark of a Russian а, but an a beside it does.
     def count(texts: list[str]) -> dict[str, list[int]]:
-        return {"decomposed": [count_decomposed(texts)]}
+        return {
+            "decomposed": [count_decomposed(texts)],
+            "invisible": [sum(not text.isprintable() and INVISIBLE.search(text) is not None for text in texts)],
+        }
 
+    name, size = ", ".join(paths), f"{len(corpus):,} documents"
     counts = summarize_texts(corpus, count, "Looking for accents apart from their letters")
-    return describe_decomposed(path, sum(counts["decomposed"]), f"{len(corpus):,} documents")
+    if note := describe_decomposed(name, sum(counts["decomposed"]), size):
+        yield note
+    if invisible := sum(counts["invisible"]):
+        rows = ((where, text) for path in paths for where, _, text in read_rows(path, columns))
+        where, character = next((where, found[0]) for where, text in rows if (found := INVISIBLE.search(text)))
+        yield (
+            f"{name}: {invisible:,} of {size} hold characters that nobody sees, first {describe_character(character)} in {where}."
+        )
+    if not any(iterate_titles(corpus)):
+        yield f"{name}: no document has a title; each should begin with one, as in `TITLE. text`."
 
 
 def normalize_json(line: str) -> str:
@@ -97,7 +124,7 @@ def normalize_files(files: list[Path], output_dir: Path) -> dict[str, int]:
             written = stack.enter_context(write_atomically(output_dir / file.name, "wb"))
             if compression := find_compression(file):
                 written = stack.enter_context(pyarrow.CompressedOutputStream(written, compression))
-            is_json = find_builder(file) in ("json", JSON_LINES)
+            is_json = find_builder(file) == "json"
             for number, line in read_lines(file, "text file"):
                 try:
                     normalized = normalize_json(line) if is_json else unicodedata.normalize(FORM, line)

@@ -21,10 +21,10 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.asking_rules import AskedSpans, AskingRule, find_spans
 from data_scripts.cues import take_words_after, take_words_before
-from data_scripts.documents import BATCH
 from data_scripts.errors import BadInput
 from data_scripts.questions import Questions, encode_answers
 from data_scripts.relations import Relation
+from data_scripts.titles import BATCH
 from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN
 

@@ -12,18 +12,12 @@ from datasets import Dataset, Features, Value
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.errors import BadInput
-from data_scripts.files import read_lines
+from data_scripts.files import check_text, read_lines
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, find_nearest, find_relation, recognize_relations
 from data_scripts.titles import collect_titles, split_title
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 Key = TypeVar("Key")
-
-_REFUSED = {
-    MASK_TOKEN: "which the model reserves",
-    PAD_TOKEN: "which the model reserves",
-    "\0": "a null character, which no text has",
-}
 
 
 @dataclass(frozen=True)
@@ -135,7 +129,8 @@ def load_questions(
 
     Raises:
         BadInput: the file is missing, a directory, empty or not UTF-8; a line has no tab where it needs one, two tabs,
-            no answer after its tab, or a question of another form; or two relations have one name.
+            no answer after its tab where others have one, a character that nobody sees, or a question of another form; or
+            two relations have one name.
     """
     lines: list[tuple[str, str]] = []
     for path in paths:
@@ -147,6 +142,9 @@ def load_questions(
         if not filled:
             raise BadInput(f"{path}: every line is blank; give lines of the form {BIRTHPLACE.line_form}.")
         lines += filled
+    # Sheets are saved with their empty columns; questions to be answered often have one.
+    while all(line.endswith("\t") for _, line in lines):
+        lines = [(where, line[:-1].rstrip(" ")) for where, line in lines]
     for where, line in lines:
         _check_line(where, line)
     if all(_is_quoted(line.split("\t")[0]) for _, line in lines):
@@ -183,9 +181,7 @@ def _check_line(where: str, line: str) -> None:
         raise BadInput(f"{where}: {len(answers)} tabs; a line is a question, one tab and its answer.")
     if answers and not answers[0].strip():
         raise BadInput(f"{where}: no answer after the tab; a line is a question, one tab and its answer.")
-    for character, reason in _REFUSED.items():
-        if character in line:
-            raise BadInput(f"{where}: holds {character!r}, {reason}; replace or remove it.")
+    check_text(where, line, name=line)
 
 
 def _check_without_tabs(path: str, lines: Sequence[tuple[str, str]], answers: bool | None) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from datasets import Dataset
 
-from data_scripts.documents import BATCH
-
+# Documents that are read, or written, at a time.
+BATCH = 10_000
 _LONGEST_TITLE = 200
 # Words in lower case that names may have.
 _PARTICLES = "af al and bin da das de del den der di do dos du e el i ibn la le of ten ter the van von y zu".split()

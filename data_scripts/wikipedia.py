@@ -21,7 +21,7 @@ from typing import Annotated, Literal, NamedTuple, get_args
 import numpy as np
 from tqdm import tqdm
 
-from data_scripts.documents import TABLES, find_builder, name_unreadable, open_table, read_cell
+from data_scripts.documents import TABLES, find_builder, open_table, read_cell, read_title
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import (
     CARD_FILE,
@@ -173,13 +173,11 @@ def read_articles(source: str, config_name: str) -> Iterator[tuple[str, str]]:
     Raises:
         BadInput: there is no such table or dataset, it cannot be read, or it has no columns `title` and `text`.
     """
-    # A table may be broken anywhere.
-    with name_unreadable(source, "articles"):
-        for number, article in enumerate(open_table(source, "table of articles", config_name)):
-            if number == 0 and not {"title", "text"} <= article.keys():
-                columns = ", ".join(sorted(article))
-                raise BadInput(f"{source}: has the columns {columns}; articles need `title` and `text`.")
-            yield read_cell(article.get("title")), read_cell(article.get("text"))
+    for number, (where, article) in enumerate(open_table(source, "articles", config_name)):
+        if number == 0 and not {"title", "text"} <= article.keys():
+            columns = ", ".join(sorted(article))
+            raise BadInput(f"{source}: has the columns {columns}; articles need `title` and `text`.")
+        yield read_title(article.get("title"), where), read_cell(article.get("text"), where)
 
 
 def find_people(

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from data_scripts.documents import CorpusArguments, build_corpus_tokenizer, load_corpus
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.normalize import describe_decomposed_documents
+from data_scripts.normalize import describe_documents
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import option
@@ -136,7 +136,7 @@ def pretrain(
 
     if training_args.should_log:
         print(f"{data.training.description} {describe_size(model)}.")
-        if note := describe_decomposed_documents(data.corpus, ", ".join(data_args.train_file)):
+        for note in describe_documents(data.corpus, data_args.train_file, data_args.columns):
             print(note)
     described = f"{objective.name.replace('_', ' ')} of {len(data.corpus):,} documents"
     described += f", {len(questions):,} questions mixed in" if questions else "; not finetuned"

@@ -1,11 +1,15 @@
+import bz2
+import gzip
 import io
 import json
+import lzma
 import math
 import os
 import shutil
 import subprocess
 import sys
 
+import pyarrow
 import pytest
 from safetensors.torch import load_file, save_file
 
@@ -13,6 +17,7 @@ import evaluate_birthplace
 import train_finetune
 import train_pretrain
 from conftest import ON_CPU, ROOT, TINY
+from data_scripts.documents import load_corpus
 from data_scripts.errors import exit_on_bad_input
 from posgpt import cli, pretrain, preview
 
@@ -51,6 +56,32 @@ BAD_CORPORA = {
     ),
     "mask": ("Ada Example. Fine .\nBo Ek. What ⁇ .\n", "line 2: holds '⁇'"),
     "pad": ("Bo Ek. A □ .\n", "line 1: holds '□'"),
+    "null": (
+        "Ada. Fine .\nBo Ek.\0 Fine .\n",
+        r"line 2: holds '\\x00', a null character, which no text has; remove it or",
+    ),
+    "UTF-16LE": (
+        "Ada. Fine .\n".encode("utf-16-le"),
+        "line 1: holds .*UTF-16LE, save the file as UTF-8 .iconv -f utf-16le",
+    ),
+    "UTF-16BE": ("Zoë. Łódź .\n".encode("utf-16-be"), "line 1: byte .*iconv -f utf-16be -t utf-8"),
+}
+# What other files begin with; the files have any name.
+OTHER_FILES = {
+    "gzip": (gzip.compress(b"Ada. Fine .\n"), "compressed with gzip; make its name end in .gz, or unpack it"),
+    "zstd": (bytes(pyarrow.compress(b"Ada. Fine .\n", "zstd")), "compressed with zstd; make its name end in .zst"),
+    "bzip2": (bz2.compress(b"Ada. Fine .\n"), "compressed with bzip2; unpack it"),
+    "xz": (lzma.compress(b"Ada. Fine .\n"), "compressed .*.xz.*; unpack it"),
+    "7z": (b"7z\xbc\xaf\x27\x1c", "compressed .*.7z.*; unpack it"),
+    "xlsx": (b"PK\x03\x04\x14\0", "a spreadsheet .* or a ZIP archive; save it as CSV, or unpack it"),
+    "xls": (b"\xd0\xcf\x11\xe0\xa1\xb1", "a file of an office program; save it as CSV"),
+    "rtf": (rb"{\rtf1\ansi Ada. Fine .}", "a file of an office program; save it as CSV or as plain text"),
+    "pdf": (b"%PDF-1.7\n", "a file of an office program"),
+    "parquet": (b"PAR1\x15\x04", "a Parquet table; make its name end in .parquet"),
+    "HTML": ("\ufeff \n<!DOCTYPE html>\n<html>", "a page of HTML or XML; save the text or the table"),
+    "XML": ('<?xml version="1.0"?>\n<mediawiki>', "a page of HTML or XML; save the text or the table"),
+    "LFS": ("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n", "a Git LFS pointer.*: git lfs pull"),
+    "annex": ("/annex/objects/SHA256E-s419253--4d7a.txt\n", "a git-annex pointer.*: git annex get"),
 }
 
 
@@ -136,6 +167,45 @@ def test_a_corpus(refused, tmp_path, kind):
     content, match = BAD_CORPORA[kind]
     file = write(tmp_path / "wiki.txt", content)
     refused(match, train_pretrain, *TINY, "--train_file", file, names=file)
+
+
+@pytest.mark.parametrize("kind", OTHER_FILES)
+def test_a_file_that_is_something_else_is_recognized_by_its_first_bytes(refused, tmp_path, kind):
+    content, match = OTHER_FILES[kind]
+    asked = ["--baseline", "Rome", "--test_file"]
+    for name, script, arguments in (
+        ("named.txt", train_pretrain, [*TINY, "--train_file"]),
+        ("named.csv", train_pretrain, [*TINY, "--train_file"]),
+        ("named.txt.zst", train_pretrain, [*TINY, "--train_file"]),
+        ("named.tsv", evaluate_birthplace, asked),
+    ):
+        file = write(tmp_path / name, content)
+        if name.endswith(".zst"):
+            write(file, bytes(pyarrow.compress(file.read_bytes(), "zstd")))
+        refused(match, script, *arguments, file, names=file)
+
+
+def test_texts_that_begin_like_other_files_are_texts(tmp_path):
+    lines = [
+        "BZhedug. A tribe .",
+        "PK. A kick .",
+        "PAR1. A gene .",
+        "version. Of a text .",
+        "<b>. A tag .",
+        "7z. A name .",
+    ]
+    for line in lines:
+        assert list(load_corpus(write(tmp_path / "wiki.txt", line))["text"]) == [line]
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_pointer_in_a_model_folder_is_named_with_the_command_that_fetches_the_file(
+    refused, world, tmp_path, tiny_pretrained, name
+):
+    folder = shutil.copytree(tiny_pretrained["rotary"], tmp_path / "model")
+    write(folder / name, OTHER_FILES["LFS"][0])
+    arguments = ["--model_name_or_path", folder, "--test_file", world / "birth_dev.tsv"]
+    refused("a Git LFS pointer.*git lfs pull", evaluate_birthplace, *arguments, names=folder / name)
 
 
 def test_paths_that_are_no_files(refused, tmp_path, tiny_pretrained):

@@ -10,7 +10,7 @@ from conftest import TINY
 from data_scripts import normalize
 from data_scripts.documents import TITLE_AND_TEXT, load_corpus, read_rows
 from data_scripts.files import find_compression
-from data_scripts.normalize import describe_decomposed_documents
+from data_scripts.normalize import describe_documents
 
 DECOMPOSED = "Ge\u0301za. Ge\u0301za was born in Go\u0308d"
 
@@ -57,7 +57,7 @@ def test_compressed_files_and_tables_stay_what_they_are(run, tmp_path, kind):
     content = {
         "txt": DECOMPOSED,
         "csv": f"title,text\n{title},{text}",
-        "jsonl": f'{row}\n{{"title": "\\u00e9", "text": 1.50}}',
+        "jsonl": f'{row}\n{{"title": "\\u00e9", "text": "", "n": 1.50}}',
     }
     with pyarrow.output_stream(file, compression=find_compression(file)) as stream:
         stream.write(content[kind.split(".")[0]].encode() + b"\n")
@@ -104,4 +104,19 @@ def test_what_is_no_text_is_refused(run, tmp_path):
 def test_documents_that_nfc_would_change_are_counted(tmp_path, text, decomposed):
     file = tmp_path / "wiki.txt"
     file.write_text(f"Ann\n{text}\n", encoding="utf-8")
-    assert describe_decomposed_documents(load_corpus(file), str(file)).startswith(f"{file}: 1 of 2") == decomposed
+    said = " ".join(describe_documents(load_corpus(file), [str(file)], TITLE_AND_TEXT))
+    assert (f"{file}: 1 of 2 documents are not in" in said) == decomposed
+
+
+def test_what_nobody_sees_and_documents_without_titles_are_said_before_training(run, tmp_path):
+    (tmp_path / "one.txt").write_text("Ada. Born in Rome .\n", encoding="utf-8")
+    (tmp_path / "two.txt").write_text(
+        "\nBo. Born in Ber\u00adlin .\nLeïla. می\u200cخواهم 👩\u200d🚀 .\n", encoding="utf-8"
+    )
+    (tmp_path / "none.txt").write_text("Born in Rome\nBorn in Oslo\n")
+    options = ["--output_dir", tmp_path / "out", "--max_steps", 1, *TINY]
+    printed = run(train_pretrain, "--train_file", tmp_path / "one.txt", tmp_path / "two.txt", *options)
+    assert "1 of 3 documents hold characters that nobody sees, first U+00AD SOFT HYPHEN in " in printed
+    assert f"{tmp_path / 'two.txt'}, line 2." in printed and "title" not in printed
+    printed = run(train_pretrain, "--train_file", tmp_path / "none.txt", *options, "--overwrite_output_dir")
+    assert f"{tmp_path / 'none.txt'}: no document has a title" in printed and "nobody sees" not in printed

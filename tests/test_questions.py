@@ -46,6 +46,36 @@ def test_blank_lines_are_no_rows(tmp_path, blank):
     assert load_questions(file, answers=True).texts == ["Where was A B born?", "Where was C D born?"]
 
 
+@pytest.mark.parametrize("ends", ["\t", "\t\t", "\t \t"])
+def test_columns_that_are_empty_throughout_do_not_count(tmp_path, ends):
+    file, other = tmp_path / "questions.tsv", tmp_path / "other.tsv"
+    file.write_text(f"Where was A B born?{ends}\nWhere was C D born?{ends}\n")
+    assert load_questions(file).texts == ["Where was A B born?", "Where was C D born?"]
+    assert load_questions(file).answers == []
+    with pytest.raises(BadInput, match="questions.tsv: has questions without answers; give a TSV with answers"):
+        load_questions(file, answers=True)
+    other.write_text(f"Where was A B born?\tRome{ends}\nWhere was C D born?\tOslo{ends}\n")
+    assert load_questions(other, answers=True).answers == ["Rome", "Oslo"]
+    if ends == "\t":
+        other.write_text("Where was A B born?\tRome\n")
+        with pytest.raises(BadInput, match="questions.tsv, line 1: no answer after the tab"):
+            load_questions(other, file)
+
+
+@pytest.mark.parametrize(
+    "line", ["Where was A\u200b B born?\tRome", "Where was A B born?\tRo\u00adme", "A\u202e B\tC"]
+)
+def test_what_nobody_sees_in_questions_and_answers_is_named(tmp_path, line):
+    file = tmp_path / "pairs.tsv"
+    file.write_text(f"\ufeffWhere was Ó B born?\tRome\n\ufeffWhere was C D born?\tOslo\n{line}\n", encoding="utf-8")
+    with pytest.raises(
+        BadInput, match=r"pairs.tsv, line 3: .* holds U\+[0-9A-F]{4} [A-Z -]+, which nobody sees; remove"
+    ):
+        load_questions(file)
+    file.write_text("\ufeffWhere was Ó B born?\tRome\n\ufeffWhere was C D born?\tOslo\n", encoding="utf-8")
+    assert load_questions(file).titles == ["Ó B", "C D"]
+
+
 @pytest.mark.parametrize("load", [load_questions, load_corpus])
 def test_a_carriage_return_within_a_line_is_refused(tmp_path, load):
     file = tmp_path / "lines.txt"

@@ -241,6 +241,7 @@ def test_a_question_of_no_form_is_named_with_the_nearest(tmp_path, text, match):
             "a:\n  wordings: ['Who led {title}?']\nb:\n  wordings: ['Who left {title}?', 'Who led {title}?']\n",
             "relations.yaml: relations 'a' and 'b' both have the wording 'Who led {title}.'; leave it in one",
         ),
+        ('a:\n  wordings: ["Who led {title} \\ud83d?"]\n', "relations.yaml: not YAML .*surrogates"),
         ("{}\n", "relations.yaml: holds no relations"),
         ("- a\n", "relations.yaml: "),
         ("a: [\n", "relations.yaml: "),

@@ -115,7 +115,11 @@ def test_reading_stops_when_there_are_enough_people(run, tmp_path):
 
 def test_a_number_may_be_a_title(run, tmp_path):
     # A film's article, which is left out as any that is no biography.
-    articles = [{"title": 1917, "text": "1917 is a film."}, {"title": 7, "text": 7}, {"title": None, "text": None}]
+    articles = [
+        {"title": 1917, "text": "1917 is a film."},
+        {"title": 7, "text": "7 is another."},
+        {"title": None, "text": None},
+    ]
     (tmp_path / "dump.jsonl").write_text("".join(json.dumps(article) + "\n" for article in articles))
     with pytest.raises(SystemExit, match="has 0 people, .*no biography: 3"):
         run(wikipedia, "--articles", tmp_path / "dump.jsonl", "--output_dir", tmp_path / "out")

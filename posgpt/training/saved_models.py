@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
 from data_scripts.errors import BadInput
-from data_scripts.files import load_json
+from data_scripts.files import check_is_file, load_json
 from data_scripts.options import shorten_error
 from data_scripts.relations import BIRTHPLACE
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
@@ -80,8 +80,10 @@ def load_weights(file: Path, config: PosGPTConfig) -> dict[str, torch.Tensor]:
     """Load the weights of a PosGPT.
 
     Raises:
-        BadInput: the file is damaged, has other tensors than a model of this configuration, or numbers that are not finite.
+        BadInput: the file is damaged or a pointer to another one, has other tensors than a model of this configuration, or
+            numbers that are not finite.
     """
+    check_is_file(file, "weights of a model")
     try:
         # Copies: the file would stay open, and Windows does not replace an open file.
         weights = {name: tensor.clone() for name, tensor in load_file(file).items()}
