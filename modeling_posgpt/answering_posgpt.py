@@ -28,6 +28,11 @@ class Answer:
     probability: float
 
 
+def has_half_character(text: str) -> bool:
+    """Return whether a text has half of a pair of UTF-16's, which no tokenizer takes."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def build_tree(candidates: Sequence[str]) -> CandidateTree:
     """Arrange candidate answers, each ended by `⁇`, by their beginnings."""
     tree: CandidateTree = {"": {}}
@@ -97,8 +102,8 @@ class AnsweringMixin:
             One answer per question, in the order of the questions.
 
         Raises:
-            ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer, or a single
-                one is not in a list.
+            ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer, it or a
+                candidate holds half a character, or a single question is not in a list.
         """
         with in_evaluation_mode(self):
             most = max_new_tokens or self.config.max_answer_length
@@ -168,7 +173,8 @@ class AnsweringMixin:
         """Return `count_free_positions` of each question.
 
         Raises:
-            ValueError: a question leaves none free, is empty or has its `⁇` already, or a single one is not in a list.
+            ValueError: a question leaves none free, is empty, has its `⁇` already or holds half a character, or a single one is
+                not in a list.
         """
         if isinstance(questions, str):
             raise ValueError("questions is a text; give a list of questions, also for a single one.")
@@ -177,6 +183,8 @@ class AnsweringMixin:
                 raise ValueError(
                     f"{question!r} is not a question; give one with text, and without the {MASK_TOKEN} after it."
                 )
+            if has_half_character(question):
+                raise ValueError(f"{question!r} holds half a character, which no encoding holds; remove it.")
         rooms = list(map(self.count_free_positions, questions))
         for question, room in zip(questions, rooms, strict=True):
             if room < 1:
@@ -210,11 +218,15 @@ class AnsweringMixin:
             fit within the maximum sequence length after its question.
 
         Raises:
-            ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer, or a single
-                one is not in a list.
+            ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer, it or a
+                candidate holds half a character, or a single question is not in a list.
         """
         with in_evaluation_mode(self):
             rooms = self._find_rooms(questions)
+            if halves := list(filter(has_half_character, candidates)):
+                raise ValueError(
+                    f"the candidate {halves[0]!r} holds half a character, which no encoding holds; remove it."
+                )
             tree, threshold = build_tree(candidates), math.log(least or 1e-300)
             scores = torch.full((len(questions), len(candidates)), -torch.inf)
             for start in tqdm(range(0, len(questions), batch_size), desc="Scoring", unit="batch", disable=None):
