@@ -13,12 +13,12 @@ import pytest
 from conftest import ROOT, needs_make
 from data_scripts.files import FILE_NAMES
 from data_scripts.synthetic_world import World
-from posgpt.assignment import grade, write
-from posgpt.assignment.cases import BUILDERS
-from posgpt.assignment.parts import PARTS
+from posgpt.extras.assignment import grade, write
+from posgpt.extras.assignment.cases import BUILDERS
+from posgpt.extras.assignment.parts import PARTS
 from study_helpers import read_rows
 
-SOURCE = ROOT / "posgpt" / "assignment"
+SOURCE = ROOT / "posgpt" / "extras" / "assignment"
 SOLUTION = (SOURCE / "solution.py").read_text(encoding="utf-8")
 NAMES = [part.name for part in PARTS]
 POINTS = {part.name: part.points for part in PARTS}

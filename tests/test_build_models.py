@@ -3,8 +3,8 @@ import hashlib
 import pytest
 import yaml
 
-from posgpt import build_models
-from posgpt.page import write
+from posgpt.extras import build_models
+from posgpt.extras.page import write
 from posgpt.quickstart import run_module
 from study_helpers import SMALL
 

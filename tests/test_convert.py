@@ -16,8 +16,9 @@ from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.errors import BadInput
 from model_helpers import tiny_model, tokens
 from modeling_posgpt import build_tokenizer
-from posgpt import cli, convert
-from posgpt.convert import build_model
+from posgpt import cli
+from posgpt.extras import convert
+from posgpt.extras.convert import build_model
 from posgpt.training import model_card
 
 WIDTH, HEADS, LENGTH, LATENTS = 32, 2, 96, 20

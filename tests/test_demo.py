@@ -22,8 +22,8 @@ from conftest import ROOT
 from data_scripts.errors import BadInput
 from data_scripts.relations import BIRTHPLACE, Relation
 from hub import find_free_port
-from posgpt.demo.app import AS_TYPED, read_question
 from posgpt.evaluation.evidence import mark_evidence
+from posgpt.extras.demo import AS_TYPED, read_question
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("chromium") and shutil.which("chromedriver")),
@@ -53,7 +53,7 @@ def model_of_two_relations(tiny_pretrained, tmp_path_factory):
 def page(tiny_pretrained, model_of_two_relations, corpus):
     """The browser, with the page of two models in it."""
     port = find_free_port()
-    command = [sys.executable, "-m", "posgpt.demo.app", "--port", str(port), "--corpus_file", str(corpus)]
+    command = [sys.executable, "-m", "posgpt.extras.demo", "--port", str(port), "--corpus_file", str(corpus)]
     command += ["--model_name_or_path", str(model_of_two_relations), "--abstain_below", "0"]
     command += ["--compare_with", str(tiny_pretrained["learned"])]
     server = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"GRADIO_ANALYTICS_ENABLED": "False"})
@@ -215,7 +215,7 @@ def test_evidence_marks_the_name_and_the_answer_as_whole_words():
 
 def test_without_a_checkpoint_it_says_how_to_make_one(tmp_path):
     result = subprocess.run(
-        [sys.executable, "-m", "posgpt.demo.app"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        [sys.executable, "-m", "posgpt.extras.demo"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True, text=True,
     )  # fmt: skip
     assert result.returncode == 1 and "posgpt quickstart" in result.stderr and result.stderr.count("\n") == 1

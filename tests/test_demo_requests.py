@@ -21,7 +21,7 @@ import gradio
 from data_scripts.relations import BIRTHPLACE
 from model_helpers import tiny_model
 from modeling_posgpt import build_tokenizer
-from posgpt.demo import app
+from posgpt.extras import demo as app
 from posgpt.templates import load_template
 
 SCRIPT = "<img src=x onerror=alert(1)>"
@@ -180,7 +180,7 @@ def test_every_text_is_shown_as_it_is(text):
         }
         documents = [{"line": 1, "parts": [(value, "said"), (value, "")]}]
         people = [{"name": value, "question": value, "answers": [answer], "documents": documents}]
-        template = load_template("posgpt.demo", "answers.html.jinja")
+        template = load_template("posgpt.extras", "answers.html.jinja")
         Reader().feed(template.render(people=people, abstain_below=0.5, corpus=True) + template.render(error=value))
         return list(tags)
 

@@ -20,8 +20,8 @@ from data_scripts.errors import BadInput
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, Relation
 from model_helpers import tiny_model, tokens
 from modeling_posgpt import MASK_TOKEN, POSITION_EMBEDDINGS, build_tokenizer
-from posgpt.page import write
-from posgpt.page.write import PageArguments, bundle_runtime, render_page
+from posgpt.extras.page import write
+from posgpt.extras.page.write import PageArguments, bundle_runtime, render_page
 from posgpt.training.checkpoints import seal_checkpoint
 
 DOCUMENTS = ["Ada Byron. Ada Byron was born in Bow .", "Eve Ill. Ill <img src=x onerror=document.title='run'> ."]
@@ -32,7 +32,7 @@ EXPORTED = [pytest.param(name, marks=() if name == "rotary" else pytest.mark.slo
 
 @pytest.fixture(scope="module")
 def export():
-    return pytest.importorskip("posgpt.page.export", reason="needs pip install '.[page]'", exc_type=ImportError)
+    return pytest.importorskip("posgpt.extras.page.export", reason="needs pip install '.[page]'", exc_type=ImportError)
 
 
 def save_model(folder, positions):
@@ -222,7 +222,7 @@ def test_versions_are_the_checkpoints_in_their_order_and_then_the_model(models, 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
 def test_the_page_reads_questions_and_marks_evidence_as_the_demo_does():
     def compute(expression):
-        script = f"{(ROOT / 'posgpt/page/answers.js').read_text()}; console.log(JSON.stringify({expression}))"
+        script = f"{(ROOT / 'posgpt/extras/page/answers.js').read_text()}; console.log(JSON.stringify({expression}))"
         return json.loads(subprocess.run(["node", "-e", script], capture_output=True, check=True, text=True).stdout)
 
     mother = Relation("mother", ("Where was the mother of {title} born?",))
@@ -313,7 +313,7 @@ def ask(page, text):
 
 
 def test_both_models_answer_as_the_demo_does(page, models):
-    app = pytest.importorskip("posgpt.demo.app", reason="needs the demo's libraries", exc_type=ImportError)
+    app = pytest.importorskip("posgpt.extras.demo", reason="needs the demo's libraries", exc_type=ImportError)
     assert ask(page, "Ada Byron").startswith("Answered in")
     assert page.find_element("id", "question").text == QUESTION
     found = page.execute_script("return asked.answers")

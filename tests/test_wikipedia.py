@@ -3,11 +3,11 @@ import re
 
 import pytest
 
-from data_scripts import wikipedia
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE
 from data_scripts.titles import split_title
-from data_scripts.wikipedia import Birth, Person, find_birth, is_about, read_person, split_sentences
+from posgpt.extras import wikipedia
+from posgpt.extras.wikipedia import Birth, Person, find_birth, is_about, read_person, split_sentences
 
 
 @pytest.mark.parametrize(

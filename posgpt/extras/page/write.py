@@ -156,7 +156,7 @@ def export_versions(versions: Sequence[tuple[str, str, str]], models: dict[str, 
         BadInput: as `load_page_model` does, or a checkpoint has other characters than its model.
     """
     # The libraries of the extra `page`.
-    from posgpt.page.export import export_model, quantize
+    from posgpt.extras.page.export import export_model, quantize
 
     for name, label, path in tqdm(versions, desc="Exporting", unit="model"):
         page_model = models[name]
@@ -171,7 +171,7 @@ def export_versions(versions: Sequence[tuple[str, str, str]], models: dict[str, 
 
 def compare_answers(page_model: PageModel, titles: Sequence[str]) -> str:
     """Say in one line to how many questions the exported model gives the model's own answer."""
-    from posgpt.page.export import answer
+    from posgpt.extras.page.export import answer
 
     relations = read_relations(page_model.model.config.relations)
     questions = [relations[number % len(relations)].ask(title) for number, title in enumerate(titles)]
@@ -202,7 +202,7 @@ def bundle_runtime() -> tuple[str, bytes]:
         BadInput: npm is not installed, or fails.
     """
     npm = find_npm()
-    with TemporaryDirectory() as folder, as_file(files("posgpt.page")) as source:
+    with TemporaryDirectory() as folder, as_file(files("posgpt.extras.page")) as source:
         for name in ("package.json", "package-lock.json", "runtime.js"):
             shutil.copy(source / name, folder)
         for command in (["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"], ["run", "bundle"]):
@@ -240,7 +240,7 @@ def render_page(
         documents: The title of each of the corpus's documents, if a table says it, and its text. The page proposes `titles`.
     """
     bundle, runtime = bundled
-    source = files("posgpt.page")
+    source = files("posgpt.extras.page")
     scripts = [bundle if name == "bundle.js" else source.joinpath(name).read_text("utf-8") for name in SCRIPTS]
     style = source.joinpath("page.css").read_text("utf-8")
     packed = {"runtime": pack(runtime)}
@@ -261,7 +261,7 @@ def render_page(
         "unknown": PAD_TOKEN,
     }
     # `<` could end the element that the settings are in.
-    return load_template("posgpt.page", "page.html.jinja").render(
+    return load_template("posgpt.extras.page", "page.html.jinja").render(
         policy=f"default-src 'none'; script-src {' '.join(map(hash_source, scripts))} 'wasm-unsafe-eval';"
         f" style-src {hash_source(style)}; img-src data:; base-uri 'none'; form-action 'none'",
         settings=json.dumps(settings).replace("<", "\\u003c"),

@@ -29,7 +29,7 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.synthetic_world import MAX_PEOPLE, MIN_PEOPLE
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.evaluation.card import load_card
-from posgpt.page.write import find_npm
+from posgpt.extras.page.write import find_npm
 from posgpt.quickstart import run_module
 from posgpt.recipe_parser import read_settings
 from posgpt.training.checkpoints import WEIGHTS_FILE, list_checkpoints
@@ -133,7 +133,7 @@ def main() -> None:
     if not page.exists():
         run_module(
             "A page that asks them",
-            "posgpt.page.write",
+            "posgpt.extras.page.write",
             model_name_or_path=models[:2],
             corpus_file=world / CORPUS_FILE,
             output_dir=page,

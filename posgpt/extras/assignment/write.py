@@ -34,17 +34,17 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE
 from data_scripts.synthetic_world import MAX_PEOPLE, MIN_PEOPLE, World
-from posgpt.assignment.cases import BUILDERS
-from posgpt.assignment.parts import PARTS
 from posgpt.evaluation.accuracy import describe_constant, describe_majority
 from posgpt.evaluation.evidence import compile_mentions, find_documents, find_first_mention, has_mention
 from posgpt.evaluation.exact_match import match_exactly
+from posgpt.extras.assignment.cases import BUILDERS
+from posgpt.extras.assignment.parts import PARTS
 from posgpt.tables import format_table
 
 # In `teacher/`.
 ANSWERS_FILE, TESTS_FOLDER = "birth_test.tsv", "hidden_tests"
 SOLUTION_FILE = "solution.py"
-_SOURCE = files("posgpt") / "assignment"
+_SOURCE = files("posgpt.extras") / "assignment"
 
 
 @dataclass

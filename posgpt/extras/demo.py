@@ -240,7 +240,7 @@ def render_answers(
     arguments: DemoArguments,
 ) -> str:
     """Return the answers as HTML, or what is wrong with the input."""
-    template = load_template("posgpt.demo", "answers.html.jinja")
+    template = load_template("posgpt.extras", "answers.html.jinja")
     try:
         # Comparing a model with itself shows it once.
         people = ask_models(text, form, list(dict.fromkeys(filter(None, (model_name, other_name)))), arguments)

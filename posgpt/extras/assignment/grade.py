@@ -30,11 +30,11 @@ from data_scripts.files import write_atomically
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE
-from posgpt.assignment.parts import PARTS, Part
-from posgpt.assignment.write import ANSWERS_FILE, SOLUTION_FILE, TESTS_FOLDER
 from posgpt.evaluation.accuracy import describe_constant
 from posgpt.evaluation.arguments import PREDICTIONS_FILE
 from posgpt.evaluation.exact_match import match_exactly
+from posgpt.extras.assignment.parts import PARTS, Part
+from posgpt.extras.assignment.write import ANSWERS_FILE, SOLUTION_FILE, TESTS_FOLDER
 from posgpt.tables import format_table
 
 # How long torch and the tests may take to load.
