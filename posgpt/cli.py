@@ -9,7 +9,7 @@ import sys
 from importlib import import_module
 
 import posgpt
-from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
+from data_scripts.errors import BadInput, exit_on_bad_input
 
 COMMANDS = {
     "pretrain": ("posgpt.pretrain", "train a model on a corpus"),
@@ -21,7 +21,7 @@ COMMANDS = {
     "preview": ("posgpt.preview", "show what a recipe trains on"),
     "quickstart": ("posgpt.quickstart", "the whole task on a small fictional world, in minutes"),
     "convert": ("posgpt.extras.convert", "convert a checkpoint of the course's code to a PosGPT, or back"),
-    "demo": ("posgpt.extras.demo", "ask a model in the browser"),
+    "demo": ("posgpt.extras.page.demo", "ask a model in the browser"),
     "page": ("posgpt.extras.page.write", "write a page that asks models in the visitor's browser, without a server"),
     "world": ("data_scripts.synthetic_world", "write a fictional world: a corpus and questions"),
     "build-wikipedia": ("posgpt.extras.wikipedia", "build a task like the course's from Wikipedia"),
@@ -67,8 +67,6 @@ def main() -> None:
         raise BadInput(f"posgpt has no command {command!r}; choose one of {', '.join(COMMANDS)}.")
     module, _ = COMMANDS[command]
     sys.argv = [f"posgpt {command}", *arguments]
-    if command == "demo":
-        check_installed("demo", "gradio")
     import_module(module).main()
 
 
