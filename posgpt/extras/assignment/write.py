@@ -2,48 +2,37 @@
 
     posgpt assignment --seed 8472619350 --output_dir runs/assignment
 
-`student/` has the handout, the starter and the data. `teacher/` has the solution, the answers to the test questions, the hidden
-tests and reference figures. `posgpt grade` grades what students hand in.
+`student/` has the handout, the starter and the data. `teacher/` has the solution, the answers to the test questions and the
+hidden tests. `posgpt grade` grades what students hand in.
 """
 
 import re
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import jinja2
-import numpy as np
-import torch
 
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import (
     CARD_FILE,
-    CORPUS_FILE,
-    DEV_FILE,
     TEST_FILE,
-    TRAIN_FILE,
     check_is_new,
     write_atomically,
     write_folder_atomically,
 )
 from data_scripts.options import Range, option, parse_options
-from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE
 from data_scripts.synthetic_world import MAX_PEOPLE, MIN_PEOPLE, World
-from posgpt.evaluation.accuracy import describe_constant, describe_majority
-from posgpt.evaluation.evidence import compile_mentions, find_documents, find_first_mention, has_mention
-from posgpt.evaluation.exact_match import match_exactly
-from posgpt.extras.assignment.cases import BUILDERS
 from posgpt.extras.assignment.parts import PARTS
 from posgpt.tables import format_table
 
 # In `teacher/`.
 ANSWERS_FILE, TESTS_FOLDER = "birth_test.tsv", "hidden_tests"
-SOLUTION_FILE = "solution.py"
+# What students hand in.
+SOLUTION_FILE, PREDICTIONS_FILE = "solution.py", "predictions.txt"
 _SOURCE = files("posgpt.extras") / "assignment"
 
 
@@ -70,12 +59,6 @@ def cut_starter(solution: str) -> str:
     )
 
 
-def render(template: str, **values: Any) -> str:
-    """Return one of the folder's templates, filled in."""
-    source = (_SOURCE / template).read_text(encoding="utf-8")
-    return jinja2.Template(source, keep_trailing_newline=True).render(values)
-
-
 def describe_parts() -> str:
     """Return the table of the parts and their points."""
     rows = [(f"`{part.function}`", part.name, part.points, part.task) for part in PARTS]
@@ -83,47 +66,10 @@ def describe_parts() -> str:
     return format_table(("function", "part", "points", "what it does"), [*rows, total])
 
 
-def measure_baselines(data_dir: Path, test_file: Path) -> str:
-    """Return the table of what simple rules reach on dev and test; two of them read the person's own biography."""
-    train, dev, test = (load_questions(path) for path in (data_dir / TRAIN_FILE, data_dir / DEV_FILE, test_file))
-    counts = Counter(train.answers)
-    places, [(majority, _)] = compile_mentions(counts), counts.most_common(1)
-    documents = find_documents(data_dir / CORPUS_FILE, [*dev.titles, *test.titles])
-    columns: list[dict[str, Sequence[bool] | np.ndarray]] = []
-    for questions in (dev, test):
-        answers, total = questions.answers, len(questions)
-        documents_of = [documents.get(title, []) for title in questions.titles]
-        firsts = [find_first_mention(own, places) or "" for own in documents_of]
-        columns.append(
-            {
-                describe_constant(BIRTHPLACE.baseline): match_exactly([BIRTHPLACE.baseline] * total, answers),
-                describe_majority(majority): match_exactly([majority] * total, answers),
-                "open book: the first training place in the person's biography": match_exactly(firsts, answers),
-                "open book, ceiling: the place is in the person's biography": [
-                    any(has_mention(document.text, answer) for document in own)
-                    for own, answer in zip(documents_of, answers, strict=True)
-                ],
-            }
-        )
-    rows = [(name, *(f"{np.mean(column[name]):.1%}" for column in columns)) for name in columns[0]]
-    return format_table(("answers by", f"dev, {len(dev)} people", f"test, {len(test)} people"), rows)
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a file, and the folders it is in."""
     with write_atomically(path) as file:
         file.write(text)
-
-
-def write_hidden_tests(folder: Path, world: World) -> None:
-    """Write the tests and the cases they check."""
-    rng = np.random.default_rng(world.seed)
-    cases = {part.name: {"function": part.function, "cases": BUILDERS[part.name](rng, world)} for part in PARTS}
-    with write_atomically(folder / "cases.pt", "wb") as file:
-        torch.save(cases, file)
-    for source in (_SOURCE / TESTS_FOLDER).iterdir():
-        if source.name.endswith(".py"):
-            write_text(folder / source.name, source.read_text(encoding="utf-8"))
 
 
 def write_assignment(folder: Path, world: World) -> None:
@@ -140,16 +86,12 @@ def write_assignment(folder: Path, world: World) -> None:
     solution = (_SOURCE / SOLUTION_FILE).read_text(encoding="utf-8")
     write_text(teacher / SOLUTION_FILE, solution)
     write_text(student / SOLUTION_FILE, cut_starter(solution))
-    write_hidden_tests(teacher / TESTS_FOLDER, world)
-    values = {
-        "parts": describe_parts(),
-        "lines": lines,
-        "question": BIRTHPLACE.ask("Ada Example"),
-        "baseline": BIRTHPLACE.baseline,
-    }
-    write_text(student / "handout.md", render("handout.md.jinja", **values))
-    baselines = measure_baselines(data_dir, teacher / ANSWERS_FILE)
-    write_text(teacher / "reference.md", render("reference.md.jinja", baselines=baselines, world=world))
+    for name in ("conftest.py", "test_parts.py"):
+        write_text(teacher / TESTS_FOLDER / name, (_SOURCE / TESTS_FOLDER / name).read_text(encoding="utf-8"))
+    handout = jinja2.Template((_SOURCE / "handout.md.jinja").read_text(encoding="utf-8"), keep_trailing_newline=True)
+    question, baseline = BIRTHPLACE.ask("Ada Example"), BIRTHPLACE.baseline
+    text = handout.render(parts=describe_parts(), lines=lines, question=question, baseline=baseline)
+    write_text(student / "handout.md", text)
 
 
 @exit_on_bad_input()
