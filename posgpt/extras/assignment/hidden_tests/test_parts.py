@@ -12,7 +12,7 @@ import torch
 torch.manual_seed(0)
 _random = random.Random(0)
 _TEXT = "Ada Example was born in Lisbon on 12 May 1890, and died in Zürich . Ada Example was a poet, says Bo Sample (1931?) ."
-_IDS = {symbol: id for id, symbol in enumerate("□⁇" + "".join(sorted(set("Where was Ada Example born?\nLisbon"))))}
+_IDS = {symbol: id for id, symbol in enumerate("□⁇" + "".join(sorted(set("Where is Ada Example from?\nLisbon"))))}
 _ANSWERS = ["London", "Rome", "London", "Rome", "Rome", "London", "Lima", "Oslo"]
 # Two of eight are right, some of the others nearly.
 _PREDICTIONS = ["London", "Rome", "london", " Rome", "Rome.", "", "Oslo", "Paris"]
@@ -47,7 +47,7 @@ CASES: dict[str, tuple[str, list[tuple]]] = {
     "finetuning": (
         "encode_pair",
         [
-            (f"Where was {name} born?", place, _IDS)
+            (f"Where is {name} from?", place, _IDS)
             for name, place in (("Ada Example", "Lisbon"), ("Zoë Öz", "Łódź"), ("Bo", ""))
         ],
     ),
@@ -55,7 +55,7 @@ CASES: dict[str, tuple[str, list[tuple]]] = {
     "answer": (
         "extract_answer",
         [
-            (f"Where was Ada born?⁇{written}",)
+            (f"Where is Ada from?⁇{written}",)
             for written in ("Rome⁇", "Rome⁇ Oslo⁇Lima⁇", "New York", "⁇Rome⁇", " St. Louis, Missouri ⁇\n", "")
         ],
     ),
