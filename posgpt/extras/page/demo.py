@@ -122,7 +122,7 @@ class Server(ThreadingHTTPServer):
             models,
             [files(__package__).joinpath("server.js").read_text("utf-8")],
             arguments.abstain_below,
-            promise="They answer on this machine; the page is served to nobody else.",
+            promise="All is answered on this machine, and the page is served to nobody else.",
             credits="",
         ).encode()
         try:
