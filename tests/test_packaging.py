@@ -115,7 +115,7 @@ def list_imports(file: Path) -> Iterator[str]:
         ("data_scripts", ()),
         ("posgpt", ()),
         ("posgpt/evaluation", ("report",)),
-        ("posgpt/extras", ("demo", "page")),
+        ("posgpt/extras", ("page",)),
     ],
 )
 def test_what_is_imported_is_installed_with_the_package_or_its_extra(folder, extras):

@@ -156,6 +156,14 @@ def test_what_npm_fails_at_or_should_not_have_brought_is_said_in_a_line(monkeypa
         write.load_runtime()
 
 
+def test_a_module_becomes_a_script_that_defines_what_it_exports():
+    module = "let a=1,$b=`${import.meta.url}export{no}`;export{a as Tensor,$b as env};\n//# sourceMappingURL=</script>"
+    script = write.turn_into_script(module)
+    assert script == (
+        'const ort=(()=>{"use strict";let a=1,$b=`${document.baseURI}export{no}`;;return{Tensor:a,env:$b}})();'
+    )
+
+
 @pytest.mark.parametrize(
     "folders, shown",
     [
