@@ -9,7 +9,7 @@ import sys
 from importlib import import_module
 
 import posgpt
-from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
+from data_scripts.errors import BadInput, exit_on_bad_input
 
 COMMANDS = {
     "pretrain": ("posgpt.pretrain", "train a model on a corpus"),
@@ -20,15 +20,21 @@ COMMANDS = {
     "compare": ("posgpt.compare", "compare reports or trainings: figures, and what differs"),
     "preview": ("posgpt.preview", "show what a recipe trains on"),
     "quickstart": ("posgpt.quickstart", "the whole task on a small fictional world, in minutes"),
-    "convert": ("posgpt.convert", "convert a checkpoint of the course's code to a PosGPT, or back"),
-    "demo": ("posgpt.demo.app", "ask a model in the browser"),
-    "page": ("posgpt.page.write", "write a page that asks models in the visitor's browser, without a server"),
+    "convert": ("posgpt.extras.convert", "convert a checkpoint of the course's code to a PosGPT, or back"),
+    "demo": ("posgpt.extras.page.demo", "ask a model in the browser"),
+    "page": ("posgpt.extras.page.write", "write a page that asks models in the visitor's browser, without a server"),
     "world": ("data_scripts.synthetic_world", "write a fictional world: a corpus and questions"),
-    "build-wikipedia": ("data_scripts.wikipedia", "build a task like the course's from Wikipedia"),
+    "build-wikipedia": ("posgpt.extras.wikipedia", "build a task like the course's from Wikipedia"),
     "normalize": ("data_scripts.normalize", "write text files in Unicode's normal form C"),
-    "build-models": ("posgpt.build_models", "train models of the fictional world, to start from and to publish"),
-    "assignment": ("posgpt.assignment.write", "write a programming assignment on a fictional world, for teachers"),
-    "grade": ("posgpt.assignment.grade", "grade what students hand in for an assignment"),
+    "build-models": (
+        "posgpt.extras.build_models",
+        "train models of the fictional world, to start from and to publish",
+    ),
+    "assignment": (
+        "posgpt.extras.assignment.write",
+        "write a programming assignment on a fictional world, for teachers",
+    ),
+    "grade": ("posgpt.extras.assignment.grade", "grade what students hand in for an assignment"),
     "hold-out": ("data_scripts.hold_out", "hold people out of a task's data"),
 }
 
@@ -61,8 +67,6 @@ def main() -> None:
         raise BadInput(f"posgpt has no command {command!r}; choose one of {', '.join(COMMANDS)}.")
     module, _ = COMMANDS[command]
     sys.argv = [f"posgpt {command}", *arguments]
-    if command == "demo":
-        check_installed("demo", "gradio")
     import_module(module).main()
 
 

@@ -1,221 +1,124 @@
-"""The page, driven in a real browser."""
+"""The demo's server, asked by programs instead of a browser: it survives what they send, and gives nothing away."""
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-import time
-from urllib.request import urlopen
+import re
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from threading import Thread
 
+import psutil
 import pytest
 
-pytest.importorskip("gradio", reason="needs the demo's libraries")
-pytest.importorskip("selenium", reason="needs selenium")
-
-from selenium import webdriver
-from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.wait import WebDriverWait
-
-from conftest import ROOT
-from data_scripts.errors import BadInput
-from data_scripts.relations import BIRTHPLACE, Relation
-from hub import find_free_port
-from posgpt.demo.app import AS_TYPED, read_question
-from posgpt.evaluation.evidence import mark_evidence
-
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("chromium") and shutil.which("chromedriver")),
-    reason="needs Chromium and its driver (Debian: apt-get install chromium chromium-driver)",
-)
+from data_scripts.relations import BIRTHPLACE
+from model_helpers import tiny_model
+from modeling_posgpt import build_tokenizer
+from posgpt.extras.page import demo
+from posgpt.extras.page.view import load_page_models
 
 
 @pytest.fixture(scope="module")
-def corpus(world, tmp_path_factory):
-    """The small world's, with one document that would like to be run."""
-    file = tmp_path_factory.mktemp("corpus") / "wiki.txt"
-    file.write_text((world / "wiki.txt").read_text() + "Eve Ill. Ill <img src=x onerror=document.title='run'> .\n")
-    return file
+def port(world, tmp_path_factory):
+    """The port of a server with a model that has a bottleneck, which the written page does not take."""
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = build_tokenizer([(world / "wiki.txt").read_text()], 64)
+    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": 64, "num_hidden_layers": 3}
+    tiny_model("learned", **sizes, bottleneck_size=8, relations=BIRTHPLACE.to_config()).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    arguments = demo.DemoArguments(corpus_file=str(world / "wiki.txt"), port=0)
+    with demo.Server(load_page_models([str(folder)]), arguments) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
 
 
-@pytest.fixture(scope="module")
-def model_of_two_relations(tiny_pretrained, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model") / "rotary"
-    shutil.copytree(tiny_pretrained["rotary"], folder)
-    config = json.loads((folder / "config.json").read_text())
-    config["relations"] = BIRTHPLACE.to_config() | Relation("year", ("When was {title} born?",)).to_config()
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
+def send(port: int, path: str, data: object = None, **headers: str) -> tuple[int, str]:
+    """Return status and text of the answer; `data` is posted as JSON, bytes as they are."""
+    body = data if data is None or isinstance(data, bytes) else json.dumps(data).encode()
+    connection = HTTPConnection("127.0.0.1", port, timeout=300)
+    connection.request("GET" if data is None else "POST", path, body, headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
 
 
-@pytest.fixture(scope="module")
-def page(tiny_pretrained, model_of_two_relations, corpus):
-    """The browser, with the page of two models in it."""
-    port = find_free_port()
-    command = [sys.executable, "-m", "posgpt.demo.app", "--port", str(port), "--corpus_file", str(corpus)]
-    command += ["--model_name_or_path", str(model_of_two_relations), "--abstain_below", "0"]
-    command += ["--compare_with", str(tiny_pretrained["learned"])]
-    server = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"GRADIO_ANALYTICS_ENABLED": "False"})
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    for option in (
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-sync",
-    ):
-        options.add_argument(option)
-    options.add_argument("--disable-background-networking")
-    options.add_argument("--disable-component-update")
-    options.add_argument("--window-size=1300,1500")
-    try:
-        browser = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
-        try:
-            until_it_answers(f"http://127.0.0.1:{port}/", server)
-            browser.get(f"http://127.0.0.1:{port}/")
-            yield browser
-        finally:
-            browser.quit()
-    finally:
-        server.terminate()
-        server.wait(20)
+def ask(port: int, question: object, title: object = None) -> dict:
+    status, text = send(port, "/ask", {"question": question, "title": title})
+    assert status == 200
+    return json.loads(text)
 
 
-def until_it_answers(url, server):
-    for _ in range(600):
-        assert server.poll() is None, "the page's program ended"
-        try:
-            return urlopen(url, timeout=5).close()
-        except OSError:
-            time.sleep(0.2)
-    raise AssertionError("the page never came")
-
-
-def ask(page, text, wanted):
-    """Type, press the button, and wait for what is wanted in the answers; return their element."""
-    field = WebDriverWait(page, 60).until(lambda page: page.find_element(By.CSS_SELECTOR, "textarea"))
-    # Long texts and signs outside the BMP cannot be typed key by key.
-    page.execute_script(
-        "const set = Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, 'value').set;"
-        "set.call(arguments[0], arguments[1]); arguments[0].dispatchEvent(new Event('input', {bubbles: true}));",
-        field,
-        text,
-    )
-    page.find_element(By.CSS_SELECTOR, "button.primary").click()
-    WebDriverWait(page, 60).until(lambda page: wanted in page.find_element(By.ID, "answers").text)
-    return page.find_element(By.ID, "answers")
-
-
-def test_a_known_name_is_answered_by_both_models_with_its_evidence(page, world):
+def test_a_question_is_answered_with_the_documents_of_its_title(port, world):
     document = (world / "wiki.txt").read_text().splitlines()[0]
     name = document.split(". ")[0]
-    answers = ask(page, name, "Line 1 of the corpus")
-    assert answers.find_element(By.TAG_NAME, "h3").text == name
-    assert len(answers.find_elements(By.CSS_SELECTOR, ".answer")) == 2
-    assert "(rotary)" in answers.text and "(learned)" in answers.text
-    assert answers.find_element(By.TAG_NAME, "mark").text == name
-    assert answers.text.count(" %") == 10
-    answers.find_element(By.TAG_NAME, "summary").click()
-    looked_at = answers.find_element(By.CSS_SELECTOR, ".attention").text
-    assert looked_at.endswith(f"Where was {name} born?⁇")
+    shown = ask(port, BIRTHPLACE.ask(name), name)
+    assert shown["documents"] == [[1, document]]
+    (answer,) = shown["answers"]
+    probabilities = [each["probability"] for each in answer["best"]]
+    assert len(probabilities) == 5 and probabilities == sorted(probabilities, reverse=True) and max(probabilities) <= 1
+    # A model with a bottleneck attends to no characters.
+    assert answer["attention"] == [] and answer["unknown"] == []
+    assert ask(port, "Ada 😀")["answers"][0]["unknown"] == ["😀"] and ask(port, "Ada")["documents"] is None
+    assert ask(port, "Ada", "Ada")["documents"] == []
 
 
-def test_a_whole_question_may_ask_for_another_relation_than_the_chosen_one(page, world):
-    name = (world / "wiki.txt").read_text().split(". ")[0]
-    answers = ask(page, f"When was {name} born?\n{name}", f"When was {name} born?")
-    asked = [question.text for question in answers.find_elements(By.CSS_SELECTOR, ".question")]
-    assert asked == [f"When was {name} born?", f"Where was {name} born?"]
-    assert "Asked about a name" in page.find_element(By.TAG_NAME, "body").text
-
-
-def test_the_questions_to_choose_from_are_the_models_own(page, tiny_pretrained, model_of_two_relations):
-    def list_options(page):
-        form = page.find_element(By.CSS_SELECTOR, "input[aria-label='Asked about a name']")
-        page.execute_script("arguments[0].blur(); arguments[0].focus()", form)
-        return [option.text.strip("✓ \n") for option in page.find_elements(By.CSS_SELECTOR, "[role=option]")]
-
-    def choose(model, wanted):
-        place = (By.CSS_SELECTOR, "input[aria-label='Model']")
-        field = WebDriverWait(page, 60).until(lambda page: page.find_element(*place))
-        page.execute_script("arguments[0].focus(); arguments[0].select()", field)
-        field.send_keys(str(model), Keys.ENTER)
-        WebDriverWait(page, 60).until(lambda page: list_options(page) == wanted)
-
-    born, year = BIRTHPLACE.form, "When was NAME born?"
-    choose(tiny_pretrained["learned"], [born, AS_TYPED])
-    choose(model_of_two_relations, [born, year, AS_TYPED])
-
-
-def test_other_text_is_asked_as_it_is_typed(page):
-    answers = ask(page, "Where was Ada\nWhen was Ada", "When was Ada")
-    assert [title.text for title in answers.find_elements(By.TAG_NAME, "h3")] == ["Where was Ada", "When was Ada"]
-    assert answers.text.count("Asked as typed") == 2 and "no document of this name" not in answers.text
-
-
-def test_an_unseen_name_is_said_to_be_unseen_and_several_are_asked_at_once(page):
-    answers = ask(page, "Nobody Known\n\nWhere was Nobody Else born?", "Nobody Else")
-    assert [title.text for title in answers.find_elements(By.TAG_NAME, "h3")] == ["Nobody Known", "Nobody Else"]
-    assert answers.text.count("no document of this name") == 2
+def test_many_requests_at_once_are_all_answered(port):
+    with ThreadPoolExecutor(30) as pool:
+        shown = list(pool.map(lambda number: ask(port, f"{'x' * 55} {number}"), range(30)))
+    assert all(len(each["answers"]) == 1 for each in shown)
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "posted, said",
     [
-        ("", "Give a name"),
-        (" \n ", "Give a name"),
-        ("A" * 300, "has 300 characters"),
-        ("A" * 10_001, "at most 10,000"),
-        ("\n".join(["Bo Ek"] * 51), "at most 50 at a time"),
+        ({"question": "A" * 300, "title": None}, "“AAAA.*” has 300 characters; .* reads at most 61 there"),
+        ({"question": "Where is AAA?", "title": None}, None),
+        ({"question": "\ud800", "title": "\udfff"}, None),
+        ({"question": ["Ada"], "title": {}}, None),
+        ({"question": "", "title": None}, "there is no question"),
+        ({"question": None, "title": None}, "there is no question"),
+        ({"question": "Ada"}, "title"),
+        ({"question": "⁇", "title": None}, None),
+        ([], "list indices"),
+        (b"{", "Expecting"),
+        (b"\xff", "codec can't decode"),
     ],
 )
-def test_what_cannot_be_asked_is_said_in_a_line(page, text, said):
-    answers = ask(page, text, said)
-    assert len(answers.find_elements(By.CSS_SELECTOR, "[role=alert]")) == 1
+def test_whatever_is_posted_is_answered_in_a_line(port, posted, said):
+    status, text = send(port, "/ask", posted)
+    error = json.loads(text).get("error", "")
+    assert status == 200 and "\n" not in error and bool(error) == bool(said) and re.search(said or "", error)
 
 
-def test_html_and_emoji_are_text_like_any_other(page):
-    name = "<img src=x onerror=document.title='run'> 😀"
-    answers = ask(page, name, "sees as □")
-    assert answers.find_element(By.TAG_NAME, "h3").text == name
-    ask(page, "Eve Ill", "onerror")
-    time.sleep(0.5)
-    assert page.title != "run" and not page.find_elements(By.CSS_SELECTOR, "#answers img")
-
-
-def test_a_line_is_a_question_of_any_relation_or_a_name_that_the_chosen_one_is_asked_about():
-    years = Relation("year", ("When was {title} born?",))
-    for line, form, expected in (
-        ("Ada", "When was NAME born?", ("Ada", "When was Ada born?")),
-        ("Ada", "Where was NAME born?", ("Ada", "Where was Ada born?")),
-        ("When was Ada born?", "Where was NAME born?", ("Ada", "When was Ada born?")),
-        ("When was Ada born", "Where was NAME born?", (None, "When was Ada born")),
-        ("Where Art Thou?", "Where was NAME born?", ("Where Art Thou?", "Where was Where Art Thou? born?")),
-        ("Ada lived in", AS_TYPED, (None, "Ada lived in")),
+def test_only_the_page_and_answers_are_served_and_to_this_machines_names_alone(port, world):
+    assert send(port, "/")[0] == send(port, "/", Host=f"localhost:{port}")[0] == 200
+    question = {"question": "Ada", "title": None}
+    for path, data, headers in (
+        ("/", None, {"Host": "example.org"}),
+        ("/ask", question, {"Host": f"example.org:{port}"}),
+        ("/ask", None, {}),
+        ("/", question, {}),
+        ("/ask", b" " * 20_000, {}),
+        ("/ask", question, {"Content-Length": "x"}),
+        ("/wiki.txt", None, {}),
+        (f"/{world}/wiki.txt", None, {}),
+        ("/../../etc/passwd", None, {}),
+        ("http://localhost/", None, {}),
     ):
-        assert read_question(line, [BIRTHPLACE, years], form) == expected
-    with pytest.raises(
-        BadInput, match="not asked “When was NAME born.”; choose another question, .* Where was NAME born"
+        assert send(port, path, data, **headers)[0] == 404, path
+    listening = [own.laddr for own in psutil.Process().net_connections() if own.status == psutil.CONN_LISTEN]
+    assert [address.ip for address in listening if address.port == port] == ["127.0.0.1"]
+
+
+def test_without_a_model_it_says_how_to_make_one_and_what_is_not_there_or_taken_is_named(
+    run, tmp_path, port, tiny_pretrained, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for arguments, said in (
+        ([], "posgpt quickstart"),
+        (["--model_name_or_path", tiny_pretrained["rotary"], "--port", port], f"port {port} is taken"),
+        (["--model_name_or_path", tiny_pretrained["rotary"], "--corpus_file", "none.txt"], "no such file"),
     ):
-        read_question("Ada", [BIRTHPLACE], years.form)
-
-
-def test_evidence_marks_the_name_and_the_answer_as_whole_words():
-    assert ("Yorkshire", "said") in mark_evidence("York. Born in Yorkshire .", "York", ["Yorkshire"])
-    parts = mark_evidence(
-        "A. (B) lived in New York, not York or Yorkshire. A. (B)", "A. (B)", ["York", "New York", ""]
-    )
-    assert [part for part in parts if part[1]] == [
-        ("A. (B)", "name"), ("New York", "said"), ("York", "said"), ("A. (B)", "name"),
-    ]  # fmt: skip
-    assert "".join(part for part, _ in parts) == "A. (B) lived in New York, not York or Yorkshire. A. (B)"
-
-
-def test_without_a_checkpoint_it_says_how_to_make_one(tmp_path):
-    result = subprocess.run(
-        [sys.executable, "-m", "posgpt.demo.app"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert result.returncode == 1 and "posgpt quickstart" in result.stderr and result.stderr.count("\n") == 1
+        with pytest.raises(SystemExit, match=said) as stopped:
+            run(demo, *arguments)
+        assert "\n" not in str(stopped.value)

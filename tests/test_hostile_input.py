@@ -30,7 +30,8 @@ import train_pretrain
 from conftest import ROOT
 from data_scripts import hold_out, synthetic_world
 from data_scripts.synthetic_world import World
-from posgpt import ask, compare, convert, preview
+from posgpt import ask, compare, preview
+from posgpt.extras import convert
 from posgpt.training.checkpoints import CHECKSUMS_FILE, seal_checkpoint
 from posgpt.training.hardware import measure_peak_memory
 

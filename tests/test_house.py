@@ -47,6 +47,19 @@ def test_arrows_point_one_way(file):
     assert own <= {package, *ARROWS[package]}
 
 
+def list_modules(tree: ast.AST) -> list[str]:
+    """The modules of all absolute imports, and what is imported from each, as if these were modules, too."""
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0]
+    found = [f"{node.module}.{alias.name}" for node in imports for alias in node.names]
+    return found + [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+
+
+def test_nothing_imports_the_extras_but_themselves():
+    for file in FILES:
+        modules = list_modules(ast.parse(file.read_text(encoding="utf-8")))
+        assert "extras" in file.parts or not any(f"{module}.".startswith("posgpt.extras.") for module in modules), file
+
+
 def test_the_model_package_is_one_flat_folder_with_imports_of_its_own_files_alone():
     folder = ROOT / "modeling_posgpt"
     assert {file.name for file in folder.iterdir() if file.is_dir()} <= {"__pycache__"}

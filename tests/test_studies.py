@@ -159,7 +159,7 @@ def test_a_key_has_the_sources_that_train_and_nothing_else(tmp_path, monkeypatch
         return cache.hash_code.__wrapped__()
 
     first = hash_after("data_scripts/__init__.py")
-    assert first == hash_after("posgpt/demo/app.py") == hash_after("data_scripts/README.md")
+    assert first == hash_after("posgpt/extras/demo.py") == hash_after("data_scripts/README.md")
     training = [
         "modeling_posgpt/model.py",
         "data_scripts/world/cues.py",

@@ -1,7 +1,5 @@
 import hashlib
 import re
-import subprocess
-import sys
 import tracemalloc
 from collections import Counter
 from functools import cache
@@ -11,6 +9,7 @@ import pytest
 
 import train_pretrain
 from conftest import TINY
+from data_scripts import synthetic_world
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.errors import BadInput
 from data_scripts.files import CORPUS_FILE, FILE_NAMES, TRAIN_FILE
@@ -18,7 +17,7 @@ from data_scripts.name_windows import NameWindowsConfig
 from data_scripts.questions import count_unknown_characters, load_questions
 from data_scripts.relations import RELATIONS, recognize_relations
 from data_scripts.salient_spans import find_salient_spans
-from data_scripts.synthetic_world import ATTRIBUTES, LANGUAGES, PLACES, World, main
+from data_scripts.synthetic_world import ATTRIBUTES, LANGUAGES, PLACES, World
 from data_scripts.titles import split_title
 
 ALL = list(ATTRIBUTES)
@@ -50,11 +49,6 @@ def test_splits_have_the_real_datas_proportions(tmp_path):
     assert test == [f"Where was {world.person(index).name} born?" for index in range(2500, 2937)]
 
 
-def test_no_name_repeats_in_a_large_world():
-    names = Counter(person.name for person in World(num_people=100_000).people())
-    assert len(names) == 100_000
-
-
 def test_the_last_person_of_the_largest_world_has_a_name():
     world = World(num_people=1_000_000)
     assert len({world.person(index).name for index in (0, 1, 999_998, 999_999)}) == 4
@@ -83,21 +77,13 @@ def test_other_places_stand_before_and_after_the_birthplace():
     assert before > 20 and after > 100
 
 
-def test_the_corpus_has_every_character_of_the_questions(tmp_path):
-    World(num_people=100).write(tmp_path)
-    corpus, *questions = (contents(tmp_path)[name].decode() for name in FILE_NAMES)
-    assert set("".join(questions)) - {"\t"} <= set(corpus)
-
-
-def test_professions_are_about_equally_common():
-    counts = Counter(person.profession for person in World(num_people=5000).people())
-    assert len(counts) == 50 and max(counts.values()) < 2 * min(counts.values())
-
-
-def test_london_is_about_as_common_as_in_the_real_data():
-    places = Counter(person.birth_place for person in World(num_people=5000).people())
-    assert places.most_common(1)[0][0] == "London"
-    assert 0.04 < places["London"] / 5000 < 0.07
+def test_professions_are_about_equally_common_and_london_is_as_in_the_real_data():
+    people = list(World(num_people=5000).people())
+    professions, places = (
+        Counter(getattr(person, name) for person in people) for name in ("profession", "birth_place")
+    )
+    assert len(professions) == 50 and max(professions.values()) < 2 * min(professions.values())
+    assert places.most_common(1)[0][0] == "London" and 0.04 < places["London"] / 5000 < 0.07
 
 
 def test_memory_does_not_grow_with_the_number_of_people(tmp_path):
@@ -112,34 +98,35 @@ def test_memory_does_not_grow_with_the_number_of_people(tmp_path):
     assert peaks[1] < 3 * peaks[0]
 
 
-@pytest.mark.parametrize(
-    "setting", [{"num_people": 99}, {"num_people": 1_000_001}, {"num_places": 1}, {"biographies_per_person": 16}]
-)
-def test_a_number_out_of_range_is_refused_with_the_range(setting):
-    with pytest.raises(BadInput, match=f"{next(iter(setting))} is .* choose a number from"):
-        World(**setting)
-
-
-def test_files_that_are_there_stay_as_they_are_unless_told_to_overwrite(tmp_path, monkeypatch):
+def test_files_that_are_there_stay_as_they_are_unless_told_to_overwrite(run, tmp_path):
     (tmp_path / "birth_dev.tsv").write_text("mine\n")
-    arguments = ["synthetic_world", "--output_dir", str(tmp_path), "--num_people", "100"]
-    monkeypatch.setattr(sys, "argv", arguments)
+    arguments = ["--output_dir", tmp_path, "--num_people", 100]
     with pytest.raises(SystemExit, match="birth_dev.tsv: already there"):
-        main()
+        run(synthetic_world, *arguments)
     assert [file.name for file in tmp_path.iterdir()] == ["birth_dev.tsv"]
     assert (tmp_path / "birth_dev.tsv").read_text() == "mine\n"
-    monkeypatch.setattr(sys, "argv", [*arguments, "--overwrite"])
-    main()
+    run(synthetic_world, *arguments, "--overwrite")
     assert (tmp_path / "birth_dev.tsv").read_text() != "mine\n"
 
 
-def test_the_command_ends_with_one_line_and_a_non_zero_status_on_bad_input(tmp_path):
-    command = [sys.executable, "-m", "data_scripts.synthetic_world", "--output_dir", str(tmp_path / "world")]
-    result = subprocess.run([*command, "--num_people", "7"], capture_output=True, text=True)
-    assert result.returncode == 1
-    assert result.stderr.strip().splitlines()[-1] == "error: num_people is 7; choose a number from 100 to 1,000,000."
-    assert "Traceback" not in result.stderr
-    assert not (tmp_path / "world").exists()
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--num_people", 7], "num_people is 7; choose a number from 100 to 1,000,000."),
+        (["--num_people", 1_000_001], "num_people is 1,000,001; choose a number from 100 to 1,000,000."),
+        (["--num_places", 1], "num_places is 1; choose a number from 2 to 232."),
+        (["--biographies_per_person", 16], "biographies_per_person is 16; choose a number from 1 to 15."),
+        (["--relations", "birthplace", "height"], "'height'"),
+        (["--language", "french"], "'french'"),
+    ],
+)
+def test_what_a_world_does_not_have_is_refused_in_a_line(run, tmp_path, options, message):
+    with pytest.raises(SystemExit, match=message) as stopped:
+        run(synthetic_world, "--output_dir", tmp_path / "world", *options)
+    assert "\n" not in str(stopped.value) and not (tmp_path / "world").exists()
+    name, *values = options[0][2:], *options[1:]
+    with pytest.raises(BadInput, match=f"{name} is .*; choose "):
+        World(**{name: values if name == "relations" else values[0]})
 
 
 def test_a_world_of_birthplaces_is_the_one_that_published_figures_are_about(tmp_path):
@@ -261,9 +248,9 @@ def test_all_languages_tell_of_the_same_people_places_and_years(language, relati
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_no_two_people_share_a_name_in_any_language_and_documents_begin_with_it(language):
-    world = World(num_people=10_000, language=language)
+    world = World(num_people=100_000 if language == "english" else 10_000, language=language)
     people = list(world.people())
-    assert len({person.name for person in people}) == 10_000
+    assert len({person.name for person in people}) == world.num_people
     assert any(person.full_name != person.name for person in people)
     for index in range(500):
         assert all(split_title(document)[0] == people[index].name for document in world.biographies(index))
@@ -297,7 +284,7 @@ LEARNED_SPANS = pytest.mark.skipif(not find_spec("sklearn"), reason="needs the r
 def test_the_files_of_a_language_are_read_and_make_windows(language, run, tmp_path):
     relations = ["birthplace", "birth year"]
     printed = run(
-        sys.modules["data_scripts.synthetic_world"], "--output_dir", tmp_path / "world", "--num_people", 100,
+        synthetic_world, "--output_dir", tmp_path / "world", "--num_people", 100,
         "--language", language, "--relations", *relations,
     )  # fmt: skip
     assert f"100 people in {language}, asked for birthplace, birth year." in printed
@@ -320,15 +307,3 @@ def test_a_model_is_trained_on_a_world_without_capitals_and_spaces(run, tmp_path
     options = ["--max_steps", 1, "--output_dir", tmp_path / "model", *TINY]
     assert re.search("3.. symbols", run(train_pretrain, "windows", *files, *options))
     assert (tmp_path / "model" / "model.safetensors").is_file()
-
-
-@pytest.mark.parametrize(
-    "setting, match",
-    [
-        ({"relations": ["birthplace", "height"]}, "relations is 'height'; choose birthplace or birth year or"),
-        ({"language": "french"}, "language is 'french'; choose english or german or chinese"),
-    ],
-)
-def test_what_a_world_does_not_have_is_refused(setting, match):
-    with pytest.raises(BadInput, match=match):
-        World(**setting)

@@ -3,11 +3,11 @@ import re
 
 import pytest
 
-from data_scripts import wikipedia
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE
 from data_scripts.titles import split_title
-from data_scripts.wikipedia import Birth, Person, find_birth, is_about, read_person, split_sentences
+from posgpt.extras import wikipedia
+from posgpt.extras.wikipedia import Birth, Person, find_birth, is_about, read_person, split_sentences
 
 
 @pytest.mark.parametrize(
@@ -48,16 +48,19 @@ def test_the_document_is_the_first_sentence_about_the_person_that_has_the_place(
     )
     sentence = "Berg was born in Rome to a baker."
     assert read_person("Ann Berg (painter)", text, 100) == Person("Ann Berg", sentence, Birth("Rome", None))
-    assert read_person("Ann Berg", text, len(f"Ann Berg. {sentence}")) != "too long"
-    assert read_person("Ann Berg", text, len(f"Ann Berg. {sentence}") - 1) == "too long"
-    assert read_person("Ann Berg", text.replace("baker", "⁇"), 100) == "too long"
-    assert read_person("Dr. Berg", text, 400) == "a name like Dr. Dre"
-    assert read_person("Elm", "Elm is a village in Kent. Ann Berg was born in Elm.", 100) == "no biography"
-    assert read_person("Ann Berg", "Ann Berg (1831–1899) was a painter.", 100) == "no sentence with a birthplace"
-    assert (
-        not is_about("Ann Berg", "Her teacher was born in Oslo.")
-        and is_about("Ann Berg", "In 1831 Berg was born.") is False
+    assert read_person("Ann Berg", text, len(f"Ann Berg. {sentence}")) == Person(
+        "Ann Berg", sentence, Birth("Rome", None)
     )
+    for title, article, longest in (
+        ("Ann Berg", text, len(f"Ann Berg. {sentence}") - 1),
+        ("Ann Berg", text.replace("baker", "⁇"), 100),
+        ("Dr. Berg", text, 400),
+        ("Elm", "Elm is a village in Kent. Ann Berg was born in Elm.", 100),
+        ("Ann Berg", "Ann Berg (1831–1899) was a painter.", 100),
+    ):
+        assert read_person(title, article, longest) is None, title
+    assert not is_about("Ann Berg", "Her teacher was born in Oslo.")
+    assert not is_about("Ann Berg", "In 1831 Berg was born.")
 
 
 def write_articles(path, people):
@@ -78,7 +81,7 @@ def write_articles(path, people):
 def test_a_task_is_written_whose_people_are_in_one_split_each(run, tmp_path):
     write_articles(tmp_path / "dump.jsonl", 60)
     options = ["--articles", tmp_path / "dump.jsonl", "--output_dir", tmp_path / "out", "--relations", "birthplace", "birth year"]  # fmt: skip
-    printed = run(wikipedia, *options)
+    run(wikipedia, *options)
     folder = tmp_path / "out"
     train, dev = (load_questions(folder / name, answers=True) for name in ("birth_places_train.tsv", "birth_dev.tsv"))
     test = load_questions(folder / "birth_test_inputs.tsv")
@@ -91,10 +94,7 @@ def test_a_task_is_written_whose_people_are_in_one_split_each(run, tmp_path):
         for title, answer in zip(questions.titles, questions.answers, strict=True):
             assert answer in documents[title]
     datasheet = (folder / "README.md").read_text()
-    assert (
-        "| a namesake came first | 1 |" in datasheet and "| no biography | 1 |" in datasheet and "$" not in datasheet
-    )
-    assert "no biography: 1" in printed
+    assert "60 people, 1 different places, 60 of the" in datasheet and "$" not in datasheet
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     with pytest.raises(SystemExit, match=r"wiki.txt: already there"):
         run(wikipedia, *options)
@@ -107,10 +107,7 @@ def test_reading_stops_when_there_are_enough_people(run, tmp_path):
     printed = run(
         wikipedia, "--articles", tmp_path / "dump.jsonl", "--output_dir", tmp_path / "out", "--num_people", 20
     )
-    assert (
-        "wiki.txt has 20 lines" in printed
-        and "Of 20 articles that were read" in (tmp_path / "out" / "README.md").read_text()
-    )
+    assert "wiki.txt has 20 lines" in printed
 
 
 def test_a_number_may_be_a_title(run, tmp_path):
@@ -121,17 +118,14 @@ def test_a_number_may_be_a_title(run, tmp_path):
         {"title": None, "text": None},
     ]
     (tmp_path / "dump.jsonl").write_text("".join(json.dumps(article) + "\n" for article in articles))
-    with pytest.raises(SystemExit, match="has 0 people, .*no biography: 3"):
+    with pytest.raises(SystemExit, match="has 0 people"):
         run(wikipedia, "--articles", tmp_path / "dump.jsonl", "--output_dir", tmp_path / "out")
 
 
 @pytest.mark.parametrize(
     "content, match",
     [
-        (
-            '{"title": "Elm", "text": "Elm is a village."}\n',
-            "has 0 people, too few to split; left out: no biography: 1",
-        ),
+        ('{"title": "Elm", "text": "Elm is a village."}\n', "has 0 people .* too few to split"),
         ('{"title": "Elm", "body": "Elm is a village."}\n', "articles need `title` and `text`"),
         ("not json\n", "dump.jsonl, line 1: not a row of JSON"),
         ('{"title": "Elm", "text": "Elm is a village."}\n{"title": "Oak"}\nnot json\n', "line 3: not a row of JSON"),

@@ -1,5 +1,5 @@
 "use strict";
-// What a model answers, and what it looks at. Nothing here touches the page.
+// What a model answers, and what it looks at, computed in the visitor's browser.
 
 const BEST = 5;
 
@@ -110,42 +110,43 @@ async function measureAttention(model, session, question) {
   }));
 }
 
-/** The titles that a relation's wordings read in a question, one for each that fits. */
-function listTitles(relation, question) {
-  const patterns = relation.wordings.map((wording) =>
-    new RegExp(`^${wording.split("{title}").map(escapePattern).join("(?<title>\\S(?:[^\\t]*\\S)?)")}$`, "u"));
-  return patterns.map((pattern) => question.match(pattern)).filter(Boolean).map((match) => match.groups.title);
+/** The bytes that an element of the page holds. */
+async function unpack(id) {
+  const text = atob(document.getElementById(id).textContent), bytes = new Uint8Array(text.length);
+  for (let index = 0; index < text.length; index++) bytes[index] = text.charCodeAt(index);
+  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(unpacked).arrayBuffer());
 }
 
-// The scripts that data_scripts/words.py reads without spaces.
-const UNSPACED = "\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff\\u3005\\u3007\\u3040-\\u30ff\\u3400-\\u9fff\\u{20000}-\\u{3ffff}";
+const runnable = [];
+let corpus = null;
 
-const escapePattern = (text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
-
-/** Whether a line that is none of a relation's questions begins as one does, and so is hardly a title. */
-function resembles(relation, line) {
-  return relation.wordings.map((wording) => wording.split("{title}")[0])
-    .some((before) => before.trim() && line.startsWith(before));
+async function load() {
+  // Threads need headers that a file has not.
+  ort.env.wasm.numThreads = 1;
+  ort.env.wasm.wasmBinary = await unpack("runtime");
+  if (document.getElementById("corpus")) corpus = JSON.parse(new TextDecoder().decode(await unpack("corpus")));
+  for (const [number, each] of settings.models.entries()) {
+    const session = await ort.InferenceSession.create(await unpack(`model-${number}`));
+    runnable.push([new Model(each, settings.mask, settings.unknown), session]);
+  }
 }
 
-/**
- * The title in a line, and the question: a line is a whole question of some relation, or a title for the chosen one. The longest
- * wording that fits counts. A line that begins like a question is asked as it is, and has no title; so is any line where none
- * is chosen.
- */
-function readQuestion(line, relations, chosen) {
-  const titles = relations.flatMap((relation) => listTitles(relation, line))
-    .sort((one, other) => one.length - other.length);
-  if (titles.length) return { title: titles[0], question: line };
-  const isTitle = chosen && !relations.some((relation) => resembles(relation, line));
-  return isTitle ? { title: line, question: chosen.wordings[0].split("{title}").join(line) } : { title: null, question: line };
-}
-
-/** A document's parts: the title or one of the answers as whole words, or neither. */
-function markEvidence(text, title, answers) {
-  const before = `(?![${UNSPACED}])[\\p{L}\\p{N}_\\p{Mn}\\p{Mc}]`;
-  const after = `(?:(?![${UNSPACED}])[\\p{L}\\p{N}_]|[\\p{Mn}\\p{Mc}])`;
-  const marked = [title, ...answers].filter(Boolean).sort((one, other) => other.length - one.length).map(escapePattern);
-  return text.split(new RegExp(`((?<!${before})(?:${marked.join("|")})(?!${after}))`, "u"))
-    .map((part, index) => ({ part, kind: index % 2 === 0 ? "" : part === title ? "title" : "said" }));
+/** Ask all models; throws an error with what to say if the question is too long. */
+async function askModels(title, question, signal) {
+  const answers = [];
+  for (const [model, session] of runnable) {
+    const typed = Array.from(title ?? question), room = model.maxPositions - Array.from(question).length - 2;
+    if (room < 1) {
+      const most = typed.length + room - 1, start = typed.slice(0, 40).join("");
+      throw new RangeError(`“${start}…” has ${typed.length} characters; ${model.name} reads at most ${most} there.`);
+    }
+    const attention = await measureAttention(model, session, question);
+    const best = await findBestAnswers(model, session, question, signal);
+    answers.push({ best, attention, unknown: model.listUnknown(question) });
+  }
+  // A table says what a document's title is; in a text file, it may contain full stops itself.
+  const isAbout = ([own, text]) => (own === null ? text.startsWith(`${title}. `) : own === title);
+  const documents = title && corpus?.flatMap((each, index) => (isAbout(each) ? [[index + 1, each[1]]] : []));
+  return { answers, documents };
 }

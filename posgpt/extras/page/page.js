@@ -1,12 +1,10 @@
 "use strict";
 // The page itself. Whatever a model, a corpus or a visitor has written is put in as text, never as HTML.
 
-const settings = JSON.parse(find("settings").textContent);
-const models = settings.models.map((each) => new Model(each, settings.mask, settings.unknown));
-const sessions = new Map();
+const settings = JSON.parse(find("settings").textContent), models = settings.models;
 // The layer and the head whose attention is shown, per model.
 const shown = models.map((model) => ({ layer: model.layers - 1, head: "" }));
-let documents = null, asked = null, asking = new AbortController();
+let asked = null, asking = new AbortController();
 
 function find(id) {
   return document.getElementById(id);
@@ -21,44 +19,6 @@ function make(tag, properties = {}, ...children) {
 
 const formatShare = (share) => `${(100 * share).toFixed(1)} %`;
 
-/** The bytes that an element of the page holds. */
-async function unpack(id) {
-  const text = atob(find(id).textContent), bytes = new Uint8Array(text.length);
-  for (let index = 0; index < text.length; index++) bytes[index] = text.charCodeAt(index);
-  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Uint8Array(await new Response(unpacked).arrayBuffer());
-}
-
-/** What runs a version of a model; loaded once. */
-function openSession(number, version) {
-  const id = `model-${number}-${version}`;
-  if (!sessions.has(id)) sessions.set(id, unpack(id).then((bytes) => ort.InferenceSession.create(bytes)));
-  return sessions.get(id);
-}
-
-async function load() {
-  // Threads need headers that a file has not.
-  ort.env.wasm.numThreads = 1;
-  ort.env.wasm.wasmBinary = await unpack("runtime");
-  if (find("corpus")) documents = JSON.parse(new TextDecoder().decode(await unpack("corpus")));
-  for (const [number, model] of models.entries()) await openSession(number, model.versions.length - 1);
-}
-
-/** Ask one model; throws an error with what to say if the question is too long. */
-async function askModel(number, title, question, signal) {
-  const model = models[number], typed = title ?? question;
-  const characters = Array.from(question).length, length = Array.from(typed).length;
-  const room = model.maxPositions - characters - 2;
-  if (room < 1) {
-    const most = length + room - 1;
-    throw new RangeError(`“${typed.slice(0, 40)}…” has ${length} characters; ${model.name} reads at most ${most} there.`);
-  }
-  const session = await openSession(number, Math.min(find("version").value, model.versions.length - 1));
-  const attention = await measureAttention(model, session, question);
-  const best = await findBestAnswers(model, session, question, signal);
-  return { best, attention, unknown: model.listUnknown(question) };
-}
-
 async function ask() {
   const line = find("title").value.trim();
   if (!line) return;
@@ -72,10 +32,9 @@ async function ask() {
     await new Promise((resume) => setTimeout(resume, 20));
     const start = performance.now();
     const { title, question } = readQuestion(line, settings.relations, settings.relations[find("relation").value]);
-    const answers = [];
-    for (const number of models.keys()) answers.push(await askModel(number, title, question, signal));
+    const answered = await askModels(title, question, signal);
     signal.throwIfAborted();
-    asked = { title, question, answers };
+    asked = { title, question, ...answered };
     show();
     say(`Answered in ${((performance.now() - start) / 1000).toFixed(1)} s.`);
   } catch (error) {
@@ -94,7 +53,7 @@ function show() {
   find("question").hidden = !asked;
   find("question").textContent = asked?.question ?? "";
   find("answers").replaceChildren(...(asked?.answers ?? []).map((answer, number) => showAnswer(answer, number)));
-  find("evidence").replaceChildren(...(asked?.title && documents ? showEvidence() : []));
+  find("evidence").replaceChildren(...(asked?.documents ? showEvidence() : []));
 }
 
 function showAnswer({ best, attention, unknown }, number) {
@@ -116,7 +75,8 @@ function showAnswer({ best, attention, unknown }, number) {
     const note = `Characters that the model does not know and reads as ${settings.unknown}: ${unknown.join(" ")}`;
     card.append(make("p", { className: "note", textContent: note }));
   }
-  card.append(showAttention(attention, number));
+  // A model with a bottleneck attends to no characters.
+  if (attention.length) card.append(showAttention(attention, number));
   return card;
 }
 
@@ -160,14 +120,11 @@ function showAttention(attention, number) {
 
 /** What the corpus says about the title. */
 function showEvidence() {
-  const { title, answers } = asked, given = answers.map(({ best }) => best[0].text);
-  // A table says what a document's title is; in a text file, it may contain full stops itself.
-  const isAbout = ([own, text]) => (own === null ? text.startsWith(`${title}. `) : own === title);
-  const found = documents.flatMap((document, index) => (isAbout(document) ? [[index + 1, document[1]]] : []));
-  if (!found.length) {
+  const { title, answers, documents } = asked, given = answers.map(({ best }) => best[0].text);
+  if (!documents.length) {
     return [make("p", { className: "note", textContent: "The corpus has no document of this name, so any answer is made up." })];
   }
-  return found.map(([line, text]) => make("p", { className: "document" },
+  return documents.map(([line, text]) => make("p", { className: "document" },
     make("span", { className: "line", textContent: `Line ${line} of the corpus: ` }),
     ...markEvidence(text, title, given).map(({ part, kind }) =>
       (kind ? make("mark", { className: kind, textContent: part }) : part))));
@@ -176,7 +133,6 @@ function showEvidence() {
 function describeChoices() {
   const { form } = settings.relations[find("relation").value] ?? {};
   find("title-label").textContent = form ? "NAME" : "Question";
-  find("version-name").textContent = models[0].versions[find("version").value];
   find("abstain-name").textContent = formatShare(find("abstain").value);
 }
 
@@ -185,9 +141,6 @@ function begin() {
     ...settings.relations.map(({ form }, value) => make("option", { value, textContent: form })),
     make("option", { value: "typed", textContent: "As I type it" }));
   find("abstain").value = settings.abstainBelow;
-  find("version").max = models[0].versions.length - 1;
-  find("version").value = models[0].versions.length - 1;
-  find("version-label").hidden = models[0].versions.length === 1;
   find("propose").hidden = !settings.titles.length;
   describeChoices();
   find("form").addEventListener("submit", (event) => {
@@ -196,7 +149,6 @@ function begin() {
   });
   find("form").addEventListener("input", describeChoices);
   find("relation").addEventListener("change", ask);
-  find("version").addEventListener("change", ask);
   find("abstain").addEventListener("input", show);
   find("propose").addEventListener("click", () => {
     find("title").value = settings.titles[Math.floor(Math.random() * settings.titles.length)];

@@ -11,17 +11,16 @@ first sentence that says where the person was born; rules for words and punctuat
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
-from data_scripts.documents import TABLES, find_builder, open_table, read_cell, read_title
+from data_scripts.documents import open_table, read_cell, read_title
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import (
     CARD_FILE,
@@ -60,14 +59,6 @@ _SENTENCE_END = re.compile(
 # What answers each relation: the field of `Birth`.
 ANSWERS = {BIRTHPLACE.name: "place", BIRTH_YEAR.name: "year"}
 _FEWEST = 10
-# Why an article is left out.
-Reason = Literal[
-    "no biography",
-    "no sentence with a birthplace",
-    "too long",
-    "a name like Dr. Dre",
-    "a namesake came first",
-]
 
 
 class Birth(NamedTuple):
@@ -126,20 +117,17 @@ class Person(NamedTuple):
     birth: Birth
 
 
-def read_person(title: str, text: str, max_characters: int) -> Person | Reason:
-    """Return the person that an article is about, or the reason that keeps it out."""
+def read_person(title: str, text: str, max_characters: int) -> Person | None:
+    """Return the person that an article is about; None: it is no biography, says no birthplace, or not in a document that fits."""
     name, sentences = _DISAMBIGUATION.sub("", title), split_sentences(text[:_LEAD])
     if not name or not sentences or not is_biography(sentences[0]):
-        return "no biography"
-    for sentence in (" ".join(sentence.split()) for sentence in sentences):
-        birth = find_birth(name, sentence) if is_about(name, sentence) else None
-        if birth:
-            # A text file has no other mark between name and sentence than the full stop.
-            if split_title(document := f"{name}. {sentence}")[0] != name:
-                return "a name like Dr. Dre"
-            fits = len(document) <= max_characters and not {MASK_TOKEN, PAD_TOKEN} & set(sentence)
-            return Person(name, sentence, birth) if fits else "too long"
-    return "no sentence with a birthplace"
+        return None
+    about = (" ".join(sentence.split()) for sentence in sentences if is_about(name, sentence))
+    sentence, birth = next(((each, birth) for each in about if (birth := find_birth(name, each))), ("", None))
+    document = f"{name}. {sentence}"
+    # A text file has no other mark between name and sentence than the full stop; with a name like Dr. Dre it is not clear.
+    fits = split_title(document)[0] == name and len(document) <= max_characters
+    return Person(name, sentence, birth) if birth and fits and not {MASK_TOKEN, PAD_TOKEN} & set(sentence) else None
 
 
 @dataclass
@@ -180,29 +168,23 @@ def read_articles(source: str, config_name: str) -> Iterator[tuple[str, str]]:
         yield read_title(article.get("title"), where), read_cell(article.get("text"), where)
 
 
-def find_people(
-    articles: Iterable[tuple[str, str]], num_people: int, max_characters: int, dropped: Counter[str]
-) -> Iterator[Person]:
-    """Yield people of different names, at most `num_people`; count articles that are left out by their reason.
+def find_people(articles: Iterable[tuple[str, str]], num_people: int, max_characters: int) -> list[Person]:
+    """Return people, at most `num_people`, of several with the same name the first.
 
     Args:
         articles: Title and text of each.
     """
-    names: set[str] = set()
+    people: dict[str, Person] = {}
     with tqdm(total=num_people, desc="Finding people", unit="person", disable=None) as progress:
         for number, (title, text) in enumerate(articles, start=1):
             progress.set_postfix(articles=number, refresh=False)
             person = read_person(title, text, max_characters)
-            if isinstance(person, Person) and person.name in names:
-                person = "a namesake came first"
-            if isinstance(person, str):
-                dropped[person] += 1
-                continue
-            names.add(person.name)
-            progress.update()
-            yield person
-            if len(names) == num_people:
-                return
+            if person and person.name not in people:
+                people[person.name] = person
+                progress.update()
+            if len(people) == num_people:
+                break
+    return list(people.values())
 
 
 def write_task(folder: Path, people: list[Person], relations: Sequence[Relation], seed: int) -> dict[str, int]:
@@ -224,16 +206,11 @@ def write_task(folder: Path, people: list[Person], relations: Sequence[Relation]
     return lines
 
 
-def write_datasheet(
-    arguments: WikipediaArguments, lines: dict[str, int], people: list[Person], dropped: Counter[str]
-) -> None:
-    """Write where everything is from, how it was found, and what was left out and why."""
-    local = find_builder(arguments.articles) in TABLES.values()
+def write_datasheet(arguments: WikipediaArguments, lines: dict[str, int], people: list[Person]) -> None:
+    """Write where everything is from and how it was found."""
     template = Template((Path(__file__).parent / "wikipedia_datasheet.md").read_text(encoding="utf-8"))
     text = template.substitute(
-        source=f"{arguments.articles}{'' if local else f', {arguments.dataset_config_name}'}",
-        articles=f"{len(people) + dropped.total():,}",
-        reasons="\n".join(f"| {reason} | {count:,} |" for reason, count in dropped.items()),
+        source=f"{arguments.articles}, {arguments.dataset_config_name}",
         people=f"{len(people):,}",
         places=f"{len({person.birth.place for person in people}):,}",
         years=f"{sum(person.birth.year is not None for person in people):,}",
@@ -251,17 +228,17 @@ def main() -> None:
     arguments = parse_options(WikipediaArguments)
     folder = Path(arguments.output_dir)
     check_none_is_there(folder, (*FILE_NAMES, CARD_FILE), arguments.overwrite)
-    dropped = Counter(dict.fromkeys(get_args(Reason), 0))
     articles = read_articles(arguments.articles, arguments.dataset_config_name)
-    people = list(find_people(articles, arguments.num_people, arguments.max_characters, dropped))
+    people = find_people(articles, arguments.num_people, arguments.max_characters)
     if len(people) < _FEWEST:
-        found = ", ".join(f"{reason}: {count:,}" for reason, count in dropped.items())
-        raise BadInput(f"{arguments.articles}: has {len(people)} people, too few to split; left out: {found}.")
+        raise BadInput(
+            f"{arguments.articles}: has {len(people)} people whose birthplace a sentence of at most --max_characters says, too"
+            f" few to split; give more articles, at least {_FEWEST} of them about such people."
+        )
     relations = [RELATIONS[name] for name in ANSWERS if name in arguments.relations]
     lines = write_task(folder, people, relations, arguments.seed)
-    write_datasheet(arguments, lines, people, dropped)
+    write_datasheet(arguments, lines, people)
     print(describe_lines(folder, lines))
-    print(f"Left out: {', '.join(f'{reason}: {count:,}' for reason, count in dropped.items())}; see {CARD_FILE}.")
 
 
 if __name__ == "__main__":

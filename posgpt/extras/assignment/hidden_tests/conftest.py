@@ -18,16 +18,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--outcomes", type=Path, help="file to which each test's name and message go, as JSON lines")
 
 
-@pytest.fixture(scope="session")
-def solution(pytestconfig: pytest.Config) -> ModuleType:
-    """The submission, as a module."""
-    spec = spec_from_file_location("solution", pytestconfig.getoption("solution"))
+def load(name: str, file: Path) -> ModuleType:
+    """Return a file as a module."""
+    spec = spec_from_file_location(name, file)
     assert spec and spec.loader
     module = module_from_spec(spec)
     # As an import does: dataclasses look for their module there.
-    sys.modules["solution"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def reference() -> ModuleType:
+    """The teacher's solution."""
+    return load("reference", Path(__file__).resolve().parent.parent / "solution.py")
+
+
+@pytest.fixture(scope="session")
+def solution(pytestconfig: pytest.Config) -> ModuleType:
+    """The submission."""
+    return load("solution", pytestconfig.getoption("solution"))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

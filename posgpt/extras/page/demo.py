@@ -1,0 +1,214 @@
+"""A page to ask a PosGPT, e.g. where people were born, and to see how sure it is and what it looks at.
+
+    posgpt demo --model_name_or_path runs/windows --corpus_file wiki.txt
+
+Without arguments it asks the model that the quickstart trained. The page is that of `posgpt page`, served to this machine alone.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from pathlib import Path
+from threading import Lock
+from typing import Annotated, Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from data_scripts.documents import ColumnArguments, read_rows
+from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.files import CORPUS_FILE
+from data_scripts.options import Range, option, parse_options, shorten_error
+from data_scripts.questions import count_unknown_characters
+from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
+from posgpt.evaluation.evidence import find_documents
+from posgpt.extras.page.view import PageModel, load_page_models, render_page
+from posgpt.quickstart import QuickstartArguments
+from posgpt.training.checkpoints import WEIGHTS_FILE
+
+QUICKSTART = Path(QuickstartArguments.output_dir)
+MAX_BYTES = 10_000
+BEST = 5
+
+
+@dataclass
+class DemoArguments(ColumnArguments):
+    """Which model to ask, and where."""
+
+    model_name_or_path: str | None = option(
+        "A PosGPT: a folder or a name on the hub (default: the quickstart's).", default=None
+    )
+    compare_with: str | None = option("A second model to ask the same questions.", default=None)
+    corpus_file: str | None = option(
+        "The corpus that the model has read, for evidence (default: the quickstart's, if no model is named).",
+        default=None,
+    )
+    abstain_below: Annotated[float, Range(0, 1)] = option(
+        "The confidence below which the answer is: I don't know.", default=0.5
+    )
+    port: Annotated[int, Range(1, 65535)] = option("The port on the loopback address.", default=7860)
+
+
+@torch.inference_mode()
+def find_best_answers(
+    model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, question: str
+) -> list[dict[str, Any]]:
+    """Return the BEST likeliest answers that a beam search finds: of each its `text` and its `probability`, 0 to 1."""
+    inputs = tokenizer(question + MASK_TOKEN, return_tensors="pt").to(model.device)
+    length = inputs["input_ids"].shape[1]
+    generated: Any = model.generate(
+        **inputs,
+        max_new_tokens=min(model.config.max_answer_length, model.count_free_positions(question)),
+        do_sample=False,
+        num_beams=2 * BEST,
+        num_return_sequences=BEST,
+        # The score is then the log-probability of the whole answer.
+        length_penalty=0.0,
+        early_stopping=False,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    texts = [str(tokenizer.decode(ids)).partition(MASK_TOKEN)[0] for ids in generated.sequences[:, length:]]
+    probabilities = generated.sequences_scores.float().exp().tolist()
+    return [{"text": text, "probability": probability} for text, probability in zip(texts, probabilities, strict=True)]
+
+
+@torch.inference_mode()
+def measure_attention(
+    model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, question: str
+) -> list[list[list[float]]]:
+    """Return how much a question's `⁇` attends to each character: (layers)(heads)(characters), none with a bottleneck."""
+    if model.config.bottleneck_size is not None:
+        return []
+    ids = tokenizer(question + MASK_TOKEN, return_tensors="pt")["input_ids"].to(model.device)
+    return [weights[0, :, -1].float().tolist() for weights in model(ids, output_attentions=True).attentions]
+
+
+def ask_model(page_model: PageModel, typed: str, question: str) -> dict[str, Any]:
+    """Ask a model a question; return what the page shows of its answer.
+
+    Args:
+        typed: What of the question is the user's: the title, or all of it.
+
+    Raises:
+        BadInput: that is too long for the model.
+    """
+    name, model, tokenizer = page_model
+    # Of the answer alone, without the `⁇` that ends it.
+    room = model.count_free_positions(question) - len(MASK_TOKEN)
+    if room < 1:
+        most = len(typed) + room - 1
+        raise BadInput(f"“{typed[:40]}…” has {len(typed)} characters; {name} reads at most {most} there.")
+    return {
+        "best": find_best_answers(model, tokenizer, question),
+        "attention": measure_attention(model, tokenizer, question),
+        "unknown": sorted(count_unknown_characters([question], tokenizer)),
+    }
+
+
+class Server(ThreadingHTTPServer):
+    """Serves the page at `/`, and at `/ask` the answers to the question that it posts as JSON.
+
+    Raises:
+        BadInput: the port is taken.
+    """
+
+    request_queue_size = 64
+
+    def __init__(self, models: list[PageModel], arguments: DemoArguments):
+        self.models, self.arguments, self.lock = models, arguments, Lock()
+        self.page = render_page(
+            models,
+            [files(__package__).joinpath("server.js").read_text("utf-8")],
+            arguments.abstain_below,
+            promise="All is answered on this machine, and the page is served to nobody else.",
+            credits="",
+        ).encode()
+        try:
+            super().__init__(("127.0.0.1", arguments.port), Handler)
+        except OSError:
+            raise BadInput(f"port {arguments.port} is taken; choose another with --port.") from None
+
+    def ask(self, posted: bytes) -> dict[str, Any]:
+        """Ask the models; return what the page shows, or what is wrong.
+
+        Args:
+            posted: `question`, and as `title` what it asks about, null if that is not known.
+        """
+        try:
+            given = json.loads(posted)
+            # What a browser would not send, a program may: halves of characters.
+            title, question = (
+                None if given[name] is None else str(given[name]).encode(errors="replace").decode()
+                for name in ("title", "question")
+            )
+            if not question:
+                raise BadInput("there is no question; write one.")
+            # One question at a time: a model's own arithmetic uses all cores.
+            with self.lock:
+                answers = [ask_model(page_model, title or question, question) for page_model in self.models]
+            documents = None
+            if title and self.arguments.corpus_file:
+                found = find_documents(self.arguments.corpus_file, [title], self.arguments.columns)
+                documents = [[document.line, document.text] for document in found.get(title, [])]
+            return {"answers": answers, "documents": documents}
+        except (BadInput, OSError, ValueError, KeyError, TypeError) as error:
+            return {"error": shorten_error(error)}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    server: Server
+    timeout = 60
+
+    def do_GET(self) -> None:
+        self.reply(self.server.page if self.path == "/" else None, "text/html")
+
+    def do_POST(self) -> None:
+        length = self.headers.get("Content-Length") or ""
+        is_asked = self.path == "/ask" and length.isdecimal() and int(length) <= MAX_BYTES
+        answer = json.dumps(self.server.ask(self.rfile.read(int(length)))).encode() if is_asked else None
+        self.reply(answer, "application/json")
+
+    def reply(self, body: bytes | None, content_type: str) -> None:
+        """Send what was asked for; not found if there is no such thing, or if another site's name leads here."""
+        host = (self.headers.get("Host") or "").rpartition(":")[0]
+        if body is None or host not in ("127.0.0.1", "localhost"):
+            return self.send_error(404)
+        self.send_response(200)
+        self.send_header("Content-Type", f"{content_type}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Say nothing of a request."""
+
+
+@exit_on_bad_input()
+def main() -> None:
+    arguments = parse_options(DemoArguments)
+    if arguments.model_name_or_path is None:
+        model, corpus_file = QUICKSTART / "pretrain", str(QUICKSTART / "world" / CORPUS_FILE)
+        if not (model / WEIGHTS_FILE).is_file():
+            raise BadInput(
+                f"{model}: no model there yet; make one with `posgpt quickstart`, or name yours with --model_name_or_path."
+            )
+        arguments = replace(arguments, model_name_or_path=str(model), corpus_file=arguments.corpus_file or corpus_file)
+    if arguments.corpus_file is not None:
+        # A corpus that cannot be read is an error here, before the page opens.
+        next(iter(read_rows(arguments.corpus_file, arguments.columns)), None)
+    names = [arguments.model_name_or_path, arguments.compare_with]
+    with Server(load_page_models([name for name in names if name]), arguments) as server:
+        address = f"http://127.0.0.1:{server.server_port}"
+        print(f"Open {address} to ask {arguments.model_name_or_path}; Ctrl-C stops it.", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            pass
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,11 @@
+"use strict";
+// What the models of `posgpt demo` answer: its server computes it.
+
+async function load() {}
+
+async function askModels(title, question, signal) {
+  const response = await fetch("ask", { method: "POST", body: JSON.stringify({ title, question }), signal });
+  const answer = await response.json();
+  if (answer.error) throw new Error(answer.error);
+  return answer;
+}

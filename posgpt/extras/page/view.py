@@ -1,0 +1,111 @@
+"""The page on which models are asked: `posgpt page` writes it whole, `posgpt demo` serves it and computes what it shows."""
+
+import base64
+import gzip
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformers import PreTrainedTokenizerBase
+
+from data_scripts.relations import read_relations
+from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, PosGPTForCausalLM
+from posgpt.templates import load_template
+from posgpt.training.saved_models import load_model
+
+
+class PageModel(NamedTuple):
+    """A model of the page, and what the page calls it."""
+
+    name: str
+    model: PosGPTForCausalLM
+    tokenizer: PreTrainedTokenizerBase
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the page has to know of the model."""
+        config, vocabulary = self.model.config, self.tokenizer.get_vocab()
+        return {
+            "name": self.name,
+            "size": self.model.num_parameters(),
+            "positions": config.position_embedding_type,
+            "maxPositions": config.max_position_embeddings,
+            "maxAnswerLength": config.max_answer_length,
+            "layers": config.num_hidden_layers,
+            "heads": config.num_attention_heads,
+            "vocabulary": sorted(vocabulary, key=vocabulary.__getitem__),
+        }
+
+
+def shorten_names(names: Sequence[str]) -> list[str]:
+    """Return what the page calls models: their folders' names, and as many of the folders above as tell them apart."""
+    parts = [Path(name).resolve().parts for name in names]
+    # Not more of the path than that: it would show the names of its author's folders.
+    shortened = (["/".join(own[-depth:]) for own in parts] for depth in range(1, max(map(len, parts)) + 1))
+    return next((short for short in shortened if len(set(short)) == len(parts)), list(names))
+
+
+def load_page_models(names: Sequence[str]) -> list[PageModel]:
+    """Load models, each once, with attention that can be shown.
+
+    Raises:
+        BadInput: see `load_model`.
+    """
+    names = list(dict.fromkeys(names))
+    loaded = [load_model(name, attn_implementation="eager") for name in names]
+    return [
+        PageModel(short, model.eval(), tokenizer)
+        for short, (model, tokenizer) in zip(shorten_names(names), loaded, strict=True)
+    ]
+
+
+def _hash_source(source: str) -> str:
+    """Return a script or style sheet's hash as a Content-Security-Policy names it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
+
+
+def render_page(
+    models: Sequence[PageModel],
+    scripts: Sequence[str],
+    abstain_below: float,
+    titles: Sequence[str] = (),
+    content: Mapping[str, bytes] | None = None,
+    **texts: str,
+) -> str:
+    """Return the page as HTML. Its policy allows its own scripts and styles, and requests to where it is from: to none in a file.
+
+    Args:
+        scripts: Code that defines `load` and `askModels` for the page's own.
+        abstain_below: The confidence below which the page answers: I don't know.
+        titles: What it proposes to ask about.
+        content: What it holds besides, by the id of the element.
+        texts: `promise` and `credits`, above and below everything.
+    """
+    source = files(__package__)
+    scripts = [*scripts, *(source.joinpath(name).read_text("utf-8") for name in ("questions.js", "page.js"))]
+    style = source.joinpath("page.css").read_text("utf-8")
+    settings = {
+        "models": [page_model.describe() for page_model in models],
+        "relations": [
+            {"wordings": relation.wordings, "form": relation.form}
+            for relation in read_relations(models[0].model.config.relations)
+        ],
+        "abstainBelow": abstain_below,
+        "titles": titles,
+        "mask": MASK_TOKEN,
+        "unknown": PAD_TOKEN,
+    }
+    # `<` could end the element that the settings are in.
+    return load_template(str(__package__), "page.html.jinja").render(
+        policy=f"default-src 'none'; script-src {' '.join(map(_hash_source, scripts))} 'wasm-unsafe-eval';"
+        f" style-src {_hash_source(style)}; img-src data:; connect-src {'none' if content else 'self'!r};"
+        " base-uri 'none'; form-action 'none'",
+        settings=json.dumps(settings).replace("<", "\\u003c"),
+        models=settings["models"],
+        scripts=scripts,
+        style=style,
+        packed={id: base64.b64encode(gzip.compress(held, mtime=0)).decode() for id, held in (content or {}).items()},
+        **texts,
+    )

@@ -1,0 +1,170 @@
+"""A page without a server: one HTML file that asks one or two PosGPTs in the visitor's own browser.
+
+    posgpt page --model_name_or_path runs/windows --corpus_file wiki.txt --output_dir runs/page
+
+The file holds everything, the models and what runs them included, and its policy forbids it every request.
+"""
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+from tqdm import tqdm
+
+from data_scripts.documents import ColumnArguments, read_rows
+from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
+from data_scripts.files import check_is_new, hash_file, write_folder_atomically
+from data_scripts.options import Range, option, parse_options
+from data_scripts.titles import find_title
+from posgpt.extras.page.view import PageModel, load_page_models, render_page
+
+MOST_BYTES = 50_000_000
+MOST_PROPOSED = 200
+# What runs the models, and the SHA-256 of the archive that npm downloads.
+RUNTIME = "onnxruntime-web@1.30.0"
+RUNTIME_HASH = "d2228df7e4616bc3348bf504ee888f3bec43789a273f0a63f3e68d203ce3bf71"
+
+
+@dataclass
+class PageArguments(ColumnArguments):
+    """Which models to put on the page, and where to write it."""
+
+    model_name_or_path: list[str] = option("One PosGPT, or two to compare: folders or names on the hub.")
+    corpus_file: str | None = option(
+        "The corpus that the models have read: the page shows what it says about a title.", default=None
+    )
+    output_dir: str = option("New folder for the page.", default="runs/page")
+    abstain_below: Annotated[float, Range(0, 1)] = option(
+        "The confidence below which the answer is: I don't know.", default=0.5
+    )
+
+
+def load_models(names: list[str]) -> list[PageModel]:
+    """Load models for the page.
+
+    Raises:
+        BadInput: there are more than two, or one that does not write answers character by character; see `load_model`, too.
+    """
+    if len(set(names)) > 2:
+        raise BadInput("model_name_or_path names too many models; give two at most.")
+    models = load_page_models(names)
+    for name, model, _ in models:
+        if not model.config.is_causal or model.config.bottleneck_size is not None:
+            raise BadInput(
+                f"{name}: the page has no use for a model with a bottleneck, or one that is not causal; give another."
+            )
+    return models
+
+
+def find_npm() -> str:
+    """Return the path of npm.
+
+    Raises:
+        BadInput: it is not installed.
+    """
+    npm = shutil.which("npm")
+    if npm is None:
+        raise BadInput("this needs npm, which is not installed; install Node.js, which has it.")
+    return npm
+
+
+def load_runtime() -> tuple[str, bytes]:
+    """Return onnxruntime-web as a script that defines `ort`, and its WebAssembly, both from npm's download or its cache.
+
+    Raises:
+        BadInput: npm is not installed, or fails, or downloads something else.
+    """
+    with TemporaryDirectory() as folder:
+        command = [find_npm(), "pack", RUNTIME, "--prefer-offline"]
+        result = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", errors="replace")
+        archive = next(Path(folder).glob("*.tgz"), None)
+        if archive is None:
+            said = " ".join(result.stderr.split())[:300]
+            raise BadInput(f"npm pack failed: {said}; it needs the network the first time.")
+        if hash_file(archive) != RUNTIME_HASH:
+            raise BadInput(f"npm has downloaded another {RUNTIME} than the page is made for; clean npm's cache.")
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="data")
+        dist = Path(folder, "package", "dist")
+        module, wasm = dist / "ort.wasm.bundle.min.mjs", dist / "ort-wasm-simd-threaded.wasm"
+        return turn_into_script(module.read_text(encoding="utf-8")), wasm.read_bytes()
+
+
+def turn_into_script(module: str) -> str:
+    """Return a JavaScript module, whose last statement exports all that it exports, as a script that defines `ort`.
+
+    A page without requests cannot import a module.
+    """
+    body, _, exported = module.rpartition("export{")
+    names = re.sub(r"([\w$]+) as (\w+)", r"\2:\1", exported.partition("}")[0])
+    script = f'const ort=(()=>{{"use strict";{body};return{{{names}}}}})();'
+    return script.replace("import.meta.url", "document.baseURI").replace("</", "<\\/")
+
+
+def export_models(models: Iterable[PageModel]) -> dict[str, bytes]:
+    """Return the ONNX file of each model, by the id of the element that holds it.
+
+    Weights are rounded to float16, which are written as float32 and compress to half of these.
+    """
+    # It needs the libraries of the extra `page`.
+    from posgpt.extras.page.export import export_model
+
+    exported = {}
+    for number, (_, model, _) in enumerate(tqdm(models, desc="Exporting", unit="model")):
+        for parameter in model.parameters():
+            parameter.data = parameter.data.half().float()
+        exported[f"model-{number}"] = export_model(model).SerializeToString()
+    return exported
+
+
+def propose_titles(documents: Iterable[tuple[str | None, str]]) -> list[str]:
+    """Return the titles of a corpus, each once, or every second, third and so on, so that at most `MOST_PROPOSED` are left."""
+    titles = list(dict.fromkeys(filter(None, (find_title(*document) for document in documents))))
+    return titles[:: max(1, math.ceil(len(titles) / MOST_PROPOSED))]
+
+
+@exit_on_bad_input()
+def main() -> None:
+    arguments = parse_options(PageArguments)
+    folder = check_is_new(arguments.output_dir)
+    check_installed("page", "onnx", "onnxscript")
+    find_npm()
+    content, titles = {}, list[str]()
+    if arguments.corpus_file is not None:
+        documents = [(title, text) for _, title, text in read_rows(arguments.corpus_file, arguments.columns)]
+        content["corpus"], titles = json.dumps(documents, ensure_ascii=False).encode(), propose_titles(documents)
+    models = load_models(arguments.model_name_or_path)
+    # What npm may fail at is known before the minutes that exporting may take.
+    runtime, content["runtime"] = load_runtime()
+    content |= export_models(models)
+    page = render_page(
+        models,
+        [runtime, files(__package__).joinpath("model.js").read_text("utf-8")],
+        arguments.abstain_below,
+        titles,
+        content,
+        promise="This page holds all that answers: what you type stays in your browser.",
+        credits="Run by ONNX Runtime Web (© Microsoft Corporation, MIT licence) in WebAssembly. The page’s policy lets it make no"
+        " request.",
+    ).encode()
+    if len(page) > MOST_BYTES:
+        raise BadInput(
+            f"the page would have {len(page) / 1e6:,.0f} MB, and {MOST_BYTES / 1e6:.0f} MB are the most; give smaller models,"
+            " or no --corpus_file."
+        )
+    with write_folder_atomically(folder) as unfinished:
+        (unfinished / "index.html").write_bytes(page)
+    print(f"Open {folder / 'index.html'} in a browser ({len(page) / 1e6:.1f} MB), or put it on any web server.")
+
+
+if __name__ == "__main__":
+    main()

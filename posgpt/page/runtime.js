@@ -1,2 +1,0 @@
-// What esbuild bundles as the page's global `ort`.
-export * from "onnxruntime-web/wasm";
