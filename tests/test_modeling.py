@@ -235,18 +235,10 @@ def test_positions_may_be_given(positions):
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_packed_documents_do_not_see_each_other(positions, attention, use_cache):
     model = tiny_model(positions, attention)
-    rows = [tokens(length, seed=length) for length in (5, 9, 3)]
+    rows = [tokens(length, seed=length) for length in (5, 1, 1, 9, 3)]
     position_ids = torch.cat([torch.arange(len(row)) for row in rows])[None]
     packed = model(torch.cat(rows)[None], position_ids=position_ids, use_cache=use_cache).logits[0]
     close(packed, torch.cat([model(row[None]).logits[0] for row in rows]))
-
-
-@every_member
-def test_a_model_that_was_saved_and_loaded_is_the_same(positions, tmp_path):
-    model = tiny_model(positions)
-    model.save_pretrained(tmp_path)
-    loaded = PosGPTForCausalLM.from_pretrained(tmp_path).eval()
-    assert torch.equal(loaded(tokens(2, 9)).logits, model(tokens(2, 9)).logits)
 
 
 @every_member
@@ -423,8 +415,6 @@ def test_every_dropout_of_the_configuration_acts_in_training_alone(positions, at
 def test_other_inputs_of_forward():
     model = tiny_model("learned")
     input_ids = tokens(2, 9)
-    embedded = model(inputs_embeds=model.get_input_embeddings()(input_ids)).logits
-    close(embedded, model(input_ids).logits)
     close(model(input_ids, logits_to_keep=2).logits, model(input_ids).logits[:, -2:])
     close(model(input_ids, logits_to_keep=torch.tensor([1, 5])).logits, model(input_ids).logits[:, [1, 5]])
     for inputs in ({}, {"input_ids": input_ids, "inputs_embeds": torch.zeros(2, 9, 32)}):
