@@ -123,7 +123,8 @@ class Handler(BaseHTTPRequestHandler):
         for pattern, method in ROUTES:
             if not (match := re.fullmatch(pattern, line)):
                 continue
-            if not is_known and self.command in ("POST", "PUT"):
+            # Large files go to signed addresses.
+            if not is_known and self.command == "POST":
                 raise Refusal(401, "Invalid credentials in Authorization header")
             parts = {name: unquote(part or "") for name, part in match.groupdict().items()}
             if "name" not in parts:
