@@ -40,6 +40,7 @@ class Refusal(Exception):
 class Repository:
     """A repository: the newest commit of each branch, and each commit's files."""
 
+    name: str
     is_private: bool
     branches: dict[str, str] = field(default_factory=dict)
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -146,7 +147,7 @@ class Handler(BaseHTTPRequestHandler):
         url = f"{ENDPOINT}/{'' if kind == 'models' else kind + '/'}{name}"
         if f"{kind}/{name}" in self.server.repositories:
             raise Refusal(409, "You already created this repo", url=url)
-        repository = Repository(wanted.get("visibility") == "private")
+        repository = Repository(name, wanted.get("visibility") == "private")
         repository.commit("main", {})
         self.server.repositories[f"{kind}/{name}"] = repository
         return {"url": url}
@@ -185,7 +186,7 @@ class Handler(BaseHTTPRequestHandler):
             elif operation["key"] == "lfsFile":
                 files[value["path"]] = self.server.lfs[value["oid"]]
         oid = repository.commit(revision, files)
-        return {"success": True, "commitOid": oid, "commitUrl": f"{ENDPOINT}/commit/{oid}"}
+        return {"success": True, "commitOid": oid, "commitUrl": f"{ENDPOINT}/{repository.name}/commit/{oid}"}
 
     def resolve(self, body: bytes, repository: Repository, revision: str, path: str) -> tuple[dict, bytes]:
         content = repository.read(revision).get(path)
@@ -197,7 +198,7 @@ class Handler(BaseHTTPRequestHandler):
     def describe(self, body: bytes, repository: Repository, revision: str) -> dict:
         oid = repository.find_commit(revision or "main")
         siblings = [{"rfilename": path} for path in repository.commits[oid]]
-        return {"id": "", "sha": oid, "private": repository.is_private, "siblings": siblings, "tags": []}
+        return {"id": repository.name, "sha": oid, "private": repository.is_private, "siblings": siblings, "tags": []}
 
     def list_tree(self, body: bytes, repository: Repository, revision: str, path: str) -> list[dict]:
         folder = f"{path}/" if path else ""
