@@ -422,9 +422,8 @@ def test_other_inputs_of_forward():
             model(**inputs)
 
 
-@pytest.mark.parametrize(
-    "positions, attention", [*((name, "sdpa") for name in POSITION_EMBEDDINGS), ("relative_bias", "eager")]
-)
+@every_member
+@pytest.mark.parametrize("attention", ["sdpa", pytest.param("eager", marks=pytest.mark.slow)])
 def test_it_compiles_without_a_graph_break(positions, attention):
     model = tiny_model(positions, attention)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
