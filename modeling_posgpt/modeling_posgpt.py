@@ -165,8 +165,11 @@ class PosGPTModel(PosGPTPreTrainedModel):
         position_ids: torch.Tensor | None,
     ) -> torch.Tensor | BlockMask | None:
         """Return the mask of all layers as the attention implementation takes it; None: it masks the future itself."""
-        is_tensor = isinstance(attention_mask, torch.Tensor)
-        if is_tensor and attention_mask.dim() == 4 and attention_mask.dtype == torch.bool:
+        if (
+            isinstance(attention_mask, torch.Tensor)
+            and attention_mask.dim() == 4
+            and attention_mask.dtype == torch.bool
+        ):
             attention_mask = build_mask(self.config._attn_implementation, attention_mask)
         if position_ids is not None:
             # Transformers takes any gap for the beginning of another document; positions that skip some are of the same.
