@@ -130,12 +130,10 @@ class PosGPTConfig(PreTrainedConfig):
         return json.dumps(settings, indent=2) + "\n"
 
     def validate_architecture(self):
-        """Check that sizes and choices are compatible; called by `@strict`."""
-        if self.position_embedding_type not in POSITION_EMBEDDINGS:
-            raise ValueError(
-                f"position_embedding_type is {self.position_embedding_type!r}; choose one of"
-                f" {', '.join(POSITION_EMBEDDINGS)}."
-            )
+        """Check that sizes and choices are compatible; called by `@strict`, which has checked their types."""
+        for name, choices in (("position_embedding_type", POSITION_EMBEDDINGS), ("bottleneck_type", BOTTLENECKS)):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(choices)}.")
         sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
         for name in (*sizes, "max_position_embeddings", "max_answer_length"):
             if getattr(self, name) < 1:
@@ -154,7 +152,16 @@ class PosGPTConfig(PreTrainedConfig):
         for name in ("embd_pdrop", "resid_pdrop", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}, a dropout rate, is {getattr(self, name)}; choose one from 0 to below 1.")
-        self._check_bottleneck()
+        if self.bottleneck_size is not None:
+            if not 1 <= self.bottleneck_size <= self.max_position_embeddings:
+                raise ValueError(
+                    f"bottleneck_size is {self.bottleneck_size}; choose a number from 1 to max_position_embeddings"
+                    f" ({self.max_position_embeddings})."
+                )
+            if self.num_hidden_layers < 2 or not self.is_causal:
+                raise ValueError(
+                    "a bottleneck needs num_hidden_layers of at least 2, to the latents and back, and is_causal."
+                )
         position_embedding = POSITION_EMBEDDINGS[self.position_embedding_type]
         position_embedding.check_config(self)
         if self.rope_parameters and "rope_parameters" not in position_embedding.settings:
@@ -163,43 +170,27 @@ class PosGPTConfig(PreTrainedConfig):
                 f"rope_parameters are given, but position_embedding_type {self.position_embedding_type!r} does not use"
                 f" them; leave them out or choose {' or '.join(map(repr, users))}."
             )
-        self._check_relations()
-
-    def _check_bottleneck(self) -> None:
-        if self.bottleneck_type not in BOTTLENECKS:
-            raise ValueError(f"bottleneck_type is {self.bottleneck_type!r}; choose one of {', '.join(BOTTLENECKS)}.")
-        if self.bottleneck_size is None:
-            return
-        if not 1 <= self.bottleneck_size <= self.max_position_embeddings:
-            raise ValueError(
-                f"bottleneck_size is {self.bottleneck_size}; choose a number from 1 to max_position_embeddings"
-                f" ({self.max_position_embeddings})."
-            )
-        if self.num_hidden_layers < 2 or not self.is_causal:
-            raise ValueError(
-                "a bottleneck needs num_hidden_layers of at least 2, to the latents and back, and is_causal."
-            )
-
-    def _check_relations(self) -> None:
         for name, relation in (self.relations or {}).items():
-            wordings = relation.get("wordings") if isinstance(relation, dict) else None
-            if not isinstance(wordings, list) or not wordings:
-                raise ValueError(
-                    f"relation {name!r} is {repr(relation)[:60]}; it needs wordings, a list of questions:"
-                    ' {"wordings": ["What is the capital of {title}?"]}.'
-                )
-            if not isinstance(name, str) or not isinstance(relation.get("baseline", ""), str):
-                raise ValueError(f"relation {name!r} has a name or a baseline that is not text; put it in quotes.")
-            for wording in wordings:
-                if (
-                    not isinstance(wording, str)
-                    or wording.count("{title}") != 1
-                    or not any(map(str.isalnum, wording.replace("{title}", "")))
-                ):
-                    raise ValueError(
-                        f"relation {name!r} has the wording {repr(wording)[:60]}; a wording is a text with {{title}} in it once, and other"
-                        " words."
-                    )
+            check_relation(name, relation)
+
+
+def check_relation(name: str, relation: dict) -> None:
+    """Raise ValueError when a relation has no wordings that name `{title}` once, or a name or a baseline that is not text."""
+    wordings = relation.get("wordings") if isinstance(relation, dict) else None
+    if not isinstance(wordings, list) or not wordings:
+        raise ValueError(
+            f"relation {name!r} is {repr(relation)[:60]}; it needs wordings, a list of questions:"
+            ' {"wordings": ["What is the capital of {title}?"]}.'
+        )
+    if not isinstance(name, str) or not isinstance(relation.get("baseline", ""), str):
+        raise ValueError(f"relation {name!r} has a name or a baseline that is not text; put it in quotes.")
+    for wording in wordings:
+        before, title, after = wording.partition("{title}") if isinstance(wording, str) else ("", "", "")
+        if not title or "{title}" in after or not any(map(str.isalnum, before + after)):
+            raise ValueError(
+                f"relation {name!r} has the wording {repr(wording)[:60]}; a wording is a text with {{title}} in it once, and"
+                " other words."
+            )
 
 
 PosGPTConfig.register_for_auto_class()

@@ -68,7 +68,7 @@ def eager_attention_forward(
 
 
 class PosGPTAttention(nn.Module):
-    """Multi-head self-attention, causal unless the configuration says otherwise."""
+    """Multi-head attention to its own input, causal unless the configuration says otherwise, or to other vectors."""
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int):
         super().__init__()
@@ -89,32 +89,34 @@ class PosGPTAttention(nn.Module):
         position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
         attention_mask: torch.Tensor | None = None,
         cache: Cache | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        # (batch, length, 3, heads, head_dim) -> (3, batch, heads, length, head_dim)
-        qkv = self.qkv_proj(hidden_states).unflatten(-1, (3, -1, self.head_dim)).permute(2, 0, 3, 1, 4)
-        query_key, value = qkv.split((2, 1))
-        if position_embeddings is not None:
-            query_key = rotate(query_key, *position_embeddings)
-        (query, key), (value,) = query_key.unbind(0), value.unbind(0)
-        if cache is not None:
-            key, value = cache.update(key, value, self.layer_idx)
-        return self.attend(query, key, value, position_bias, attention_mask, **kwargs)
-
-    def attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        position_bias: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
+        key_value_states: torch.Tensor | None = None,
+        key_position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with the implementation that the configuration names, and project the heads' outputs.
 
-        Shapes are those of `eager_attention_forward`, except that the output is (batch, length, hidden_size). Only some
-        implementations return weights.
+        (batch, length, hidden_size) -> the same shape, and the weights of `eager_attention_forward`, which only some
+        implementations return. Keys and values are those of `hidden_states` and of the cache, or of `key_value_states`
+        (batch, kv_length, hidden_size), at positions of their own.
         """
+        if key_value_states is None:
+            # (batch, length, 3, heads, head_dim) -> (3, batch, heads, length, head_dim)
+            qkv = self.qkv_proj(hidden_states).unflatten(-1, (3, -1, self.head_dim)).permute(2, 0, 3, 1, 4)
+            query_key, values = qkv.split((2, 1))
+            if position_embeddings is not None:
+                query_key = rotate(query_key, *position_embeddings)
+            (query, key), (value,) = query_key.unbind(0), values.unbind(0)
+            if cache is not None:
+                key, value = cache.update(key, value, self.layer_idx)
+        else:
+            # The layer is called rather than parts of its weights used: adapters and quantization put another in its place.
+            qkv, size = self.qkv_proj(hidden_states), hidden_states.shape[-1]
+            query = qkv[..., :size].unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            key_value = self.qkv_proj(key_value_states)[..., size:]
+            key, value = key_value.unflatten(-1, (2, -1, self.head_dim)).permute(2, 0, 3, 1, 4).unbind(0)
+            if position_embeddings is not None and key_position_embeddings is not None:
+                query, key = rotate(query, *position_embeddings), rotate(key, *key_position_embeddings)
+
         dropout = self.attention_dropout if self.training else 0.0
         if query.device.type != "cpu":
             dropout = round_rate(dropout, query.dtype)
@@ -123,20 +125,11 @@ class PosGPTAttention(nn.Module):
             # flex_attention indexes every row of the batch; the other implementations would broadcast. `len` would fix the
             # batch size in an exported model.
             biases["position_bias"] = position_bias.to(query.dtype).expand(query.shape[0], -1, -1, -1)
-        attention_interface: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+        attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        attn_output, attn_weights = attention_interface(
-            self,
-            query,
-            key,
-            value,
-            attention_mask,
-            dropout=dropout,
-            scaling=self.scaling,
-            **biases,
-            **kwargs,
-        )
+        options = {"dropout": dropout, "scaling": self.scaling, **biases, **kwargs}
+        attn_output, attn_weights = attend(self, query, key, value, attention_mask, **options)
         return self.o_proj(attn_output.flatten(2)), attn_weights
 
 
@@ -159,12 +152,10 @@ class PosGPTDecoderLayer(GradientCheckpointingLayer):
     Tensors that need a gradient are positional arguments: gradient checkpointing would lose the gradient of named ones.
     """
 
-    attention_class = PosGPTAttention
-
     def __init__(self, config: PreTrainedConfig, layer_idx: int):
         super().__init__()
         self.input_layernorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.self_attn = self.attention_class(config, layer_idx)
+        self.self_attn = PosGPTAttention(config, layer_idx)
         self.post_attention_layernorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.mlp = PosGPTMLP(config)
         self.dropout = PosGPTDropout(config.resid_pdrop)

@@ -13,13 +13,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .answering_posgpt import AnsweringMixin
-from .bottleneck import (
-    PosGPTDownProjection,
-    PosGPTLatentBasis,
-    PosGPTUpProjection,
-    check_inputs,
-    read_through_latents,
-)
+from .bottleneck import PosGPTDownProjection, PosGPTLatentBasis, PosGPTUpProjection, check_inputs, read_through_latents
 from .cache import CACHE, take_past_key_values
 from .configuration_posgpt import PosGPTConfig
 from .dropout import PosGPTDropout
@@ -147,7 +141,19 @@ class PosGPTModel(PosGPTPreTrainedModel):
             # The caller's positions may restart, which shows that documents are packed. Those numbered here never do:
             # given them, transformers would look for it nevertheless, and would build a mask that is not needed.
             mask = self.make_mask(hidden_states, attention_mask, given_cache, position_ids)
-            hidden_states = self.run_layers(hidden_states, positions, mask, cache, **kwargs)
+            rotation, key_positions = self.position_embedding.rotation(hidden_states, positions), positions
+            if self.position_embedding.has_bias:
+                key_positions = number_key_positions(positions, cache)
+            for layer_idx, layer in enumerate(self.layers):
+                hidden_states = layer(
+                    hidden_states,
+                    self.position_embedding.bias(layer_idx, positions, key_positions),
+                    attention_mask=mask,
+                    position_embeddings=rotation,
+                    cache=cache,
+                    position_ids=positions,
+                    **kwargs,
+                )
         # By its place: transformers gave the cache another name (see cache.py).
         return BaseModelOutputWithPast(self.norm(hidden_states), cache)
 
@@ -172,31 +178,6 @@ class PosGPTModel(PosGPTPreTrainedModel):
             # Not `.values`: in an export, this is a plain tuple.
             position_ids = order - torch.where(begins, order, 0).cummax(-1)[0]
         return create_causal_mask(self.config, hidden_states, attention_mask, cache, position_ids)  # type: ignore[arg-type]
-
-    def run_layers(
-        self,
-        hidden_states: torch.Tensor,
-        positions: torch.Tensor,
-        mask: torch.Tensor | BlockMask | None,
-        cache: Cache | None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> torch.Tensor:
-        """Pass `hidden_states` (batch, length, hidden_size), at `positions` (batch or 1, length), through all layers."""
-        position_embeddings = self.position_embedding.rotation(hidden_states, positions)
-        key_positions = positions
-        if self.position_embedding.has_bias:
-            key_positions = number_key_positions(positions, cache)
-        for layer_idx, layer in enumerate(self.layers):
-            hidden_states = layer(
-                hidden_states,
-                self.position_embedding.bias(layer_idx, positions, key_positions),
-                attention_mask=mask,
-                position_embeddings=position_embeddings,
-                cache=cache,
-                position_ids=positions,
-                **kwargs,
-            )
-        return hidden_states
 
 
 @auto_docstring
@@ -247,13 +228,7 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
-        return CausalLMOutputWithPast(
-            loss,
-            logits,
-            outputs.get(CACHE),
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        return CausalLMOutputWithPast(loss, logits, outputs.get(CACHE), outputs.hidden_states, outputs.attentions)
 
 
 PosGPTModel.register_for_auto_class("AutoModel")

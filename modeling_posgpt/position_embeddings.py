@@ -244,19 +244,18 @@ class PosGPTRotaryEmbedding(PositionEmbedding):
             )
         parameters = config.rope_parameters or {}
         rope_type, factor = parameters.get("rope_type", "default"), parameters.get("factor")
-        if rope_type not in ("default", *ROPE_INIT_FUNCTIONS):
-            raise ValueError(
-                f"rope_type is {rope_type!r}; choose one of {', '.join(['default', *ROPE_INIT_FUNCTIONS])}."
-            )
+        theta, types = parameters.get("rope_theta", 1), ["default", *ROPE_INIT_FUNCTIONS]
+        if rope_type not in types:
+            raise ValueError(f"rope_type is {rope_type!r}; choose one of {', '.join(types)}.")
         if rope_type == "default" and factor is not None:
             raise ValueError(
                 'rope_parameters have a factor, which needs a rope_type: {"rope_type": "linear", "factor": 4.0}.'
             )
-        theta = parameters.get("rope_theta", 1)
         if not (isinstance(theta, int | float) and theta > 0):
             raise ValueError(f"rope_parameters have rope_theta {theta!r}; choose a number above 0.")
         if parameters.get("partial_rotary_factor", 1) != 1:
             raise ValueError("rope_parameters have a partial_rotary_factor; PosGPT rotates whole heads: leave it out.")
+        # transformers would only warn.
         if rope_type in _SCALED_BY_FACTOR and not (isinstance(factor, int | float) and factor >= 1):
             raise ValueError(
                 f"rope_parameters of type {rope_type!r} have factor {factor!r}; choose a number of at least 1."

@@ -1,7 +1,7 @@
+import io
 import json
 import os
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -148,12 +148,9 @@ class Pretrained(dict):
         folder = self.find_folder("pretrained") / name
         arguments = ["--train_file", str(self.corpus), "--output_dir", str(folder), "--max_steps", "4"]
         arguments += ["--position_embedding_type", name, "--per_device_train_batch_size", "16", "--save_steps", "2"]
-        with (
-            mock.patch.object(sys, "argv", ["train_pretrain.py", *arguments, "--logging_steps", "1", *TINY]),
-            # The test reads what its own commands print.
-            open(os.devnull, "w") as nowhere,
-            redirect_stdout(nowhere),
-        ):
+        arguments += ["--logging_steps", "1", *TINY]
+        # The test reads what its own commands print.
+        with mock.patch("sys.argv", ["train_pretrain.py", *arguments]), redirect_stdout(io.StringIO()):
             train_pretrain.main()
         assert (folder / "model.safetensors").is_file(), (
             "the test has replaced training before it asked for this model"

@@ -13,33 +13,35 @@ import pytest
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "HF_"))}
 
 
-def find_python(scripts: Path) -> Path:
-    """Return the Python of an environment's folder of programs; pip wants its whole name."""
-    return scripts / ("python.exe" if os.name == "nt" else "python")
-
-
 class Environment:
     def __init__(self, folder: Path):
         venv.create(folder, symlinks=os.name != "nt")
         paths = sysconfig.get_paths(vars={"base": folder, "platbase": folder})
-        self.python = find_python(Path(paths["scripts"]))
-        self.packages = Path(paths["purelib"])
+        self.scripts, self.packages = Path(paths["scripts"]), Path(paths["purelib"])
+        # pip wants its whole name.
+        self.python = self.scripts / ("python.exe" if os.name == "nt" else "python")
 
     def borrow_libraries(self) -> None:
-        """Let it import this environment's libraries, after its own: what is installed later need not bring them."""
+        """Let it import this environment's libraries, after its own: what is installed later need not bring them.
+
+        A folder named in a .pth file is searched, but its own .pth files, which point to the checkout, are not read.
+        """
         (self.packages / "libraries.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
 
     def install(self, *requirements: str | Path) -> None:
         """Install with this environment's pip, or skip the test and say why."""
         run_pip("--python", self.python, "install", *requirements)
 
-    def run(self, *arguments: str | Path, cwd: Path, **variables: str) -> str:
+    def run(self, *arguments: object, cwd: Path, **variables: str) -> str:
         """Run its Python and return what it printed."""
-        done = subprocess.run(
-            [self.python, *arguments], cwd=cwd, env=ENVIRONMENT | variables, capture_output=True, text=True
-        )
-        assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-        return done.stdout
+        return execute(self.python, *arguments, cwd=cwd, env=ENVIRONMENT | variables)
+
+
+def execute(*command: object, **options) -> str:
+    """Run a program and return what it printed."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
 
 
 def run_pip(*arguments: str | Path) -> None:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 import socket
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -39,6 +40,7 @@ class Refusal(Exception):
 class Repository:
     """A repository: the newest commit of each branch, and each commit's files."""
 
+    name: str
     is_private: bool
     branches: dict[str, str] = field(default_factory=dict)
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -64,7 +66,6 @@ class Hub(ThreadingHTTPServer):
     Attributes:
         repositories: By kind and name, `models/you/posgpt`.
         lfs: The large files by their SHA-256.
-        requests: Every request so far, `POST /api/repos/create`.
         refusals: The status that requests get whose line a pattern matches; None breaks the connection off.
     """
 
@@ -72,7 +73,6 @@ class Hub(ThreadingHTTPServer):
         super().__init__(ADDRESS, Handler)
         self.repositories: dict[str, Repository] = {}
         self.lfs: dict[str, bytes] = {}
-        self.requests: list[str] = []
         self.refusals: dict[str, int | None] = {}
 
 
@@ -94,26 +94,17 @@ class Handler(BaseHTTPRequestHandler):
         return b"".join(chunks)
 
     def answer(self) -> None:
-        path = urlsplit(self.path).path
-        line = f"{self.command} {path}"
-        self.server.requests.append(line)
-        headers, content = {}, b""
+        line = f"{self.command} {urlsplit(self.path).path}"
+        refused = [status for pattern, status in self.server.refusals.items() if re.search(pattern, line)]
+        if None in refused:
+            self.connection.close()
+            return
+        status, headers = 200, {}
         try:
-            for pattern, status in self.server.refusals.items():
-                if re.search(pattern, line):
-                    if status is None:
-                        self.connection.close()
-                        return
-                    raise Refusal(status, "refused by the stand-in")
-            body = self.read_body()
-            for pattern, method in ROUTES:
-                if match := re.fullmatch(pattern, line):
-                    found = method(self, *(unquote(part or "") for part in match.groups()), body)
-                    headers, content = found if isinstance(found, tuple) else ({}, json.dumps(found).encode())
-                    break
-            else:
-                raise Refusal(404, "no such page", "EntryNotFound")
-            status = 200
+            if refused:
+                raise Refusal(refused[0], "refused by the stand-in")
+            found = self.find_answer(line, self.read_body())
+            headers, content = found if isinstance(found, tuple) else ({}, json.dumps(found).encode())
         except Refusal as refusal:
             status, headers = refusal.status, {"X-Error-Message": str(refusal), "X-Error-Code": refusal.code}
             content = json.dumps(refusal.body).encode()
@@ -127,79 +118,66 @@ class Handler(BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_POST = do_PUT = answer
 
-    @property
-    def is_known(self) -> bool:
-        return self.headers.get("Authorization") == f"Bearer {TOKEN}"
+    def find_answer(self, line: str, body: bytes) -> object:
+        """Return what a request's route returns: a body of JSON, or headers and a body."""
+        is_known = self.headers.get("Authorization") == f"Bearer {TOKEN}"
+        for pattern, method in ROUTES:
+            if not (match := re.fullmatch(pattern, line)):
+                continue
+            # Large files go to signed addresses.
+            if not is_known and self.command == "POST":
+                raise Refusal(401, "Invalid credentials in Authorization header")
+            parts = {name: unquote(part or "") for name, part in match.groupdict().items()}
+            if "name" not in parts:
+                return method(self, body, **parts)
+            name = parts.pop("name")
+            repository = self.server.repositories.get(f"{parts.pop('kind').rstrip('/') or 'models'}/{name}")
+            if repository is None or repository.is_private and not is_known:
+                raise Refusal(401, "no such repository", "RepoNotFound")
+            return method(self, body, repository, **parts)
+        raise Refusal(404, "no such page", "EntryNotFound")
 
-    def check_may_write(self) -> None:
-        if not self.is_known:
-            raise Refusal(401, "Invalid credentials in Authorization header")
-
-    def find_repository(self, kind: str, name: str) -> Repository:
-        repository = self.server.repositories.get(f"{kind}/{name}")
-        if repository is None or repository.is_private and not self.is_known:
-            raise Refusal(401, "no such repository", "RepoNotFound")
-        return repository
+    def accept(self, body: bytes, repository: Repository | None = None) -> dict:
+        """Find nothing wrong with a card or with a request to write."""
+        return {"errors": [], "warnings": []}
 
     def create(self, body: bytes) -> dict:
-        self.check_may_write()
         wanted = json.loads(body)
         kind, name = wanted.get("type", "model") + "s", f"{wanted['organization'] or 'you'}/{wanted['name']}"
         url = f"{ENDPOINT}/{'' if kind == 'models' else kind + '/'}{name}"
         if f"{kind}/{name}" in self.server.repositories:
             raise Refusal(409, "You already created this repo", url=url)
-        repository = Repository(wanted.get("visibility") == "private")
+        repository = Repository(name, wanted.get("visibility") == "private")
         repository.commit("main", {})
         self.server.repositories[f"{kind}/{name}"] = repository
         return {"url": url}
 
-    def validate_card(self, body: bytes) -> dict:
-        return {"errors": [], "warnings": []}
-
-    def check_auth(self, kind: str, name: str, body: bytes) -> dict:
-        self.check_may_write()
-        self.find_repository(kind, name)
-        return {}
-
-    def create_branch(self, kind: str, name: str, branch: str, body: bytes) -> dict:
-        self.check_may_write()
-        repository = self.find_repository(kind, name)
-        if branch in repository.branches:
+    def create_branch(self, body: bytes, repository: Repository, revision: str) -> dict:
+        if revision in repository.branches:
             raise Refusal(409, "Reference already exists")
-        repository.branches[branch] = repository.branches["main"]
+        repository.branches[revision] = repository.branches["main"]
         return {}
 
-    def choose_upload_modes(self, kind: str, name: str, revision: str, body: bytes) -> dict:
-        self.check_may_write()
-        self.find_repository(kind, name).find_commit(revision)
-        modes = {file["path"]: base64.b64decode(file["sample"]) for file in json.loads(body)["files"]}
-        return {
-            "files": [
-                {"path": path, "uploadMode": "lfs" if b"\0" in sample else "regular", "shouldIgnore": False}
-                for path, sample in modes.items()
-            ]
-        }
+    def choose_upload_modes(self, body: bytes, repository: Repository, revision: str) -> dict:
+        repository.find_commit(revision)
+        samples = {file["path"]: base64.b64decode(file["sample"]) for file in json.loads(body)["files"]}
+        modes = {path: "lfs" if b"\0" in sample else "regular" for path, sample in samples.items()}
+        return {"files": [{"path": path, "uploadMode": modes[path], "shouldIgnore": False} for path in modes]}
 
     def offer_lfs(self, body: bytes) -> dict:
-        self.check_may_write()
-        upload = {"href": f"{ENDPOINT}/lfs/"}
-        return {
-            "transfer": "basic",
-            "objects": [
-                wanted | {"actions": {"upload": {"href": upload["href"] + wanted["oid"]}}}
-                for wanted in json.loads(body)["objects"]
-            ],
-        }
+        offers = [
+            wanted | {"actions": {"upload": {"href": f"{ENDPOINT}/lfs/{wanted['oid']}"}}}
+            for wanted in json.loads(body)["objects"]
+        ]
+        return {"transfer": "basic", "objects": offers}
 
-    def store_lfs(self, oid: str, body: bytes) -> dict:
+    def store_lfs(self, body: bytes, oid: str) -> dict:
         if hashlib.sha256(body).hexdigest() != oid:
             raise Refusal(400, "other content than announced")
         self.server.lfs[oid] = body
         return {}
 
-    def commit(self, kind: str, name: str, revision: str, body: bytes) -> dict:
-        self.check_may_write()
-        repository = self.find_repository(kind, name)
+    def commit(self, body: bytes, repository: Repository, revision: str) -> dict:
         files = dict(repository.read(revision))
         for operation in map(json.loads, body.splitlines()):
             value = operation["value"]
@@ -207,64 +185,59 @@ class Handler(BaseHTTPRequestHandler):
                 files[value["path"]] = base64.b64decode(value["content"])
             elif operation["key"] == "lfsFile":
                 files[value["path"]] = self.server.lfs[value["oid"]]
-            elif operation["key"] == "deletedFile":
-                del files[value["path"]]
         oid = repository.commit(revision, files)
-        return {"success": True, "commitOid": oid, "commitUrl": f"{ENDPOINT}/{name}/commit/{oid}"}
+        return {"success": True, "commitOid": oid, "commitUrl": f"{ENDPOINT}/{repository.name}/commit/{oid}"}
 
-    def resolve(self, kind: str, name: str, revision: str, path: str, body: bytes) -> tuple[dict, bytes]:
-        repository = self.find_repository(kind.rstrip("/") or "models", name)
-        oid = repository.find_commit(revision)
-        content = repository.commits[oid].get(path)
+    def resolve(self, body: bytes, repository: Repository, revision: str, path: str) -> tuple[dict, bytes]:
+        content = repository.read(revision).get(path)
         if content is None:
             raise Refusal(404, "Entry not found", "EntryNotFound")
-        return {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "X-Repo-Commit": oid}, content
+        etag = hashlib.sha256(content).hexdigest()
+        return {"ETag": f'"{etag}"', "X-Repo-Commit": repository.find_commit(revision)}, content
 
-    def describe(self, kind: str, name: str, revision: str, body: bytes) -> dict:
-        repository = self.find_repository(kind, name)
+    def describe(self, body: bytes, repository: Repository, revision: str) -> dict:
         oid = repository.find_commit(revision or "main")
         siblings = [{"rfilename": path} for path in repository.commits[oid]]
-        return {"id": name, "sha": oid, "private": repository.is_private, "siblings": siblings, "tags": []}
+        return {"id": repository.name, "sha": oid, "private": repository.is_private, "siblings": siblings, "tags": []}
 
-    def list_tree(self, kind: str, name: str, revision: str, folder: str, body: bytes) -> list[dict]:
-        recursive = parse_qs(urlsplit(self.path).query).get("recursive", ["False"]) == ["True"]
-        files = self.find_repository(kind, name).read(revision)
-        beginning = f"{folder}/" if folder else ""
-        entries = {}
-        for path, content in files.items():
-            if path.startswith(beginning):
-                rest = path.removeprefix(beginning).split("/")
-                if len(rest) == 1 or recursive:
-                    oid = hashlib.sha1(content).hexdigest()
-                    entries[path] = {"type": "file", "path": path, "size": len(content), "oid": oid}
-                else:
-                    entries[rest[0]] = {"type": "directory", "path": beginning + rest[0], "oid": "0" * 40}
-        if folder and not entries:
+    def list_tree(self, body: bytes, repository: Repository, revision: str, path: str) -> list[dict]:
+        folder = f"{path}/" if path else ""
+        rest = {name.removeprefix(folder): name for name in repository.read(revision) if name.startswith(folder)}
+        if folder and not rest:
             raise Refusal(404, "no such folder", "EntryNotFound")
-        return list(entries.values())
+        if parse_qs(urlsplit(self.path).query).get("recursive") == ["True"]:
+            return describe_files(repository, revision, rest.values())
+        folders = {name.split("/")[0] for name in rest if "/" in name}
+        found = [{"type": "directory", "path": folder + name, "oid": "0" * 40} for name in sorted(folders)]
+        return found + describe_files(repository, revision, [rest[name] for name in rest if "/" not in name])
 
-    def describe_paths(self, kind: str, name: str, revision: str, body: bytes) -> list[dict]:
-        wanted = parse_qs(body.decode()).get("paths", [])
-        files = self.find_repository(kind, name).read(revision)
-        return [
-            {"type": "file", "path": path, "size": len(files[path]), "oid": hashlib.sha1(files[path]).hexdigest()}
-            for path in wanted
-            if path in files
-        ]
+    def describe_paths(self, body: bytes, repository: Repository, revision: str) -> list[dict]:
+        return describe_files(repository, revision, parse_qs(body.decode()).get("paths", []))
 
 
-_API, _REVISION = r"/api/(models|datasets)/([\w.-]+/[\w.-]+)", "([^/]+)"
-ROUTES = [
+def describe_files(repository: Repository, revision: str, paths: Iterable[str]) -> list[dict]:
+    """Return what the hub says of those of some files that are there."""
+    files = repository.read(revision)
+    return [
+        {"type": "file", "path": path, "size": len(files[path]), "oid": hashlib.sha1(files[path]).hexdigest()}
+        for path in paths
+        if path in files
+    ]
+
+
+_NAME, _REVISION = r"(?P<name>[\w.-]+/[\w.-]+)", "(?P<revision>[^/]+)"
+_API = rf"/api/(?P<kind>models|datasets)/{_NAME}"
+ROUTES: list[tuple[str, Callable]] = [
     (r"POST /api/repos/create", Handler.create),
-    (r"POST /api/validate-yaml", Handler.validate_card),
-    (rf"GET {_API}/auth-check/write", Handler.check_auth),
+    (r"POST /api/validate-yaml", Handler.accept),
+    (rf"GET {_API}/auth-check/write", Handler.accept),
     (rf"POST {_API}/branch/{_REVISION}", Handler.create_branch),
     (rf"POST {_API}/preupload/{_REVISION}", Handler.choose_upload_modes),
     (r"POST /.*\.git/info/lfs/objects/batch", Handler.offer_lfs),
-    (r"PUT /lfs/(\w+)", Handler.store_lfs),
+    (r"PUT /lfs/(?P<oid>\w+)", Handler.store_lfs),
     (rf"POST {_API}/commit/{_REVISION}", Handler.commit),
-    (rf"(?:GET|HEAD) /(datasets/)?([\w.-]+/[\w.-]+)/resolve/{_REVISION}/(.+)", Handler.resolve),
+    (rf"(?:GET|HEAD) /(?P<kind>datasets/)?{_NAME}/resolve/{_REVISION}/(?P<path>.+)", Handler.resolve),
     (rf"GET {_API}(?:/revision/{_REVISION})?", Handler.describe),
-    (rf"GET {_API}/tree/{_REVISION}/?(.*)", Handler.list_tree),
+    (rf"GET {_API}/tree/{_REVISION}/?(?P<path>.*)", Handler.list_tree),
     (rf"POST {_API}/paths-info/{_REVISION}", Handler.describe_paths),
 ]

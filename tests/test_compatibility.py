@@ -19,23 +19,16 @@ from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS
 from posgpt.training.saved_models import load_model
 
 EXAMPLES = ROOT / "tests" / "compatibility"
-MODELS = {name: {} for name in POSITION_EMBEDDINGS}
-BOTTLENECK_MODELS = {name: {"bottleneck_type": name, "bottleneck_size": 8} for name in BOTTLENECKS}
+MODELS = {name: {"positions": name} for name in POSITION_EMBEDDINGS}
+MODELS |= {name: {"positions": "rotary", "bottleneck_type": name, "bottleneck_size": 8} for name in BOTTLENECKS}
 # Exporting takes seconds; with a bias, both the batch size and the length have a part in it.
-QUICK = "relative_bias"
-ALL = [pytest.param(name, marks=() if name == QUICK else pytest.mark.slow) for name in [*MODELS, *BOTTLENECK_MODELS]]
-
-
-def build_model(name: str):
-    if name in BOTTLENECK_MODELS:
-        return tiny_model("rotary", **BOTTLENECK_MODELS[name])
-    return tiny_model(name)
+ALL = [pytest.param(name, marks=() if name == "relative_bias" else pytest.mark.slow) for name in MODELS]
 
 
 @pytest.mark.parametrize("name", ALL)
 @torch.no_grad()
 def test_an_exported_model_reads_batches_of_any_size_and_length(name, tmp_path):
-    model = build_model(name)
+    model = tiny_model(**MODELS[name])
     model.config.use_cache = False
     shape = {0: Dim("batch"), 1: Dim("length", max=32)}
     inputs = {"input_ids": tokens(2, 12), "attention_mask": torch.ones(2, 12, dtype=torch.long)}
@@ -50,10 +43,10 @@ def test_an_exported_model_reads_batches_of_any_size_and_length(name, tmp_path):
         torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", [*MODELS, *BOTTLENECK_MODELS])
+@pytest.mark.parametrize("name", MODELS)
 def test_adapters_and_quantization_reach_every_linear_layer(name):
     """They put another layer in the place of a linear one: one that is not called would be left out silently."""
-    model, called = build_model(name), set()
+    model, called = tiny_model(**MODELS[name]), set()
     linear = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
     for name, module in linear.items():
         module.register_forward_hook(lambda *_, name=name: called.add(name))
@@ -98,9 +91,8 @@ def test_an_example_finds_what_it_claims(name, run_example, asked, tmp_path):
 @pytest.mark.slow
 def test_the_evaluation_harness_counts_the_same_answers(run_example, run, asked, tmp_path):
     model, questions = asked
-    run(
-        evaluate_birthplace, "--model_name_or_path", model, "--test_file", questions, "--output_dir", tmp_path / "ours"
-    )
+    options = ["--model_name_or_path", model, "--test_file", questions, "--output_dir", tmp_path / "ours"]
+    run(evaluate_birthplace, *options)
     printed = run_example("lm_eval_birthplaces", model, tmp_path / "answers.txt", cwd=questions.parent)
     files = (tmp_path / "answers.txt", tmp_path / "ours" / "predictions.txt")
     given, expected = (file.read_text(encoding="utf-8").splitlines() for file in files)
@@ -130,10 +122,8 @@ def test_transformers_own_tests_of_models_pass(tmp_path):
         files.extractall(tmp_path, [each for each in files if "/tests/" in each.name], filter="data")
     (folder,) = (each for each in tmp_path.glob("transformers-*") if each.is_dir())
     # The common tests are there without two of the files that they import: those of export and of generation.
-    for path, mixin in (
-        ("exporters/test_export.py", "ExportTesterMixin"),
-        ("generation/test_utils.py", "GenerationTesterMixin"),
-    ):
+    missing = {"exporters/test_export.py": "ExportTesterMixin", "generation/test_utils.py": "GenerationTesterMixin"}
+    for path, mixin in missing.items():
         file = folder / "tests" / path
         file.parent.mkdir(exist_ok=True)
         file.write_text(f"class {mixin}:\n    pass\n")

@@ -1,4 +1,4 @@
-"""What the configuration says about itself, and the relations a model can be asked for."""
+"""What the configuration says about itself, and what it refuses."""
 
 import pytest
 from huggingface_hub.errors import StrictDataclassError
@@ -19,14 +19,13 @@ def test_every_field_is_described():
 
 
 def test_a_setting_is_a_field_that_some_position_embeddings_read():
-    for name in {name for member in POSITION_EMBEDDINGS.values() for name in member.settings}:
+    members = POSITION_EMBEDDINGS.values()
+    for name in {name for member in members for name in member.settings}:
         assert name in PosGPTConfig.__annotations__
-        readers = [member for member in POSITION_EMBEDDINGS.values() if name in member.settings]
-        assert len(readers) < len(POSITION_EMBEDDINGS)
+        readers = [member for member in members if name in member.settings]
+        assert len(readers) < len(members)
         # Subclasses read what their base reads.
-        assert all(
-            name in member.settings for member in POSITION_EMBEDDINGS.values() if issubclass(member, readers[0])
-        )
+        assert all(member in readers for member in members if issubclass(member, readers[0]))
 
 
 def test_relations_are_saved_and_loaded_in_their_order(tmp_path):
@@ -36,42 +35,66 @@ def test_relations_are_saved_and_loaded_in_their_order(tmp_path):
     assert PosGPTConfig().relations is None
 
 
-@pytest.mark.parametrize(
-    "relations, match",
-    [
-        ({"birthplace": "Where was {title} born?"}, "relation 'birthplace' .* needs wordings"),
-        ({"birthplace": {}}, "relation 'birthplace' is {}; it needs wordings"),
-        ({"birthplace": {"wordings": []}}, "needs wordings"),
-        ({"birthplace": {"wordings": "Where was {title} born?"}}, "needs wordings, a list of questions"),
-        ({"birthplace": {"wordings": ["Where was she born?"]}}, "wording 'Where was she born.'.*{title} in it once"),
-        ({"birthplace": {"wordings": ["{title}: {title}?"]}}, "'{title}: {title}.'"),
-        ({"birthplace": {"wordings": ["Where was {title} born?", 7]}}, "the wording 7"),
-        (["birthplace"], "relations"),
-    ],
-)
-def test_relations_without_usable_wordings_are_refused(relations, match):
-    with pytest.raises(StrictDataclassError, match=f"(?s){match}"):
-        PosGPTConfig(relations=relations)
+def of(positions: str, **fields) -> dict:
+    return {"position_embedding_type": positions, **fields}
+
+
+def rope(**parameters) -> dict:
+    return of("rotary", rope_parameters=parameters)
+
+
+def ask(*wordings: object, **relation) -> dict:
+    return {"relations": {"birthplace": {"wordings": list(wordings), **relation}}}
 
 
 @pytest.mark.parametrize(
     "fields, match",
     [
-        (
-            {"position_embedding_type": "concatenated", "tie_word_embeddings": True},
-            "tie_word_embeddings has to be False",
-        ),
-        (
-            {
-                "position_embedding_type": "rotary",
-                "rope_parameters": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5},
-            },
-            "rotates whole heads",
-        ),
+        (of("alphabetical"), "'alphabetical'; choose one of learned, rotary"),
+        ({"num_attention_heads": 7}, "hidden_size.*256.*not a multiple of num_attention_heads.*7"),
+        ({"num_attention_heads": 0}, "at least 1"),
+        ({"num_hidden_layers": 1001}, "choose at most 1,000"),
+        ({"hidden_size": "wide"}, "hidden_size"),
         ({"hidden_act": "gelluu"}, "hidden_act is 'gelluu'; choose one of transformers' activations, such as gelu"),
+        ({"embd_pdrop": 1}, "embd_pdrop, a dropout rate, is 1"),
+        ({"resid_pdrop": -0.1}, "resid_pdrop, a dropout rate, is -0.1"),
+        ({"position_initializer_range": -1}, "position_initializer_range, a standard deviation, is -1"),
+        (of("sinusoidal", hidden_size=33, num_attention_heads=3), "33 has to be even"),
+        (of("concatenated", position_share=1.0), "position_share is 1.0.*none to the tokens"),
+        (of("concatenated", position_share=0.001), "position_share is 0.001"),
+        (of("concatenated", tie_word_embeddings=True), "tie_word_embeddings has to be False"),
+        (of("relative_bias", relative_attention_max_distance=0), "relative_attention_max_distance is 0"),
+        (of("rotary", hidden_size=24), "a head has 3.*even"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "'learned' does not use"),
+        (rope(rope_type="bogus"), "'bogus'; choose one of default, linear"),
+        (rope(rope_type="linear", factor="x"), "factor 'x'; choose a number of at least 1"),
+        (rope(rope_type="yarn", factor=-1.0), "factor -1.0; choose a number of at least 1"),
+        (rope(factor=2.0), "needs a rope_type"),
+        (rope(rope_theta=0), "rope_theta 0; choose a number above 0"),
+        (rope(rope_type="linear", factor=2.0, partial_rotary_factor=0.5), "rotates whole heads"),
+        ({"bottleneck_size": 0}, "bottleneck_size is 0; choose a number from 1 to"),
+        ({"bottleneck_size": 129}, "bottleneck_size is 129"),
+        ({"bottleneck_type": "hourglass"}, "'hourglass'; choose one of perceiver, strided"),
+        ({"bottleneck_size": 8, "num_hidden_layers": 1}, "num_hidden_layers of at least 2"),
+        ({"bottleneck_size": 8, "is_causal": False}, "is_causal"),
+        ({"relations": ["birthplace"]}, "relations"),
+        ({"relations": {"birthplace": "Where was {title} born?"}}, "relation 'birthplace' .* needs wordings"),
+        ({"relations": {"birthplace": {}}}, "relation 'birthplace' is {}; it needs wordings"),
+        (
+            {"relations": {"birthplace": {"wordings": "Where was {title} born?"}}},
+            "needs wordings, a list of questions",
+        ),
+        ({"relations": {7: {"wordings": ["Where was {title} born?"]}}}, "relation 7 has a name.*not text"),
+        (ask(), "needs wordings"),
+        (ask("Where was she born?"), "wording 'Where was she born.'.*{title} in it once"),
+        (ask("{title}: {title}?"), "'{title}: {title}.'"),
+        (ask("{title}?"), "'{title}.'.*and other words"),
+        (ask("Where was {title} born?", 7), "the wording 7"),
+        (ask("Where was {title} born?", baseline=7), "a baseline that is not text"),
     ],
 )
-def test_what_a_position_embedding_cannot_do_is_refused(fields, match):
-    with pytest.raises(StrictDataclassError) as caught:
+def test_a_configuration_that_makes_no_sense_is_refused_with_the_reason(fields, match):
+    with pytest.raises(StrictDataclassError, match=f"(?s){match}"):
         PosGPTConfig(**fields)
-    assert match in str(caught.value.__cause__)
+    # An odd head size suits learned positions, and the deepest models known have 1,000 layers.
+    PosGPTConfig(hidden_size=24, num_hidden_layers=1_000, embd_pdrop=0, bottleneck_size=128)

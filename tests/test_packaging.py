@@ -2,37 +2,32 @@
 
 import ast
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
-import venv
+import tomllib
 import zipfile
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from importlib.metadata import packages_distributions
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
 
 from conftest import ROOT, TINY
-from environments import find_python
+from environments import ENVIRONMENT, Environment, execute
 from hub import find_free_port
 from posgpt.recipe_parser import list_recipes
 
 NOT_PACKAGED = shutil.ignore_patterns(
     ".git", ".venv", "runs", "build", "dist", "*.egg-info", "__pycache__", ".*_cache"
 )
-
-
-def execute(*command, **options) -> str:
-    options = {"capture_output": True, "text": True, "check": False} | options
-    result = subprocess.run([str(part) for part in command], **options)
-    assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
-    return result.stdout
+PACKAGES = ("modeling_posgpt", "data_scripts", "posgpt", "studies")
+# Folders whose code may need an extra.
+EXTRAS = {"evaluation": "report", "studies": "report", "page": "page"}
 
 
 @pytest.fixture(scope="module")
@@ -45,61 +40,32 @@ def distributions(tmp_path_factory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def installed(distributions, tmp_path_factory):
-    """Run a program of an environment with the wheel, which sees the libraries but not the checkout, in an empty folder."""
+def installed(distributions, tmp_path_factory) -> SimpleNamespace:
+    """An environment with the wheel, which sees the libraries but not the checkout, and an empty folder to run it in."""
     folder = tmp_path_factory.mktemp("installed")
-    venv.create(folder / "env", symlinks=os.name != "nt")
-    paths = sysconfig.get_paths(vars={"base": folder / "env", "platbase": folder / "env"})
-    scripts, packages = Path(paths["scripts"]), Path(paths["purelib"])
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", find_python(scripts)]
-    # On PYTHONPATH the checkout's own metadata would count as installed.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    execute(*pip, "install", "--no-deps", "--no-index", distributions["whl"], env=environment)
-    # A folder named in a .pth file is searched, but its own .pth files, which point to the checkout, are not read.
-    (packages / "libraries.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    environment = Environment(folder / "env")
+    environment.install("--no-deps", "--no-index", distributions["whl"])
+    environment.borrow_libraries()
     empty = folder / "empty"
     empty.mkdir()
-    command = {"cwd": empty, "env": environment | {"OMP_NUM_THREADS": "2"}}
-
-    def run(program, *arguments, runner=execute, **options):
-        return runner(scripts / program, *arguments, **command, **options)
-
-    run.folder = empty
-    return run
+    options = {"cwd": empty, "env": ENVIRONMENT | {"OMP_NUM_THREADS": "2", "HF_HOME": str(folder / "home")}}
+    return SimpleNamespace(scripts=environment.scripts, folder=empty, options=options)
 
 
-PACKAGES = ("modeling_posgpt", "data_scripts", "posgpt", "studies")
+def run_installed(installed: SimpleNamespace, program: str, *arguments: object) -> str:
+    return execute(installed.scripts / program, *arguments, **installed.options)
 
 
-def test_the_wheel_holds_its_packages_and_all_they_read(distributions):
+def test_the_distributions_hold_the_packages_and_all_they_read(distributions):
     names = zipfile.ZipFile(distributions["whl"]).namelist()
-    top = {name.split("/")[0] for name in names}
-    assert {name for name in top if not name.endswith(".dist-info")} == {*PACKAGES}
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {*PACKAGES}
+    files = [file for folder in PACKAGES for file in (ROOT / folder).rglob("*") if file.is_file()]
+    assert {file.relative_to(ROOT).as_posix() for file in files if "__pycache__" not in file.parts} <= set(names)
     assert {f"posgpt/recipes/{name}.yaml" for name in list_recipes()} <= set(names)
-    for folder in PACKAGES:
-        expected = {
-            file.relative_to(ROOT).as_posix()
-            for file in (ROOT / folder).rglob("*")
-            if file.is_file() and "__pycache__" not in file.parts
-        }
-        assert expected <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
-
-
-def list_required(distribution: str, extras: frozenset[str], found: set[str]) -> set[str]:
-    """Add to `found` the names of a distribution's requirements and of all that these require in turn."""
-    try:
-        requirements = list(map(Requirement, requires(distribution) or []))
-    except PackageNotFoundError:
-        return found
-    for requirement in requirements:
-        if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in {"", *extras}):
-            continue
-        name = requirement.name.lower().replace("_", "-")
-        if name not in found or requirement.extras:
-            found.add(name)
-            list_required(requirement.name, frozenset(requirement.extras), found)
-    return found
+    with tarfile.open(distributions["gz"]) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    assert {"pyproject.toml", "setup.py", "LICENSE", "README.md", "posgpt/recipes/windows.yaml"} <= names
 
 
 def list_imports(file: Path) -> Iterator[str]:
@@ -111,45 +77,33 @@ def list_imports(file: Path) -> Iterator[str]:
             yield str(node.module).split(".")[0]
 
 
-@pytest.mark.parametrize(
-    "folder, extras",
-    [
-        ("modeling_posgpt", ()),
-        ("data_scripts", ()),
-        ("posgpt", ()),
-        ("posgpt/evaluation", ("report",)),
-        ("posgpt/extras", ("page",)),
-        ("studies", ("report",)),
-    ],
-)
-def test_what_is_imported_is_installed_with_the_package_or_its_extra(folder, extras):
-    apart = {"evaluation", "extras"} if folder == "posgpt" else {"hidden_tests"}
-    files = [file for file in (ROOT / folder).rglob("*.py") if apart.isdisjoint(file.relative_to(ROOT / folder).parts)]
-    required = list_required("posgpt", frozenset(extras), set())
-    distributions, own = packages_distributions(), {*PACKAGES}
-    for file in files:
-        for package in set(list_imports(file)) - sys.stdlib_module_names - own:
-            names = {name.lower().replace("_", "-") for name in distributions.get(package, [package])}
-            assert names & required, f"{file}: {package} comes with none of the requirements"
-    assert files
+def normalize(name: str) -> str:
+    return name.lower().replace("_", "-")
 
 
-def test_the_sdist_holds_the_sources(distributions):
-    with tarfile.open(distributions["gz"]) as archive:
-        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-    assert {"pyproject.toml", "setup.py", "LICENSE", "README.md", "posgpt/recipes/windows.yaml"} <= names
+def test_what_is_imported_is_required_by_the_package_or_its_extra():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras, installed = project["optional-dependencies"], packages_distributions()
+    for file in (file for folder in PACKAGES for file in (ROOT / folder).rglob("*.py")):
+        needed = [extra for part, extra in EXTRAS.items() if part in file.relative_to(ROOT).parts]
+        needed += ["test"] if "hidden_tests" in file.parts else []
+        lines = [*project["dependencies"], *(line for extra in needed for line in extras[extra])]
+        required = {normalize(Requirement(line).name) for line in lines}
+        for package in set(list_imports(file)) - sys.stdlib_module_names - {*PACKAGES}:
+            names = {normalize(name) for name in installed.get(package, [package])}
+            assert names & required, f"{file}: {package} is none of the requirements"
 
 
 def test_installed_it_trains_and_evaluates_from_an_empty_folder(installed, world):
     shutil.copytree(world, installed.folder / "world")
     files = ["--train_file", "world/wiki.txt", "--questions_file", "world/birth_places_train.tsv"]
     options = [*TINY, "--max_steps", 2, "--output_dir", "runs/windows"]
-    printed = installed("posgpt", "pretrain", "windows", *files, *options)
+    printed = run_installed(installed, "posgpt", "pretrain", "windows", *files, *options)
     (recipe,) = re.findall(r"^Recipe: (.*windows.yaml)", printed, re.M)
     assert Path(recipe).is_relative_to(installed.folder.parent / "env")
     evaluation = ["--model_name_or_path", "runs/windows", "--test_file", "world/birth_dev.tsv"]
     evaluation += ["--train_file", "world/birth_places_train.tsv", "--output_dir", "runs/eval"]
-    assert "London" in installed("python", "-m", "posgpt", "evaluate", *evaluation)
+    assert "London" in run_installed(installed, "python", "-m", "posgpt", "evaluate", *evaluation)
     assert json.loads((installed.folder / "runs" / "eval" / "metrics.json").read_text())["total"] == 17
 
 
@@ -161,34 +115,29 @@ def test_installed_the_studies_train_from_an_empty_folder(installed):
     )
     (installed.folder / "tiny.yaml").write_text(recipe)
     options = ["--data_dir", "world", "--recipe", "tiny.yaml", "--members", "rotary", "--seeds", 1, "--max_steps", 2]
-    assert "| rotary " in installed("python", "-m", "studies.positions", *options)
+    assert "| rotary " in run_installed(installed, "python", "-m", "studies.positions", *options)
     for study in ("knowledge", "course", "factorial", "few_questions", "length", "open_book", "recall"):
-        assert "--output_dir" in installed("python", "-m", f"studies.{study}", "--help")
+        assert "--output_dir" in run_installed(installed, "python", "-m", f"studies.{study}", "--help")
 
 
 def test_installed_the_demo_starts(installed):
     if not (installed.folder / "runs" / "windows").is_dir():
         pytest.skip("the test before trains the model")
     port = find_free_port()
-    demo = ["posgpt", "demo", "--model_name_or_path", "runs/windows", "--port", str(port)]
-    with installed(*demo, runner=open_process) as process:
+    demo = [installed.scripts / "posgpt", "demo", "--model_name_or_path", "runs/windows", "--port", str(port)]
+    with subprocess.Popen(demo, stdout=subprocess.PIPE, text=True, **installed.options) as process:
         try:
             assert f"http://127.0.0.1:{port}" in process.stdout.readline()
         finally:
             process.terminate()
 
 
-def open_process(*command, **options):
-    return subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, text=True, **options)
-
-
 @pytest.mark.slow
 def test_a_full_installation_with_its_dependencies_runs_the_quickstart(distributions, tmp_path):
     """Needs a package registry and a few minutes."""
-    venv.create(tmp_path / "env", with_pip=True)
-    scripts = Path(sysconfig.get_path("scripts", vars={"base": tmp_path / "env"}))
-    constraint = ["--constraint", ROOT / "constraints.txt"]
-    execute(scripts / "python", "-m", "pip", "install", "--quiet", *constraint, f"{distributions['whl']}[report]")
+    environment = Environment(tmp_path / "env")
+    environment.install("--constraint", ROOT / "constraints.txt", f"{distributions['whl']}[report]")
     (tmp_path / "empty").mkdir()
     options = ["--num_people", 100, "--output_dir", "runs/quickstart"]
-    assert "PosGPT, pretrained" in execute(scripts / "posgpt", "quickstart", *options, cwd=tmp_path / "empty")
+    printed = execute(environment.scripts / "posgpt", "quickstart", *options, cwd=tmp_path / "empty", env=ENVIRONMENT)
+    assert "PosGPT, pretrained" in printed

@@ -93,39 +93,34 @@ def test_all_files_name_one_version():
     assert citation["license"] == project["license"]
 
 
+def plan(folder, target, *options) -> list[list[str]]:
+    """Return the commands that `make` would run, beside what it would install."""
+    (folder / ".installed").touch()
+    make = ["make", "--no-print-directory", "-n", f"VENV={folder}", target, *options]
+    planned = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [shlex.split(line) for line in planned.replace("\\\n", " ").splitlines()]
+
+
 @needs_make
 def test_make_page_takes_the_quickstarts_corpus_for_its_model_alone(tmp_path):
-    (tmp_path / ".installed").touch()  # nothing is to be installed here
-    make = ["make", "--no-print-directory", "-n", f"VENV={tmp_path}", "page"]
-
-    def plan(*given):
-        planned = subprocess.run([*make, *given], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        return shlex.split(planned.replace("\\\n", " "))[2:-2]
-
-    quickstart = [
-        "--model_name_or_path",
-        "runs/quickstart/pretrain",
-        "--corpus_file",
-        "runs/quickstart/world/wiki.txt",
-    ]
-    assert plan() == quickstart
-    assert plan("MODEL=mine") == ["--model_name_or_path", "mine"]
-    assert plan("MODEL=mine", "CORPUS=my wiki.txt") == ["--model_name_or_path", "mine", "--corpus_file", "my wiki.txt"]
+    for given, folder, corpus in (
+        ([], "runs/quickstart/pretrain", ["--corpus_file", "runs/quickstart/world/wiki.txt"]),
+        (["MODEL=mine"], "mine", []),
+        (["MODEL=mine", "CORPUS=my wiki.txt"], "mine", ["--corpus_file", "my wiki.txt"]),
+    ):
+        (command,) = plan(tmp_path, "page", *given)
+        assert command[2:-2] == ["--model_name_or_path", folder, *corpus]
 
 
 @needs_make
 def test_make_reproduce_asks_for_the_data_and_runs_the_readmes_commands(tmp_path):
-    (tmp_path / ".installed").touch()  # nothing is to be installed here
+    (tmp_path / ".installed").touch()
     make = ["make", "--no-print-directory", f"VENV={tmp_path}", "reproduce"]
     refused = subprocess.run(make, cwd=ROOT, capture_output=True, text=True)
-    assert (
-        refused.returncode
-        and refused.stdout == "error: name the folder with wiki.txt and the TSVs: make reproduce DATA=folder\n"
-    )
-    planned = subprocess.run(
-        [*make, "-n", "DATA=folder", "SEED=7"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    train, evaluate = (shlex.split(line) for line in planned.stdout.replace("\\\n", " ").splitlines() if ".py" in line)
+    assert refused.returncode
+    assert refused.stdout == "error: name the folder with wiki.txt and the TSVs: make reproduce DATA=folder\n"
+    commands = plan(tmp_path, "reproduce", "DATA=folder", "SEED=7")
+    train, evaluate = (command for command in commands if any(".py" in part for part in command))
     assert train[1:3] == ["train_pretrain.py", "windows"] and train[train.index("--seed") + 1] == "7"
     assert evaluate[1] == "evaluate_birthplace.py" and "folder/birth_dev.tsv" in evaluate
     assert evaluate[evaluate.index("--model_name_or_path") + 1] == train[train.index("--output_dir") + 1]

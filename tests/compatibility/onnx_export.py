@@ -9,13 +9,11 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from asking import load, load_tokenizer, read_pairs
 from transformers.exporters import OnnxConfig, OnnxExporter
 
-model_folder, questions_file, output = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-pairs = [line.split("\t") for line in questions_file.read_text(encoding="utf-8").splitlines()]
-tokenizer = AutoTokenizer.from_pretrained(model_folder, trust_remote_code=True)
-model = AutoModelForCausalLM.from_pretrained(model_folder, trust_remote_code=True).eval()
+model_folder, pairs, output = sys.argv[1], read_pairs(sys.argv[2]), Path(sys.argv[3])
+tokenizer, model = load_tokenizer(model_folder), load(model_folder)
 
 # One graph reads the question, the other continues with the cache that the first returns.
 sample = tokenizer([f"{question}⁇" for question, _ in pairs[:2]], padding=True, return_tensors="pt")

@@ -7,30 +7,13 @@ import sys
 from pathlib import Path
 
 import torch
+from asking import count_right, load, load_tokenizer, read_pairs
 from peft import AutoPeftModelForCausalLM, LoraConfig, get_peft_model
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    DataCollatorForSeq2Seq,
-    Trainer,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments, set_seed
 
-model_folder, questions_file, output = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-pairs = [line.split("\t") for line in questions_file.read_text(encoding="utf-8").splitlines()]
-questions, answers = zip(*pairs, strict=True)
+model_folder, pairs, output = sys.argv[1], read_pairs(sys.argv[2]), Path(sys.argv[3])
 set_seed(0)
-tokenizer = AutoTokenizer.from_pretrained(model_folder, trust_remote_code=True)
-
-
-def load(folder, auto_class=AutoModelForCausalLM):
-    return auto_class.from_pretrained(folder, trust_remote_code=True).eval()
-
-
-def count_right(model) -> int:
-    given = [answer.text for answer in model.answer(questions, tokenizer)]
-    return sum(text == answer for text, answer in zip(given, answers, strict=True))
+tokenizer = load_tokenizer(model_folder)
 
 
 def encode(question: str, answer: str) -> dict[str, list[int]]:
@@ -41,7 +24,7 @@ def encode(question: str, answer: str) -> dict[str, list[int]]:
 
 # Every linear layer of attention and MLP gets an adapter; the output layer stays as it is.
 base = load(model_folder)
-right_before = count_right(base)
+right_before = count_right(base, tokenizer, pairs)
 model = get_peft_model(base, LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM"))
 model.print_trainable_parameters()
 trainer = Trainer(
@@ -59,8 +42,8 @@ assert not unadapted, f"these adapters have learned nothing: {unadapted}"
 # The adapter's folder holds the adapter alone and names the model it belongs to.
 model.save_pretrained(output / "adapter")
 adapted = load(output / "adapter", AutoPeftModelForCausalLM)
-right_after = count_right(adapted)
-inputs = tokenizer([f"{question}⁇" for question in questions], padding=True, return_tensors="pt")
+right_after = count_right(adapted, tokenizer, pairs)
+inputs = tokenizer([f"{question}⁇" for question, _ in pairs], padding=True, return_tensors="pt")
 with torch.no_grad():
     expected = adapted(**inputs).logits
 
@@ -70,7 +53,7 @@ tokenizer.save_pretrained(output / "merged")
 merged = load(output / "merged")
 with torch.no_grad():
     difference = (merged(**inputs).logits - expected).abs().max().item()
-print(f"right before {right_before}, after {right_after} of {len(questions)}")
+print(f"right before {right_before}, after {right_after} of {len(pairs)}")
 print(f"largest difference of a logit after merging {difference:.1e}, of logits up to {expected.abs().max():.1f}")
-assert right_after > right_before and count_right(merged) == right_after
+assert right_after > right_before and count_right(merged, tokenizer, pairs) == right_after
 assert difference < 1e-3

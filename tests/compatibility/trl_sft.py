@@ -6,21 +6,12 @@ python tests/compatibility/trl_sft.py runs/windows questions.tsv runs/sft
 import sys
 from pathlib import Path
 
+from asking import count_right, load, load_tokenizer, read_pairs
 from datasets import Dataset
-from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import SFTConfig, SFTTrainer
 
-model_folder, questions_file, output = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-pairs = [line.split("\t") for line in questions_file.read_text(encoding="utf-8").splitlines()]
-questions, answers = zip(*pairs, strict=True)
-tokenizer = AutoTokenizer.from_pretrained(model_folder, trust_remote_code=True)
-
-
-def count_right(folder) -> int:
-    model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
-    given = [answer.text for answer in model.answer(questions, tokenizer)]
-    return sum(text == answer for text, answer in zip(given, answers, strict=True))
-
+model_folder, pairs, output = sys.argv[1], read_pairs(sys.argv[2]), Path(sys.argv[3])
+tokenizer = load_tokenizer(model_folder)
 
 # The prompt ends with ⁇. The ⁇ after the answer is the tokenizer's end of text, which SFTTrainer adds itself.
 rows = [{"prompt": f"{question}⁇", "completion": answer} for question, answer in pairs]
@@ -39,13 +30,15 @@ trainer = SFTTrainer(
     train_dataset=Dataset.from_list(rows),
     processing_class=tokenizer,
 )
-right_before = count_right(model_folder)
+right_before = count_right(load(model_folder), tokenizer, pairs)
 first = next(iter(trainer.get_train_dataloader()))
 row = first["input_ids"][0][first["labels"][0] != -100]
 print(f"the loss is on {tokenizer.decode(row)!r}")
-assert tokenizer.decode(row).removesuffix("⁇") in answers and tokenizer.decode(row).endswith("⁇")
+assert tokenizer.decode(row).removesuffix("⁇") in [answer for _, answer in pairs] and tokenizer.decode(row).endswith(
+    "⁇"
+)
 trainer.train()
 trainer.save_model()
-right_after = count_right(output)
-print(f"right before {right_before}, after {right_after} of {len(questions)}")
+right_after = count_right(load(output), tokenizer, pairs)
+print(f"right before {right_before}, after {right_after} of {len(pairs)}")
 assert right_after > right_before
