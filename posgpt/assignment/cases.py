@@ -18,7 +18,7 @@ from modeling_posgpt import MASK_TOKEN, PosGPTConfig, build_tokenizer
 from modeling_posgpt.answering_posgpt import AnsweringMixin
 from modeling_posgpt.layers import eager_attention_forward
 from modeling_posgpt.position_embeddings import PosGPTRotaryEmbedding, rotate
-from posgpt.evaluation.accuracy import measure_accuracies
+from posgpt.evaluation.scoring import count_correct
 
 # The arguments of a call, and what it is to return.
 Case = tuple[tuple, Any]
@@ -123,9 +123,8 @@ def build_accuracy_cases(rng: np.random.Generator, world: World) -> list[Case]:
     cases: list[Case] = []
     for predictions, baseline in ((_PREDICTIONS, None), (_ANSWERS, None), (_PREDICTIONS, _ANSWERS[-1])):
         given = () if baseline is None else (baseline,)
-        accuracies = measure_accuracies(predictions, _ANSWERS, baseline or BIRTHPLACE.baseline, ())
-        assert accuracies.baseline
-        shares = accuracies.given.accuracy, accuracies.baseline.share.accuracy
+        everyone = [baseline or BIRTHPLACE.baseline] * len(_ANSWERS)
+        shares = count_correct(predictions, _ANSWERS).accuracy, count_correct(everyone, _ANSWERS).accuracy
         cases.append(((list(predictions), list(_ANSWERS), *given), shares))
     return cases
 
