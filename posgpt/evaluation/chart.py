@@ -40,11 +40,9 @@ def draw_accuracies(axes: Any, relations: Mapping[str, Mapping[str, Any]]) -> No
     percent = 100 * np.array([share.accuracy for share in rows.values()])
     low, high = 100 * np.array([share.interval for share in rows.values()]).T
     colors = BLUE if len(relations) > 1 else [BLUE, *[GREY] * (len(rows) - 1)]
-    bars = axes.barh([textwrap.fill(name, 22) for name in rows], percent, color=colors)
-    axes.errorbar(
-        percent, range(len(rows)), xerr=[percent - low, high - percent], fmt="none", color="black", capsize=3
-    )
-    axes.bar_label(bars, fmt="%.1f %%", padding=16)
+    labels, errors = [textwrap.fill(name, 22) for name in rows], [percent - low, high - percent]
+    bars = axes.barh(labels, percent, xerr=errors, capsize=3, color=colors)
+    axes.bar_label(bars, [f"{value:.1f} %" for value in percent], padding=3)
     axes.invert_yaxis()
     total = list(relations.values())[-1]["total"]
     axes.set(xlim=(0, 118), xlabel=f"accuracy on {total} questions (%)", title="Correct answers")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from itertools import combinations, starmap
+from itertools import combinations
 from os.path import commonprefix
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,7 +54,13 @@ def load_runs(folders: Sequence[str]) -> list[SavedRun]:
     Raises:
         BadInput: a folder has neither, or the reports are about different questions.
     """
-    runs = [load_training(folder) if is_training(folder) else load_report(folder) for folder in folders]
+    is_training = [
+        Path(each, TRAINER_STATE_NAME).is_file() and not Path(each, DETAILS_FILE).exists() for each in folders
+    ]
+    runs = [
+        load_training(each) if trained else load_report(each)
+        for each, trained in zip(folders, is_training, strict=True)
+    ]
     reports = [run for run in runs if run.questions is not None]
     for report in reports:
         if report.questions != reports[0].questions:
@@ -63,11 +69,6 @@ def load_runs(folders: Sequence[str]) -> list[SavedRun]:
                 " one --test_file."
             )
     return runs
-
-
-def is_training(folder: str) -> bool:
-    """Whether a folder is a training's and holds no report."""
-    return Path(folder, TRAINER_STATE_NAME).is_file() and not Path(folder, DETAILS_FILE).exists()
 
 
 def load_training(folder: str) -> SavedRun:
@@ -138,12 +139,6 @@ def load_record(folder: str) -> Record | None:
     return record
 
 
-def describe_pair(a: SavedRun, b: SavedRun) -> tuple[str, int, int, str]:
-    """Return the row of two reports in the table of pairs."""
-    only_a, only_b = int((a.correct & ~b.correct).sum()), int((b.correct & ~a.correct).sum())
-    return f"{a.folder}, {b.folder}", only_a, only_b, f"{compare_paired(a.correct, b.correct):.3g}"
-
-
 def list_differences(records: Sequence[Record]) -> list[tuple[str, ...]]:
     """Return part, name and each run's value of what is not the same in all runs."""
     names = dict.fromkeys(name for record in records for name in sorted(record))
@@ -186,9 +181,14 @@ def format_comparison(runs: Sequence[SavedRun]) -> str:
     names = dict.fromkeys(name for run in runs for name in run.figures)
     rows = [(run.folder, *(run.figures.get(name, _MISSING) for name in names)) for run in runs]
     parts = [format_table(("model", *names), rows)]
-    if pairs := list(combinations([run for run in runs if run.questions is not None], 2)):
+    pairs = [
+        (f"{a.folder}, {b.folder}", (a.correct & ~b.correct).sum(), (b.correct & ~a.correct).sum(),
+         f"{compare_paired(a.correct, b.correct):.3g}")
+        for a, b in combinations([run for run in runs if run.questions is not None], 2)
+    ]  # fmt: skip
+    if pairs:
         header_of_pairs = ("pair", "only the first is correct", "only the second", "p (McNemar, exact)")
-        parts.append(format_table(header_of_pairs, starmap(describe_pair, pairs)))
+        parts.append(format_table(header_of_pairs, pairs))
     parts.append("\n".join(compare_data(runs[0], other) for other in runs[1:]))
     recorded = {run.folder: run.record for run in runs if run.record is not None}
     if len(recorded) > 1:

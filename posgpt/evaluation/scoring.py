@@ -62,8 +62,7 @@ class Proportion(NamedTuple):
 
     def format_interval(self) -> str:
         """Return the interval such as `87.1% to 92.3%`."""
-        low, high = self.interval
-        return f"{low:.1%} to {high:.1%}"
+        return " to ".join(f"{end:.1%}" for end in self.interval)
 
     def to_metrics(self) -> dict[str, Any]:
         """Return the entries of `metrics.json`."""
@@ -321,10 +320,8 @@ METRICS = {
 
 def measure(scored: ScoredQuestions) -> dict[str, float | None]:
     """Return the value of each of `METRICS`; None for those of confidence where there are no probabilities."""
-    return {
-        name: metric.compute(scored) if scored.has_confidence or not metric.needs_confidence else None
-        for name, metric in METRICS.items()
-    }
+    known = {name: metric for name, metric in METRICS.items() if scored.has_confidence or not metric.needs_confidence}
+    return dict.fromkeys(METRICS) | {name: metric.compute(scored) for name, metric in known.items()}
 
 
 def format_metrics(scored: ScoredQuestions) -> dict[str, str]:
