@@ -87,7 +87,7 @@ def main() -> None:
     # As training's answers are not known, the most frequent right one stands for them.
     baselines = {name: list_baselines(Counter(answers).most_common(1)[0][0]) for name, answers in right.items()}
     evaluation = score_predictions(predictions, arguments, documents, baselines)
-    metrics = {"test_file": file.name} | evaluation.list_metrics() | evaluation.list_figures()
+    metrics = {"test_file": file.name} | evaluation.list_figures()
     files = evaluation.render(metrics) | {METRICS_FILE: json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"}
     write_files({folder / name: content for name, content in files.items()})
     print(format_accuracies(evaluation.relations, "the file"))

@@ -370,6 +370,8 @@ def test_anybodys_predictions_have_a_report(run, reported, tmp_path):
     [
         ("no JSON", [], "line 2: no prediction: "),
         ("[]", [], "line 2: no prediction: "),
+        ('{"question": "?", "answer": "\\ud83d", "reference": "4"}', [], "line 2: no prediction: .*surrogates"),
+        ('{"question": "?", "answer": "4", "reference": {}}', [], "line 2: no prediction: .* are texts"),
         ("", [], "line 2: no prediction: "),
         ('{"question": "?"}', [], "line 2: no prediction: missing .*'answer'"),
         ('{"question": "?", "answer": 4, "reference": "4"}', [], "line 2: no prediction: .* are texts"),

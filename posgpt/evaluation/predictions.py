@@ -38,20 +38,25 @@ class Prediction:
 
     @property
     def references(self) -> list[str]:
-        """The answers that are right."""
-        return self.reference if isinstance(self.reference, list) else [self.reference or ""]
+        """The answers that are right; none where that is not known."""
+        if isinstance(self.reference, list):
+            return self.reference
+        return [] if self.reference is None else [self.reference]
 
-    def __post_init__(self) -> None:
-        texts = [self.question, self.answer, self.group, self.relation, self.title or "", *self.references]
+    def check(self) -> None:
+        """Check what a file may have that Python's own callers have not.
+
+        Raises:
+            ValueError: one of the fields is not what it should be.
+        """
+        texts = [self.question, self.answer, self.group, self.relation, *self.references, self.title or ""]
         if not all(isinstance(text, str) for text in texts) or self.reference == []:
             raise ValueError(
                 "question, answer, relation, title, reference and group are texts, reference may be a list"
             )
-        number = self.probability
-        if number is not None and (
-            isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= 1
-        ):
-            raise ValueError(f"probability is {number!r}, which is not a number from 0 to 1")
+        known = 0.0 if self.probability is None else self.probability
+        if isinstance(known, bool) or not isinstance(known, int | float) or not 0 <= known <= 1:
+            raise ValueError(f"probability is {known!r}, which is not a number from 0 to 1")
 
 
 def read_predictions(path: str | os.PathLike) -> list[Prediction]:
@@ -64,11 +69,14 @@ def read_predictions(path: str | os.PathLike) -> list[Prediction]:
     for number, line in read_lines(path, "file of predictions, a JSON object a line"):
         try:
             row = json.loads(line)
+            # An escape such as `\ud83d` alone stands for no character.
+            json.dumps(row, ensure_ascii=False).encode()
             row = {_EARLIER.get(name, name): value for name, value in row.items()}
             fields = {
                 name: value for name, value in row.items() if name in Prediction.__annotations__ and value is not None
             }
             predictions.append(Prediction(**fields))
+            predictions[-1].check()
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             reason = str(error).partition("__init__() ")[2] or error if isinstance(error, TypeError) else error
             raise BadInput(
