@@ -102,19 +102,19 @@ class AnsweringMixin:
             One answer per question, in the order of the questions.
 
         Raises:
-            ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer, it or a
-                candidate holds half a character, or a single question is not in a list.
+            ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer, it
+                holds half a character, or a single one is not in a list.
         """
         with in_evaluation_mode(self):
-            most = max_new_tokens or self.config.max_answer_length
-            rooms = [min(room, most) for room in self._find_rooms(questions)]
+            longest = max_new_tokens or self.config.max_answer_length
+            budgets = [min(budget, longest) for budget in self._compute_answer_budgets(questions)]
             answers = {}
-            for room, indices in iterate_batches(questions, rooms, batch_size, "Answering"):
+            for budget, indices in iterate_batches(questions, budgets, batch_size, "Answering"):
                 prompts = [questions[index] + MASK_TOKEN for index in indices]
                 inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(self.device)
                 generated = self.generate(
                     **inputs,
-                    max_new_tokens=room,
+                    max_new_tokens=budget,
                     do_sample=False,
                     num_beams=1,
                     return_dict_in_generate=True,
@@ -169,7 +169,7 @@ class AnsweringMixin:
         """Return how many characters may be written after a question and its `⁇`; without any, it cannot be asked."""
         return self.config.max_position_embeddings - len(question) - len(MASK_TOKEN)
 
-    def _find_rooms(self, questions: Sequence[str]) -> list[int]:
+    def _compute_answer_budgets(self, questions: Sequence[str]) -> list[int]:
         """Return `count_free_positions` of each question.
 
         Raises:
@@ -185,14 +185,14 @@ class AnsweringMixin:
                 )
             if has_half_character(question):
                 raise ValueError(f"{question!r} holds half a character, which no encoding holds; remove it.")
-        rooms = list(map(self.count_free_positions, questions))
-        for question, room in zip(questions, rooms, strict=True):
-            if room < 1:
+        budgets = list(map(self.count_free_positions, questions))
+        for question, budget in zip(questions, budgets, strict=True):
+            if budget < 1:
                 raise ValueError(
                     f"a question has {len(question)} characters and the model's max_position_embeddings is"
                     f" {self.config.max_position_embeddings}: no room for an answer to {question[:40]!r}…; shorten it."
                 )
-        return rooms
+        return budgets
 
     @torch.inference_mode()
     def score_answers(
@@ -201,7 +201,7 @@ class AnsweringMixin:
         candidates: Sequence[str],
         tokenizer: PreTrainedTokenizerBase,
         batch_size: int = 16,
-        least: float = 1e-5,
+        min_probability: float = 1e-5,
     ) -> torch.Tensor:
         """Score every candidate as the answer to every question.
 
@@ -211,7 +211,7 @@ class AnsweringMixin:
 
         Args:
             batch_size: Number of questions per batch.
-            least: A beginning less probable than this is not read further.
+            min_probability: A beginning less probable than this is not read further.
 
         Returns:
             log P(candidate⁇ | question⁇), (questions, candidates) in float32 on the CPU; -inf for a candidate that does not
@@ -222,23 +222,23 @@ class AnsweringMixin:
                 candidate holds half a character, or a single question is not in a list.
         """
         with in_evaluation_mode(self):
-            rooms = self._find_rooms(questions)
+            budgets = self._compute_answer_budgets(questions)
             if halves := list(filter(has_half_character, candidates)):
                 raise ValueError(
                     f"the candidate {halves[0]!r} holds half a character, which no encoding holds; remove it."
                 )
-            tree, threshold = build_tree(candidates), math.log(least or 1e-300)
+            tree, threshold = build_tree(candidates), math.log(min_probability or 1e-300)
             scores = torch.full((len(questions), len(candidates)), -torch.inf)
             for start in tqdm(range(0, len(questions), batch_size), desc="Scoring", unit="batch", disable=None):
                 batch = slice(start, start + batch_size)
-                self._score_batch(questions[batch], rooms[batch], tree, tokenizer, threshold, scores[batch])
+                self._score_batch(questions[batch], budgets[batch], tree, tokenizer, threshold, scores[batch])
             lengths = torch.tensor([len(candidate) + len(MASK_TOKEN) for candidate in candidates])
-            return scores.masked_fill(lengths > torch.tensor(rooms)[:, None], -torch.inf)
+            return scores.masked_fill(lengths > torch.tensor(budgets)[:, None], -torch.inf)
 
     def _score_batch(
         self,
         questions: Sequence[str],
-        rooms: Sequence[int],
+        budgets: Sequence[int],
         tree: CandidateTree,
         tokenizer: PreTrainedTokenizerBase,
         threshold: float,
@@ -262,7 +262,7 @@ class AnsweringMixin:
                         scores[row, sharing] = total
                     elif total < threshold:
                         scores[row, sharing] = total - math.log(len(sharing))
-                    elif len(text) + 1 < rooms[row]:
+                    elif len(text) + 1 < budgets[row]:
                         longer.append((row, text + character, total))
                         parents.append(parent)
             beginnings, kv_cache = longer, output.get(CACHE)

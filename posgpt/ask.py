@@ -18,6 +18,7 @@ from data_scripts.options import option, parse_options, shorten_error
 from data_scripts.questions import describe_unknown_characters
 from data_scripts.relations import find_relation, read_relations
 from posgpt.evaluation.evidence import Document, find_documents, has_mention
+from posgpt.evaluation.predictions import ALL, Prediction
 from posgpt.tables import format_table
 from posgpt.training.saved_models import load_model
 
@@ -29,6 +30,31 @@ class AskingArguments(ColumnArguments):
     model_name_or_path: str = option("The PosGPT to ask: a folder or a name on the hub.")
     questions: list[str] = option("Whole questions, each in quotation marks.")
     corpus_file: str | None = option("The corpus that the model has read, to look the answers up in.", default=None)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A model's answers to a few questions; as text, a table of them.
+
+    Args:
+        notes: What the model was not trained on, one line each.
+        documents: Of the corpus, by title; None: no corpus was given.
+    """
+
+    predictions: list[Prediction]
+    notes: list[str]
+    documents: Mapping[str, list[Document]] | None = None
+
+    def __str__(self) -> str:
+        header = ["question", "answer", "probability"]
+        rows = [[each.question, each.answer, f"{each.probability:.1%}"] for each in self.predictions]
+        if self.documents is not None:
+            header.append("corpus, line")
+            rows = [
+                [*row, describe_evidence(each.title, each.answer, self.documents)]
+                for row, each in zip(rows, self.predictions, strict=True)
+            ]
+        return "\n".join([*self.notes, format_table(header, rows)])
 
 
 def describe_evidence(title: str | None, answer: str, documents: Mapping[str, list[Document]]) -> str:
@@ -46,8 +72,8 @@ def describe_evidence(title: str | None, answer: str, documents: Mapping[str, li
     return ", ".join(lines) or "not in its document"
 
 
-def ask(arguments: AskingArguments) -> str:
-    """Return a table of questions, answers and their probabilities; before it a line on what the model was not trained on.
+def ask(arguments: AskingArguments) -> Answers:
+    """Ask a model, and look its answers up in the corpus if one is named.
 
     Raises:
         BadInput: there is no such model or corpus, or a question is empty, too long or has a `⁇`.
@@ -63,27 +89,28 @@ def ask(arguments: AskingArguments) -> str:
         answers = model.answer(questions, tokenizer)
     except ValueError as error:
         raise BadInput(shorten_error(error)) from None
-    lines = []
+    notes = []
     if unknown := describe_unknown_characters(questions, tokenizer, "questions"):
-        lines.append(unknown)
+        notes.append(unknown)
     if untrained:
         forms = " or ".join(repr(relation.form) for relation in relations)
-        lines.append(
+        notes.append(
             f"The model was trained to be asked {forms}, not {', '.join(map(repr, untrained))}; it answers as it can."
         )
-    columns = {
-        "question": questions,
-        "answer": [answer.text for answer in answers],
-        "probability": [f"{answer.probability:.1%}" for answer in answers],
-    }
-    if arguments.corpus_file:
-        titles = [relation.read_title(question) if (relation := asked[question]) else None for question in questions]
-        documents = find_documents(arguments.corpus_file, set(filter(None, titles)), arguments.columns)
-        columns["corpus, line"] = [
-            describe_evidence(title, answer, documents)
-            for title, answer in zip(titles, columns["answer"], strict=True)
-        ]
-    return "\n".join([*lines, format_table(list(columns), zip(*columns.values(), strict=True))])
+    predictions = [
+        Prediction(
+            question,
+            answer.text,
+            relation=relation.name if (relation := asked[question]) else ALL,
+            title=relation.read_title(question) if relation else None,
+            probability=answer.probability,
+        )
+        for question, answer in zip(questions, answers, strict=True)
+    ]
+    if arguments.corpus_file is None:
+        return Answers(predictions, notes)
+    titles = {each.title for each in predictions if each.title}
+    return Answers(predictions, notes, find_documents(arguments.corpus_file, titles, arguments.columns))
 
 
 @exit_on_bad_input()

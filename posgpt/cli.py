@@ -17,6 +17,7 @@ COMMANDS = {
     "generate-questions": ("posgpt.generate_questions", "write questions about a corpus, to train on as well"),
     "ask": ("posgpt.ask", "ask a model a few questions"),
     "evaluate": ("posgpt.evaluate", "ask a model and compare its answers with baselines"),
+    "report": ("posgpt.report", "report on predictions in a file, whoever made them"),
     "compare": ("posgpt.compare", "compare reports or trainings: figures, and what differs"),
     "preview": ("posgpt.preview", "show what a recipe trains on"),
     "quickstart": ("posgpt.quickstart", "the whole task on a small fictional world, in minutes"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from data_scripts.errors import check_installed, exit_on_bad_input
 from data_scripts.options import option, parse_options
+from posgpt.evaluation.comparison import format_comparison, load_runs
 
 
 @dataclass
@@ -21,10 +22,8 @@ class ComparisonArguments:
 @exit_on_bad_input()
 def main() -> None:
     arguments = parse_options(ComparisonArguments)
-    check_installed("report", "sklearn", "rapidfuzz", "matplotlib")
-    # Its library, scipy, comes with those.
-    from posgpt.evaluation.comparison import format_comparison, load_runs
-
+    # scipy comes with it.
+    check_installed("report", "sklearn")
     print(format_comparison(load_runs(arguments.folders)))
 
 

@@ -36,7 +36,7 @@ def log_probability(model, tokenizer, question, text):
 @pytest.mark.parametrize("batch_size", [2, 128])
 def test_every_candidate_is_scored_as_if_it_were_read_after_the_question(asked, batch_size):
     model, tokenizer = asked
-    scores = model.score_answers(QUESTIONS, PLACES, tokenizer, batch_size=batch_size, least=0)
+    scores = model.score_answers(QUESTIONS, PLACES, tokenizer, batch_size=batch_size, min_probability=0)
     expected = [
         [log_probability(model, tokenizer, question, place + "⁇") for place in PLACES] for question in QUESTIONS
     ]
@@ -46,9 +46,9 @@ def test_every_candidate_is_scored_as_if_it_were_read_after_the_question(asked, 
 def test_candidates_that_are_not_read_share_the_probability_of_their_beginning(asked):
     model, tokenizer = asked
     places = [*PLACES, "Bonn", "Bochum"]
-    every = model.score_answers(QUESTIONS, places, tokenizer, least=0)
+    every = model.score_answers(QUESTIONS, places, tokenizer, min_probability=0)
     least = 0.99 * float(every.exp().sort(dim=1).values[:, 2].median())
-    some = model.score_answers(QUESTIONS, places, tokenizer, least=least)
+    some = model.score_answers(QUESTIONS, places, tokenizer, min_probability=least)
     likely = every.exp() >= least
     assert likely.any() and not likely.all()
     torch.testing.assert_close(some[likely], every[likely], atol=1e-4, rtol=1e-4)
@@ -56,7 +56,7 @@ def test_candidates_that_are_not_read_share_the_probability_of_their_beginning(a
     assert some.isfinite().all() and (some.exp().sum(1) >= every.exp().sum(1) - 1e-5).all()
     assert (some.exp().sum(1) <= 1).all()
     # Nothing at all is read on: each first character's candidates share what it has.
-    first = model.score_answers(QUESTIONS[:1], places, tokenizer, least=1)[0]
+    first = model.score_answers(QUESTIONS[:1], places, tokenizer, min_probability=1)[0]
     assert (
         float(first[3])
         == pytest.approx(float(first[5]))
@@ -67,7 +67,7 @@ def test_candidates_that_are_not_read_share_the_probability_of_their_beginning(a
 def test_a_candidate_that_does_not_fit_the_maximum_length_is_impossible_and_changes_no_other(asked):
     model, tokenizer = asked
     question, candidates = "Where was " + "Al " * 11 + "born?", ["Rome", "Aix-en-Provence", "New York City"]
-    scores = model.score_answers([question], candidates, tokenizer, least=0)[0]
+    scores = model.score_answers([question], candidates, tokenizer, min_probability=0)[0]
     assert len(question) + 1 + len("New York City⁇") <= 64 < len(question) + 1 + len("Aix-en-Provence⁇")
     assert scores[1] == -math.inf
     for number in (0, 2):
@@ -75,7 +75,7 @@ def test_a_candidate_that_does_not_fit_the_maximum_length_is_impossible_and_chan
         assert float(scores[number]) == pytest.approx(expected, abs=1e-4)
     # One that fills it is possible.
     filling = "Rome".ljust(64 - len(question) - 2, "e")
-    (score,) = model.score_answers([question], [filling], tokenizer, least=0)[0]
+    (score,) = model.score_answers([question], [filling], tokenizer, min_probability=0)[0]
     assert float(score) == pytest.approx(log_probability(model, tokenizer, question, filling + "⁇"), abs=1e-3)
 
 
@@ -159,7 +159,7 @@ def test_a_model_that_reads_through_latents_scores_candidates_too(arrangement):
             max_position_embeddings=64, bottleneck_size=16, bottleneck_type=arrangement, initializer_range=0.3,
         )
     ).eval()  # fmt: skip
-    scores = model.score_answers(QUESTIONS, PLACES, tokenizer, least=0)
+    scores = model.score_answers(QUESTIONS, PLACES, tokenizer, min_probability=0)
     expected = [
         [log_probability(model, tokenizer, question, place + "⁇") for place in PLACES] for question in QUESTIONS
     ]

@@ -346,7 +346,7 @@ def test_arguments_of_the_evaluation(refused, world, tiny_pretrained, arguments,
 @pytest.mark.parametrize("asked", ["model", "baseline"])
 def test_a_file_for_predictions_that_cannot_be_written(refused, world, tmp_path, tiny_pretrained, monkeypatch, asked):
     monkeypatch.setattr(
-        "posgpt.evaluate.load_questions", lambda *_, **__: pytest.fail("refused before anything is loaded")
+        "posgpt.evaluation.data.load_questions", lambda *_, **__: pytest.fail("refused before anything is loaded")
     )
     who = {"model": ["--model_name_or_path", tiny_pretrained["rotary"]], "baseline": ["--baseline", "Rome"]}[asked]
     known = [*who, "--test_file", write(tmp_path / "dev.tsv", PAIR)]

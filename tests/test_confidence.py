@@ -1,4 +1,4 @@
-from unittest import mock
+"""Metrics: what makes an answer correct, and how far a confidence can be trusted."""
 
 import numpy as np
 import pytest
@@ -8,74 +8,109 @@ from hypothesis.extra.numpy import arrays
 
 pytest.importorskip("sklearn", reason="needs the report's libraries")
 
-from posgpt.evaluation.accuracy import Share
-from posgpt.evaluation.confidence import (
+from posgpt.evaluation.predictions import Prediction
+from posgpt.evaluation.scoring import (
+    METRICS,
+    Proportion,
+    ScoredQuestions,
     compare_paired,
-    compute_auroc,
-    compute_calibration,
-    compute_risk_coverage,
-    compute_worth,
+    compute_bins,
+    count_correct,
     find_threshold,
     fit_temperature,
-    measure_confidence,
+    list_accuracies,
+    list_baselines,
+    match_exactly,
+    measure,
+    measure_accuracy,
+    rescale,
 )
-from posgpt.evaluation.figures import describe_worth
-from posgpt.evaluation.predictions import Utility, calibrate
 
 SHARES = st.floats(0, 1, allow_subnormal=False)
 
 
-def drawn(temperature, size=4000, candidates=8, seed=0):
-    """Scores, answers and outcomes of a model that is calibrated exactly at this temperature."""
-    rng = np.random.default_rng(seed)
-    scores = np.log(rng.dirichlet(np.full(candidates, 0.3), size))
-    probabilities = np.exp(scores)
-    truth = np.array([rng.choice(candidates, p=row) for row in probabilities])
-    chosen = scores.argmax(axis=1)
-    return scores * temperature, chosen, truth == chosen
+def score(rows, **settings) -> ScoredQuestions:
+    """Answers to one question each: their probability, and whether they are correct."""
+    predictions = [
+        Prediction("?", "Rome" if correct else "Oslo", probability=each, reference="Rome") for each, correct in rows
+    ]
+    return ScoredQuestions(predictions, **settings)
+
+
+def test_an_answer_is_correct_symbol_for_symbol():
+    predictions, references = ["Rome", "rome", "Oslo", ""], ["Rome", "Rome", ["Bern", "Oslo"], "Bern"]
+    assert match_exactly(predictions, references).tolist() == [True, False, True, False]
+    assert match_exactly([(1, 2), (1,)], [(1, 2), (1, 2)]).tolist() == [True, False]
+    assert match_exactly([], []).dtype == bool
+    with pytest.raises(ValueError):
+        match_exactly(["Rome"], [])
+    assert count_correct(predictions, references) == Proportion(2, 4) and Proportion(2, 4).accuracy == 0.5
+
+
+def test_the_baselines_are_the_relations_answer_and_the_most_frequent_of_training():
+    predictions = [Prediction("?", "Rome", reference="Rome"), Prediction("?", "Oslo", reference=["Bern", "Paris"])]
+    metrics = measure_accuracy(predictions, list_baselines("Bern", ["Oslo", "Rome", "Rome"]))
+    low, high = metrics.pop("accuracy_interval")
+    assert 0 < low < 0.5 < high < 1
+    assert metrics == {
+        "accuracy": 0.5, "correct": 1, "total": 2, "baseline": "Bern", "baseline_accuracy": 0.5,
+        "majority_accuracy": 0.5, "majority_answer": "Rome",
+        "baselines": {'"Bern" for everyone': 0.5, '"Rome", the most frequent training answer': 0.5},
+    }  # fmt: skip
+    assert list(list_accuracies(metrics, "PosGPT")) == ["PosGPT", *metrics["baselines"]]
+    # The constant answer that was given has one row, also where it is the relation's baseline.
+    assert list(list_accuracies(metrics, '"Bern" for everyone')) == list(metrics["baselines"])
+    assert (
+        measure_accuracy(predictions)["majority_accuracy"] is None and not measure_accuracy(predictions)["baselines"]
+    )
+
+
+def test_metrics_of_a_case_worked_out_by_hand():
+    scored = score([(0.95, True), (0.95, False), (0.15, False), (0.15, False)], abstain_below=0.9, wrong_costs=4.0)
+    assert compute_bins(scored) == [
+        {"confidence": pytest.approx(0.15), "accuracy": 0.0, "count": 2},
+        {"confidence": pytest.approx(0.95), "accuracy": 0.5, "count": 2},
+    ]
+    assert measure(scored) == {
+        "accuracy": 0.25,
+        "lenient_accuracy": 0.25,
+        "auroc": pytest.approx((1 + 1 + 0.5) / 3),
+        "ece": pytest.approx(0.5 * 0.15 + 0.5 * 0.45),
+        "brier": pytest.approx((0.05**2 + 0.95**2 + 2 * 0.15**2) / 4),
+        "accuracy_at_50_coverage": 0.5,
+        "answered": 0.5,
+        "precision": 0.5,
+        "utility": (1 - 4) / 4,
+    }
+    # Equals are answered together; without a threshold, everything is.
+    curve = measure(score([(0.9, True), (0.5, True), (0.5, False), (0.1, False)]))
+    assert curve["accuracy_at_50_coverage"] == pytest.approx(2 / 3) and curve["auroc"] == pytest.approx(0.875)
+    assert (curve["answered"], curve["precision"], curve["utility"]) == (None, None, 0)
+    certain = measure(score([(1.0, True)] * 2, abstain_below=1.0))
+    assert certain["auroc"] is None and certain["ece"] == 0 and certain["utility"] == 1
+    assert measure(score([(0.5, True)], abstain_below=0.6))["precision"] is None
+    unknown = measure(score([(None, True), (0.3, False)]))
+    assert {name for name, value in unknown.items() if value is not None} == {"accuracy", "lenient_accuracy"}
+    lenient = ScoredQuestions([Prediction("?", "orleans", reference=["Orléans", "Rome"])])
+    assert measure(lenient)["lenient_accuracy"] == 1 > measure(lenient)["accuracy"]
+    assert all(metric.label and format(0.5, metric.form) for metric in METRICS.values())
 
 
 @pytest.mark.parametrize("temperature", [0.4, 1.0, 3.0])
 def test_the_temperature_that_spoilt_the_confidences_is_found_and_mends_them(temperature):
-    scores, chosen, right = drawn(temperature)
-    fitted = fit_temperature(scores, chosen, right)
+    rng = np.random.default_rng(0)
+    probability = rng.beta(2, 2, 4000)
+    correct = rng.random(4000) < probability
+    spoilt = rescale(probability, 1 / temperature)
+    fitted = fit_temperature(spoilt, correct)
     assert fitted == pytest.approx(temperature, rel=0.1)
+    assert rescale(spoilt, temperature) == pytest.approx(probability)
     before, after = (
-        compute_calibration(measure_confidence(scores, chosen, value)["probability"], right)["ece"]
-        for value in (1, fitted)
+        measure(score(zip(spoilt.tolist(), correct, strict=True), temperature=value))["ece"] for value in (1.0, fitted)
     )
     assert after < 0.02 and (temperature == 1 or before > 3 * after)
-
-
-def test_confidences_of_a_case_worked_out_by_hand():
-    scores = np.log([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]]) - 3  # what all share does not matter
-    sure = measure_confidence(scores, np.array([0, 0]))
-    assert sure["probability"] == pytest.approx([0.5, 0.25]) and sure["margin"] == pytest.approx([0.25, -0.25])
-    assert sure["entropy"] == pytest.approx([1.5 * np.log(2)] * 2)
-    impossible = measure_confidence(np.array([[0.0, -np.inf]]), np.array([0]))
-    assert impossible["probability"] == impossible["margin"] == 1 and impossible["entropy"] == 0
-    hot = measure_confidence(scores, np.array([0, 0]), temperature=2.0)
-    assert hot["probability"][0] == pytest.approx(1 / (1 + 2 * 0.5**0.5))
-
-
-def test_calibration_of_a_case_worked_out_by_hand():
-    result = compute_calibration(np.array([0.95, 0.95, 0.15, 0.15]), np.array([True, False, False, False]))
-    assert result["bins"] == [
-        {"confidence": pytest.approx(0.15), "accuracy": 0.0, "count": 2},
-        {"confidence": pytest.approx(0.95), "accuracy": 0.5, "count": 2},
-    ]
-    assert result["ece"] == pytest.approx(0.5 * 0.15 + 0.5 * 0.45)
-    assert result["brier"] == pytest.approx((0.05**2 + 0.95**2 + 2 * 0.15**2) / 4)
-    assert compute_calibration(np.array([1.0]), np.array([True]))["ece"] == 0
-
-
-def test_the_surest_are_answered_first_and_equals_together():
-    confidence, right = np.array([0.9, 0.5, 0.5, 0.1]), np.array([True, True, False, False])
-    curve = compute_risk_coverage(confidence, right)
-    assert curve["coverage"] == [0.25, 0.75, 1.0]
-    assert curve["risk"] == pytest.approx([0, 1 / 3, 1 / 2]) and curve["accuracy_at_half"] == pytest.approx(2 / 3)
-    assert compute_auroc(confidence, right) == pytest.approx(0.875)
-    assert compute_auroc(confidence, np.ones(4, dtype=bool)) is None
+    # What is certain stays finite.
+    assert np.isfinite(fit_temperature(np.array([0.0, 1.0]), np.array([True, False])))
 
 
 # How long an example takes depends on what else the machine does.
@@ -84,54 +119,16 @@ def test_the_surest_are_answered_first_and_equals_together():
 def test_a_threshold_keeps_its_precision_and_no_lower_one_does(data):
     size = data.draw(st.integers(1, 30))
     confidence = data.draw(arrays(float, size, elements=st.sampled_from(np.linspace(0, 1, 6).tolist()) | SHARES))
-    right, precision = data.draw(arrays(bool, size)), data.draw(SHARES)
-    threshold = find_threshold(precision, confidence, right)
-    enough = [value for value in set(confidence.tolist()) if right[confidence >= value].mean() >= precision]
-    assert threshold == (min(enough) if enough else None)
-
-
-def test_where_no_threshold_has_the_wanted_precision_nothing_is_answered():
-    scores = np.log(np.array([[0.9, 0.1], [0.6, 0.4]]))
-    held_out = mock.Mock(scores=scores, chosen=np.zeros(2, int), right=np.array([False, True]))
-    assert calibrate(held_out, target_precision=0.9).abstain_below > 1
+    correct, precision = data.draw(arrays(bool, size)), data.draw(SHARES)
+    threshold = find_threshold(precision, confidence, correct)
+    enough = [value for value in set(confidence.tolist()) if correct[confidence >= value].mean() >= precision]
+    assert threshold == min(enough) if enough else threshold > 1
 
 
 def test_intervals_and_significance_are_the_textbooks():
-    assert Share(437, 500).interval == pytest.approx((0.842, 0.900), abs=5e-4)
+    assert Proportion(437, 500).interval == pytest.approx((0.842, 0.900), abs=5e-4)
     for total in range(1, 200):
-        assert Share(0, total).interval[0] == 0 and Share(total, total).interval[1] == 1
+        assert Proportion(0, total).interval[0] == 0 and Proportion(total, total).interval[1] == 1
     a, b = np.array([True] * 9 + [False] * 5), np.array([True] * 4 + [False] * 10)
     assert compare_paired(a, b) == compare_paired(b, a) == pytest.approx(2 * 0.5**5)
     assert compare_paired(a, a) == 1.0
-
-
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_worth_has_equals_together_and_no_point_without_people(share):
-    sure = [mock.Mock(confidence=confidence, right=right) for confidence, right in ((0.8, True), (0.6, False))]
-    unseen = [mock.Mock(confidence=confidence, right=None) for confidence in (0.9, 0.6)]
-    worth = describe_worth(sure, unseen, 0.7, Utility(1.0, share))
-    coverage, risk = {
-        0.0: ([0.5, 1], [0, 0.5]),
-        0.5: ([0.25, 0.5, 1], [1, 0.5, 0.75]),
-        1.0: ([0.5, 0.5, 1], [1, 1, 1]),
-    }[share]
-    assert worth["coverage"] == pytest.approx(coverage) and worth["risk"] == pytest.approx(risk)
-
-
-def test_the_threshold_that_is_worth_most_weighs_wrong_answers_and_unseen_names():
-    confidence = np.array([0.9, 0.8, 0.8, 0.6, 0.5])
-    thresholds, worth = compute_worth(confidence, np.array([1.0, 1.0, -4.0, 1.0, 1.0]))
-    assert thresholds.tolist() == [np.inf, 0.9, 0.8, 0.6, 0.5] and worth.tolist() == [0, 1, -2, -1, 0]
-    right = np.array([True, True, False, True, False])
-    scores = np.log(np.stack([confidence, 1 - confidence], axis=1))
-    known = mock.Mock(scores=scores, chosen=np.zeros(5, int), right=right)
-    unseen = mock.Mock(scores=scores[:3], chosen=np.zeros(3, int), right=np.array([False, False, False]))
-    chosen = {}
-    for costs, share in ((0.0, 0.2), (0.1, 0.0), (1.0, 0.6), (100.0, 0.5)):
-        calibration = calibrate(known, utility=Utility(costs, share), taken_out=unseen)
-        chosen[costs, share] = calibration.abstain_below
-    # Without a price, it answers as long as that can be right; unseen names that it is as sure of silence it.
-    lowest = {name: min(value, 1) for name, value in chosen.items()}
-    assert lowest[0.0, 0.2] <= lowest[0.1, 0.0] < lowest[1.0, 0.6] == lowest[100.0, 0.5] == 1
-    assert Utility(4.0, 0.25).weigh(3, 2).tolist() == pytest.approx([0.25] * 3 + [0.125] * 2)
-    assert Utility(4.0, 0.25).value(right).tolist() == [1, 1, -4, 1, -4]

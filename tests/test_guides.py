@@ -25,7 +25,7 @@ def test_the_guide_to_your_own_data(run, tmp_path, monkeypatch, capsys):
     assert "| Who directed The Golden Bridge? | " in asked and "not trained" not in asked
     assert len(load_questions("dev.tsv")) == 20
     assert "documents.jsonl has 30 lines" in held_out
-    assert "Report: runs/films_report/director/report.html" in report
+    assert "Report: runs/films_report/report.html" in report
     exec(ask, {})
     assert capsys.readouterr().out.count("('") == 2
 

@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 from itertools import permutations, product
 
 import pytest
@@ -26,7 +25,7 @@ from data_scripts.relations import (
 )
 from data_scripts.synthetic_world import fictional_names
 from modeling_posgpt import PosGPTConfig
-from posgpt import compare, preview
+from posgpt import preview
 from study_helpers import read_rows
 
 NAMES = [name for name, _ in zip(fictional_names(), range(400), strict=False)]
@@ -350,88 +349,3 @@ def test_a_relation_that_a_model_was_never_asked_is_answered_with_a_warning(run,
         evaluate_birthplace, *arguments, "--output_dir", tmp_path / "out", "--train_file", tmp_path / "places.tsv"
     )
     assert "places.tsv: has no question 'When was NAME born?', so no" in printed and "--train_file adds" not in printed
-
-
-def test_each_relation_has_a_report_of_its_own(run, tiny_pretrained, two_relations, tmp_path):
-    report, test = tmp_path / "report", two_relations / "birth_dev.tsv"
-    training = two_relations / "birth_places_train.tsv"
-    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", test, "--train_file", training]
-    # What a report of one relation has left there would be beside the figures of others.
-    report.mkdir()
-    for name in ("report.html", "report.png", "predictions.jsonl", "run.json"):
-        (report / name).write_text("earlier")
-    printed = run(evaluate_birthplace, *arguments, "--report", report, "--abstain_below", 1)
-    files = {path.name for path in report.iterdir() if path.is_file()}
-    assert files == {"metrics.json", "predictions.txt", "run.json"}
-    assert (report / "run.json").read_bytes() == (tiny_pretrained["rotary"] / "run.json").read_bytes()
-    whole = json.loads((report / "metrics.json").read_text())
-    assert len(whole["relations"]) == 2
-    asked = load_questions(test)
-    for relation in asked.relations:
-        folder = report / re.sub(r"\W+", "_", relation.name).strip("_")
-        assert f"Report: {folder / 'report.html'}" in printed
-        metrics = json.loads((folder / "metrics.json").read_text())
-        assert metrics == whole["relations"][relation.name] and metrics["total"] == len(asked.rows_of[relation])
-        # Its candidates are the answers that are known for this relation.
-        known = load_questions(training).select(relation)
-        assert metrics["candidates"] == len(set(known.answers))
-        questions = [json.loads(line)["question"] for line in (folder / "predictions.jsonl").open()]
-        assert all(map(relation.is_asked_by, questions))
-    assert set((report / "predictions.txt").read_text().splitlines()) == {"I don't know"}
-    folders = [report / name for name in sorted(path.name for path in report.iterdir() if path.is_dir())]
-    assert run(compare, folders[0], folders[0]).count(str(folders[0])) >= 2
-
-    # Nothing shows when to answer the other relation.
-    held_out = tmp_path / "held_out.tsv"
-    held_out.write_text("Where was Nobody Else born?\tLondon\n")
-    with pytest.raises(SystemExit, match=r"held_out.tsv: has no question '.*', which .*birth_dev.tsv asks"):
-        run(
-            evaluate_birthplace, *arguments, "--report", tmp_path / "other", "--calibration_file", held_out,
-            "--target_precision", 0.9,
-        )  # fmt: skip
-    assert not (tmp_path / "other").exists()
-
-
-def test_reports_are_made_of_relations_that_training_has_and_all_before_any_is_written(
-    run, tiny_pretrained, two_relations, tmp_path, monkeypatch
-):
-    pytest.importorskip("sklearn", reason="needs the report's libraries")
-    from posgpt.evaluation import report
-
-    test, corpus = tmp_path / "test.tsv", tmp_path / "wiki.txt"
-    test.write_text(
-        "Where was Ada Example born?\tRome\nWhere was Al Ek born?\tRome\nHow long is Bo Ek?\t5\nHow long is Cy?\t2\n"
-    )
-    corpus.write_text("Ada Example. Born in Rome .\nAl Ek. Sang .\n")
-    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", test, "--corpus_file", corpus]
-    arguments += ["--fictional_people", 4, "--max_new_tokens", 4, "--report", tmp_path / "report"]
-    places = two_relations / "birth_places_train.tsv"
-    lengths = two_relations / "lengths_birth_places_train.tsv"
-    with pytest.raises(SystemExit, match=r"lengths.*has no question 'Where was NAME born\?', which .*test.tsv asks"):
-        run(evaluate_birthplace, *arguments, "--train_file", lengths)
-
-    drawn, draw_chart = [], report.draw_chart
-
-    def draw_one(*given):
-        drawn.append(given)
-        if len(drawn) == 2:
-            raise BadInput("no second chart")
-        return draw_chart(*given)
-
-    monkeypatch.setattr(report, "draw_chart", draw_one)
-    with pytest.raises(SystemExit, match="no second chart"):
-        run(evaluate_birthplace, *arguments, "--train_file", places)
-    assert not (tmp_path / "report").exists()
-    # The corpus has nobody whose name's length is asked: there is nothing to distinguish unseen names from.
-    run(evaluate_birthplace, *arguments, "--train_file", places)
-    unseen = json.loads((tmp_path / "report" / "How_long_is" / "metrics.json").read_text())["unseen"]
-    assert unseen["fictional people"]["auroc"] is None
-    assert (tmp_path / "report" / "How_long_is" / "report.html").is_file()
-
-    test.write_text("Who made A?\t1\nWho bought A?\t1\n")
-    names = tmp_path / "relations.yaml"
-    names.write_text("made?: {wordings: ['Who made {title}?']}\nmade: {wordings: ['Who bought {title}?']}\n")
-    asked = [*arguments[:4], "--relations", names, "--train_file", test, "--fictional_people", 0]
-    with pytest.raises(SystemExit, match=r"'made\?', 'made': .* would have one folder"):
-        run(evaluate_birthplace, *asked, "--report", tmp_path / "same")
-    assert not (tmp_path / "same").exists()

@@ -2,12 +2,11 @@ import gzip
 import json
 import re
 from collections import Counter
-from copy import deepcopy
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import islice
+from unittest import mock
 
-import numpy as np
 import pytest
 
 pytest.importorskip("sklearn", reason="needs the report's libraries")
@@ -18,29 +17,17 @@ from data_scripts.errors import BadInput
 from data_scripts.questions import load_questions
 from data_scripts.synthetic_world import World, fictional_names
 from modeling_posgpt import POSITION_EMBEDDINGS
-from posgpt import compare
-from posgpt.evaluation.accuracy import measure_accuracies
-from posgpt.evaluation.answerers import AskedGroup
-from posgpt.evaluation.arguments import EvaluationArguments
+from posgpt import compare, report
+from posgpt.evaluation.arguments import EvaluationArguments, ReportArguments
 from posgpt.evaluation.data import FICTIONAL, TEST, EvaluationData, load_evaluation_data
-from posgpt.evaluation.evidence import (
-    Document,
-    choose_group,
-    compile_mentions,
-    find_disagreement,
-    find_documents,
-    has_mention,
-    normalize_answer,
-)
-from posgpt.evaluation.figures import compute_figures, predict_from_nearest_names
-from posgpt.evaluation.predictions import Calibration, build_predictions
+from posgpt.evaluation.evidence import Document, choose_group, find_documents, has_mention, normalize_answer
+from posgpt.evaluation.predictions import Prediction, format_predictions, read_predictions
+from posgpt.evaluation.report import score_predictions
 
 
 @pytest.fixture(scope="module")
 def held_out(world, tmp_path_factory):
     """The small world with 20 pairs and 10 people held out."""
-    from unittest import mock
-
     folder = tmp_path_factory.mktemp("held_out")
     arguments = [
         "hold_out.py",
@@ -224,22 +211,10 @@ def test_evidence_names_the_line_and_tells_retrieved_from_made_up(tmp_path):
     assert found["J. R. Ek"] == [Document(3, "J. R. Ek", "J. R. Ek. Ek was born in New York City .")]
     assert has_mention("born in New York City .", "New York") and not has_mention("Yorkshire", "York")
     assert has_mention("王小明，1931年出生于伦敦。", "伦敦") and not has_mention("1931年", "31")
-    assert choose_group([True, False], True) == "known and right"
+    assert choose_group([True, False], True) == "known and correct"
     assert choose_group([True, False], False) == "known and wrong"
     assert choose_group([False, False], False) == "unseen answer"
     assert choose_group([], True) == "unseen name"
-
-
-def test_documents_disagree_if_one_has_the_answer_and_another_only_other_ones(tmp_path):
-    places = compile_mentions(["Oslo", "Rome", "Ek"])
-    oslo, rome, sang, both = (
-        Document(1, "Bo Ek", f"Bo Ek. {text} .")
-        for text in ("Born in Oslo", "Born in Rome", "He sang", "From Rome to Oslo")
-    )
-    assert find_disagreement([oslo, rome], [True, False], places)
-    assert not find_disagreement([oslo, sang], [True, False], places), "his own name is no other answer"
-    assert not find_disagreement([oslo, both], [True, True], places)
-    assert not find_disagreement([rome, sang], [False, False], places)
 
 
 @pytest.mark.parametrize(
@@ -262,11 +237,6 @@ def test_places_are_compared_leniently_as_people_mean_them(one, other, same):
     assert (normalize_answer(one) == normalize_answer(other)) == same
 
 
-def test_the_nearest_name_lends_its_place():
-    known = {"Anna Berg": "Oslo", "Bo Ek": "Rome", "Anna Borg": "Bern"}
-    assert predict_from_nearest_names(["Hanna Berg", "Bo Eks", "Anna Burg"], known) == ["Oslo", "Rome", "Oslo"]
-
-
 def test_fictional_names_are_not_the_people_of_a_world():
     names = {name for name, _ in zip(fictional_names(), range(500), strict=False)}
     assert len(names) == 500
@@ -281,22 +251,17 @@ def test_nobody_who_is_in_the_corpus_is_taken_for_fictional(tmp_path):
     (tmp_path / "wiki.txt").write_text("".join(f"{name}. Born .\n" for name in ["Bo Ek", *real]))
     # Nor somebody whom training asks about, with a document or without.
     (tmp_path / "train.tsv").write_text(f"Where was {names[0]} born?\tRome\n")
-    arguments = EvaluationArguments(
-        test_file=[str(tmp_path / "dev.tsv")],
-        train_file=[str(tmp_path / "train.tsv")],
-        corpus_file=str(tmp_path / "wiki.txt"),
-        report="out",
-        fictional_people=15,
-    )
-    fictional = load_evaluation_data(load_questions(tmp_path / "dev.tsv"), arguments, ()).groups[FICTIONAL].titles
+    files = {"test_file": [str(tmp_path / "dev.tsv")], "train_file": [str(tmp_path / "train.tsv")]}
+    files |= {"corpus_file": str(tmp_path / "wiki.txt"), "report": "out"}
+    fictional = load_evaluation_data(EvaluationArguments(**files, fictional_people=15), ()).groups[FICTIONAL].titles
     assert fictional == names[10::10][:15]
-    assert replace(arguments, fictional_people=None).num_fictional_people == 200
+    assert EvaluationArguments(**files).num_fictional_people == 200
 
 
 def test_titles_that_the_corpus_has_no_document_of_are_said_to_have_none(tmp_path):
     (tmp_path / "test.tsv").write_text("Where was Bo Ek born?\tOslo\nWhere was Nobody Known born?\tRome\n")
     test = load_questions(tmp_path / "test.tsv")
-    (warning,) = EvaluationData(
+    warning, _ = EvaluationData(
         {TEST: test}, documents={"Bo Ek": [Document(1, "Bo Ek", "Bo Ek. Born .")]}
     ).list_warnings()
     expected = "1 of 2 questions are about titles that the corpus has no document of, first 'Nobody Known'."
@@ -327,9 +292,7 @@ class TextOf(HTMLParser):
 
 # A report does not know of positions; two members show that it takes any model.
 @pytest.fixture(scope="module", params=["rotary", "alibi"])
-def report(request, held_out, tiny_pretrained, tmp_path_factory):
-    from unittest import mock
-
+def reported(request, held_out, tiny_pretrained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     corpus = (held_out / "wiki.txt").read_text().splitlines()
     # What a corpus holds is shown, never run.
@@ -344,54 +307,161 @@ def report(request, held_out, tiny_pretrained, tmp_path_factory):
     return folder
 
 
-def test_a_report_has_page_picture_figures_and_an_answer_for_each_question(report, held_out):
+def test_a_report_has_page_picture_figures_and_an_answer_for_each_question(reported, held_out):
     dev = load_questions(held_out / "birth_dev.tsv")
-    rows = [json.loads(line) for line in (report / "predictions.jsonl").read_text().splitlines()]
-    assert [row["question"] for row in rows] == dev.texts
-    assert [row["right_answer"] for row in rows] == dev.answers
-    figures = json.loads((report / "metrics.json").read_text())
-    assert figures["correct"] == sum(row["right"] for row in rows)
-    assert sum(group["count"] for group in figures["groups"].values()) == len(rows)
-    assert {kind: of_kind["count"] for kind, of_kind in figures["unseen"].items()} == {
-        "people taken out of the corpus": 10,
-        "fictional people": 8,
+    predictions = read_predictions(reported / "predictions.jsonl")
+    assert Counter(each.group for each in predictions) == {"test": 17, "calibration": 20, "unseen": 10, "fictional": 8}
+    rows = [each for each in predictions if each.group == "test"]
+    assert [each.question for each in rows] == dev.texts and [each.reference for each in rows] == dev.answers
+    assert {each.relation for each in predictions} == {"birthplace"} and [each.title for each in rows] == dev.titles
+    metrics = json.loads((reported / "metrics.json").read_text())
+    assert metrics["correct"] == sum(each.answer == each.reference for each in rows)
+    assert sum(group["count"] for group in metrics["groups"].values()) == len(rows)
+    assert {kind: of_kind["count"] for kind, of_kind in metrics["unseen"].items()} == {"unseen": 10, "fictional": 8}
+    assert metrics["position_embedding_type"] in POSITION_EMBEDDINGS and metrics["abstain_below"] == 0.5
+    place = metrics["majority_answer"]
+    assert metrics["baselines"] == {
+        '"London" for everyone': metrics["baseline_accuracy"],
+        f'"{place}", the most frequent training answer': metrics["majority_accuracy"],
     }
-    for row in rows:
-        assert 0 <= row["confidence"] <= 1 and row["abstained"] == (row["confidence"] < 0.5)
-        assert len(row["best"]) == 5 and row["best"][0][1] >= row["best"][-1][1]
-        assert row["documents"][0]["text"].startswith(row["name"])
-    assert figures["model"] and figures["position_embedding_type"] in POSITION_EMBEDDINGS
-    # A model that has learnt next to nothing is sure of nothing, however improbable all it could say is.
-    assert max(row["confidence"] for row in rows) < 0.5
-    known = set(load_questions(held_out / "birth_places_train.tsv").answers)
-    assert all({place for place, chance in row["best"] if chance} <= known | {row["answer"]} for row in rows)
-    predicted = (report / "predictions.txt").read_text().splitlines()
-    said = [row["answer"].replace("\n", " ") for row in rows]
-    assert predicted == ["I don't know" if row["abstained"] else text for row, text in zip(rows, said, strict=True)]
-    assert (report / "report.png").read_bytes().startswith(b"\x89PNG")
-    page = TextOf((report / "report.html").read_text())
+    # A model that has learnt next to nothing is sure of nothing.
+    assert max(each.probability for each in rows) < 0.5 and metrics["answered"] == 0
+    assert (reported / "predictions.txt").read_text().splitlines() == ["I don't know"] * 17
+    assert (reported / "report.png").read_bytes().startswith(b"\x89PNG")
+    html = (reported / "report.html").read_text()
+    page = TextOf(html)
     assert page.tags.count("script") == 1 and "svg" in page.tags
-    assert all(row["name"] in page.text for row in rows)
+    assert all(each.question in page.text for each in rows) and page.text.count("Born in") + page.text.count("born in")
     # The line of facts has those alone, no figures as Python writes them.
-    assert f"model: {figures['model']}" in page.text and "{'" not in page.text
-    assert not re.search(
-        r"(src|href)=", re.sub(r"<svg.*?</svg>", "", (report / "report.html").read_text(), flags=re.S)
-    )
+    assert f"model: {metrics['model']}" in page.text and "{'" not in page.text
+    assert not re.search(r"(src|href)=", re.sub(r"<svg.*?</svg>", "", html, flags=re.S))
 
 
-def test_what_answering_is_worth_is_reported_for_the_mix_of_people(run, held_out, tiny_pretrained, tmp_path):
-    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", held_out / "birth_dev.tsv"]
-    arguments += ["--train_file", held_out / "birth_places_train.tsv", "--max_new_tokens", 8, "--fictional_people", 8]
-    arguments += ["--calibration_file", held_out / "calibration.tsv", "--unseen_file", held_out / "unseen.tsv"]
-    run(evaluate_birthplace, *arguments, "--report", tmp_path, "--wrong_costs", 4)
-    figures = json.loads((tmp_path / "metrics.json").read_text())
-    worth, total, right = figures["worth"], figures["total"], figures["correct"]
-    assert worth["unseen_share"] == pytest.approx(8 / (8 + total)), "the proportion of the report itself"
-    everyone = total + 8
-    assert worth["always"] == pytest.approx((right - 4 * (everyone - right)) / everyone)
-    assert worth["attainable"] == pytest.approx(right / everyone) and worth["at_threshold"] <= worth["attainable"]
-    assert worth["coverage"][-1] == pytest.approx(1) and worth["risk"][-1] == pytest.approx(1 - right / everyone)
-    assert "What answering is worth" in TextOf((tmp_path / "report.html").read_text()).text
+def test_anybodys_predictions_have_a_report(run, reported, tmp_path):
+    # One that a model's own report was made from gives the same metrics, its baselines excepted.
+    arguments = [reported / "predictions.jsonl", "--corpus_file", reported / "wiki.txt", "--abstain_below", 0.5]
+    printed = run(report, *arguments, "--output_dir", tmp_path / "again")
+    ours, again = (json.loads((folder / "metrics.json").read_text()) for folder in (reported, tmp_path / "again"))
+    own = {"model", "position_embedding_type", "test_file"} | {
+        name for name in ours if re.search("baseline|majority", name)
+    }
+    assert {name: ours[name] for name in ours if name not in own} == {
+        name: again[name] for name in ours if name not in own
+    }
+    assert f"Report: {tmp_path / 'again' / 'report.html'}" in printed and "| calibration error" in printed
+    # Another program's: of a form that is known and of another, without probabilities, several answers right.
+    rows = [
+        {"question": "Where was Ada Example born?", "answer": "Rome", "reference": "Rome", "seconds": 3},
+        {"question": "Where was Bo Sample born?", "answer": "rome", "reference": "Rome"},
+        {"question": "2 + 2 =", "answer": "4", "reference": ["4", "four"], "relation": "sum"},
+    ]
+    (tmp_path / "theirs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    printed = re.sub(" +", " ", run(report, tmp_path / "theirs.jsonl"))
+    assert "| birthplace | the file | 50.0% |" in printed and "| sum | the file | 100.0% |" in printed
+    assert '| birthplace | "Rome" for everyone | 100.0% |' in printed and "| together | the file | 66.7% |" in printed
+    assert "AUROC" not in printed and "| accuracy but for spelling | 100.0% |" in printed
+    metrics = json.loads((tmp_path / "report" / "metrics.json").read_text())
+    assert metrics["relations"]["birthplace"]["correct"] == 1 and metrics["correct"] == 2
+    assert "2 + 2 =" in TextOf((tmp_path / "report" / "report.html").read_text()).text
+
+
+@pytest.mark.parametrize(
+    "line, options, match",
+    [
+        ("no JSON", [], "line 2: no prediction: "),
+        ("[]", [], "line 2: no prediction: "),
+        ('{"question": "?", "answer": "\\ud83d", "reference": "4"}', [], "line 2: no prediction: .*surrogates"),
+        ('{"question": "?", "answer": "4", "reference": {}}', [], "line 2: no prediction: .* are texts"),
+        ("", [], "line 2: no prediction: "),
+        ('{"question": "?"}', [], "line 2: no prediction: missing .*'answer'"),
+        ('{"question": "?", "answer": 4, "reference": "4"}', [], "line 2: no prediction: .* are texts"),
+        ('{"question": "?", "answer": "4", "reference": []}', [], "line 2: no prediction: .* are texts"),
+        ('{"question": "?", "answer": "4", "reference": "4", "probability": 4}', [], "line 2: .*from 0 to 1"),
+        ('{"question": "?", "answer": "4"}', [], "line 2: no reference"),
+        ('{"question": "?", "answer": "4", "reference": "4"}', ["--abstain_below", 0.5], "line 2: no probability"),
+        ('{"question": "?", "answer": "4", "group": "unseen"}', [], "line 2: no probability"),
+        (
+            '{"question": "?", "answer": "4", "reference": "4"}',
+            ["--wrong_costs", 1, "--target_precision", 1],
+            "same threshold",
+        ),
+        (
+            '{"question": "?", "answer": "4", "reference": "4", "probability": 1}',
+            ["--target_precision", 1],
+            "held out",
+        ),
+    ],
+)
+def test_predictions_that_no_report_can_be_made_from_are_refused(run, tmp_path, line, options, match):
+    good = '{"question": "?", "answer": "4", "reference": "4", "probability": 0.5}'
+    (tmp_path / "theirs.jsonl").write_text(f"{good}\n{line}\n")
+    with pytest.raises(SystemExit, match=match):
+        run(report, tmp_path / "theirs.jsonl", *options)
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs.jsonl"]
+
+
+def test_the_figures_of_a_report_worked_out_by_hand():
+    found = {"Bo": [Document(1, "Bo", "Bo. Born in Oslo .")], "Al": [Document(3, "Al", "Al. Sang .")]}
+    rows = [("Bo", "Oslo", "Oslo", 0.8), ("Al", "Rome", "ROME", 0.6), ("Cy", "Oslo", "Bern", 0.5)]
+    test = [Prediction("?", answer, "all", title, probability, right) for title, answer, right, probability in rows]
+    unseen = [
+        Prediction("?", answer, "all", "Di", probability, group="unseen")
+        for answer, probability in (("Oslo", 0.6), ("Oslo", 0.1))
+    ]
+    evaluation = score_predictions([*test, *unseen], ReportArguments(wrong_costs=1.5), found)
+    figures = evaluation.list_figures()
+    assert figures["abstain_below"] == pytest.approx(0.6) and evaluation.answers == ["Oslo", "Rome", "I don't know"]
+    assert figures["utility"] == pytest.approx((1 - 1.5) / 3)
+    assert {group: each["answer_in_document"] for group, each in figures["groups"].items()} == {
+        "known and correct": 1, "unseen answer": 0, "unseen name": 0,
+    }  # fmt: skip
+    # Cy has no document, and is no one that the model can know.
+    assert figures["unseen"]["unseen"] == {
+        "count": 2, "confidence": pytest.approx(0.35), "abstained": 0.5, "auroc": pytest.approx(3.5 / 4),
+        "said_most": [("Oslo", 2)],
+    }  # fmt: skip
+    assert evaluation.list_metrics()["correct"] == 1
+
+
+def test_the_threshold_keeps_its_precision_on_the_calibration_questions_at_their_temperature():
+    held_out = [
+        Prediction("?", "Rome" if number % 3 else "Oslo", "all", None, 0.5 + number / 40, "Rome", "calibration")
+        for number in range(20)
+    ]
+    test = [Prediction("?", "Rome", probability=number / 10, reference="Rome") for number in range(10)]
+    evaluation = score_predictions([*test, *held_out], ReportArguments(target_precision=0.6))
+    assert evaluation.test.temperature != 1 and not evaluation.others
+    assert evaluation.test.is_sure.tolist() == [each.probability >= 0.5 for each in test]
+    nothing = score_predictions([*test, *held_out[::3]], ReportArguments(target_precision=0.6))
+    assert set(nothing.answers) == {"I don't know"}
+
+
+def test_several_relations_have_one_report_and_each_its_figures(run, tiny_pretrained, tmp_path):
+    World(num_people=100, relations=["birthplace", "birth year"]).write(tmp_path / "world")
+    test, training = tmp_path / "world" / "birth_dev.tsv", tmp_path / "world" / "birth_places_train.tsv"
+    folder = tmp_path / "report"
+    folder.mkdir()
+    (folder / "run.json").write_text("earlier")
+    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", test, "--train_file", training]
+    arguments += ["--fictional_people", 4, "--max_new_tokens", 4, "--unseen_share", 0.5]
+    printed = run(evaluate_birthplace, *arguments, "--report", folder)
+    assert {path.name for path in folder.iterdir()} == {
+        "metrics.json", "predictions.txt", "predictions.jsonl", "report.html", "report.png", "run.json",
+    }  # fmt: skip
+    assert "--unseen_share has no effect" in printed and f"Report: {folder / 'report.html'}" in printed
+    assert (folder / "run.json").read_bytes() == (tiny_pretrained["rotary"] / "run.json").read_bytes()
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert list(metrics["relations"]) == ["birthplace", "birth year"]
+    assert sum(each["total"] for each in metrics["relations"].values()) == metrics["total"]
+    assert all(each["ece"] is not None for each in metrics["relations"].values())
+    assert run(compare, folder, folder).count(str(folder)) >= 2
+    # A report that fails leaves the earlier one.
+    with (
+        mock.patch("posgpt.evaluation.report.draw_chart", side_effect=BadInput("no chart")),
+        pytest.raises(SystemExit, match="no chart"),
+    ):
+        run(evaluate_birthplace, *arguments, "--report", folder)
+    assert json.loads((folder / "metrics.json").read_text()) == metrics and (folder / "report.html").is_file()
 
 
 def test_groups_that_are_not_what_they_seem_are_said_to_be(run, world, held_out, tiny_pretrained, tmp_path):
@@ -406,36 +476,6 @@ def test_groups_that_are_not_what_they_seem_are_said_to_be(run, world, held_out,
         evaluate_birthplace, *arguments, "--corpus_file", held_out / "wiki.txt", "--report", tmp_path / "rest"
     )
     assert "are also in" not in printed and "a document of" not in printed
-
-
-@pytest.mark.parametrize(
-    "arguments, match",
-    [
-        (["--wrong_costs", 4], "--wrong_costs is for a report"),
-        (["--report", "report", "--wrong_costs", 4], "add --calibration_file and --unseen_file"),
-        (["--report", "report", "--unseen_share", 0.5], "--unseen_share is for --wrong_costs"),
-        (["--report", "report", "--wrong_costs", 4, "--abstain_below", 0.5], "choose the same threshold"),
-    ],
-)
-def test_a_price_of_wrong_answers_needs_what_it_is_weighed_on(
-    run, held_out, tiny_pretrained, tmp_path, arguments, match
-):
-    given = [tmp_path / value if value == "report" else value for value in arguments]
-    if "--abstain_below" in given:
-        given += ["--calibration_file", held_out / "calibration.tsv", "--unseen_file", held_out / "unseen.tsv"]
-    with pytest.raises(SystemExit, match=match):
-        run(
-            evaluate_birthplace, "--model_name_or_path", tiny_pretrained["rotary"], "--output_dir", tmp_path / "out",
-            "--test_file", held_out / "birth_dev.tsv", "--train_file", held_out / "birth_places_train.tsv", *given,
-        )  # fmt: skip
-    assert not (tmp_path / "report").exists() and not (tmp_path / "out").exists()
-
-
-def test_the_baselines_are_the_same_in_table_metrics_and_report(report):
-    figures = json.loads((report / "metrics.json").read_text())
-    place = figures["majority_answer"]
-    assert figures["baselines"]['"London" for everyone'] == figures["baseline_accuracy"]
-    assert figures["baselines"][f'"{place}", the most frequent training answer'] == figures["majority_accuracy"]
 
 
 def test_every_file_is_read_once_in_an_evaluation_with_a_report(run, held_out, tiny_pretrained, tmp_path, monkeypatch):
@@ -459,141 +499,63 @@ def test_every_file_is_read_once_in_an_evaluation_with_a_report(run, held_out, t
     assert read == {str(file): 1 for file in files.values()}
 
 
-def test_predictions_and_figures_change_none_of_their_inputs(tmp_path):
-    (tmp_path / "test.tsv").write_text("Where was Bo Ek born?\tOslo\nWhere was Al Ek born?\tRome\n")
-    scores = np.log([[0.5, 0.3, 0.2], [0.6, 0.3, 0.1]])
-    answers, candidates = ["Oslo", "Oslo"], ["Oslo", "Rome", "Bern"]
-    asked = AskedGroup(load_questions(tmp_path / "test.tsv"), answers, candidates, scores, np.array([0, 0]))
-    found = {"Bo Ek": [Document(1, "Bo Ek", "Bo Ek. Born in Oslo .")]}
-    accuracies = measure_accuracies(asked.answers, asked.questions.answers, "London", ["Bern"])
-    (tmp_path / "train.tsv").write_text("Where was Bo Eks born?\tBern\n")
-    data = EvaluationData({TEST: asked.questions}, load_questions(tmp_path / "train.tsv", answers=True), found)
-    known, calibration = compile_mentions(candidates), Calibration(temperature=2.0, abstain_below=0.5)
-
-    before = deepcopy([asked.answers, asked.candidates, asked.scores.tolist(), asked.chosen.tolist(), found])
-    predictions = build_predictions(asked, calibration, found, known)
-    copies = deepcopy(predictions)
-    unseen = {"nobody": build_predictions(asked, calibration, None, known)}
-    figures = compute_figures(asked, predictions, unseen, calibration, data, accuracies)
-    assert predictions == copies == build_predictions(asked, calibration, found, known)
-    assert figures == compute_figures(asked, predictions, unseen, calibration, data, accuracies)
-    after = [asked.answers, asked.candidates, asked.scores.tolist(), asked.chosen.tolist(), found]
-    assert after == before
-    with pytest.raises(FrozenInstanceError):
-        predictions[0].answer = "Bern"
-
-    assert [person.right for person in predictions] == [True, False]
-    # A name with two answers has both.
-    (tmp_path / "train.tsv").write_text("Where was Bo Eks born?\tBern\nWhere was Bo Eks born?\tRome\n")
-    twice = replace(data, training=load_questions(tmp_path / "train.tsv", answers=True))
-    assert twice.candidates == ["Bern", "Rome"] and twice.known == {"Bo Eks": "Rome"}
-    assert [person.group for person in predictions] == ["known and right", "unseen name"]
-    assert [person.answer_in_document for person in predictions] == [True, False]
-    assert [person.abstained for person in predictions] == [True, True]
-    assert figures["baselines"]['"London" for everyone'] == 0 and figures["right_answers"][0] == {
-        "answer": "Oslo",
-        "true": 1,
-        "said": 2,
-        "right": 1,
-    }
-
-
-def test_the_figures_of_a_report_worked_out_by_hand(tmp_path):
-    (tmp_path / "test.tsv").write_text(
-        "Where was Bo Ek born?\tOslo\nWhere was Al Ek born?\tROME\nWhere was Cy Ek born?\tBern\n"
-    )
-    (tmp_path / "train.tsv").write_text("Where was Bo Eks born?\tOslo\n")
-    scores = np.log([[0.8, 0.1, 0.1], [0.3, 0.6, 0.1], [0.5, 0.3, 0.2]])
-    answers, candidates, chosen = ["Oslo", "Rome", "Oslo"], ["Oslo", "Rome", "Bern"], np.array([0, 1, 0])
-    asked = AskedGroup(load_questions(tmp_path / "test.tsv"), answers, candidates, scores, chosen)
-    found = {
-        "Bo Ek": [Document(1, "Bo Ek", "Bo Ek. Born in Oslo ."), Document(2, "Bo Ek", "Bo Ek. Born in Rome .")],
-        "Al Ek": [Document(3, "Al Ek", "Al Ek. Sang .")],
-    }
-    data = EvaluationData({TEST: asked.questions}, load_questions(tmp_path / "train.tsv", answers=True), found)
-    calibration, known = Calibration(temperature=2.0, abstain_below=0.45), compile_mentions(candidates)
-    predictions = build_predictions(asked, calibration, found, known)
-    unseen = {"nobody": build_predictions(asked, calibration, {}, known)}
-    accuracies = measure_accuracies(answers, asked.questions.answers, "", [])
-    figures = compute_figures(asked, predictions, unseen, calibration, data, accuracies)
-    # At temperature 2, probabilities are in the proportion of their square roots.
-    roots = np.sqrt(np.exp(scores))
-    sure = (roots / roots.sum(1, keepdims=True))[[0, 1, 2], chosen]
-    assert [row.confidence for row in predictions] == pytest.approx(sure.tolist())
-    assert predictions[0].best[0] == ("Oslo", pytest.approx(sure[0]))
-    # Rome instead of ROME is wrong, and right leniently.
-    assert figures["lenient_accuracy"] == pytest.approx(2 / 3) and figures["documents_disagree"] == 1
-    before, after = figures["calibration"]["before"], figures["calibration"]["after"]
-    assert before["brier"] == pytest.approx((0.2**2 + 0.6**2 + 0.5**2) / 3)
-    assert after["brier"] == pytest.approx(((1 - sure[0]) ** 2 + sure[1] ** 2 + sure[2] ** 2) / 3)
-    assert figures["selective"]["answered"] == pytest.approx((sure >= 0.45).mean())
-    assert figures["selective"]["precision"] == pytest.approx(1 / (sure >= 0.45).sum())
-    assert figures["auroc"] == {"probability": 1.0, "margin": 1.0, "entropy": 1.0}
-    nobody = figures["unseen"]["nobody"]
-    assert nobody["share_on_commonest"] == pytest.approx(2 / 3)
-    # Cy Ek has no document, and is no one that the model can know.
-    assert [row.group for row in predictions] == ["known and right", "unseen answer", "unseen name"]
-    above = [(first > second) + (first == second) / 2 for first in sure[:2] for second in sure]
-    assert nobody["auroc"] == pytest.approx(np.mean(above))
-
-
-def test_reports_are_compared_in_one_table(run, report, tmp_path):
+def test_reports_are_compared_in_one_table(run, reported, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
-    rows = [json.loads(line) for line in (report / "predictions.jsonl").read_text().splitlines()]
-    for row in rows:
-        row["right"] = True
-    (other / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (other / "metrics.json").write_bytes((report / "metrics.json").read_bytes())
+    predictions = read_predictions(reported / "predictions.jsonl")
+    right = [replace(each, answer=each.reference or "") for each in predictions]
+    (other / "predictions.jsonl").write_text(format_predictions(right))
     # The columns of a table are padded.
-    printed = re.sub(" +", " ", run(compare, report, other))
-    before = json.loads((report / "metrics.json").read_text())["correct"]
-    assert f"| {other} | 100.0% |" in printed and f"| {report}, {other} | 0 | {17 - before} |" in printed
+    printed = re.sub(" +", " ", run(compare, reported, other))
+    before = json.loads((reported / "metrics.json").read_text())["correct"]
+    assert f"| {other} | 100.0% |" in printed and f"| {reported}, {other} | 0 | {17 - before} |" in printed
     assert f"{other}: options, data and versions: not recorded" in printed
     assert f"same data is not known: {other}: not recorded." in printed
     # A report keeps what its model was made of.
-    record = json.loads((report / "run.json").read_text())
+    record = json.loads((reported / "run.json").read_text())
     record["data"]["train_file"][0]["sha256"] = "0" * 64
     record["options"]["learning_rate"] = 0.125
     (other / "run.json").write_text(json.dumps(record))
-    printed = re.sub(" +", " ", run(compare, report, other))
-    assert f"{other} was trained on other data than {report}: train_file." in printed
+    # As version 0.4 named what a line has.
+    earlier = [{"question": each.question, "answer": each.answer, "right_answer": each.reference, "confidence": 0.5, "right": True}
+               for each in right[:17]]  # fmt: skip
+    (other / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in earlier))
+    printed = re.sub(" +", " ", run(compare, reported, other))
+    assert f"| {other} | 100.0% |" in printed
+    assert f"{other} was trained on other data than {reported}: train_file." in printed
     assert re.search(r"\| data \| train_file \| wiki.txt \(sha256 \w{12}\) \| wiki.txt \(sha256 0{12}\) \|", printed)
     assert re.search(r"\| options \| learning_rate \| 0.\d+ \| 0.125 \|", printed)
     assert printed.count("| options |") == 1 and "| versions |" not in printed
-    (other / "predictions.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    (other / "predictions.jsonl").write_text(format_predictions(right[:1]))
     with pytest.raises(SystemExit, match="other questions"):
-        run(compare, report, other)
+        run(compare, reported, other)
     with pytest.raises(SystemExit, match="no such file"):
-        run(compare, report, tmp_path / "none")
+        run(compare, reported, tmp_path / "none")
 
 
 def test_questions_without_answers_get_predictions_and_no_report(run, held_out, tiny_pretrained, tmp_path):
+    (tmp_path / "report.html").write_text("of an earlier evaluation")
     run(
         evaluate_birthplace, "--model_name_or_path", tiny_pretrained["rotary"], "--report", tmp_path,
-        "--test_file", held_out / "birth_test_inputs.tsv", "--train_file", held_out / "birth_places_train.tsv",
-        "--max_new_tokens", 4, "--fictional_people", 0,
+        "--test_file", held_out / "birth_test_inputs.tsv", "--max_new_tokens", 4, "--fictional_people", 0,
     )  # fmt: skip
     rows = (tmp_path / "predictions.jsonl").read_text().splitlines()
     assert len(rows) == len((tmp_path / "predictions.txt").read_text().splitlines()) == 15
     assert not (tmp_path / "report.html").exists()
-    with pytest.raises(SystemExit, match="predictions.jsonl, line 1: neither right nor wrong"):
+    with pytest.raises(SystemExit, match="predictions.jsonl, line 1: no reference"):
         run(compare, tmp_path)
 
 
 @pytest.mark.parametrize(
     "arguments, match",
     [
-        (["--report", "out"], "add --train_file"),
         (["--output_dir", "out", "--abstain_below", "0.5"], "add --report"),
         (["--output_dir", "out", "--fictional_people", "200"], "add --report"),
         (["--report", "out", "--train_file", "TRAIN", "--predictions_file", "out/report.png"], "other results are"),
         (["--report", "out", "--train_file", "TRAIN", "--predictions_file", "out/run.json"], "other results are"),
-        (
-            ["--report", ".", "--train_file", "TRAIN", "--predictions_file", "in/predictions.jsonl"],
-            "other results are",
-        ),
-        (["--report", "out", "--train_file", "TRAIN", "--target_precision", "0.9"], "add --calibration_file"),
+        (["--report", "out", "--target_precision", "0.9"], "add --calibration_file"),
+        (["--report", "out", "--abstain_below", "0.9", "--wrong_costs", "4"], "choose the same threshold"),
+        (["--output_dir", "out", "--wrong_costs", "4"], "--wrong_costs is for a report"),
         (["--report", "out", "--train_file", "TRAIN", "--abstain_below", "1.5"], "abstain_below is 1.5"),
         (["--report", "out", "--train_file", "TRAIN", "--calibration_file", "TRAIN"], "cannot calibrate"),
         (["--report", "out", "--train_file", "TRAIN", "--corpus_file", "FOREIGN"], "has no document about anyone"),
@@ -606,7 +568,6 @@ def test_a_report_that_cannot_be_made_is_refused_before_anything_is_written(
 ):
     monkeypatch.chdir(tmp_path)
     arguments = [world / "birth_places_train.tsv" if argument == "TRAIN" else argument for argument in arguments]
-    (tmp_path / "in").mkdir()
     (tmp_path / "FOREIGN").write_text("Somebody Else. Lived .\n")
     (tmp_path / "LONG").write_text(f"Where was A born?\tRome\nWhere was {'A' * 200} born?\tRome\n")
     model = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", world / "birth_dev.tsv"]

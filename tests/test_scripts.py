@@ -233,7 +233,7 @@ def test_each_relation_is_measured_while_training_and_one_that_is_not_trained_is
 def test_one_answer_for_everyone_is_evaluated_as_a_model_is(
     run, world, tmp_path, monkeypatch, count_dev_places, answer
 ):
-    monkeypatch.setattr("posgpt.evaluation.answerers.load_model", lambda *_, **__: pytest.fail("no model is asked"))
+    monkeypatch.setattr("posgpt.evaluation.predictor.load_model", lambda *_, **__: pytest.fail("no model is asked"))
     arguments = ["--baseline", answer, "--test_file", world / "birth_dev.tsv"]
     arguments += ["--train_file", world / "birth_places_train.tsv"]
     printed = run(evaluate_birthplace, *arguments, "--output_dir", tmp_path)
@@ -306,9 +306,9 @@ def test_the_predictions_have_the_name_that_is_asked_for(run, memorised, tmp_pat
     # It takes the place of predictions.txt; what was there is replaced.
     (tmp_path / name).write_text("older\n")
     printed = run(evaluate_birthplace, *asked, "--output_dir", "other", "--predictions_file", name)
-    assert f"Written: {name}, other/metrics.json, in place of earlier ones\n" in printed
+    assert f"Written: {name}, other/predictions.jsonl, other/metrics.json, in place of earlier ones\n" in printed
     assert (tmp_path / name).read_text() == expected
-    assert [file.name for file in (tmp_path / "other").iterdir()] == ["metrics.json"]
+    assert {file.name for file in (tmp_path / "other").iterdir()} == {"metrics.json", "predictions.jsonl"}
 
 
 def test_batches_and_padding_do_not_change_answers(memorised):

@@ -1,9 +1,9 @@
 """An evaluation in the card of the model that was asked: `model-index`, which the hub shows, and a section with the table."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from yaml import YAMLError
@@ -11,10 +11,7 @@ from yaml import YAMLError
 from data_scripts.errors import BadInput
 from data_scripts.files import CARD_FILE, hash_file, make_file_name, write_atomically
 from data_scripts.options import shorten_error
-from data_scripts.questions import Questions
-from data_scripts.relations import Relation
-from posgpt.evaluation.accuracy import Accuracies, format_accuracies
-from posgpt.evaluation.arguments import PICTURE_FILE
+from posgpt.evaluation.scoring import format_accuracies
 
 _CHART = "Accuracy, reliability and confidence"
 
@@ -39,26 +36,26 @@ def replace_section(text: str, heading: str, section: str) -> str:
 
     Only the heading and the table and charts below it are replaced: what follows them is the user's own.
     """
-    earlier = rf"^{re.escape(heading)}\r?\n\r?\n(?:\|.*(?:\n|\Z))+(?:\r?\n!\[{_CHART}: .*(?:\n|\Z))*"
+    earlier = rf"^{re.escape(heading)}\r?\n\r?\n(?:\|.*(?:\n|\Z))+(?:\r?\n!\[{_CHART}.*(?:\n|\Z))*"
     replaced, number = re.subn(earlier, lambda _: section + "\n", text, count=1, flags=re.MULTILINE)
     return replaced if number else f"{text.rstrip()}\n\n{section}\n"
 
 
 def update_card(
-    folder: Path, test: Questions, accuracies: Mapping[str, Accuracies], reports: Mapping[Relation, Path]
+    folder: Path, paths: Sequence[str], relations: Mapping[str, Mapping[str, Any]], picture: bytes | None
 ) -> None:
     """Write the figures of an evaluation into a model's card, in place of earlier ones on files of the same names.
 
     Args:
-        accuracies: By the name of their relation.
-        reports: The folder of each relation's report, if any: its chart is copied beside the card.
+        paths: The files of the test.
+        relations: From `measure_accuracy`, by relation, and of several all `together`.
+        picture: The chart of a report, written beside the card.
 
     Raises:
         BadInput: see `load_card`.
     """
     card = load_card(folder)
-    data = cast(ModelCardData, card.data)
-    name = ", ".join(Path(path).name for path in test.paths)
+    data, name = cast(ModelCardData, card.data), ", ".join(Path(path).name for path in paths)
     new = [
         EvalResult(
             task_type="text-generation",
@@ -66,24 +63,24 @@ def update_card(
             dataset_type=name,
             dataset_name=name,
             dataset_config=relation,
-            dataset_args={"sha256": {Path(path).name: hash_file(path) for path in test.paths}},
+            dataset_args={"sha256": {Path(path).name: hash_file(path) for path in paths}},
             metric_type="exact_match",
             metric_name="Exact match",
-            metric_value=measured.given.accuracy,
+            metric_value=metrics["accuracy"],
         )
-        for relation, measured in accuracies.items()
+        for relation, metrics in relations.items()
+        if relation != "together"
     ]
-    earlier = [result for result in data.eval_results or () if result.dataset_name != name]
-    data.eval_results = earlier + new
+    data.eval_results = [result for result in data.eval_results or () if result.dataset_name != name] + new
     data.model_name = data.model_name or folder.resolve().name
 
     heading = f"## Evaluation: {name}"
-    parts = [heading, format_accuracies(accuracies, "PosGPT")]
-    for relation_reported, report in reports.items():
-        chart = make_file_name(f"{name} {relation_reported.name}") + ".png"
+    parts = [heading, format_accuracies(relations, "PosGPT")]
+    if picture:
+        chart = make_file_name(name) + ".png"
         with write_atomically(folder / chart, "wb") as file:
-            file.write((report / PICTURE_FILE).read_bytes())
-        parts.append(f"![{_CHART}: {relation_reported.name}]({chart})")
+            file.write(picture)
+        parts.append(f"![{_CHART}]({chart})")
     card.text = replace_section(card.text, heading, "\n\n".join(parts))
     with write_atomically(folder / CARD_FILE) as file:
         file.write(str(card))

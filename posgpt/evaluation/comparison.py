@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from itertools import combinations, starmap
+from itertools import combinations
 from os.path import commonprefix
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,14 +11,14 @@ import numpy as np
 from transformers.trainer import TRAINER_STATE_NAME
 
 from data_scripts.errors import BadInput
-from data_scripts.files import load_json, read_lines
-from posgpt.evaluation.accuracy import Share
-from posgpt.evaluation.arguments import DETAILS_FILE, METRICS_FILE
-from posgpt.evaluation.confidence import compare_paired
+from data_scripts.files import load_json
+from posgpt.evaluation.arguments import DETAILS_FILE, ReportArguments
+from posgpt.evaluation.predictions import check_references, read_predictions
+from posgpt.evaluation.report import score_predictions
+from posgpt.evaluation.scoring import Proportion, compare_paired, format_metrics
 from posgpt.tables import format_table
 from posgpt.training.run_record import RUN_FILE, find_best_step, find_last_figure, format_files
 
-_ROLE = "report (posgpt evaluate --report)"
 # What two runs never share, or what says nothing of the result.
 _OWN_OPTIONS = {"output_dir", "logging_dir", "run_name", "overwrite_output_dir", "resume_from_checkpoint"}
 # The part of `run.json` with what a model has seen, and the files in it that it is only measured on.
@@ -38,14 +38,14 @@ class SavedRun(NamedTuple):
         figures: By name, as they are shown.
         record: What the model was made of; None: not recorded.
         questions: The questions that were asked; None: the folder is a training's, without a report.
-        right: (questions,) booleans.
+        correct: (questions,) booleans.
     """
 
     folder: str
     figures: dict[str, str]
     record: Record | None
     questions: list[str] | None = None
-    right: np.ndarray = np.empty(0, bool)
+    correct: np.ndarray = np.empty(0, bool)
 
 
 def load_runs(folders: Sequence[str]) -> list[SavedRun]:
@@ -54,7 +54,13 @@ def load_runs(folders: Sequence[str]) -> list[SavedRun]:
     Raises:
         BadInput: a folder has neither, or the reports are about different questions.
     """
-    runs = [load_training(folder) if is_training(folder) else load_report(folder) for folder in folders]
+    is_training = [
+        Path(each, TRAINER_STATE_NAME).is_file() and not Path(each, DETAILS_FILE).exists() for each in folders
+    ]
+    runs = [
+        load_training(each) if trained else load_report(each)
+        for each, trained in zip(folders, is_training, strict=True)
+    ]
     reports = [run for run in runs if run.questions is not None]
     for report in reports:
         if report.questions != reports[0].questions:
@@ -63,11 +69,6 @@ def load_runs(folders: Sequence[str]) -> list[SavedRun]:
                 " one --test_file."
             )
     return runs
-
-
-def is_training(folder: str) -> bool:
-    """Whether a folder is a training's and holds no report."""
-    return Path(folder, TRAINER_STATE_NAME).is_file() and not Path(folder, DETAILS_FILE).exists()
 
 
 def load_training(folder: str) -> SavedRun:
@@ -95,42 +96,19 @@ def load_training(folder: str) -> SavedRun:
 
 
 def load_report(folder: str) -> SavedRun:
-    """Load a report.
+    """Load the predictions of a report, and measure them.
 
     Raises:
-        BadInput: a file is missing, or a prediction is neither right nor wrong because its question had no answer.
+        BadInput: they are missing, or one has no reference to compare with.
     """
-    predictions = Path(folder) / DETAILS_FILE
-    if not predictions.exists() and (of_relations := sorted(Path(folder).glob(f"*/{DETAILS_FILE}"))):
-        raise BadInput(
-            f"{folder}: has a report for each relation; name one of them, such as {of_relations[0].parent}."
-        )
-    questions, answered = [], []
-    for number, line in read_lines(predictions, _ROLE):
-        try:
-            row = json.loads(line)
-            questions.append(row["question"])
-            answered.append({True: True, False: False}[row["right"]])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise BadInput(
-                f"{predictions}, line {number}: neither right nor wrong; make the report again, with questions that have"
-                " answers."
-            ) from None
-    right = np.array(answered)
-    file = Path(folder) / METRICS_FILE
-    metrics = load_json(file, _ROLE)
-    try:
-        auroc = metrics["auroc"]["probability"]
-        figures = {
-            "accuracy": f"{right.mean():.1%}",
-            "95 % interval": Share(int(right.sum()), len(right)).format_interval(),
-            "AUROC": _MISSING if auroc is None else f"{auroc:.3f}",
-            "ECE": f"{metrics['calibration']['after']['ece']:.3f}",
-            "surest half right": f"{metrics['selective']['accuracy_at_half']:.1%}",
-        }
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise BadInput(f"{file}: not the metrics of a report; make it again with posgpt evaluate --report.") from None
-    return SavedRun(folder, figures, load_record(folder), questions, right)
+    file = Path(folder) / DETAILS_FILE
+    predictions = read_predictions(file)
+    check_references(file, predictions)
+    scored = score_predictions(predictions, ReportArguments()).test
+    share = Proportion(int(scored.correct.sum()), len(scored))
+    figures = {"accuracy": f"{share.accuracy:.1%}", "95 % interval": share.format_interval()} | format_metrics(scored)
+    questions = [each.question for each in scored.predictions]
+    return SavedRun(folder, figures, load_record(folder), questions, scored.correct)
 
 
 def load_record(folder: str) -> Record | None:
@@ -159,12 +137,6 @@ def load_record(folder: str) -> Record | None:
             f"{file}: not the record of a run; give the folder as training or evaluation wrote it."
         ) from None
     return record
-
-
-def describe_pair(a: SavedRun, b: SavedRun) -> tuple[str, int, int, str]:
-    """Return the row of two reports in the table of pairs."""
-    only_a, only_b = int((a.right & ~b.right).sum()), int((b.right & ~a.right).sum())
-    return f"{a.folder}, {b.folder}", only_a, only_b, f"{compare_paired(a.right, b.right):.3g}"
 
 
 def list_differences(records: Sequence[Record]) -> list[tuple[str, ...]]:
@@ -209,9 +181,14 @@ def format_comparison(runs: Sequence[SavedRun]) -> str:
     names = dict.fromkeys(name for run in runs for name in run.figures)
     rows = [(run.folder, *(run.figures.get(name, _MISSING) for name in names)) for run in runs]
     parts = [format_table(("model", *names), rows)]
-    if pairs := list(combinations([run for run in runs if run.questions is not None], 2)):
-        header_of_pairs = ("pair", "only the first is right", "only the second", "p (McNemar, exact)")
-        parts.append(format_table(header_of_pairs, starmap(describe_pair, pairs)))
+    pairs = [
+        (f"{a.folder}, {b.folder}", (a.correct & ~b.correct).sum(), (b.correct & ~a.correct).sum(),
+         f"{compare_paired(a.correct, b.correct):.3g}")
+        for a, b in combinations([run for run in runs if run.questions is not None], 2)
+    ]  # fmt: skip
+    if pairs:
+        header_of_pairs = ("pair", "only the first is correct", "only the second", "p (McNemar, exact)")
+        parts.append(format_table(header_of_pairs, pairs))
     parts.append("\n".join(compare_data(runs[0], other) for other in runs[1:]))
     recorded = {run.folder: run.record for run in runs if run.record is not None}
     if len(recorded) > 1:

@@ -11,7 +11,7 @@ from data_scripts.documents import TITLE_AND_TEXT, Columns, read_rows
 from data_scripts.titles import find_text_start, match_titles
 from data_scripts.words import MARKS, WORD_END, WORD_START, find_words
 
-GROUPS = ("known and right", "known and wrong", "unseen answer", "unseen name")
+GROUPS = ("known and correct", "known and wrong", "unseen answer", "unseen name")
 _SEPARATORS = re.compile(rf"(?:(?![{MARKS}])[\W_])+")
 # Vowel signs and the like make another word, accents over Latin, Greek and Cyrillic letters do not.
 _ACCENTS = re.compile("[\u0300-\u036f]")
@@ -68,19 +68,6 @@ def has_mention(document: str, answer: str) -> bool:
     return any(find_words([answer], document))
 
 
-def find_disagreement(documents: Sequence[Document], mentions: Sequence[bool], answers: re.Pattern) -> bool:
-    """Whether one document mentions the right answer, and the text of another one only others of `answers`.
-
-    Args:
-        mentions: Which of the documents mention the right answer.
-    """
-    return any(mentions) and any(
-        answers.search(document.body) is not None
-        for document, has_answer in zip(documents, mentions, strict=True)
-        if not has_answer
-    )
-
-
 def mark_evidence(text: str, name: str, answers: Iterable[str | None]) -> list[tuple[str, str]]:
     """Split a document where it has the name or one of the answers as whole words; what is None or empty is nowhere.
 
@@ -92,31 +79,27 @@ def mark_evidence(text: str, name: str, answers: Iterable[str | None]) -> list[t
     return list(zip(parts, kinds, strict=True))
 
 
-def choose_group(mentions: Sequence[bool], right: bool) -> str:
+def choose_group(mentions: Sequence[bool], correct: bool) -> str:
     """Return one of `GROUPS`: a name is unseen if it has no document, an answer if none of these documents mentions it.
 
     Args:
         mentions: Which of the name's documents mention the right answer.
-        right: Whether the answer is right.
+        correct: Whether the answer given is correct.
     """
     if not mentions:
         return "unseen name"
     if not any(mentions):
         return "unseen answer"
-    return "known and right" if right else "known and wrong"
+    return "known and correct" if correct else "known and wrong"
 
 
 def describe_near_misses(answers: Sequence[str], references: Sequence[str], path: str) -> str | None:
-    """Say how many answers are the right ones in another spelling, and which is the first; None: none is.
-
-    Args:
-        references: The right answers.
-        path: The file that has them.
-    """
+    """Say how many wrong answers are the right ones in another spelling, and which is the first; None: none is."""
+    pairs = zip(answers, references, strict=True)
     near = [
-        (answer, right)
-        for answer, right in zip(answers, references, strict=True)
-        if answer != right and normalize_answer(answer) == normalize_answer(right)
+        (given, right)
+        for given, right in pairs
+        if given != right and normalize_answer(given) == normalize_answer(right)
     ]
     if not near:
         return None

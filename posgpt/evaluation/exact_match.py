@@ -1,15 +1,5 @@
-"""What makes an answer right, everywhere in PosGPT."""
+"""The name that version 0.4 had in this module; it stands in `posgpt.evaluation.scoring` now."""
 
-from collections.abc import Sequence
+from posgpt.evaluation.scoring import match_exactly
 
-import numpy as np
-
-
-def match_exactly(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """Return (predictions,) booleans: whether each prediction is its reference, character for character.
-
-    Raises:
-        ValueError: there are not as many references as predictions.
-    """
-    pairs = zip(predictions, references, strict=True)
-    return np.array([prediction == reference for prediction, reference in pairs], dtype=bool)
+__all__ = ["match_exactly"]

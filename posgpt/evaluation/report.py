@@ -1,120 +1,187 @@
-"""What a model knows and what it makes up: figures, a chart and a page that opens without a server."""
+"""An evaluation: predictions, whoever made them, with their metrics, a chart and a page that opens without a server."""
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from modeling_posgpt import Answer
-from posgpt.evaluation.accuracy import Accuracies
-from posgpt.evaluation.answerers import AskedModel, ask_groups
-from posgpt.evaluation.arguments import DETAILS_FILE, PAGE_FILE, PICTURE_FILE, EvaluationArguments
+import numpy as np
+
+from posgpt.evaluation.arguments import PAGE_FILE, PICTURE_FILE, ReportArguments
 from posgpt.evaluation.chart import draw_chart
-from posgpt.evaluation.data import FICTIONAL, HELD_OUT, TAKEN_OUT, TEST, EvaluationData
-from posgpt.evaluation.evidence import compile_mentions, mark_evidence
-from posgpt.evaluation.figures import compute_figures, describe_worth
-from posgpt.evaluation.predictions import Prediction, Utility, build_predictions, calibrate
+from posgpt.evaluation.evidence import GROUPS, Document, choose_group, has_mention, mark_evidence
+from posgpt.evaluation.predictions import CALIBRATION, TEST, Prediction
+from posgpt.evaluation.scoring import (
+    METRICS,
+    ConstantBaseline,
+    ScoredQuestions,
+    compute_auroc,
+    find_threshold,
+    fit_temperature,
+    list_accuracies,
+    measure,
+    measure_accuracy,
+)
 from posgpt.plots import render_picture
 from posgpt.templates import load_template
 
 UNKNOWN_ANSWER = "I don't know"
 
 
-@dataclass(frozen=True)
-class Report:
-    """A report before it is written.
+class Evidence(NamedTuple):
+    """What the corpus says of a question.
 
     Args:
-        facts: The model, its positions, and what it was asked.
-        predictions: About the test questions.
-        unseen: Predictions about names that the model cannot know, by what they are.
-        figures: From `compute_figures`; empty when the test questions have no answers.
+        documents: Those of the title that it asks about.
+        group: One of `GROUPS`.
+        has_answer: Whether one of them mentions the answer that was given.
     """
 
-    facts: dict[str, Any]
-    predictions: list[Prediction]
-    unseen: dict[str, list[Prediction]]
-    figures: dict[str, Any]
+    documents: list[Document]
+    group: str
+    has_answer: bool
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scored predictions.
+
+    Args:
+        test: Those of the test.
+        others: Those about names that the model cannot know, by their group.
+        evidence: Of each prediction of the test; None: no corpus was given.
+        relations: From `measure_accuracy` by relation, and of several all `together`; empty if a reference is missing.
+    """
+
+    test: ScoredQuestions
+    others: dict[str, ScoredQuestions]
+    evidence: list[Evidence] | None
+    relations: dict[str, dict[str, Any]]
 
     @property
     def answers(self) -> list[str]:
-        """The answers to the test questions, `I don't know` where the model is not sure enough."""
-        return [UNKNOWN_ANSWER if prediction.abstained else prediction.answer for prediction in self.predictions]
+        """The answers to the test's questions, `I don't know` where the confidence is too low."""
+        pairs = zip(self.test.predictions, self.test.is_sure, strict=True)
+        return [each.answer if sure else UNKNOWN_ANSWER for each, sure in pairs]
+
+    @property
+    def groups(self) -> dict[str, np.ndarray]:
+        """Which predictions of the test, (predictions,) booleans, are of each of `GROUPS` that has any; without a corpus, all."""
+        if self.evidence is None:
+            return {"all": np.ones(len(self.test), dtype=bool)}
+        of_each = np.array([each.group for each in self.evidence])
+        return {group: of_each == group for group in GROUPS if group in of_each}
+
+    def list_metrics(self) -> dict[str, Any]:
+        """Return the accuracies, as entries of `metrics.json`."""
+        if not self.relations:
+            return {"accuracy": None, "correct": None, "total": len(self.test)}
+        *relations, whole = self.relations
+        by_relation = {"relations": {name: self.relations[name] for name in relations}} if relations else {}
+        return self.relations[whole] | by_relation
+
+    def list_figures(self) -> dict[str, Any]:
+        """Return `metrics.json` with what a report adds. Shares, confidences and AUROCs are from 0 to 1."""
+        figures = self.list_metrics() | measure(self.test)
+        for name, metrics in figures.get("relations", {}).items():
+            of_relation = [each for each in self.test.predictions if each.relation == name]
+            figures["relations"][name] = metrics | measure(replace(self.test, predictions=of_relation))
+        figures |= {"temperature": self.test.temperature, "abstain_below": self.test.abstain_below}
+        if self.evidence is not None:
+            figures["groups"] = {
+                group: {
+                    "count": int(members.sum()),
+                    "confidence": float(self.test.confidence[members].mean()) if self.test.has_confidence else None,
+                    "answer_in_document": float(
+                        np.mean([each.has_answer for each in compress(self.evidence, members)])
+                    ),
+                    "abstained": float(1 - self.test.is_sure[members].mean()),
+                }
+                for group, members in self.groups.items()
+            }
+        known = self.test.confidence[~self.groups.get("unseen name", np.zeros(len(self.test), bool))]
+        figures["unseen"] = {
+            group: {
+                "count": len(scored),
+                "confidence": float(scored.confidence.mean()),
+                "abstained": float(1 - scored.is_sure.mean()),
+                "auroc": compute_auroc(
+                    np.append(known, scored.confidence), np.arange(len(known) + len(scored)) < len(known)
+                ),
+                "said_most": Counter(each.answer for each in scored.predictions).most_common(5),
+            }
+            for group, scored in self.others.items()
+        }
+        return figures
+
+    def render(self, metrics: Mapping[str, Any]) -> dict[str, bytes]:
+        """Return the contents of a report's page and picture by the names of their files.
+
+        Args:
+            metrics: The entries of `metrics.json`; what they say of the model and the test stands at the top.
+        """
+        confidences = {group: self.test.confidence[members] for group, members in self.groups.items()}
+        confidences |= {group: scored.confidence for group, scored in self.others.items()}
+        figure = draw_chart(self.test, confidences, self.relations)
+        chart = render_picture(figure, format="svg").decode()
+        test = self.test
+        evidence: Sequence[Evidence | None] = self.evidence or [None] * len(test)
+        page = load_template("posgpt.evaluation", "report.html.jinja").render(
+            title=f"What {metrics['model']} knows" if "model" in metrics else "How good answers are",
+            metrics=metrics,
+            relations=self.relations,
+            labels=METRICS,
+            answers=zip(test.predictions, test.correct, test.confidence, test.is_sure, evidence, strict=True),
+            list_accuracies=list_accuracies,
+            mark_evidence=mark_evidence,
+            # Written by matplotlib, not read from a data file; without the XML declaration, which HTML does not allow.
+            chart=chart[chart.index("<svg") :],
+        )
+        return {PICTURE_FILE: render_picture(figure), PAGE_FILE: page.encode(errors="backslashreplace")}
 
 
-def choose_utility(arguments: EvaluationArguments, data: EvaluationData) -> Utility | None:
-    """Return what answers are worth; None where that is not asked."""
-    if arguments.wrong_costs is None:
-        return None
-    share = arguments.unseen_share
-    if share is None:
-        unseen = len(data.groups.get(FICTIONAL, data.groups[TAKEN_OUT]))
-        share = unseen / (unseen + len(data.groups[TEST]))
-    return Utility(arguments.wrong_costs, share)
-
-
-def make_report(
-    arguments: EvaluationArguments,
-    model: AskedModel,
-    data: EvaluationData,
-    test_answers: list[Answer],
-    accuracies: Accuracies | None,
-) -> Report:
-    """Ask the report's other groups of questions, and measure how good all answers are.
+def score_predictions(
+    predictions: Sequence[Prediction],
+    arguments: ReportArguments,
+    documents: Mapping[str, list[Document]] | None = None,
+    baselines: Mapping[str, Sequence[ConstantBaseline]] = MappingProxyType({}),
+) -> Evaluation:
+    """Score predictions; the temperature and, if it is asked for, the threshold are fitted on those for calibration.
 
     Args:
-        accuracies: On the test questions; None: they have no answers.
+        predictions: With references for calibration.
+        documents: By title; None: there is no corpus to look into.
+        baselines: By relation.
     """
-    asked = ask_groups(model, data, test_answers)
-    utility = choose_utility(arguments, data)
-    calibration = calibrate(
-        asked.pop(HELD_OUT, None),
-        arguments.abstain_below,
-        arguments.target_precision,
-        utility,
-        asked.get(TAKEN_OUT),
+    groups: dict[str, list[Prediction]] = {}
+    for each in predictions:
+        groups.setdefault(each.group, []).append(each)
+    test = ScoredQuestions(groups.pop(TEST), 1.0, arguments.threshold, arguments.wrong_costs or 1.0)
+    if held_out := groups.pop(CALIBRATION, None):
+        calibration = ScoredQuestions(held_out)
+        temperature = fit_temperature(calibration.confidence, calibration.correct)
+        calibration = ScoredQuestions(held_out, temperature)
+        test = replace(test, temperature=temperature)
+        if arguments.target_precision is not None:
+            threshold = find_threshold(arguments.target_precision, calibration.confidence, calibration.correct)
+            test = replace(test, abstain_below=threshold)
+    by_relation: dict[str, list[Prediction]] = {}
+    for each in test.predictions if all(each.reference is not None for each in test.predictions) else ():
+        by_relation.setdefault(each.relation, []).append(each)
+    relations = {name: measure_accuracy(each, baselines.get(name, ())) for name, each in by_relation.items()}
+    return Evaluation(
+        test,
+        {group: replace(test, predictions=each) for group, each in groups.items()},
+        None if documents is None else [find_evidence(each, documents) for each in test.predictions],
+        relations | {"together": measure_accuracy(test.predictions)} if len(relations) > 1 else relations,
     )
-    known = compile_mentions(data.candidates)
-    unseen = {
-        group: build_predictions(answered, calibration, data.documents, known) for group, answered in asked.items()
-    }
-    predictions, figures = unseen.pop(TEST), {}
-    if accuracies:
-        figures = compute_figures(asked[TEST], predictions, unseen, calibration, data, accuracies)
-        if utility:
-            # The threshold was chosen on those who were taken out.
-            others = unseen.get(FICTIONAL) or unseen[TAKEN_OUT]
-            figures["worth"] = describe_worth(predictions, others, calibration.abstain_below, utility)
-    facts = {
-        "model": str(arguments.model_name_or_path),
-        "position_embedding_type": model.model.config.position_embedding_type,
-        "test_file": ", ".join(Path(path).name for path in data.groups[TEST].paths),
-        "candidates": len(data.candidates),
-    }
-    return Report(facts, predictions, unseen, figures)
 
 
-def render_report(report: Report) -> dict[str, bytes]:
-    """Return the contents of those of `REPORT_FILES` that the report has.
-
-    If the questions have no answers, these are the predictions alone.
-    """
-    rows = [
-        {key: value for key, value in asdict(prediction).items() if value is not None}
-        for prediction in report.predictions
-    ]
-    predictions = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-    if not report.figures:
-        return {DETAILS_FILE: predictions}
-    figure = draw_chart(report.figures, report.predictions, report.unseen)
-    svg = render_picture(figure, format="svg").decode()
-    page = load_template("posgpt.evaluation", "report.html.jinja").render(
-        title=f"What {report.facts['model']} knows",
-        facts=report.facts,
-        figures=report.figures,
-        predictions=report.predictions,
-        mark_evidence=mark_evidence,
-        # Written by matplotlib, not read from a data file; without the XML declaration, which HTML does not allow.
-        chart=svg[svg.index("<svg") :],
-    )
-    return {DETAILS_FILE: predictions, PICTURE_FILE: render_picture(figure), PAGE_FILE: page.encode()}
+def find_evidence(prediction: Prediction, documents: Mapping[str, list[Document]]) -> Evidence:
+    """Look a prediction and its references up in the documents of its title."""
+    own, references = documents.get(prediction.title or prediction.question, []), prediction.references
+    mentions = [any(has_mention(document.text, right) for right in references) for document in own]
+    group = choose_group(mentions, prediction.answer in references)
+    return Evidence(own, group, any(has_mention(document.text, prediction.answer) for document in own))

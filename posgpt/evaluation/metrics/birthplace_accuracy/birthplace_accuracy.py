@@ -3,7 +3,7 @@
 import datasets
 import evaluate
 
-from posgpt.evaluation.accuracy import count_right
+from posgpt.evaluation.scoring import count_correct
 
 
 class BirthplaceAccuracy(evaluate.Metric):
@@ -20,5 +20,5 @@ class BirthplaceAccuracy(evaluate.Metric):
         )
 
     def _compute(self, predictions: list[str], references: list[str]) -> dict[str, float | int]:
-        share = count_right(predictions, references)
+        share = count_correct(predictions, references)
         return {"accuracy": share.accuracy, "correct": share.correct, "total": share.total}

@@ -1,0 +1,99 @@
+"""Report on predictions, whoever made them: metrics, a chart and a page that opens without a server.
+
+    posgpt report predictions.jsonl
+
+A line of the file is a JSON object with `question`, `answer` and `reference`, the right answer or a list of them; with a
+`probability` from 0 to 1, also confidence is measured. `relation`, `title` and `group` are read, too (see `Prediction`).
+`posgpt evaluate` writes such a file. Writes `report.html`, `report.png` and `metrics.json`.
+"""
+
+import json
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
+from data_scripts.files import check_is_folder_or_new
+from data_scripts.options import option, parse_options
+from data_scripts.relations import RELATIONS, find_relation
+from posgpt.evaluation.arguments import METRICS_FILE, PAGE_FILE, ReportArguments
+from posgpt.evaluation.evidence import find_documents
+from posgpt.evaluation.predictions import (
+    ALL,
+    CALIBRATION,
+    TEST,
+    Prediction,
+    check_references,
+    read_predictions,
+    write_files,
+)
+from posgpt.evaluation.report import score_predictions
+from posgpt.evaluation.scoring import format_accuracies, format_metrics, list_baselines
+from posgpt.tables import format_table
+
+
+@dataclass(kw_only=True)
+class PredictionArguments(ReportArguments):
+    """Which predictions, and where to write the report."""
+
+    predictions_file: str = option("A JSON Lines file of predictions.", positional=True)
+    output_dir: str | None = option("Folder for the report (default: `report` beside the predictions).", default=None)
+
+
+def check_probabilities(predictions: list[Prediction], arguments: PredictionArguments) -> None:
+    """Check that predictions have what a threshold is chosen on and applied to.
+
+    Raises:
+        BadInput: a line has no probability where one is needed, or none is for calibration.
+    """
+    needed = arguments.threshold is not None or arguments.target_precision is not None
+    for number, each in enumerate(predictions, start=1):
+        if each.probability is None and (needed or each.group != TEST):
+            raise BadInput(
+                f"{arguments.predictions_file}, line {number}: no probability, which a threshold and groups other than"
+                f" {TEST!r} need; add one."
+            )
+    if arguments.target_precision is not None and all(each.group != CALIBRATION for each in predictions):
+        raise BadInput(
+            f"--target_precision is found on predictions held out from training; add lines of the group {CALIBRATION!r}."
+        )
+
+
+def complete(prediction: Prediction) -> Prediction:
+    """Return a prediction with the relation and the title that its question shows, where it is of a known form."""
+    relation = find_relation(prediction.question, RELATIONS.values())
+    if relation is None or prediction.relation != ALL:
+        return prediction
+    return replace(prediction, relation=relation.name, title=relation.read_title(prediction.question))
+
+
+@exit_on_bad_input()
+def main() -> None:
+    arguments = parse_options(PredictionArguments)
+    check_installed("report", "sklearn", "matplotlib")
+    arguments.check_threshold()
+    file = Path(arguments.predictions_file)
+    folder = check_is_folder_or_new(arguments.output_dir or file.parent / "report")
+    predictions = [complete(each) for each in read_predictions(file)]
+    check_references(file, predictions)
+    check_probabilities(predictions, arguments)
+    documents, right = None, defaultdict[str, list[str]](list)
+    if arguments.corpus_file:
+        titles = {each.title for each in predictions if each.title}
+        documents = find_documents(arguments.corpus_file, titles, arguments.columns)
+    for each in predictions:
+        if each.group == TEST:
+            right[each.relation] += each.references
+    # As training's answers are not known, the most frequent right one stands for them.
+    baselines = {name: list_baselines(Counter(answers).most_common(1)[0][0]) for name, answers in right.items()}
+    evaluation = score_predictions(predictions, arguments, documents, baselines)
+    metrics = {"test_file": file.name} | evaluation.list_figures()
+    files = evaluation.render(metrics) | {METRICS_FILE: json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"}
+    write_files({folder / name: content for name, content in files.items()})
+    print(format_accuracies(evaluation.relations, "the file"))
+    print(format_table(("metric", "value"), format_metrics(evaluation.test).items()))
+    print(f"Report: {folder / PAGE_FILE}")
+
+
+if __name__ == "__main__":
+    main()
