@@ -34,6 +34,7 @@ def main() -> None:
         sys.argv = [f"python -m studies {name}", *arguments]
         import_module(f"studies.{name}").main()
     else:
+        sys.argv[0] = "python -m studies"
         sweep.main()
 
 

@@ -39,7 +39,14 @@ from posgpt.training.architecture import CHOICES
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from studies.recall import grade_answers, load_on_device, measure_model, read_objective
 from studies.tables import format_known, write_table
-from studies.training_runs import Record, count_rows_per_step, keep_result, time_training, train
+from studies.training_runs import (
+    Record,
+    count_rows_per_step,
+    estimate_minutes,
+    keep_result,
+    time_training,
+    train,
+)
 
 FOLDER = Path(__file__).parent
 STAGES = {"pretrain": "pretraining", "finetune": "finetuning"}
@@ -244,23 +251,23 @@ class Sweep:
             )
         return options | {"per_device_train_batch_size": micro, "gradient_accumulation_steps": size // micro}
 
-    def estimate_minutes(self, plan: list[tuple[Row, int]]) -> None:
+    def say_minutes(self, plan: list[tuple[Row, int]]) -> None:
         """Say how many trainings are to come and how long they take, by a few steps with each recipe.
 
         What begins with a model that is yet to be pretrained, or with pairs that are yet to be drawn, takes little beside them.
         """
-        count, whole, minutes = 0, 0.0, dict[tuple[str, str], float]()
+        count, minutes, timed = 0, 0.0, dict[tuple[str, str], tuple[float, float]]()
         for row, seed in plan:
             for number, (stage, section, options) in enumerate(self.list_trainings(row, seed)):
                 if (self.find_folder(row, seed, stage) / WEIGHTS_FILE).is_file():
                     continue
                 count, key = count + 1, (section, options["recipe"])
                 if number == 0 and not row.pairs:
-                    if key not in minutes:
-                        minutes[key] = time_training(f"{row.name}, seed {seed}", section, options)
-                    whole += minutes[key]
+                    if key not in timed:
+                        timed[key] = time_training(f"{row.name}, seed {seed}", section, options)
+                    minutes += estimate_minutes(section, options, *timed[key])
         if count:
-            print(f"\n{count} trainings to come{f', about {whole:,.0f} minutes' if whole else ''}.", flush=True)
+            print(f"\n{count} trainings to come{f', about {minutes:,.0f} minutes' if minutes else ''}.", flush=True)
 
     def draw_pairs(self, row: Row, seed: int) -> None:
         """Write the pairs that a row is finetuned on, if it has a number of them.
@@ -455,7 +462,7 @@ def main(name: str | None = None) -> None:
     first, *later = study.seeds
     variants = [variant for row in rows.values() for variant in row.list_variants()]
     plan = [(row, first) for row in variants] + [(row, seed) for seed in later for row in rows.values()]
-    sweep.estimate_minutes(plan)
+    sweep.say_minutes(plan)
     known, runs, chosen = {row.name: row for row in variants}, dict[str, list[Record]](), dict[str, Row]()
     with tqdm(total=len(plan), desc="Models", unit="model", disable=None) as bar:
 

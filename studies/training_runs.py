@@ -164,19 +164,24 @@ def train(name: str, section: str, options: dict[str, Any], folder: Path) -> Rec
     return keep_result(folder / "study.json", build_key(section, options), compute, folder)["figures"]
 
 
-def time_training(name: str, section: str, options: dict[str, Any]) -> float:
-    """Return how many minutes a training takes, by a few of its steps; arguments and errors are those of `train`."""
+def time_training(name: str, section: str, options: dict[str, Any]) -> tuple[float, float]:
+    """Return how many minutes a row and an epoch take, by a few training steps; arguments and errors are those of `train`."""
     few = {"max_steps": TIMED_STEPS, "save_strategy": "no", "report_to": "none"}
-    few["include_num_input_tokens_seen"] = "true"
+    command = build_command(**options | few, include_num_input_tokens_seen="true")
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) / "timed"
-        _train_or_resume(f"{name}: {TIMED_STEPS} steps", MODULES[section], build_command(**options | few), folder)
+        _train_or_resume(f"{name}: {TIMED_STEPS} steps", MODULES[section], command, folder)
         minutes = _read_figures(folder)["minutes"]
         epochs = load_json(folder / TRAINER_STATE_NAME, "state of a training")["epoch"]
+    return minutes / TIMED_STEPS / count_rows_per_step(section, options), minutes / epochs
+
+
+def estimate_minutes(section: str, options: dict[str, Any], per_row: float, per_epoch: float) -> float:
+    """Return how many minutes a training takes whose rows and epochs take as long as `time_training` says."""
     settings = read_settings(section=section, **options)
-    whole = settings.get("num_train_epochs", TrainingArguments.num_train_epochs)
-    steps = settings.get("max_steps") or TIMED_STEPS / epochs * whole
-    return minutes / TIMED_STEPS * steps
+    if (steps := settings.get("max_steps", -1)) > 0:
+        return steps * count_rows_per_step(section, options) * per_row
+    return settings.get("num_train_epochs", TrainingArguments.num_train_epochs) * per_epoch
 
 
 def _train_or_resume(name: str, module: str, arguments: list[str], folder: Path) -> None:

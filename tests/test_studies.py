@@ -236,14 +236,15 @@ def test_rows_are_compared_over_seeds_and_finished_trainings_are_kept(
     assert "5 questions of birth_dev.tsv" in run(sweep, "positions", *arguments)
 
 
-def test_a_training_takes_as_long_as_its_steps(world, recipe, in_process, monkeypatch):
+def test_a_training_takes_as_long_as_its_rows_or_its_epochs(world, recipe, in_process, monkeypatch):
     monkeypatch.setattr(training_runs, "_read_figures", lambda folder: {"minutes": 16.0})
-    monkeypatch.setattr(training_runs, "TIMED_STEPS", 2)
-    options = {"recipe": recipe, "train_file": world / "wiki.txt"}
-    assert training_runs.time_training("some", "pretrain", options | {"max_steps": 50}) == 400
-    # 100 documents with at most four windows each, in batches of 4, 20 epochs.
-    minutes = training_runs.time_training("epochs", "pretrain", options)
-    assert minutes / 8 == pytest.approx(20 * round(minutes / 8 / 20)) and 25 <= minutes / 8 / 20 <= 100
+    options = {"recipe": recipe, "train_file": world / "wiki.txt", "per_device_train_batch_size": 10}
+    # Eight steps take 16 minutes, and are 0.8 epochs of the world's 100 documents.
+    per_row, per_epoch = training_runs.time_training("some", "pretrain", options)
+    assert (per_row, per_epoch) == pytest.approx((0.2, 20))
+    estimate = training_runs.estimate_minutes
+    assert estimate("pretrain", options | {"max_steps": 50}, per_row, per_epoch) == pytest.approx(100)
+    assert estimate("pretrain", options, per_row, per_epoch) == pytest.approx(20 * 20)
 
 
 def test_both_stages_are_trained_measured_drawn_and_kept(run, world, in_process, tmp_path, monkeypatch):
@@ -309,7 +310,7 @@ def test_each_optimizer_is_taken_at_its_best_rate(run, world, tmp_path, monkeypa
         return {"right": right, "parameters": 1, "measures": {"recalled as read": [1, 2]}, "pretrain": stage}
 
     monkeypatch.setattr(sweep.Sweep, "run", run_row)
-    monkeypatch.setattr(sweep.Sweep, "estimate_minutes", lambda *_: None)
+    monkeypatch.setattr(sweep.Sweep, "say_minutes", lambda *_: None)
     arguments = ["factorial", "--data_dir", world, "--output_dir", tmp_path, "--held_out", 10, "--seeds", 1, 2]
     printed = run(sweep, *arguments)
     combinations = {
@@ -392,8 +393,8 @@ def test_a_study_that_is_none_is_refused_in_one_line(run, world, tmp_path, study
 
 def test_the_usage_lists_every_study_and_each_lists_its_options(run):
     printed = run(studies)
-    for file in [*(ROOT / "studies").glob("*.yaml"), *map(ROOT.joinpath, studies.ANALYSES)]:
-        assert f"  {file.stem} " in printed
+    for name in [*(file.stem for file in (ROOT / "studies").glob("*.yaml")), *studies.ANALYSES]:
+        assert f"  {name} " in printed
     for analysis in studies.ANALYSES:
         with pytest.raises(SystemExit, match="0"):
             run(studies, analysis, "--help")
