@@ -144,7 +144,7 @@ class Study:
         for name, entry in entries.items():
             row = Row(name, **entry)
             derived = row.derive(rows[row.base] if row.base else shared)
-            left_out = {stage: None for stage in STAGES if entry.get(stage, ...) is None}
+            left_out: dict[str, Any] = {stage: None for stage in STAGES if entry.get(stage, ...) is None}
             rows[name] = replace(derived, **left_out)
         return rows
 
@@ -179,7 +179,7 @@ def load_study(arguments: SweepArguments) -> tuple[Study, dict[str, Row]]:
         raise BadInput(
             f"{path}: not a study: {shorten_error(error)}; studies/sweep.py says what it may hold."
         ) from None
-    given = {"seeds": arguments.seeds, "held_out": arguments.held_out}
+    given: dict[str, Any] = {"seeds": arguments.seeds, "held_out": arguments.held_out}
     study = replace(study, **{option: value for option, value in given.items() if value is not None})
     wanted = set(arguments.rows or rows)
     if unknown := wanted - rows.keys():
