@@ -9,7 +9,9 @@ tried on training pairs that are held out: `posgpt hold-out` writes such a folde
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from benchmarks.throughput import count_training_flops, describe_machine, list_fast_dtypes, measure_matmul
 from data_scripts.errors import exit_on_bad_input
@@ -18,10 +20,9 @@ from data_scripts.options import option, parse_options
 from modeling_posgpt import PosGPTConfig
 from posgpt.generate_questions import QUESTIONS_FILE
 from posgpt.training.architecture import PositionArguments
-from studies.cache import Record
-from studies.positions import summarize_member
+from studies.sweep import ask, average_right
 from studies.tables import format_known, write_table
-from studies.training_runs import build_command, train, train_and_ask
+from studies.training_runs import Record, train
 
 
 @dataclass
@@ -42,53 +43,53 @@ class SpeedrunArguments(PositionArguments):
 
 def run_seed(seed: int, arguments: SpeedrunArguments, folder: Path) -> Record:
     """Train one model and ask it, unless that is done; return its figures."""
-    data = Path(arguments.data_dir).resolve()
-    name, recipe = f"{arguments.recipe}, seed {seed}", arguments.recipe
-    positions: dict[str, object] = {"position_embedding_type": arguments.position_embedding_type}
-    read: dict[str, object] = {"train_file": data / CORPUS_FILE, "questions_file": data / TRAIN_FILE, "seed": seed}
-    before: list[Record] = []
+    data, name = Path(arguments.data_dir).resolve(), f"{arguments.recipe}, seed {seed}"
+    read: dict[str, Any] = {"recipe": arguments.recipe, "train_file": data / CORPUS_FILE}
+    read |= {"questions_file": data / TRAIN_FILE, "seed": seed}
+    positions = {"position_embedding_type": arguments.position_embedding_type}
+    spent: list[Record] = []
     if arguments.generate_questions:
-        start = positions
+        start, writer = read | positions, folder / "questions"
         if arguments.generate_questions == "pretrained":
-            start = {"model_name_or_path": folder / "pretrained"}
-            command = build_command(recipe, **read, **positions)
-            before.append(train(f"{name}, before questions", command, folder / "pretrained"))
-        writer = folder / "questions"
-        command = build_command(recipe, **read, **start)
-        before.append(train(f"{name}, questions", command, writer, section="generate_questions"))
+            spent.append(train(f"{name}, before questions", "pretrain", start, folder / "pretrained"))
+            start = read | {"model_name_or_path": folder / "pretrained"}
+        spent.append(train(f"{name}, questions", "generate_questions", start, writer))
         seconds = load_json(writer / "generate_results.json", "time of a generation")["generate_runtime"]
-        before.append({"characters": 0, "minutes": seconds / 60})
+        spent.append({"characters": 0, "minutes": seconds / 60})
         read["questions_file"] = [data / TRAIN_FILE, writer / QUESTIONS_FILE]
+    model = folder / "model"
+    spent.append(train(name, "pretrain", read | positions, model))
     test_file = Path(arguments.test_file) if arguments.test_file else data / DEV_FILE
-    asked = train_and_ask(name, build_command(recipe, **read, **positions), folder / "model", test_file)
-    spent = {figure: sum(each[figure] for each in [*before, asked]) for figure in ("characters", "minutes")}
-    return asked | spent
+    asked = ask(model, test_file, model / "asked.json")
+    return asked | {figure: sum(each[figure] for each in spent) for figure in ("characters", "minutes")}
 
 
-def write_record(runs: list[Record], limit: float, arguments: SpeedrunArguments, config: PosGPTConfig) -> None:
-    """Write the line of the table of records.
+def describe_record(
+    runs: list[Record], limit: float, arguments: SpeedrunArguments, config: PosGPTConfig
+) -> dict[str, str]:
+    """Return the cells of the table of records.
 
     Args:
         runs: From `run_seed`, one per seed.
         limit: The machine's best rate at multiplying matrices, in FLOP/s.
         config: The models'.
     """
-    mean = summarize_member(runs)
-    flops = count_training_flops(config, config.max_position_embeddings) * mean["characters"]
-    used = flops / (60 * mean["minutes"]) / limit
-    cells = {
+    accuracy, share = average_right(runs)
+    minutes = float(np.mean([run["minutes"] for run in runs]))
+    flops = count_training_flops(config, config.max_position_embeddings) * runs[0]["characters"]
+    used = flops / (60 * minutes) / limit
+    return {
         "recipe": arguments.recipe,
         "positions": arguments.position_embedding_type,
-        "answered": f"{mean['accuracy']:.1%}",
-        "95 % interval": mean["share"].format_interval(),
-        "each seed": ", ".join(f"{accuracy:.1%}" for accuracy in mean["seeds"]),
+        "answered": f"{accuracy:.1%}",
+        "95 % interval": share.format_interval(),
+        "each seed": ", ".join(f"{np.mean(run['right']):.1%}" for run in runs),
         "generated questions": arguments.generate_questions or "no",
-        "characters": f"{mean['characters'] / 1e6:.1f} M",
-        "minutes": format_known(mean["minutes"], ".1f"),
+        "characters": f"{runs[0]['characters'] / 1e6:.1f} M",
+        "minutes": format_known(minutes, ".1f"),
         "share of the matmul limit": f"{format_known(used, '.0%')} of {limit / 1e9:.0f} GFLOP/s",
         "machine": describe_machine(),
     }
-    write_table(Path(arguments.output_dir), [cells])
 
 
 @exit_on_bad_input()
@@ -98,7 +99,8 @@ def main() -> None:
     limit = max(map(measure_matmul, list_fast_dtypes().values()))
     folders = {seed: output_dir / f"{arguments.position_embedding_type}_{seed}" for seed in arguments.seeds}
     runs = [run_seed(seed, arguments, folder) for seed, folder in folders.items()]
-    write_record(runs, limit, arguments, PosGPTConfig.from_pretrained(next(iter(folders.values())) / "model"))
+    config = PosGPTConfig.from_pretrained(next(iter(folders.values())) / "model")
+    write_table(output_dir, [describe_record(runs, limit, arguments, config)])
 
 
 if __name__ == "__main__":

@@ -1,31 +1,24 @@
 """How fast PosGPT trains and answers, beside a plain implementation, transformers' GPT-2 and the machine's own limit.
 
     python benchmarks/throughput.py
-    python benchmarks/throughput.py --corpus_sizes 3000 30000 300000 1000000 --output_dir runs/throughput
-    python benchmarks/throughput.py --as_if avx2
+    ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 python benchmarks/throughput.py
 
 Everything is measured in one run, in turns, so that what else the machine does falls on all alike; ratios are what to
-compare between machines. `--as_if avx2` restricts torch and its libraries to what most laptops have. On a GPU, models that
+compare between machines. The second command restricts torch, oneDNN and MKL to what most laptops have. On a GPU, models that
 train on rows of full length are added: as they are, compiled, and with CUDA graphs. A character is a real one: padding does
-not count. Few steps of similar length are timed, of lengths spread evenly over the epoch's, so that they are as long on average
-as rows in random order, which the others read. Writes `throughput.md`, each table as soon as it is measured, and, when corpus
-sizes are given, `corpus_size.png`.
+not count. Writes `throughput.md`, each table as soon as it is measured.
 """
 
-import multiprocessing
-import os
 import platform
 import re
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice, product
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -38,7 +31,6 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerBase, T
 from transformers.utils import logging
 
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
-from data_scripts.epochs import EpochDataset, EpochSampler
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, check_is_folder_or_new, write_atomically
 from data_scripts.objective_config import TrainingData
@@ -47,19 +39,16 @@ from data_scripts.questions import load_questions
 from data_scripts.span_corruption import SpanCorruptionConfig
 from data_scripts.synthetic_world import World
 from modeling_posgpt import MASK_TOKEN, PosGPTConfig, PosGPTForCausalLM
-from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from posgpt.tables import format_table
 from posgpt.training.architecture import ArchitectureArguments, PositionArguments, build_model
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.hardware import bf16_is_fast, measure_peak_memory
+from posgpt.training.hardware import bf16_is_fast
 from posgpt.training.trainer import PosGPTTrainer
 
 BATCH_SIZE = 128
 NEW_CHARACTERS = 32
 PLAIN, GPT2, POSGPT = "(a) plain: fp32, padded to the maximum length", "(b) GPT2LMHeadModel through Trainer", "PosGPT"
 LEARNING_RATE = 3e-3
-# What restricts torch, oneDNN and MKL to the instructions of an older machine; all read it when they are loaded.
-AS_IF = {"avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}}
 # Models that train on rows of full length on a GPU: options of the architecture by name.
 FULL_ROWS: dict[str, dict[str, Any]] = {
     "the course's model": {},
@@ -90,14 +79,6 @@ class ThroughputArguments(PositionArguments):
     rounds: Annotated[int, Range(1)] = option("How often the contenders take turns; the best round counts.", default=2)
     questions: Annotated[int, Range(1)] = option("Questions that PosGPT answers.", default=500)
     plain_questions: Annotated[int, Range(1)] = option("How many of them the plain baseline answers.", default=100)
-    corpus_sizes: list[int] | None = option(
-        "Also measure memory and speed on corpora of this many documents.", default=None
-    )
-    as_if: str | None = option(
-        "Use only the instructions of an older CPU: avx2 has neither AVX512 nor bfloat16.",
-        default=None,
-        choices=list(AS_IF),
-    )
 
 
 class PlainLayer(nn.Module):
@@ -172,10 +153,9 @@ class Workload:
         )
         return build_model(ArchitectureArguments(**options), self.tokenizer, training_args)
 
-    def read_batches(self, strategy: str) -> Iterator[dict[str, torch.Tensor]]:
-        """Read an epoch in batches of BATCH_SIZE, without Trainer."""
-        sampler = EpochSampler(self.data.dataset, BATCH_SIZE, strategy)
-        return iter(DataLoader(self.data.dataset, BATCH_SIZE, sampler=sampler, collate_fn=self.data.collator))
+    def read_batches(self, order: list[int]) -> Iterator[dict[str, torch.Tensor]]:
+        """Read examples in batches of BATCH_SIZE, without Trainer."""
+        return iter(DataLoader(self.data.dataset, BATCH_SIZE, sampler=order, collate_fn=self.data.collator))
 
 
 def load_workload(folder: Path, position_embedding_type: str) -> Workload:
@@ -249,39 +229,31 @@ def count_training_flops(config: PosGPTConfig, length: int) -> int:
     return 6 * weights + 12 * layers * width * length
 
 
-class SpreadSampler(EpochSampler):
-    """The order of an epoch, but that the steps that are timed come first.
+def order_epoch(dataset: Any, strategy: str, timed: int) -> list[int]:
+    """Return the examples of an epoch in random order, or in steps of similar length, of which those that are timed come first.
 
     Args:
         timed: How many are timed, after WARMUP_STEPS. Steps of similar length differ much from each other: these are spread
             evenly over the epoch's, for a few at random could all be short.
     """
-
-    def __init__(self, dataset: EpochDataset, strategy: str, timed: int):
-        super().__init__(dataset, BATCH_SIZE, strategy)
-        self.timed = timed
-
-    def _order(self, documents: np.ndarray, number: int) -> np.ndarray:
-        count = len(documents) // self.batch_size
-        if self.strategy != "group_by_length" or count == 0:
-            return super()._order(documents, number)
-        # The smaller last step has to stay last; sorted with the others, it would have the longest documents.
-        rng = np.random.default_rng(number)
-        whole, rest = np.split(rng.permutation(documents), [count * self.batch_size])
-        steps = super()._order(whole, number).reshape(count, self.batch_size)
-        by_length = np.argsort(self.dataset.lengths(number)[steps].mean(1), kind="stable")
-        timed = by_length[np.unique(((np.arange(self.timed) + 0.5) * count / self.timed).astype(int))]
-        others = rng.permutation(np.setdiff1d(by_length, timed))
-        first = np.concatenate([others[:WARMUP_STEPS], rng.permutation(timed), others[WARMUP_STEPS:]])
-        return np.concatenate([steps[first].ravel(), rest])
+    rng = np.random.default_rng(0)
+    order, count = rng.permutation(len(dataset)), len(dataset) // BATCH_SIZE
+    if strategy == "random" or count == 0:
+        return order.tolist()
+    # The smaller last step has to stay last; sorted with the others, it would have the longest documents.
+    whole, rest = np.split(order, [count * BATCH_SIZE])
+    steps = whole[np.argsort(dataset.lengths(0)[whole], kind="stable")].reshape(count, BATCH_SIZE)
+    spread = np.unique(((np.arange(timed) + 0.5) * count / timed).astype(int))
+    others = rng.permutation(np.setdiff1d(np.arange(count), spread))
+    first = np.concatenate([others[:WARMUP_STEPS], rng.permutation(spread), others[WARMUP_STEPS:]])
+    return np.concatenate([steps[first].ravel(), rest]).tolist()
 
 
 class SpreadTrainer(PosGPTTrainer):
-    """Trains on the epoch of `SpreadSampler`."""
+    """Trains on the epoch of `order_epoch`."""
 
     def _get_train_sampler(self, train_dataset=None):
-        dataset, timed = cast(EpochDataset, self.train_dataset), self.args.max_steps - WARMUP_STEPS
-        return SpreadSampler(dataset, self.args.train_sampling_strategy, timed)
+        return order_epoch(self.train_dataset, self.args.train_sampling_strategy, self.args.max_steps - WARMUP_STEPS)
 
 
 class StepClock(TrainerCallback):
@@ -296,10 +268,7 @@ class StepClock(TrainerCallback):
 
 
 def measure_trainer(model: nn.Module, workload: Workload, steps: int, **arguments: Any) -> float:
-    """Measure the characters per second of `steps` steps through Trainer, after those for warming up.
-
-    Steps of similar length are spread evenly over an epoch's lengths (see `SpreadSampler`).
-    """
+    """Measure the characters per second of `steps` steps through Trainer, after those for warming up."""
     clock = StepClock()
     with tempfile.TemporaryDirectory() as folder:
         args = PosGPTTrainingArguments(
@@ -326,7 +295,8 @@ def measure_plain_training(config: PosGPTConfig, workload: Workload, steps: int)
     model = PlainGPT(config).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1)
     characters, start = 0, 0.0
-    for step, batch in enumerate(islice(workload.read_batches("random"), steps + 1)):
+    order = order_epoch(workload.data.dataset, "random", steps)
+    for step, batch in enumerate(islice(workload.read_batches(order), steps + 1)):
         if step == 1:
             characters, start = 0, read_clock()
         characters += count_characters(batch)
@@ -462,48 +432,6 @@ def measure_full_rows(
     return measure()
 
 
-def measure_all_full_rows(workload: Workload, steps: int) -> Iterator[dict[str, dict[str, float]]]:
-    """Measure each model of `FULL_ROWS` in each of `COMPILE_MODES`; yield the rows so far after each."""
-    rows: dict[str, dict[str, float]] = {}
-    cases = list(product(FULL_ROWS.items(), COMPILE_MODES.items()))
-    for (name, architecture), (mode_name, mode) in tqdm(cases, desc="Rows of full length", unit="model"):
-        torch.compiler.reset()
-        rows[f"{name}, {mode_name}"] = measure_full_rows(workload, architecture, mode, steps)
-        yield rows
-
-
-def measure_corpus_size(size: int, position_embedding_type: str, steps: int) -> dict[str, float]:
-    """Measure speed and memory of reading and training on a world of `size` people; run in a process of its own."""
-    logging.set_verbosity_error()
-    with tempfile.TemporaryDirectory() as folder:
-        World(num_people=size).write(Path(folder))
-        workload = load_workload(Path(folder), position_embedding_type)
-        batches = workload.read_batches("group_by_length")
-        # The epoch's order and cuts are drawn with the first batch.
-        next(batches)
-        start = time.perf_counter()
-        characters = sum(count_characters(batch) for batch in islice(batches, 20))
-        reading = characters / (time.perf_counter() - start)
-        del batches
-        training = measure_trainer(workload.build_posgpt(), workload, steps)
-    return {"documents": size, "reading": reading, "training": training, "memory": measure_peak_memory()}
-
-
-def draw_corpus_sizes(figures: list[dict[str, float]], path: Path) -> None:
-    """Save a PNG: characters per second and peak memory over the number of documents."""
-    figure, (speed, memory) = make_figure(9, 3.4, columns=2)
-    sizes = [row["documents"] for row in figures]
-    speed.plot(sizes, [row["reading"] for row in figures], "o-", color=GREY, label="reading alone")
-    speed.plot(sizes, [row["training"] for row in figures], "o-", color=BLUE, label="training")
-    speed.set(ylabel="characters per second", yscale="log")
-    speed.legend()
-    memory.plot(sizes, [row["memory"] / 1024 for row in figures], "o-", color=BLUE)
-    memory.set(ylabel="peak memory of the process (GiB)", ylim=(0, None))
-    for axes in (speed, memory):
-        axes.set(xlabel="documents in the corpus", xscale="log")
-    save_picture(figure, path)
-
-
 def describe_training(rates: Rates, limits: Rates, config: PosGPTConfig, length: float) -> str:
     """Return the table of training, and how much of the machine each contender uses.
 
@@ -548,21 +476,9 @@ def describe_full_rows(rows: dict[str, dict[str, float]], limit: float) -> str:
     return format_table(header, cells)
 
 
-def describe_corpus_sizes(figures: list[dict[str, float]]) -> str:
-    """Return the table of corpus sizes."""
-    header = ("documents", "reading alone, characters/s", "training, characters/s", "peak memory")
-    rows = [
-        (*(f"{row[name]:,.0f}" for name in ("documents", "reading", "training")), f"{row['memory']:,.0f} MiB")
-        for row in figures
-    ]
-    return format_table(header, rows)
-
-
 @exit_on_bad_input()
 def main() -> None:
     arguments = parse_options(ThroughputArguments)
-    if arguments.as_if and not AS_IF[arguments.as_if].items() <= os.environ.items():
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | AS_IF[arguments.as_if])
     output_dir = check_is_folder_or_new(arguments.output_dir)
     logging.set_verbosity_error()
     torch.manual_seed(0)
@@ -570,8 +486,6 @@ def main() -> None:
         World(num_people=arguments.num_people).write(Path(folder))
         workload = load_workload(Path(folder), arguments.position_embedding_type)
         questions = list(islice(cycle(load_questions(Path(folder) / DEV_FILE).texts), arguments.questions))
-    for size in arguments.corpus_sizes or ():
-        World(num_people=size)  # A size out of range is refused before anything is measured.
     config = workload.build_posgpt().config
     tables = {
         "machine": f"{describe_machine()}; torch {torch.__version__}, transformers {transformers.__version__};"
@@ -590,17 +504,12 @@ def main() -> None:
     write("training", describe_training(rates, limits, config, length))
     seconds = measure_answering(workload, questions, arguments.plain_questions)
     write("answering", describe_answering(seconds, arguments))
-    if DEVICE.type == "cuda":
-        for rows in measure_all_full_rows(workload, arguments.steps):
-            write("full rows", describe_full_rows(rows, list(limits.values())[-1]))
-    figures = []
-    for size in arguments.corpus_sizes or ():
-        # A fresh process each: peak memory is a process's, and never goes down.
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
-            task = executor.submit(measure_corpus_size, size, arguments.position_embedding_type, arguments.steps)
-            figures.append(task.result())
-        draw_corpus_sizes(figures, output_dir / "corpus_size.png")
-        write("corpus sizes", describe_corpus_sizes(figures))
+    rows: dict[str, dict[str, float]] = {}
+    cases = list(product(FULL_ROWS.items(), COMPILE_MODES.items())) if DEVICE.type == "cuda" else []
+    for (name, architecture), (mode_name, mode) in tqdm(cases, desc="Rows of full length", unit="model", disable=None):
+        torch.compiler.reset()
+        rows[f"{name}, {mode_name}"] = measure_full_rows(workload, architecture, mode, arguments.steps)
+        write("full rows", describe_full_rows(rows, list(limits.values())[-1]))
     print((output_dir / "throughput.md").read_text(encoding="utf-8"), end="")
 
 

@@ -1,6 +1,6 @@
-"""What one attention head can and cannot do, in numbers: writes docs/attention.md and its picture.
+"""What one attention head can and cannot do: the numbers and the picture of docs/attention.md.
 
-    python -m studies.attention_explained --output_dir docs
+    python -m studies attention_explained
 
 The questions are those of Stanford CS224n's assignment on attention; the experiments are small, drawn from fixed seeds, and
 take seconds.
@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new, write_atomically
+from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import option, parse_options
 from posgpt.plots import BLUE, ORANGE, make_figure, save_picture
-from posgpt.tables import format_table
+from studies.tables import write_table
 
-PAGE = Path(__file__).with_name("attention.md.jinja")
 SIZE, KEYS = 64, 10
 # The two values that are to be averaged.
 FIRST, SECOND = 2, 7
@@ -33,7 +31,7 @@ LAYERS = range(1, 5)
 class ExplainedArguments:
     """Where to write."""
 
-    output_dir: str = option("Folder for attention.md and its picture.", default="docs")
+    output_dir: str = option("Folder for the table and the picture.", default="runs/attention_explained")
 
 
 def attend(query: np.ndarray, keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -118,11 +116,6 @@ def measure_all() -> dict[str, Any]:
     }
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun, such as `2 layers`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def draw_measurements(measured: dict[str, Any], path: Path) -> None:
     """Save a PNG with a panel for each experiment."""
     figure, ((copying, averaging), (varying, fields)) = make_figure(11, 7.5, 2, 2)
@@ -139,7 +132,7 @@ def draw_measurements(measured: dict[str, Any], path: Path) -> None:
     varying.margins(y=0.2)
     varying.legend(loc="upper center", ncols=2)
     for heads, sizes in measured["fields"].items():
-        (line,) = fields.plot(LAYERS, sizes, "o", label=count(heads, "head"))
+        (line,) = fields.plot(LAYERS, sizes, "o", label=f"{heads} heads")
         fields.plot(LAYERS, [(heads + 1) ** layer for layer in LAYERS], "--", color=line.get_color(), lw=1)
     fields.set(yscale="log", xlabel="layers", ylabel="inputs seen", xticks=LAYERS)
     fields.set_title("Receptive field (dashed: (heads + 1)^layers)")
@@ -147,28 +140,34 @@ def draw_measurements(measured: dict[str, Any], path: Path) -> None:
     save_picture(figure, path, dpi=110)
 
 
-def describe_measurements(measured: dict[str, Any]) -> str:
-    """Return the page, as Markdown."""
-    one_head, last = measured["one_head"], LAYERS[-1]
-    table = format_table(
-        ["heads", *(count(layer, "layer") for layer in LAYERS), f"(heads + 1)^{last}"],
-        [[n, *(f"{size:,}" for size in sizes), f"{(n + 1) ** last:,}"] for n, sizes in measured["fields"].items()],
-    )
-    constants = {"size": SIZE, "keys": KEYS, "strength": STRENGTH, "draws": DRAWS}
+def describe_measurements(measured: dict[str, Any]) -> list[dict[str, str]]:
+    """Return the rows of the table; the page has their numbers."""
+    one_head, two_heads = measured["one_head"], measured["two_heads"]
     extremes = ((one_head < 0.1) | (one_head > 0.9)).mean()
-    near = (np.abs(measured["two_heads"] - 0.5) < 0.05).mean()
-    template = jinja2.Template(PAGE.read_text(encoding="utf-8"))
-    return template.render(measured | constants, table=table, extremes=extremes, near=near) + "\n"
+    near = (np.abs(two_heads - 0.5) < 0.05).mean()
+    copied, error = (
+        [f"{measured[name][2]:.2f}", f"{measured[name][6]:.3f}", f"{measured[name][12]:.5f}"]
+        for name in ("copied", "error")
+    )
+    shown = {
+        "weight of the key, for queries of length 2, 6 and 12": ", ".join(copied),
+        "error of the average, for the same lengths": ", ".join(error),
+        "a key's length varies: one head gives more than 90 % to one value": f"{extremes:.0%}",
+        "standard deviation of the first value's share": f"{one_head.std():.2f}",
+        "with two heads, the share is within 0.05 of one half": f"{near:.0%}",
+        "its standard deviation": f"{two_heads.std():.2f}",
+    }
+    for heads, sizes in measured["fields"].items():
+        shown[f"inputs seen after 1 to 4 layers of {heads} heads"] = "; ".join(f"{size:,}" for size in sizes)
+    return [{"measured": name, "": value} for name, value in shown.items()]
 
 
 @exit_on_bad_input()
 def main() -> None:
     output_dir = check_is_folder_or_new(parse_options(ExplainedArguments).output_dir)
     measured = measure_all()
+    write_table(output_dir, describe_measurements(measured))
     draw_measurements(measured, output_dir / "attention.png")
-    with write_atomically(output_dir / "attention.md") as file:
-        file.write(describe_measurements(measured))
-    print(f"Written: {output_dir / 'attention.md'}, {output_dir / 'attention.png'}")
 
 
 if __name__ == "__main__":

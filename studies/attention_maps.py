@@ -1,6 +1,6 @@
 """Where a model looks when it is asked: a picture of every head of every layer.
 
-    python -m studies.attention_maps --models runs/windows runs/other --name "Eyolf Kleven" --output_dir runs/attention
+    python -m studies attention_maps --models runs/windows runs/other --name "Eyolf Kleven" --output_dir runs/attention
 
 For each model a PNG with a row of panels per layer and a panel per head. In a panel, each character of the question and of
 the answer has a row that shows which characters it looks at. The name is between the upright lines; the horizontal line is
@@ -98,44 +98,41 @@ def draw_attention(attention: Attention, title: str, path: Path) -> None:
         axes.set(xticks=[], yticks=[])
         if layer == 0:
             axes.set_title(f"head {head + 1}", fontsize="small")
+        if layer == layers - 1:
+            axes.set_xticks(range(len(text)), text, fontsize=4)
         if head == 0:
             axes.set_ylabel(f"layer {layer + 1}", fontsize="small")
-    for axes in grid[-1]:
-        axes.set_xticks(range(len(text)), text, fontsize=4)
-    for axes in grid[:, 0]:
-        axes.set_yticks(range(len(text)), text, fontsize=4)
+            axes.set_yticks(range(len(text)), text, fontsize=4)
     figure.colorbar(image, ax=grid, label="attention", ticks=[0, 0.05, 0.2, 0.5, 1], aspect=60, pad=0.01)
     figure.suptitle(title)
     save_picture(figure, path, dpi=130)
 
 
-def write_attention(attentions: dict[str, Attention], name: str, folder: Path) -> None:
-    """Write `table.md`: each model's answer, and how much of the attention of the `⁇` that asks is on the name."""
-    rows = []
-    for model_name, attention in attentions.items():
-        cells = {"model": model_name, "positions": attention.positions, "answer": attention.answer}
-        for layer, heads in enumerate(attention.on_name, start=1):
-            cells[f"layer {layer}"] = f"{heads.mean():.0%} (one head {heads.max():.0%})"
-        rows.append(cells)
-    # Models may ask in different words.
-    lengths = sorted({len(attention.question) + len(MASK_TOKEN) for attention in attentions.values()})
-    shares = " or ".join(f"{len(name)} of {seen} characters: {len(name) / seen:.0%}" for seen in lengths)
-    caption = f"Of the attention of the `{MASK_TOKEN}` that asks, the share on the name"
-    write_table(folder, rows, f"{caption} ({shares} if all were looked at alike):")
+def describe_attention(model_name: str, attention: Attention) -> dict[str, str]:
+    """Return the cells of a model's row."""
+    cells = {"model": model_name, "positions": attention.positions, "answer": attention.answer}
+    for layer, heads in enumerate(attention.on_name, start=1):
+        cells[f"layer {layer}"] = f"{heads.mean():.0%} (one head {heads.max():.0%})"
+    return cells
 
 
 @exit_on_bad_input()
 def main() -> None:
     arguments = parse_options(MapsArguments)
-    output_dir = check_is_folder_or_new(arguments.output_dir)
-    names, attentions = [Path(model_name).name for model_name in arguments.models], {}
-    for number, (model_name, name) in enumerate(zip(arguments.models, names, strict=True), start=1):
-        attention = attentions[model_name] = ask_model(model_name, arguments.name)
-        picture = output_dir / (f"{name}.png" if names.count(name) == 1 else f"{number}_{name}.png")
-        draw_attention(attention, f"{name} ({attention.positions}): {attention.text}", picture)
+    output_dir, name = check_is_folder_or_new(arguments.output_dir), arguments.name
+    folders, rows, lengths = [Path(model_name).name for model_name in arguments.models], [], set()
+    for number, (model_name, folder) in enumerate(zip(arguments.models, folders, strict=True), start=1):
+        attention = ask_model(model_name, name)
+        picture = output_dir / (f"{folder}.png" if folders.count(folder) == 1 else f"{number}_{folder}.png")
+        draw_attention(attention, f"{folder} ({attention.positions}): {attention.text}", picture)
         layers, heads = attention.weights.shape[:2]
         print(f"{picture}: {layers} layers of {heads} heads")
-    write_attention(attentions, arguments.name, output_dir)
+        rows.append(describe_attention(model_name, attention))
+        # Models may ask in different words.
+        lengths.add(len(attention.question) + len(MASK_TOKEN))
+    shares = " or ".join(f"{len(name)} of {seen} characters: {len(name) / seen:.0%}" for seen in sorted(lengths))
+    caption = f"Of the attention of the `{MASK_TOKEN}` that asks, the share on the name"
+    write_table(output_dir, rows, f"{caption} ({shares} if all were looked at alike):")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Train at 128 characters, read at up to 1,024: the loss by position, for every position embedding.
 
-    python -m studies.length --output_dir runs/length
+    python -m studies length --output_dir runs/length
 
 Each member is trained on the biographies of a fictional world, joined into one long text and cut into rows of 128
 characters, to predict every next character (no span corruption). It then reads rows of 1,024 characters of other people's
@@ -9,7 +9,6 @@ after training. Finished runs are kept; the same command resumes where it stoppe
 """
 
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,8 +30,8 @@ from posgpt.plots import make_figure, save_picture
 from posgpt.training.architecture import ArchitectureArguments, build_model
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.checkpoints import find_last_checkpoint
-from studies.cache import CODE, Record, hash_code, keep_result
-from studies.tables import choose_rows, write_table
+from studies.tables import write_table
+from studies.training_runs import Record, keep_result
 
 TRAINED_LENGTH, LONGEST = 128, 1024
 # Of positions, from 0: where the columns of the table begin and end.
@@ -47,7 +46,9 @@ class LengthArguments:
     """What to train, and for how long."""
 
     output_dir: str = option("Folder for figures, table and chart.", default="runs/length")
-    members: list[str] | None = option("Which position_embedding_type to train with (default: all).", default=None)
+    members: list[str] | None = option(
+        "Which position_embedding_type to train with (default: all).", default=None, choices=list(POSITION_EMBEDDINGS)
+    )
     num_people: Annotated[int, Range(1)] = option("How many people's biographies are trained on.", default=20_000)
     max_steps: Annotated[int, Range(1)] = option(
         f"Optimizer steps per training, of 32 rows of {TRAINED_LENGTH} characters.", default=1000
@@ -64,25 +65,8 @@ def cut_into_rows(text: str, length: int, tokenizer: PreTrainedTokenizerBase) ->
     return Dataset.from_dict({"input_ids": rows, "labels": rows}).with_format("torch")
 
 
-@dataclass(frozen=True)
-class Texts:
-    """What is read.
-
-    Args:
-        rows: For training: `input_ids` and `labels` of (TRAINED_LENGTH,) each.
-        long_rows: (num_rows, LONGEST) ids, about other people.
-        tokenizer: Of both.
-        fingerprint: A hash of both.
-    """
-
-    rows: Dataset
-    long_rows: torch.Tensor
-    tokenizer: PreTrainedTokenizerBase
-    fingerprint: str
-
-
-def make_texts(arguments: LengthArguments) -> Texts:
-    """Make the texts of a fictional world.
+def make_texts(arguments: LengthArguments) -> tuple[str, str]:
+    """Return the texts of a fictional world that are trained on, and of other people, for the long rows.
 
     Raises:
         BadInput: the world is too small for as many long rows.
@@ -92,19 +76,18 @@ def make_texts(arguments: LengthArguments) -> Texts:
     text, unread = "".join(islice(documents, arguments.num_people)), ""
     while len(unread) < (arguments.num_rows + 1) * LONGEST and (document := next(documents, None)):
         unread += document
-    tokenizer = build_tokenizer([text], TRAINED_LENGTH)
-    long_rows = cut_into_rows(unread, LONGEST, tokenizer)[: arguments.num_rows]["input_ids"]
-    if len(long_rows) < arguments.num_rows:
+    if len(unread) // LONGEST < arguments.num_rows:
         raise BadInput(
             f"num_rows is {arguments.num_rows:,}, but the biographies of people who are not trained on fill only"
-            f" {len(long_rows):,} rows of {LONGEST} characters; choose fewer rows or a larger num_people."
+            f" {len(unread) // LONGEST:,} rows of {LONGEST} characters; choose fewer rows or a larger num_people."
         )
-    rows = cut_into_rows(text, TRAINED_LENGTH, tokenizer)
-    return Texts(rows, long_rows, tokenizer, Hasher.hash([text, unread]))
+    return text, unread
 
 
-def train_member(member: str, texts: Texts, arguments: LengthArguments, folder: Path) -> None:
-    """Train one model and save it; an interrupted training is resumed."""
+def train_member(
+    member: str, rows: Dataset, tokenizer: PreTrainedTokenizerBase, arguments: LengthArguments, folder: Path
+) -> None:
+    """Train one model on rows of (TRAINED_LENGTH,) and save it; an interrupted training is resumed."""
     architecture = ArchitectureArguments(
         position_embedding_type=member, hidden_size=arguments.hidden_size, block_size=TRAINED_LENGTH, dropout=0.0
     )
@@ -123,8 +106,8 @@ def train_member(member: str, texts: Texts, arguments: LengthArguments, folder: 
         seed=arguments.seed,
         report_to="none",
     )
-    model = build_model(architecture, texts.tokenizer, training_args)
-    trainer = Trainer(model, training_args, train_dataset=texts.rows, data_collator=default_data_collator)
+    model = build_model(architecture, tokenizer, training_args)
+    trainer = Trainer(model, training_args, train_dataset=rows, data_collator=default_data_collator)
     checkpoint = find_last_checkpoint(folder)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.save_model(str(folder))
@@ -160,12 +143,6 @@ def compute_curves(member: str, folder: Path, rows: torch.Tensor) -> dict[str, l
     return curves
 
 
-def measure_member(member: str, texts: Texts, arguments: LengthArguments, folder: Path) -> Record:
-    """Train one model and compute its `curves`."""
-    train_member(member, texts, arguments, folder)
-    return {"curves": compute_curves(member, folder, texts.long_rows)}
-
-
 def draw_curves(curves: dict[str, np.ndarray], path: Path) -> None:
     """Save a PNG: the loss over the position, both logarithmic, averaged over 16 positions each."""
     figure, axes = make_figure(10, 5)
@@ -188,33 +165,36 @@ def draw_curves(curves: dict[str, np.ndarray], path: Path) -> None:
     save_picture(figure, path)
 
 
-def write_curves(curves: dict[str, np.ndarray], folder: Path) -> None:
-    """Write `table.md` and `chart.png`."""
-    table = []
-    for name, curve in curves.items():
-        cells = {"positions": name}
-        for low, high in BOUNDS:
-            cells[f"{low + 1} to {high}"] = f"{curve[low:high].mean():.3f}" if high <= len(curve) + 1 else "ends"
-        table.append(cells)
-    write_table(folder, table)
-    draw_curves(curves, folder / "chart.png")
+def describe_curve(name: str, curve: np.ndarray) -> dict[str, str]:
+    """Return the cells of a row: the mean loss between BOUNDS."""
+    return {"positions": name} | {
+        f"{low + 1} to {high}": f"{curve[low:high].mean():.3f}" if high <= len(curve) + 1 else "ends"
+        for low, high in BOUNDS
+    }
 
 
 @exit_on_bad_input()
 def main() -> None:
     arguments = parse_options(LengthArguments)
-    members = choose_rows(arguments.members, POSITION_EMBEDDINGS, "position_embedding_type")
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
-    texts = make_texts(arguments)
+    text, unread = make_texts(arguments)
+    tokenizer = build_tokenizer([text], TRAINED_LENGTH)
+    rows = cut_into_rows(text, TRAINED_LENGTH, tokenizer)
+    long_rows = cut_into_rows(unread, LONGEST, tokenizer)[: arguments.num_rows]["input_ids"]
     key = {name: value for name, value in vars(arguments).items() if name not in ("output_dir", "members")}
-    key |= {"texts": texts.fingerprint, CODE: hash_code(Path(__file__))}
+    key["texts"] = Hasher.hash([text, unread])
     curves: dict[str, np.ndarray] = {}
-    for member in members:
+    for member in arguments.members or POSITION_EMBEDDINGS:
         folder = output_dir / member
-        compute = partial(measure_member, member, texts, arguments, folder)
-        kept = keep_result(folder / "losses.json", key, compute, folder)["curves"]
+
+        def measure(member: str = member, folder: Path = folder) -> Record:
+            train_member(member, rows, tokenizer, arguments, folder)
+            return {"curves": compute_curves(member, folder, long_rows)}
+
+        kept = keep_result(folder / "losses.json", key, measure, folder)["curves"]
         curves |= {name: np.array(curve) for name, curve in kept.items()}
-        write_curves(curves, output_dir)
+        write_table(output_dir, [describe_curve(*item) for item in curves.items()])
+        draw_curves(curves, output_dir / "chart.png")
 
 
 if __name__ == "__main__":

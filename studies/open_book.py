@@ -1,7 +1,7 @@
 """What the data gives away: rules that read the person's own line while they answer, without any model.
 
-    python -m studies.open_book --data_dir data --output_dir runs/open_book
-    python -m studies.open_book --data_dir data --predictions runs/*/predictions.txt
+    python -m studies open_book --data_dir data --output_dir runs/open_book
+    python -m studies open_book --data_dir data --predictions runs/*/predictions.txt
 
 A model answers from memory, so these rules do not compete with it: they count how far simple reading would get, and the
 ceilings count for how many people the line has the answer at all. One of the rows is a reader that is trained on the pairs
@@ -11,10 +11,9 @@ questions of dev that none of them answers.
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, read_lines, write_atomically
@@ -58,42 +57,18 @@ class Person:
         """Return the names of all documents, at most the first `most` of each."""
         return [name for names in self.names for name in names[:most]]
 
-    def is_mentioned(self) -> bool:
-        """Whether a document contains the place as whole words."""
-        return any(has_mention(document.text, self.place) for document in self.documents)
-
-
-class Unanswered(NamedTuple):
-    """A question of dev: its line, from 1, and the lowest ceiling that its answer is within."""
-
-    line: int
-    within: str
-
-
-Rule = Callable[[Person], str | None]
-Ceiling = Callable[[Person], bool]
-
-
-def list_names(document: Document) -> list[str]:
-    """Return the names in a document's body (see `find_names`)."""
-    body = document.body
-    return [body[start:end] for start, end in trained_reader.find_names(document)]
-
 
 def describe_people(questions: Questions, documents: dict[str, list[Document]]) -> list[Person]:
     """Return all people who are asked about; `questions` have answers, `documents` are by title."""
-    return [
-        Person(place, own, list(map(list_names, own)))
-        for place, own in zip(questions.answers, (documents.get(title, []) for title in questions.titles), strict=True)
-    ]
+    people = []
+    for title, place in zip(questions.titles, questions.answers, strict=True):
+        own = documents.get(title, [])
+        names = [[each.body[start:end] for start, end in trained_reader.find_names(each)] for each in own]
+        people.append(Person(place, own, names))
+    return people
 
 
-def find_first(names: Sequence[str], known: Collection[str]) -> str | None:
-    """Return the first of `names` that is known, None if none is."""
-    return next((name for name in names if name in known), None)
-
-
-def build_rules(usual: str, training_answers: Sequence[str]) -> dict[str, Rule]:
+def build_rules(usual: str, training_answers: Sequence[str]) -> dict[str, Callable[[Person], str | None]]:
     """Return what each rule answers about a person, by its name; `usual` is the relation's baseline."""
     counts = Counter(training_answers)
     places = compile_mentions(counts)
@@ -103,12 +78,14 @@ def build_rules(usual: str, training_answers: Sequence[str]) -> dict[str, Rule]:
         describe_majority(majority): lambda person: majority,
         "the first name of the line": lambda person: next(iter(person.list_names()), None),
         "the first training place of the line": lambda person: find_first_mention(person.documents, places),
-        "the first name of the line that is a training place": lambda person: find_first(person.list_names(), counts),
+        "the first name of the line that is a training place": lambda person: next(
+            (name for name in person.list_names() if name in counts), None
+        ),
     }
 
 
-def build_ceilings(max_spans: int) -> dict[str, Ceiling]:
-    """Return when the line has a person's place, by the name of the ceiling.
+def build_ceilings(max_spans: int) -> dict[str, Callable[[Person], bool]]:
+    """Return when the line has a person's place, by the name of the ceiling, the lowest first.
 
     Args:
         max_spans: How many names of a document `windows` asks for.
@@ -116,26 +93,11 @@ def build_ceilings(max_spans: int) -> dict[str, Ceiling]:
     return {
         f"among the first {max_spans} names of the line": lambda person: person.place in person.list_names(max_spans),
         "among the names of the line": lambda person: person.place in person.list_names(),
-        "in the line, as whole words": Person.is_mentioned,
+        "in the line, as whole words": lambda person: any(
+            has_mention(document.text, person.place) for document in person.documents
+        ),
         "in the line": lambda person: any(person.place in document.text for document in person.documents),
     }
-
-
-def list_unanswered(
-    people: Sequence[Person], predictions: Sequence[Sequence[str]], max_spans: int
-) -> list[Unanswered]:
-    """Return the people whom no model answers rightly, in their order.
-
-    Args:
-        predictions: Of each model, one for each person.
-        max_spans: How many names of a document `windows` asks for.
-    """
-    ceilings = build_ceilings(max_spans)
-    return [
-        Unanswered(line, next((name for name, ceiling in ceilings.items() if ceiling(person)), "not in the line"))
-        for line, (person, *answers) in enumerate(zip(people, *predictions, strict=True), start=1)
-        if person.place not in answers
-    ]
 
 
 def read_predictions(path: str, people: int) -> list[str]:
@@ -150,66 +112,60 @@ def read_predictions(path: str, people: int) -> list[str]:
     return lines
 
 
-def count_people(
-    people: Sequence[Person], answers: dict[str, Sequence[str | None]], ceilings: dict[str, Ceiling]
-) -> dict[str, int]:
-    """Count the people whom each rule answers rightly, who are within each ceiling, and who have no document.
-
-    Args:
-        answers: What each rule answers about each of the people.
-    """
-    places = [person.place for person in people]
-    right = {name: sum(map(operator.eq, given, places)) for name, given in answers.items()}
-    within = {f"ceiling: {name}": sum(map(ceiling, people)) for name, ceiling in ceilings.items()}
-    return right | within | {"no line": sum(not person.documents for person in people)}
-
-
 def measure_data(
     data_dir: Path, predictions_files: Sequence[str]
-) -> tuple[dict[str, dict[str, int]], list[Unanswered]]:
+) -> tuple[dict[str, dict[str, int]], list[tuple[int, str]]]:
     """Count all rows on dev and on the training pairs; each result also has `people`, their number.
 
     Returns:
-        The counts, and what of dev is in none of the files of predictions.
+        The counts, and the questions of dev that none of the files of predictions answers: line, from 1, and the lowest
+        ceiling that the answer is within.
 
     Raises:
         BadInput: a file is not what it should be, or has too few pairs to train a reader.
     """
     train, dev = (load_questions(data_dir / name, answers=True) for name in (TRAIN_FILE, DEV_FILE))
-    rules = build_rules(train.relations[0].baseline, train.answers)
     max_spans = read_settings("windows", "pretrain")["max_spans"]
+    rules, ceilings = build_rules(train.relations[0].baseline, train.answers), build_ceilings(max_spans)
     predictions = [read_predictions(file, len(dev)) for file in predictions_files]
     documents = find_documents(data_dir / CORPUS_FILE, [*train.titles, *dev.titles])
-    groups = {
-        name: describe_people(questions, documents)
-        for name, questions in {"dev": dev, "training pairs": train}.items()
+    groups = {"dev": describe_people(dev, documents), "training pairs": describe_people(train, documents)}
+    given = {
+        name: {rule: list(map(answer, people)) for rule, answer in rules.items()} for name, people in groups.items()
     }
-    ceilings = build_ceilings(max_spans)
     asked = {name: [(person.place, person.documents) for person in people] for name, people in groups.items()}
-    readers: dict[str, dict[str, Sequence[str | None]]] = {name: {} for name in asked}
     for reader, words_only in {
         f"a trained reader's choice among the first {max_spans} names of the line": False,
         "the same reader, seeing only the words before each name": True,
     }.items():
         answers = trained_reader.choose_answers(asked["training pairs"], asked["dev"], max_spans, words_only)
-        readers["training pairs"][reader], readers["dev"][reader] = answers
+        given["training pairs"][reader], given["dev"][reader] = answers
     counts = {}
     for name, people in groups.items():
-        given = {rule: list(map(answer, people)) for rule, answer in rules.items()} | readers[name]
-        counts[name] = {"people": len(people)} | count_people(people, given, ceilings)
-    return counts, list_unanswered(groups["dev"], predictions, max_spans) if predictions else []
+        places = [person.place for person in people]
+        right = {rule: sum(map(operator.eq, answers, places)) for rule, answers in given[name].items()}
+        within = {f"ceiling: {name}": sum(map(ceiling, people)) for name, ceiling in ceilings.items()}
+        counts[name] = {"people": len(people)} | right | within
+        counts[name]["no line"] = sum(not person.documents for person in people)
+    unanswered = [
+        (line, next((name for name, ceiling in ceilings.items() if ceiling(person)), "not in the line"))
+        for line, (person, *answers) in enumerate(zip(groups["dev"], *predictions, strict=True), start=1)
+        if predictions and person.place not in answers
+    ]
+    return counts, unanswered
 
 
 def write_counts(counts: dict[str, dict[str, int]], folder: Path) -> None:
     """Write `table.md`."""
-    measures = [measure for measure in next(iter(counts.values())) if measure != "people"]
-    rows = []
-    for measure in measures:
-        row = {"answer": measure}
-        for name, of_group in counts.items():
-            total = of_group["people"]
-            row[f"{name}, of {total:,}"] = f"{of_group[measure]:,} ({of_group[measure] / total:.1%})"
-        rows.append(row)
+    rows = [
+        {"answer": measure}
+        | {
+            f"{name}, of {of['people']:,}": f"{of[measure]:,} ({of[measure] / of['people']:.1%})"
+            for name, of in counts.items()
+        }
+        for measure in counts["dev"]
+        if measure != "people"
+    ]
     write_table(folder, rows)
 
 

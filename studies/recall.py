@@ -1,6 +1,6 @@
 """What saved models recall in the words they have read, beside what they answer when they are asked.
 
-    python -m studies.recall --models runs/pretrain_learned runs/pretrain_rotary --data_dir data --recipe course
+    python -m studies recall --models runs/pretrain_learned runs/pretrain_rotary --data_dir data --recipe course
 
 For each model and the people of a TSV, three counts:
 
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import load_corpus
@@ -36,7 +37,7 @@ from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from modeling_posgpt.answering_posgpt import iterate_batches
 from posgpt.evaluation.exact_match import match_exactly
 from posgpt.recipe_parser import choose_objective, read_settings
-from studies.grading import grade_answers, load_on_device
+from posgpt.training.saved_models import load_model
 from studies.tables import write_table
 
 BATCH_SIZE = 128
@@ -54,6 +55,20 @@ class RecallArguments:
         default=None,
     )
     output_dir: str = option("Folder for the table.", default="runs/recall")
+
+
+def load_on_device(name_or_path: str) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
+    """Load a model onto the accelerator, where there is one, and its tokenizer; raises as `load_model` does."""
+    model, tokenizer = load_model(name_or_path)
+    model.to(PartialState().device)
+    return model, tokenizer
+
+
+def grade_answers(
+    model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, questions: Sequence[str], references: Sequence[str]
+) -> np.ndarray:
+    """Return (questions,) booleans: whether each question is answered exactly with its reference."""
+    return match_exactly([answer.text for answer in model.answer(questions, tokenizer)], references)
 
 
 def read_objective(recipe: str, **settings: Any) -> ObjectiveConfig:

@@ -1,40 +1,11 @@
-"""What the studies' tables share: which rows are wanted, and where the table goes."""
+"""What the studies' tables share."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from data_scripts.errors import BadInput
 from data_scripts.files import write_atomically
 from posgpt.tables import format_table
-
-
-def load_rows(path: Path, names: list[str] | None) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Read a study's rows, the settings of each by its name; also return the names of those to fill, all if none are given.
-
-    Raises:
-        BadInput: a name is not known.
-    """
-    rows = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return rows, choose_rows(names, rows, f"row of {path.name}")
-
-
-def choose_rows(names: list[str] | None, known: Collection[str], kind: str) -> list[str]:
-    """Return the rows to fill: `names`, or all that are `known`.
-
-    Args:
-        kind: What a row is, for the message.
-
-    Raises:
-        BadInput: a name is not known.
-    """
-    unknown = [name for name in names or () if name not in known]
-    if unknown:
-        raise BadInput(f"{unknown[0]!r} is not a {kind}; there are: {', '.join(known)}.")
-    return names or list(known)
 
 
 def format_known(value: float, form: str) -> str:

@@ -7,6 +7,7 @@ the answer. A person who is trained on is asked by a reader that was trained on 
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,19 +31,11 @@ Person = tuple[str, Sequence[Document]]
 
 
 class Candidate(NamedTuple):
-    """A name that may be the answer.
-
-    Args:
-        person: Whom it may be the answer about, by their number.
-        words: The words before it, as features.
-        context: What else a reader may see of it: its rank, and which names are training answers.
-    """
+    """A name that may be the answer about a person, by their number, and what a reader sees of it."""
 
     person: int
     name: str
-    is_answer: bool
-    words: dict[str, Any]
-    context: dict[str, Any]
+    features: dict[str, Any]
 
 
 def find_names(document: Document) -> list[tuple[int, int]]:
@@ -51,14 +44,17 @@ def find_names(document: Document) -> list[tuple[int, int]]:
 
 
 def list_candidates(
-    people: Sequence[Person], training_answers: Counter[str], are_trained: bool, max_spans: int
+    people: Sequence[Person], training_answers: Counter[str], are_trained: bool, max_spans: int, words_only: bool
 ) -> list[Candidate]:
     """List the first names in each person's documents.
+
+    A reader sees the five words before a name, each by its place, and the last two together; the name's rank; and whether it
+    is a training answer and how often (the logarithm of 1 + count), as it does of a name that a comma alone keeps apart.
 
     Args:
         training_answers: How often the training pairs give each answer.
         are_trained: Whether `people` are those of the training pairs; their own answer is then not counted.
-        max_spans: How many names of a document are listed.
+        max_spans, words_only: See `choose_answers`.
     """
     candidates = []
     for person, (answer, documents) in enumerate(people):
@@ -66,33 +62,24 @@ def list_candidates(
             spans = find_names(document)[:max_spans]
             names = [document.body[start:end] for start, end in spans]
             counts = [training_answers[name] - (are_trained and name == answer) for name in names]
+            # `Paris, France` is two names, and the answer may be either.
+            joined = [document.body[one[1] : other[0]].strip() == "," for one, other in pairwise(spans)]
             for rank, name in enumerate(names):
-                words = describe_words(document, spans[rank][0])
-                context = {"rank": str(rank)} | describe_count("own", counts[rank])
-                # `Paris, France` is two names, and the answer may be either.
-                for side, other in (("left", rank - 1), ("right", rank + 1)):
-                    if 0 <= other < len(names) and are_joined(document.body, spans, min(rank, other)):
-                        context |= describe_count(side, counts[other])
-                candidates.append(Candidate(person, name, name == answer, words, context))
+                start = spans[rank][0] + find_text_start(document.title)
+                words = take_words_before(document.title, document.text, start, plain=True, most=_WORDS)
+                features: dict[str, Any] = {"last two words": " ".join(words[-2:])}
+                features |= {f"word -{place}": word for place, word in enumerate(reversed(words), start=1)}
+                seen = {"own": counts[rank]}
+                if rank and joined[rank - 1]:
+                    seen["left"] = counts[rank - 1]
+                if rank < len(joined) and joined[rank]:
+                    seen["right"] = counts[rank + 1]
+                if not words_only:
+                    features["rank"] = str(rank)
+                    for side, count in seen.items():
+                        features |= {f"{side} is answer": count > 0, f"{side} count": np.log1p(count)}
+                candidates.append(Candidate(person, name, features))
     return candidates
-
-
-def describe_words(document: Document, start: int) -> dict[str, Any]:
-    """Return the words to the left of a place in a document's body: the last five, each by its place, and the last two together."""
-    start += find_text_start(document.title)
-    words = take_words_before(document.title, document.text, start, plain=True, most=_WORDS)
-    places = {f"word -{place}": word for place, word in enumerate(reversed(words), start=1)}
-    return {"last two words": " ".join(words[-2:])} | places
-
-
-def describe_count(side: str, count: int) -> dict[str, Any]:
-    """Return whether a name is a training answer, and how often (the logarithm of 1 + count)."""
-    return {f"{side} is answer": count > 0, f"{side} count": np.log1p(count)}
-
-
-def are_joined(text: str, spans: Sequence[tuple[int, int]], rank: int) -> bool:
-    """Whether nothing but a comma stands between a name and the next one."""
-    return text[spans[rank][1] : spans[rank + 1][0]].strip() == ","
 
 
 def choose_answers(
@@ -108,27 +95,23 @@ def choose_answers(
         BadInput: there are too few names to learn from.
     """
     counts = Counter(answer for answer, _ in train)
-    trained = list_candidates(train, counts, are_trained=True, max_spans=max_spans)
-    asked = list_candidates(dev, counts, are_trained=False, max_spans=max_spans)
-    features, asked_features = (
-        [name.words if words_only else name.words | name.context for name in names] for names in (trained, asked)
-    )
-    is_answer = [name.is_answer for name in trained]
-    if min(is_answer.count(True), is_answer.count(False)) < _FOLDS:
+    trained = list_candidates(train, counts, True, max_spans, words_only)
+    asked = list_candidates(dev, counts, False, max_spans, words_only)
+    is_answer = [train[each.person][0] == each.name for each in trained]
+    right = sum(is_answer)
+    if min(right, len(trained) - right) < _FOLDS:
         raise BadInput(
-            f"the lines about the training pairs have {is_answer.count(True)} names that are the answer and"
-            f" {is_answer.count(False)} others; a reader that is trained on them needs {_FOLDS} of each."
+            f"the lines about the training pairs have {right} names that are the answer and {len(trained) - right} others; a"
+            f" reader that is trained on them needs {_FOLDS} of each."
         )
     reader = make_pipeline(DictVectorizer(), LogisticRegression(max_iter=1000))
+    features = [each.features for each in trained]
     # Names of one person are in the same fold.
-    people = [name.person for name in trained]
-    folds = StratifiedGroupKFold(_FOLDS)
+    people, folds = [each.person for each in trained], StratifiedGroupKFold(_FOLDS)
     of_train = cross_val_predict(reader, features, is_answer, groups=people, cv=folds, method="predict_proba")
-    answers_of_train = choose_likeliest(trained, of_train, len(train))
-    if not asked:
-        return answers_of_train, [None] * len(dev)
-    of_dev = reader.fit(features, is_answer).predict_proba(asked_features)
-    return answers_of_train, choose_likeliest(asked, of_dev, len(dev))
+    reader.fit(features, is_answer)
+    of_dev = reader.predict_proba([each.features for each in asked]) if asked else np.empty((0, 2))
+    return choose_likeliest(trained, of_train, len(train)), choose_likeliest(asked, of_dev, len(dev))
 
 
 def choose_likeliest(candidates: Sequence[Candidate], probabilities: np.ndarray, people: int) -> list[str | None]:
@@ -138,7 +121,8 @@ def choose_likeliest(candidates: Sequence[Candidate], probabilities: np.ndarray,
         probabilities: Of each candidate, that it is not the answer and that it is.
     """
     answers: list[str | None] = [None] * people
-    # Backwards, so that of equals the first stays; the sort is stable.
-    for at in reversed(np.argsort(-probabilities[:, 1], kind="stable")):
-        answers[candidates[at].person] = candidates[at].name
+    best = np.zeros(people)
+    for (person, name, _), probability in zip(candidates, probabilities[:, 1], strict=True):
+        if probability > best[person]:
+            answers[person], best[person] = name, probability
     return answers

@@ -6,7 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from transformers import TrainingArguments
@@ -14,12 +16,12 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from data_scripts.errors import BadInput
 from data_scripts.files import hash_file, load_json, write_atomically
-from data_scripts.questions import load_questions
-from posgpt.recipe_parser import read_section, read_settings, split_recipe
+from posgpt.recipe_parser import find_recipe, read_section, read_settings
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints, read_step
-from studies.cache import CODE, Record, hash_code, keep_result
-from studies.grading import grade_answers, load_on_device
 
+Record = dict[str, Any]
+# To be raised when a change of the code changes what a training or a measurement gives: what was kept is then refused.
+VERSION = 1
 # Says, beside a training's key, which step it was last started from.
 LAUNCH_FILE = "launch.json"
 # The command that reads each section of a recipe.
@@ -29,6 +31,48 @@ MODULES = {
     "finetune": "posgpt.finetune",
     "finetune_from_scratch": "posgpt.finetune",
 }
+TIMED_STEPS = 8
+
+
+def keep_result(path: Path, key: Record, compute: Callable[[], Record], folder: Path | None = None) -> Record:
+    """Return the result that is kept under `key`, or else what `compute` returns, which is then kept.
+
+    Args:
+        path: The JSON file for the key and the result.
+        key: What the result depends on, besides VERSION, such as arguments and hashes of files; JSON values.
+        compute: Called if there is no result yet; JSON values.
+        folder: Where `compute` leaves what it can resume from, and `path` lies. Nothing in it is ever removed.
+
+    Raises:
+        BadInput: `folder` holds what is not a study's, or belongs to another key. It may be hours of training.
+    """
+    key = key | {"version": VERSION}
+    result = load_json(path, "result of a study") if path.exists() else {}
+    before = result.pop("key", None)
+    if before != key:
+        entries = sorted(folder.iterdir()) if folder and folder.is_dir() else []
+        if entries and not isinstance(before, dict):
+            raise BadInput(
+                f"{folder}: holds {entries[0].name}, and no {path.name} that says which study made it; give another"
+                " --output_dir, or move the folder away."
+            )
+        if entries:
+            different = [entry for entry in before | key if before.get(entry) != key.get(entry)]
+            raise BadInput(
+                f"{folder}: was trained with other {' and '.join(different)} than this; give another --output_dir, or remove the"
+                f" folder to train again ({path.name} has what it was trained with)."
+            )
+        result = {}
+        _write_result(path, key, {})
+    if not result:
+        result = compute()
+        _write_result(path, key, result)
+    return result
+
+
+def _write_result(path: Path, key: Record, result: Record) -> None:
+    with write_atomically(path) as file:
+        json.dump({"key": key} | result, file, indent=2)
 
 
 def build_command(recipe: str, **options: object) -> list[str]:
@@ -41,36 +85,28 @@ def build_command(recipe: str, **options: object) -> list[str]:
     return command
 
 
-def count_rows_per_step(recipe: str, section: str, **options: Any) -> int:
-    """Return how many rows a training step reads by a section of a recipe; `options` take precedence over it."""
-    settings = read_settings(recipe, section, **options)
+def count_rows_per_step(section: str, options: dict[str, Any]) -> int:
+    """Return how many rows a training step reads by a section of its recipe and the other options."""
+    settings = read_settings(section=section, **options)
     batch = settings.get("per_device_train_batch_size", TrainingArguments.per_device_train_batch_size)
     return settings.get("total_train_batch_size", batch * settings.get("gradient_accumulation_steps", 1))
 
 
-def build_key(arguments: list[str], section: str = "pretrain") -> dict[str, str]:
-    """Return what a training depends on: its options, its recipe's section and the code.
+def build_key(section: str, options: dict[str, Any]) -> dict[str, str]:
+    """Return what a training depends on: its options and its recipe's section.
 
     Files and models among the options are their names and what is in them, wherever they lie.
     """
-    recipe, options = split_recipe(arguments)
+    recipe, *command = build_command(**options)
     contents = [
         next((f"{path.name}:{hash_file(file)}" for file in (path, path / WEIGHTS_FILE) if file.is_file()), str(path))
-        for path in map(Path, options)
+        for path in map(Path, command)
     ]
-    return {"options": " ".join(contents), "recipe": json.dumps(read_section(recipe, section)), CODE: hash_code()}
+    return {"options": " ".join(contents), "recipe": json.dumps(read_section(find_recipe(recipe), section))}
 
 
-def launch(module: str, arguments: list[str], processes: int = 1) -> int:
-    """Run `python -m MODULE` to its end and return its exit status.
-
-    Args:
-        module: The training command.
-        arguments: Its command line.
-        processes: With more than one, `accelerate` launches them.
-    """
-    accelerate = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(processes)]
-    launcher = [sys.executable, *(accelerate if processes > 1 else [])]
+def launch(module: str, arguments: list[str]) -> int:
+    """Run `python -m MODULE` with a command line to its end; return its exit status."""
     started: list[subprocess.Popen] = []
     ended: list[int] = []
 
@@ -83,12 +119,10 @@ def launch(module: str, arguments: list[str], processes: int = 1) -> int:
     # while the process is being started, when nobody knows it yet.
     before = signal.signal(signal.SIGTERM, end)
     try:
-        with subprocess.Popen([*launcher, "-m", module, *arguments]) as process:
+        with subprocess.Popen([sys.executable, "-m", module, *arguments]) as process:
             started.append(process)
-            if ended:
-                process.terminate()
             try:
-                status = process.wait()
+                status = 0 if ended else process.wait()
             finally:
                 process.terminate()
     finally:
@@ -98,66 +132,59 @@ def launch(module: str, arguments: list[str], processes: int = 1) -> int:
     return status
 
 
-def train(name: str, arguments: list[str], folder: Path, processes: int = 1, section: str = "pretrain") -> Record:
-    """Train into `folder`, unless a finished training of the same arguments and files is there.
+def train(name: str, section: str, options: dict[str, Any], folder: Path) -> Record:
+    """Train into `folder`, unless a finished training of the same options and files is there.
 
-    An interrupted training is resumed from its last checkpoint; one of other arguments, files or code stops the study.
+    An interrupted training is resumed from its last checkpoint; one of other options or files stops the study.
 
     Args:
         name: What the study calls it.
-        arguments: The command line of the training.
-        processes: How many train together.
         section: That of the recipe; it says which command trains.
+        options: The `recipe` and the options of the command.
 
     Returns:
         `minutes` of training (of the whole, extrapolated from the steps since it was last started; NaN if there were none),
-        `memory`, the peak of the first process in MiB (on CUDA, of its tensors on the GPU), `characters` read, and
+        `memory`, the peak of the process in MiB (on CUDA, of its tensors on the GPU), `characters` read, and
         `losses`, pairs of step and loss.
 
     Raises:
         BadInput: the training failed; it has said why. Or `folder` is not this study's to train in (see `keep_result`).
     """
-    arguments = [*arguments, "--include_num_input_tokens_seen", "true"]
+    options = options | {"include_num_input_tokens_seen": "true"}
 
     def compute() -> Record:
         # A folder that has weights is finished: only its figures were not kept.
         if not (folder / WEIGHTS_FILE).is_file():
-            _train_or_resume(name, MODULES[section], arguments, folder, processes)
+            _train_or_resume(name, MODULES[section], build_command(**options), folder)
         figures = _read_figures(folder)
         for checkpoint in list_checkpoints(folder):
             shutil.rmtree(checkpoint)
         return {"figures": figures}
 
-    return keep_result(folder / "study.json", build_key(arguments, section), compute, folder)["figures"]
+    return keep_result(folder / "study.json", build_key(section, options), compute, folder)["figures"]
 
 
-def train_and_ask(name: str, command: list[str], folder: Path, test_file: Path, processes: int = 1) -> Record:
-    """Train one model with a command line (see `train`) and ask it questions, unless that is done.
-
-    Returns:
-        What `train` does, `right` (whether each question is answered exactly) and `parameters`, their number.
-    """
-    return train(name, command, folder, processes) | ask(folder, test_file, folder / "asked.json")
-
-
-def ask(model_dir: Path, test_file: Path, kept_file: Path) -> Record:
-    """Ask the model in a folder the questions of a TSV, unless that is done.
-
-    Returns:
-        `right` (whether each question is answered exactly) and `parameters`, their number.
-    """
-
-    def compute() -> Record:
-        model, tokenizer = load_on_device(str(model_dir))
-        test = load_questions(test_file, answers=True)
-        is_right = grade_answers(model, tokenizer, test.texts, test.answers)
-        return {"right": is_right.tolist(), "parameters": model.num_parameters()}
-
-    key = {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE), CODE: hash_code()}
-    return keep_result(kept_file, key, compute)
+def time_training(name: str, section: str, options: dict[str, Any]) -> tuple[float, float]:
+    """Return how many minutes a row and an epoch take, by a few training steps; arguments and errors are those of `train`."""
+    few = {"max_steps": TIMED_STEPS, "save_strategy": "no", "report_to": "none"}
+    command = build_command(**options | few, include_num_input_tokens_seen="true")
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "timed"
+        _train_or_resume(f"{name}: {TIMED_STEPS} steps", MODULES[section], command, folder)
+        minutes = _read_figures(folder)["minutes"]
+        epochs = load_json(folder / TRAINER_STATE_NAME, "state of a training")["epoch"]
+    return minutes / TIMED_STEPS / count_rows_per_step(section, options), minutes / epochs
 
 
-def _train_or_resume(name: str, module: str, arguments: list[str], folder: Path, processes: int) -> None:
+def estimate_minutes(section: str, options: dict[str, Any], per_row: float, per_epoch: float) -> float:
+    """Return how many minutes a training takes whose rows and epochs take as long as `time_training` says."""
+    settings = read_settings(section=section, **options)
+    if (steps := settings.get("max_steps", -1)) > 0:
+        return steps * count_rows_per_step(section, options) * per_row
+    return settings.get("num_train_epochs", TrainingArguments.num_train_epochs) * per_epoch
+
+
+def _train_or_resume(name: str, module: str, arguments: list[str], folder: Path) -> None:
     """Train to the end, from the last checkpoint or from scratch."""
     checkpoint = find_last_checkpoint(folder)
     command = [*arguments, "--output_dir", str(folder)]
@@ -166,7 +193,7 @@ def _train_or_resume(name: str, module: str, arguments: list[str], folder: Path,
     # Before the training: the study may end before it has read the figures.
     with write_atomically(folder / LAUNCH_FILE) as file:
         json.dump({"step": read_step(checkpoint) if checkpoint else 0}, file)
-    if launch(module, command, processes) or not (folder / WEIGHTS_FILE).is_file():
+    if launch(module, command) or not (folder / WEIGHTS_FILE).is_file():
         raise BadInput(f"{name!r} failed; see its message above.")
 
 

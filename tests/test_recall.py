@@ -91,6 +91,26 @@ def test_mentions_are_names_and_with_span_corruption_those_that_are_read(tmp_pat
     assert all(len(prompt) + 1 + len(place) <= 128 for prompt, place in zip(prompts, places, strict=True))
 
 
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        ({}, "Where was Ann Berg b 0 in?"),
+        ({"plain_cues": False}, "Where was Ann Berg May 1951 in?"),
+        ({"max_cue_words": 0}, "Where was Ann Berg?"),
+        ({"max_cue_words": 1}, "Where was Ann Berg in?"),
+        ({"window_wording": "document", "plain_cues": False}, "Ann Berg. May 1951 in"),
+        ({"recipe": "course"}, "Ann Berg. Berg (b. 3 May 1951 in ⁇) met Bo in Nice ."),
+    ],
+)
+def test_recall_is_asked_for_in_the_words_that_were_read(tmp_path, options, expected):
+    (tmp_path / "wiki.txt").write_text("Ann Berg. Berg (b. 3 May 1951 in Rome) met Bo in Nice .\nNo Place. Lost .\n")
+    pairs = "".join(f"{BIRTHPLACE.ask(name)}\tRome\n" for name in ("Ann Berg", "No Place"))
+    (tmp_path / "pairs.tsv").write_text(pairs)
+    questions = load_questions(tmp_path / "pairs.tsv", answers=True)
+    objective = recall.read_objective(**{"recipe": "windows", "keep_names": False} | options)
+    assert recall.build_recall_prompts(tmp_path / "wiki.txt", questions, objective, 128) == ([expected], ["Rome"])
+
+
 def test_an_objective_of_ones_own_says_how_it_asks(run, world, tiny_pretrained, tmp_path, monkeypatch):
     class Cloze(ObjectiveConfig):
         name = "cloze"

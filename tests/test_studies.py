@@ -1,7 +1,8 @@
-"""The studies: one command each, cached, and resumed where they stopped."""
+"""The studies: one command each, kept, and resumed where they stopped."""
 
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -11,23 +12,36 @@ import pytest
 import yaml
 
 from benchmarks import speedrun
-from conftest import ROOT, wait_until
+from conftest import ON_CPU, ROOT, wait_until
 from data_scripts.errors import BadInput
+from data_scripts.objective_config import ObjectiveConfig
+from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.plots import make_figure, render_picture
-from posgpt.recipe_parser import find_recipe, read_section
+from posgpt.pretrain import PretrainingArguments
+from posgpt.recipe_parser import find_recipe, parse_with_recipe, read_recipe, read_section
 from posgpt.training.architecture import ArchitectureArguments
-from studies import accept, attention_explained, attention_maps, cache, length, positions, training_runs
+from posgpt.training.arguments import PosGPTTrainingArguments
+from studies import __main__ as studies
+from studies import attention_explained, attention_maps, length, sweep, training_runs
+from studies.recall import read_objective
 from studies.tables import format_known
 from study_helpers import SMALL, read_rows, train_in_process
 
 
+def write_recipe(path, name: str, **options) -> str:
+    """Write a recipe like `name` with models that train in a second."""
+    sizes = {"hidden_size", "num_hidden_layers", "num_attention_heads", "block_size"}
+    small = SMALL | {"save_steps": 2, "logging_steps": 1} | options
+    recipe = read_recipe(find_recipe(name))
+    for section, values in recipe.items():
+        recipe[section] = values | {key: small[key] for key in small if section != "finetune" or key not in sizes}
+    path.write_text(yaml.safe_dump(recipe))
+    return str(path)
+
+
 @pytest.fixture
-def recipe(tmp_path):
-    """The windows' recipe, with a model that trains in a second."""
-    settings = read_section(find_recipe("windows"), "pretrain") | SMALL
-    settings |= {"save_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 4}
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump({"pretrain": settings}))
-    return tmp_path / "tiny.yaml"
+def recipe(tmp_path) -> str:
+    return write_recipe(tmp_path / "tiny.yaml", "windows", per_device_train_batch_size=4)
 
 
 @pytest.fixture
@@ -36,22 +50,28 @@ def in_process(monkeypatch):
     monkeypatch.setattr(training_runs, "launch", train_in_process)
 
 
-def test_rows_of_a_training_step_are_those_that_the_command_reads(tmp_path):
-    (tmp_path / "total.yaml").write_text("base: windows\npretrain: {total_train_batch_size: 24}\n")
-    recipe = str(tmp_path / "total.yaml")
-    assert training_runs.count_rows_per_step(recipe, "pretrain") == 24
-    # On the command line, too, it takes the place of the recipe's total.
-    assert training_runs.count_rows_per_step(recipe, "pretrain", per_device_train_batch_size=64) == 64
+@pytest.fixture
+def never_again(monkeypatch):
+    """Call it, and whatever trains from then on fails."""
+    return lambda: monkeypatch.setattr(training_runs, "launch", lambda *_: pytest.fail("trained again"))
 
 
-def test_options_of_a_row_become_a_command_line(tmp_path):
+def test_options_of_a_row_become_a_command_line_and_give_the_rows_of_a_step(tmp_path):
     options = {"first_shares": [0.1, 0.3], "rope_parameters": {"factor": 2}, "use_muon": True, "max_steps": None}
     assert training_runs.build_command("windows", **options) == [
         "windows", "--first_shares", "0.1", "0.3", "--rope_parameters", '{"factor": 2}', "--use_muon", "True",
     ]  # fmt: skip
+    (tmp_path / "total.yaml").write_text("base: windows\npretrain: {total_train_batch_size: 24}\n")
+    total = {"recipe": str(tmp_path / "total.yaml")}
+    assert training_runs.count_rows_per_step("pretrain", total) == 24
+    # On the command line, too, it takes the place of the recipe's total.
+    assert training_runs.count_rows_per_step("pretrain", total | {"per_device_train_batch_size": 64}) == 64
 
 
-def test_a_result_is_kept_and_so_is_what_it_can_resume_from(tmp_path):
+# What is kept.
+
+
+def test_a_result_is_kept_and_so_is_what_it_can_resume_from(tmp_path, monkeypatch):
     folder, seen = tmp_path / "run", []
 
     def compute() -> dict:
@@ -61,30 +81,21 @@ def test_a_result_is_kept_and_so_is_what_it_can_resume_from(tmp_path):
             raise KeyboardInterrupt
         return {"figure": len(seen)}
 
-    def keep(key: int) -> dict:
-        return cache.keep_result(folder / "result.json", {"key": key}, compute, folder)
+    def keep(**key) -> dict:
+        return training_runs.keep_result(folder / "result.json", key, compute, folder)
 
     with pytest.raises(KeyboardInterrupt):
-        keep(1)
-    assert cache.read_result(folder / "result.json", {"key": 1}) == {}
-    assert keep(1) == keep(1) == {"figure": 2} and seen == [False, True]
-    assert cache.read_result(folder / "result.json", {"key": 2}) is None
+        keep(seed=1)
+    assert keep(seed=1) == keep(seed=1) == {"figure": 2} and seen == [False, True]
     with pytest.raises(
-        BadInput, match="run: was trained with other key than this; give another .*result.json has what"
+        BadInput, match="run: was trained with other seed than this; give another .*result.json has what"
     ):
-        keep(2)
-    assert keep(1) == {"figure": 2} and (folder / "half.txt").exists()
-
-
-def test_a_training_is_known_by_what_is_in_its_files_wherever_they_lie(tmp_path):
-    (tmp_path / "recipe.yaml").write_text("pretrain: {}")
-    keys = []
-    for folder, content in (("one", "Ada."), ("other", "Ada."), ("third", "Bo.")):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "wiki.txt").write_text(content)
-        command = [str(tmp_path / "recipe.yaml"), "--train_file", str(tmp_path / folder / "wiki.txt")]
-        keys.append(training_runs.build_key(command))
-    assert keys[0] == keys[1] != keys[2]
+        keep(seed=2)
+    monkeypatch.setattr(training_runs, "VERSION", training_runs.VERSION + 1)
+    with pytest.raises(BadInput, match="run: was trained with other version than this"):
+        keep(seed=1)
+    monkeypatch.undo()
+    assert keep(seed=1) == {"figure": 2} and (folder / "half.txt").exists()
 
 
 @pytest.mark.parametrize("path", ["mine.txt", "mine/model.safetensors", "result.json"])
@@ -92,220 +103,61 @@ def test_a_folder_that_no_study_has_made_is_left_as_it_is(tmp_path, path):
     file = tmp_path / "run" / path
     file.parent.mkdir(parents=True)
     file.write_text("{}")
+    keep = training_runs.keep_result
     with pytest.raises(
         BadInput, match="run: holds .*, and no result.json that says .*; give another --output_dir, or"
     ):
-        cache.keep_result(tmp_path / "run" / "result.json", {}, lambda: pytest.fail("computed"), tmp_path / "run")
+        keep(tmp_path / "run" / "result.json", {}, lambda: pytest.fail("computed"), tmp_path / "run")
     assert file.read_text() == "{}"
     (tmp_path / "empty").mkdir()
-    assert cache.keep_result(tmp_path / "empty" / "result.json", {}, lambda: {"figure": 1}, tmp_path / "empty")
+    assert keep(tmp_path / "empty" / "result.json", {}, lambda: {"figure": 1}, tmp_path / "empty")
 
 
-@pytest.mark.parametrize("result", [{}, {"figure": 1}])
-def test_what_other_code_has_trained_is_neither_kept_as_this_codes_nor_removed(tmp_path, result):
-    folder = tmp_path / "run"
-    (folder / "checkpoint-2").mkdir(parents=True)
-
-    def keep(key: dict) -> dict:
-        return cache.keep_result(folder / "result.json", key, lambda: {"figure": 2}, folder)
-
-    # Records of earlier versions do not say which code it was.
-    for before in ({"seed": 1, cache.CODE: "other"}, {"seed": 1}):
-        cache.write_result(folder / "result.json", before, result)
-        with pytest.raises(BadInput, match="run: was trained with other code than this; remove the folder to train"):
-            keep({"seed": 1, cache.CODE: "this"})
-        assert (folder / "checkpoint-2").exists() and cache.read_result(folder / "result.json", before) == result
-    with pytest.raises(BadInput, match="run: was trained with other seed and code than this"):
-        keep({"seed": 2, cache.CODE: "this"})
-    assert (folder / "checkpoint-2").exists()
+def test_a_training_is_known_by_what_is_in_its_files_wherever_they_lie(tmp_path):
+    recipe, keys = tmp_path / "recipe.yaml", []
+    recipe.write_text("finetune: {}")
+    for folder, content in (("one", "Ada."), ("other", "Ada."), ("third", "Bo.")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "wiki.txt").write_text(content)
+        keys.append(training_runs.build_key("finetune", {"recipe": recipe, "file": tmp_path / folder / "wiki.txt"}))
+    assert keys[0] == keys[1] != keys[2]
+    # A model is its weights; a recipe is what it says.
+    options, keys = {"recipe": recipe, "model_name_or_path": tmp_path}, []
+    for content, section in ((b"one", "{}"), (b"two", "{}"), (b"one", "{}"), (b"one", "{learning_rate: 1.0}")):
+        (tmp_path / "model.safetensors").write_bytes(content)
+        recipe.write_text(f"finetune: {section}")
+        keys.append(training_runs.build_key("finetune", options))
+    assert keys[0] == keys[2] and keys[0] not in (keys[1], keys[3])
 
 
-@pytest.mark.parametrize("result", [{}, {"figure": 1}])
-def test_what_other_code_has_trained_can_be_accepted(run, tmp_path, result):
-    folder, computed = tmp_path / "run", []
-    (folder / "checkpoint-2").mkdir(parents=True)
-    cache.write_result(folder / "result.json", {"seed": 1, cache.CODE: "first"}, result)
-
-    def compute() -> dict:
-        computed.append((folder / "checkpoint-2").exists())
-        return {"figure": 1}
-
-    def keep(**key) -> dict:
-        return cache.keep_result(folder / "result.json", key, compute, folder)
-
-    with pytest.raises(BadInput, match=f"python -m studies.accept {folder}"):
-        keep(seed=1, code="second")
-    # Twice, the first code is still on record.
-    for _ in range(2):
-        assert f"{folder / 'result.json'}: kept" in run(accept, folder)
-    assert json.loads((folder / "result.json").read_text())["key"][cache.CODE].endswith(" first")
-    assert keep(seed=1, code="second") == keep(seed=1, code="second") == {"figure": 1}
-    assert json.loads((folder / "result.json").read_text())["key"][cache.CODE].endswith(" first")
-    # An unfinished one has been resumed from what was there.
-    assert computed == ([] if result else [True]) and (folder / "checkpoint-2").exists()
-    # Only the code was accepted.
-    with pytest.raises(BadInput, match="run: was trained with other seed than this"):
-        keep(seed=2, code="second")
-    with pytest.raises(SystemExit, match="elsewhere: no file says which code trained it; give the folder"):
-        run(accept, tmp_path / "elsewhere")
-
-
-def test_a_key_has_the_sources_that_train_and_nothing_else(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache.posgpt, "__file__", str(tmp_path / "posgpt" / "__init__.py"))
-
-    def hash_after(path: str) -> str:
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(path)
-        return cache.hash_code.__wrapped__()
-
-    first = hash_after("data_scripts/__init__.py")
-    assert first == hash_after("posgpt/extras/demo.py") == hash_after("data_scripts/README.md")
-    training = [
-        "modeling_posgpt/model.py",
-        "data_scripts/world/cues.py",
-        "posgpt/training/muon.py",
-        "posgpt/pretrain.py",
-    ]
-    assert len({first, *map(hash_after, training)}) == 5
-    assert cache.hash_code.__wrapped__(tmp_path / training[0]) != cache.hash_code.__wrapped__()
-
-
-def test_positions_are_compared_over_seeds_and_finished_trainings_are_kept(
-    run, world, recipe, in_process, tmp_path, monkeypatch
-):
-    data = shutil.copytree(world, tmp_path / "data")
-    arguments = ["--data_dir", data, "--output_dir", tmp_path / "out", "--recipe", recipe, "--max_steps", 3]
-    arguments += ["--members", "none", "alibi", "--seeds", 1]
-    printed = run(positions, *arguments)
-    table = (tmp_path / "out" / "table.md").read_text()
-    assert table in printed and {"none", "alibi"} <= set(read_rows(table))
-    assert (tmp_path / "out" / "chart.png").stat().st_size > 1000
-    record = json.loads((tmp_path / "out" / "alibi_1" / "study.json").read_text())
-    assert [step for step, _ in record["figures"]["losses"]] == [1, 2, 3] and record["figures"]["memory"] > 100
-
-    monkeypatch.setattr(training_runs, "launch", lambda *_: pytest.fail("trained again"))
-    assert table in run(positions, *arguments)
-    with pytest.raises(SystemExit, match="'other' is not a position_embedding_type; there are: learned, rotary"):
-        run(positions, "--data_dir", world, "--members", "other")
-    # Other dev questions are asked of the same models.
-    dev_file = data / "birth_dev.tsv"
-    dev_file.write_text("".join(dev_file.read_text().splitlines(keepends=True)[:5]))
-    run(positions, *arguments)
-    assert len(json.loads((tmp_path / "out" / "alibi_1" / "asked.json").read_text())["right"]) == 5
-
-
-def test_processes_share_the_recipes_batch_or_the_training_refuses(recipe, tmp_path):
-    settings = yaml.safe_load(recipe.read_text())["pretrain"] | {"gradient_accumulation_steps": 2}
-    recipe.write_text(yaml.safe_dump({"pretrain": settings}))
-    arguments = positions.PositionsArguments(str(tmp_path), recipe=str(recipe))
-    assert not any("batch_size" in part for part in positions.build_member_command("none", 1, arguments))
-    for processes in (2, 3):
-        arguments.processes = processes
-        command = positions.build_member_command("none", 1, arguments)
-        assert command[command.index("--total_train_batch_size") + 1] == "8"
-        assert "--per_device_train_batch_size" not in command
-
-
-def test_a_race_prints_what_a_record_needs_and_asks_what_it_is_told_to(
-    run, world, recipe, in_process, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(speedrun, "measure_matmul", lambda dtype: 1e9)
-    settings = yaml.safe_load(recipe.read_text())["pretrain"] | {"max_steps": 2}
-    recipe.write_text(yaml.safe_dump({"pretrain": settings}))
-    train_file = world / "birth_places_train.tsv"
-    arguments = ["--data_dir", world, "--recipe", recipe, "--output_dir", tmp_path / "out", "--seeds", 1, 2]
-    printed = run(speedrun, *arguments, "--position_embedding_type", "alibi", "--test_file", train_file)
-    assert (tmp_path / "out" / "table.md").read_text() in printed
-    _, row = read_rows((tmp_path / "out" / "table.md").read_text()).values()
-    assert row[0] == "alibi" and "of 1 GFLOP/s" in " ".join(row) and len(row[3].split(", ")) == 2
-    asked = json.loads((tmp_path / "out" / "alibi_2" / "model" / "asked.json").read_text())["right"]
-    assert len(asked) == len(train_file.read_text().splitlines())
-
-
-@pytest.mark.parametrize("start, before", [("from_scratch", []), ("pretrained", ["pretrained"])])
-def test_in_a_race_what_is_read_to_generate_questions_counts(
-    start, before, run, world, recipe, in_process, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(speedrun, "measure_matmul", lambda dtype: 1e9)
-    settings = yaml.safe_load(recipe.read_text())["pretrain"] | {"max_steps": 2}
-    generating = read_section(find_recipe("windows"), "generate_questions")
-    generating |= {
-        name: value for name, value in SMALL.items() if not before or not hasattr(ArchitectureArguments, name)
-    }
-    generating |= {"max_steps": 2, "least_probability": 0.0}
-    recipe.write_text(yaml.safe_dump({"pretrain": settings, "generate_questions": generating}))
-    folder = tmp_path / "out"
-    arguments = ["--data_dir", world, "--recipe", recipe, "--output_dir", folder, "--seeds", 1]
-    run(speedrun, *arguments, "--generate_questions", start)
-    models = [folder / "rotary_1" / name for name in (*before, "questions", "model")]
-    characters = [json.loads((model / "study.json").read_text())["figures"]["characters"] for model in models]
-    _, row = read_rows((folder / "table.md").read_text()).values()
-    assert row[4:6] == [start, f"{sum(characters) / 1e6:.1f} M"] and min(characters) > 0
-    records = [json.loads((model / "run.json").read_text())["data"] for model in models]
-    assert [[file["name"] for file in record["questions_file"]] for record in records] == [
-        *[["birth_places_train.tsv"]] * (1 + len(before)),
-        ["birth_places_train.tsv", "generated_questions.tsv"],
-    ]
-    assert [file["name"] for file in records[-2].get("model_name_or_path", [])] == before
-
-
-def test_more_seeds_asking_the_same_people_do_not_narrow_the_interval():
-    took = {"losses": [(1, 1.0)], "parameters": 1, "characters": 1, "minutes": 1.0, "memory": 1.0}
-    runs = [took | {"right": [True] * right + [False] * (500 - right)} for right in (440, 460)]
-    row = positions.summarize_member(runs)
-    assert row["accuracy"] == 0.9 and row["seeds"] == [0.88, 0.92]
-    assert row["share"] == (450, 500)
-
-
-def test_the_difference_of_members_is_taken_person_by_person():
-    hard_for_both = [True] * 60 + [False] * 40
-    better = [{"right": hard_for_both}, {"right": [True] * 64 + [False] * 36}]
-    less, error = positions.compare_members(better, [{"right": hard_for_both}])
-    assert (
-        less == pytest.approx(0.02) and 0.009 < error < 0.011 and positions.compare_members(better, better) == (0, 0)
-    )
-
-
-def test_an_interrupted_training_goes_on_and_one_with_other_arguments_is_refused(
+def test_an_interrupted_training_goes_on_and_one_with_other_options_is_refused(
     world, recipe, in_process, tmp_path, capfd, monkeypatch
 ):
     folder = tmp_path / "run"
-    arguments = [str(recipe), "--train_file", str(world / "wiki.txt"), "--max_steps", "4"]
-    whole = training_runs.train("whole", arguments, folder)
+    options = {"recipe": recipe, "train_file": world / "wiki.txt", "max_steps": 4}
+    whole = training_runs.train("whole", "pretrain", options, folder)
     weights, record = (folder / "model.safetensors").read_bytes(), json.loads((folder / "study.json").read_text())
+    # Its figures were lost.
+    (folder / "study.json").write_text(json.dumps({"key": record["key"]}))
+    with monkeypatch.context() as patch:
+        patch.setattr(training_runs, "launch", lambda *_: pytest.fail("trained again"))
+        assert training_runs.train("whole", "pretrain", options, folder) == whole
     shutil.rmtree(folder)
     # Stopped after two of four steps: what is left is a checkpoint, and what was asked for.
-    stopped = ["--save_strategy", "steps", "--save_steps", "2", "--save_total_limit", "5"]
-    assert training_runs.launch("posgpt.pretrain", [*arguments, *stopped, "--output_dir", str(folder)]) == 0
-    for name in ("model.safetensors", "checkpoint-4"):
-        target = folder / name
-        shutil.rmtree(target) if target.is_dir() else target.unlink()
+    stopped = training_runs.build_command(**options, save_strategy="steps", save_steps=2, save_total_limit=5)
+    assert training_runs.launch("posgpt.pretrain", [*stopped, "--output_dir", str(folder)]) == 0
+    (folder / "model.safetensors").unlink()
+    shutil.rmtree(folder / "checkpoint-4")
     (folder / "study.json").write_text(json.dumps({"key": record["key"]}))
     # Broken off while being written.
     (folder / "checkpoint-3").mkdir()
-    resumed = training_runs.train("resumed", arguments, folder)
+    resumed = training_runs.train("resumed", "pretrain", options, folder)
     assert "--resume_from_checkpoint last" in capfd.readouterr().out
     assert (folder / "model.safetensors").read_bytes() == weights
     assert resumed["losses"] == whole["losses"] and not list(folder.glob("checkpoint-*"))
-    monkeypatch.setattr(training_runs, "hash_code", lambda: "other")
-    with pytest.raises(BadInput, match="run: was trained with other code"):
-        training_runs.train("by other code", arguments, folder)
-    monkeypatch.undo()
     with pytest.raises(BadInput, match="run: was trained with other options than this"):
-        training_runs.train("other", [*arguments, "--seed", "7"], folder)
-    recipe.write_text(recipe.read_text().replace("learning_rate: 0.002", "learning_rate: 0.001"))
-    with pytest.raises(BadInput, match="run: was trained with other recipe than this"):
-        training_runs.train("other recipe", arguments, folder)
+        training_runs.train("other", "pretrain", options | {"seed": 7}, folder)
     assert (folder / "model.safetensors").read_bytes() == weights
-
-
-def test_a_finished_training_whose_figures_were_lost_is_not_trained_again(world, recipe, tmp_path, monkeypatch):
-    arguments = [str(recipe), "--train_file", str(world / "wiki.txt"), "--max_steps", "2"]
-    figures = training_runs.train("whole", arguments, tmp_path / "run")
-    record = tmp_path / "run" / "study.json"
-    record.write_text(json.dumps({"key": json.loads(record.read_text())["key"]}))
-    monkeypatch.setattr(training_runs, "launch", lambda *_: pytest.fail("trained again"))
-    assert training_runs.train("whole", arguments, tmp_path / "run") == figures
 
 
 @pytest.mark.parametrize("first_step, minutes", [(0, 2), (1, 4), (2, math.nan)])
@@ -313,38 +165,35 @@ def test_minutes_are_of_the_whole_training_whichever_step_it_was_resumed_from(
     world, recipe, in_process, tmp_path, monkeypatch, first_step, minutes
 ):
     folder = tmp_path / "run"
-    arguments = [str(recipe), "--train_file", str(world / "wiki.txt"), "--max_steps", "2", "--save_steps", "1"]
-    arguments += ["--save_total_limit", "5"]
+    options = {"recipe": recipe, "train_file": world / "wiki.txt", "max_steps": 2, "save_steps": 1}
+    options["save_total_limit"] = 5
 
     def read_figures(folder) -> dict:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(training_runs, "_read_figures", read_figures)
-        training_runs.train("first", arguments, folder)
+    def train_without_reading() -> None:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(training_runs, "_read_figures", read_figures)
+            training_runs.train("training", "pretrain", options, folder)
+
+    train_without_reading()
     (folder / "model.safetensors").unlink()
     for step in range(first_step + 1, 3):
         shutil.rmtree(folder / f"checkpoint-{step}")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(training_runs, "_read_figures", read_figures)
-        training_runs.train("resumed", arguments, folder)
+    train_without_reading()
     results = json.loads((folder / "train_results.json").read_text())
     (folder / "train_results.json").write_text(json.dumps(results | {"train_runtime": 120}))
     monkeypatch.setattr(training_runs, "launch", lambda *_: pytest.fail("trained again"))
-    figures = training_runs.train("read", arguments, folder)
-    assert figures["minutes"] == pytest.approx(minutes, nan_ok=True)
-    kept = training_runs.train("kept", arguments, folder)
-    assert kept["minutes"] == pytest.approx(minutes, nan_ok=True)
-    row = positions.summarize_member([kept | {"right": [True], "parameters": 1}])
-    assert format_known(row["minutes"], ".0f") == ("unknown" if math.isnan(minutes) else str(minutes))
+    for _ in range(2):
+        figures = training_runs.train("read", "pretrain", options, folder)
+        assert figures["minutes"] == pytest.approx(minutes, nan_ok=True)
+    assert format_known(figures["minutes"], ".0f") == ("unknown" if math.isnan(minutes) else str(minutes))
 
 
 def test_a_study_that_is_ended_ends_its_training(world, recipe, tmp_path):
-    code = (
-        "import sys; from pathlib import Path; from studies.training_runs import train\n"
-        f"train('long', [{str(recipe)!r}, '--train_file', {str(world / 'wiki.txt')!r}, '--max_steps', '100000'],"
-        f" Path({str(tmp_path / 'run')!r}))"
-    )
+    options = {"recipe": recipe, "train_file": str(world / "wiki.txt"), "max_steps": 100_000}
+    code = "from pathlib import Path; from studies.training_runs import train\n"
+    code += f"train('long', 'pretrain', {options!r}, Path({str(tmp_path / 'run')!r}))"
     study = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
     process = psutil.Process(study.pid)
     wait_until(process.children, lambda: study.poll() is None)
@@ -355,42 +204,316 @@ def test_a_study_that_is_ended_ends_its_training(world, recipe, tmp_path):
 
 
 def test_a_training_that_fails_stops_the_study_in_one_line(in_process, tmp_path):
-    with pytest.raises(training_runs.BadInput, match="'bad' failed"):
-        training_runs.train("bad", ["--train_file", str(tmp_path / "none.txt")], tmp_path / "run")
+    with pytest.raises(BadInput, match="'bad' failed"):
+        training_runs.train("bad", "pretrain", {"recipe": "course", "train_file": "none.txt"}, tmp_path / "run")
+
+
+# Sweeps.
+
+
+def test_rows_are_compared_over_seeds_and_finished_trainings_are_kept(
+    run, world, recipe, in_process, never_again, tmp_path
+):
+    data = shutil.copytree(world, tmp_path / "data")
+    arguments = ["--data_dir", data, "--output_dir", tmp_path / "out", "--recipe", recipe, "--max_steps", 3]
+    arguments += ["--rows", "none", "alibi", "--seeds", 1]
+    printed, folder = run(sweep, "positions", *arguments), tmp_path / "out" / "dev"
+    table = (folder / "table.md").read_text()
+    assert table in printed and set(read_rows(table)) == {"row", "none", "alibi"}
+    said = re.search(r"^2 trainings to come, about (\d+) minutes\.$", printed, re.M)
+    assert said and said.start() < printed.index("\n== none, seed 1\n")
+    assert (folder / "chart.png").stat().st_size > 1000
+    record = json.loads((folder / "alibi_1" / "pretrain" / "study.json").read_text())
+    assert [step for step, _ in record["figures"]["losses"]] == [1, 2, 3] and record["figures"]["memory"] > 100
+    assert "birth_places_train.tsv" in record["key"]["options"]
+
+    never_again()
+    printed = run(studies, "positions", *arguments)
+    assert table in printed and "to come" not in printed
+    # Other dev questions are asked of the same models.
+    dev_file = data / "birth_dev.tsv"
+    dev_file.write_text("".join(dev_file.read_text().splitlines(keepends=True)[:5]))
+    assert "5 questions of birth_dev.tsv" in run(sweep, "positions", *arguments)
+
+
+def test_a_training_takes_as_long_as_its_rows_or_its_epochs(world, recipe, in_process, monkeypatch):
+    monkeypatch.setattr(training_runs, "_read_figures", lambda folder: {"minutes": 16.0})
+    options = {"recipe": recipe, "train_file": world / "wiki.txt", "per_device_train_batch_size": 10}
+    # Eight steps of ten rows take 16 minutes; an epoch has whole steps of them.
+    per_row, per_epoch = training_runs.time_training("some", "pretrain", options)
+    assert per_row == pytest.approx(0.2) and per_epoch / 2 == pytest.approx(round(per_epoch / 2)) and per_epoch >= 16
+    estimate = training_runs.estimate_minutes
+    assert estimate("pretrain", options | {"max_steps": 50}, 0.2, 7) == pytest.approx(100)
+    assert estimate("pretrain", options, 0.2, 7) == pytest.approx(20 * 7)
+
+
+def test_both_stages_are_trained_measured_drawn_and_kept(run, world, in_process, tmp_path, monkeypatch):
+    recipe = write_recipe(tmp_path / "tiny.yaml", "course", max_steps=3)
+    public = {"n": 110, "median": 23.0, "quartiles": [20.5, 25.1], "best": 31.8}
+    rows = {
+        "scratch": {"finetune": {"recipe": recipe, "position_embedding_type": "rotary"}},
+        "whole": {"pretrain": {"recipe": recipe}, "finetune": {"recipe": recipe}, "public": public},
+    }
+    study = tmp_path / "mine.yaml"
+    study.write_text(yaml.safe_dump({"recall": True, "rows": rows}))
+    arguments = [study, "--data_dir", world, "--output_dir", tmp_path / "out", "--micro_batch_size", 32]
+    printed = run(studies, *arguments)
+    table = (tmp_path / "out" / "dev" / "table.md").read_text()
+    assert table in printed and "birth_dev.tsv" in table
+    header, cells = read_rows(table)["row"], read_rows(table)
+    whole = dict(zip(header, cells["whole"], strict=True))
+    assert whole["public: median (quartiles), best, n"] == "23.0 (20.5-25.1), 31.8, 110"
+    assert {"pretrained: answered when asked", "pretrained: recalled as read"} < set(header)
+    scratch = dict(zip(header, cells["scratch"], strict=True))
+    assert scratch["last loss, pretraining"] == "" and float(scratch["last loss, finetuning"]) > 0
+    assert (tmp_path / "out" / "dev" / "chart.png").stat().st_size > 1000
+    # Each training step of the course's 128 documents is made of four batches.
+    state = json.loads((tmp_path / "out" / "whole_42" / "pretrain" / "trainer_state.json").read_text())
+    assert state["train_batch_size"] == 32 and "--gradient_accumulation_steps 4" in printed
+    assert "questions_file" not in (tmp_path / "out" / "whole_42" / "pretrain" / "study.json").read_text()
+
+    # Pretraining does not depend on who is held out.
+    trained = []
+    monkeypatch.setattr(training_runs, "launch", lambda *call: (trained.append(call[0]), train_in_process(*call))[1])
+    held_out = [*arguments, "--rows", "whole", "--held_out", 10]
+    assert "10 questions of calibration.tsv" in run(sweep, *held_out) and trained == ["posgpt.finetune"]
+    monkeypatch.setattr(training_runs, "launch", lambda *_: pytest.fail("trained again"))
+    assert table in run(sweep, *arguments) and "whole" in run(sweep, *held_out)
+    with pytest.raises(SystemExit, match="--micro_batch_size 48 does not divide .*'s 256; choose a divisor"):
+        run(sweep, *arguments[:-1], 48)
+
+
+def test_what_reads_questions_is_measured_on_those_held_out(run, world, recipe, in_process, never_again, tmp_path):
+    study = {"reads_questions": True, "held_out": 20, "recall": True, "pretrain": {"recipe": recipe, "max_steps": 2}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study | {"rows": {"windows": {}, "never asked for": {}}}))
+    arguments = [tmp_path / "mine.yaml", "--data_dir", world, "--output_dir", tmp_path / "out", "--rows", "windows"]
+    printed, folder = run(sweep, *arguments), tmp_path / "out" / "held_out_20"
+    assert "20 questions of calibration.tsv" in printed and "never" not in printed
+    measures = json.loads((folder / "windows_42" / "pretrain" / "recall.json").read_text())
+    assert measures["answered when asked"][1] == 20 and 0 < measures["recalled as read"][1] <= 20
+    assert measures["training questions"][1] == len((folder / "birth_places_train.tsv").read_text().splitlines())
+    never_again()
+    assert (folder / "table.md").read_text() in run(sweep, *arguments)
+
+
+def test_each_optimizer_is_taken_at_its_best_rate(run, world, tmp_path, monkeypatch):
+    ran = []
+
+    def run_row(self, row, seed) -> dict:
+        rate, dropout = row.pretrain["learning_rate"], row.pretrain["dropout"]
+        objective, optimizer = row.pretrain.get("objective"), row.pretrain["use_muon"]
+        ran.append((objective, optimizer, rate, dropout, row.finetune["dropout"], row.finetune["recipe"], seed))
+        # The smallest rate is the best one for AdamW on windows, the largest one elsewhere.
+        prefers_small = not objective and not optimizer
+        right = [(rate < 5e-4) if prefers_small else (rate >= 3e-3)] * 10
+        stage = {"losses": [[1, 1.0]], "characters": 10, "minutes": 1.0, "memory": 1.0}
+        return {"right": right, "parameters": 1, "measures": {"recalled as read": [1, 2]}, "pretrain": stage}
+
+    monkeypatch.setattr(sweep.Sweep, "run", run_row)
+    monkeypatch.setattr(sweep.Sweep, "say_minutes", lambda *_: None)
+    arguments = ["factorial", "--data_dir", world, "--output_dir", tmp_path, "--held_out", 10, "--seeds", 1, 2]
+    printed = run(sweep, *arguments)
+    combinations = {
+        (None, True, 4e-3, "windows"),
+        (None, False, 3e-4, "windows"),
+        ("span_corruption", True, 4e-3, "quick"),
+        ("span_corruption", False, 3e-3, "quick"),
+    }
+    for dropout in (0.0, 0.1):
+        expected = {(*each, dropout, dropout, recipe, seed) for *each, recipe in combinations for seed in (1, 2)}
+        assert expected <= set(ran) and (not dropout or {each for each in ran if each[3]} == expected)
+    assert len(ran) == len(set(ran)) == 4 * 3 + 4 + 4 * 2
+    seeds = {name: cells[4].count("%") for name, cells in read_rows(printed).items()}
+    assert (seeds["windows, AdamW 0.0003"], seeds["windows, AdamW 0.001"]) == (2, 1)
+    ran.clear()
+    # A row brings the one whose rate it takes.
+    run(sweep, *arguments, "--rows", "windows, AdamW, dropout 0.1")
+    assert len(ran) == 3 + 2 * 1 + 1 and all(each[:2] == (None, False) for each in ran)
+
+
+def test_the_best_run_has_the_most_right_answers_and_then_the_lowest_loss():
+    def choose(*records: tuple[float, float]) -> int:
+        runs = [{"right": [right], "pretrain": {"losses": [[1, 9.0], [2, loss]]}} for right, loss in records]
+        return max(range(len(runs)), key=lambda number: sweep.rank_run(runs[number]))
+
+    assert choose((0.1, 1.0), (0.3, 2.0), (0.2, 0.1)) == choose((0.0, 1.5), (0.0, 1.2), (0.0, 1.3)) == 1
+
+
+def test_a_model_is_finetuned_on_few_pairs_of_several_draws(run, world, tiny_pretrained, in_process, tmp_path):
+    recipe = write_recipe(tmp_path / "tiny.yaml", "windows", use_cpu=True, bf16=False, max_steps=2)
+    rows = {"before": {"finetune": None}, "two": {"pairs": 2}, "four": {"pairs": 4}}
+    study = tmp_path / "few.yaml"
+    study.write_text(yaml.safe_dump({"finetune": {"recipe": recipe, "seed": 42}, "rows": rows}))
+    arguments = [study, "--data_dir", world, "--output_dir", tmp_path / "few", "--seeds", 0, 1, "--held_out", 10]
+    model = ["--model_name_or_path", tiny_pretrained["rotary"]]
+    printed, folder = run(sweep, *arguments, *model), tmp_path / "few" / "held_out_10"
+    assert (folder / "table.md").read_text() in printed and "10 questions of calibration.tsv" in printed
+    assert [read_rows(printed)[name][4].count("%") for name in rows] == [2, 2, 2]
+    drawn = {
+        path.name: set((path / "birth_places_train.tsv").read_text().splitlines()) for path in folder.glob("[ft]*_*")
+    }
+    assert drawn["two_0"] < drawn["four_0"] and drawn["two_0"] != drawn["two_1"]
+    held_out = (folder / "calibration.tsv").read_text().splitlines()
+    assert all(pairs.isdisjoint(held_out) for pairs in drawn.values())
+    with pytest.raises(SystemExit, match="before: begins with a pretrained model; give one with --model_name_or_path"):
+        run(sweep, *arguments)
+    study.write_text(study.read_text().replace("pairs: 4", "pairs: 9999"))
+    with pytest.raises(SystemExit, match="four: there are .* pairs to draw from"):
+        run(sweep, *arguments, *model)
+    # The tiny model's folder, as if it had been pretrained with questions, or finetuned.
+    (tmp_path / "asked").mkdir()
+    for read in ("questions_file", "model_name_or_path"):
+        record = json.loads((tiny_pretrained["rotary"] / "run.json").read_text())
+        record["data"][read] = record["data"]["train_file"]
+        (tmp_path / "asked" / "run.json").write_text(json.dumps(record))
+        with pytest.raises(SystemExit, match="asked: was trained on questions, .*; give a model that was pretrained"):
+            run(sweep, *arguments, "--model_name_or_path", tmp_path / "asked")
+
+
+@pytest.mark.parametrize(
+    "study, options, match",
+    [
+        ("position", [], "there is no study 'position'; choose one of course, factorial, .*, or give a YAML file"),
+        ("positions", ["--rows", "other"], "'other' is not a row of positions.yaml; there are: learned, rotary"),
+        ("course", ["--max_steps", 2], "course.yaml: its rows share no options that --max_steps could change"),
+        ("rows: {one: {pretrained: {}}}", [], "mine.yaml: not a study: .*unexpected keyword argument 'pretrained'"),
+        ("row: {}", [], "mine.yaml: not a study: .*'row'"),
+        ("rows: {one: {base: other}}", [], "mine.yaml: not a study: 'other'"),
+        ("[]", [], "mine.yaml: not a study"),
+    ],
+)
+def test_a_study_that_is_none_is_refused_in_one_line(run, world, tmp_path, study, options, match):
+    if not study.isalpha():
+        (tmp_path / "mine.yaml").write_text(study)
+        study = tmp_path / "mine.yaml"
+    with pytest.raises(SystemExit, match=match) as stop:
+        run(sweep, study, "--data_dir", world, "--output_dir", tmp_path / "out", *options)
+    assert "\n" not in stop.value.code and not (tmp_path / "out").exists()
+
+
+def test_the_usage_lists_every_study_and_each_lists_its_options(run):
+    printed = run(studies)
+    for name in [*(file.stem for file in (ROOT / "studies").glob("*.yaml")), *studies.ANALYSES]:
+        assert f"  {name} " in printed
+    for analysis in studies.ANALYSES:
+        with pytest.raises(SystemExit, match="0"):
+            run(studies, analysis, "--help")
+
+
+@pytest.mark.parametrize("name", ["knowledge", "positions", "factorial", "course"])
+def test_every_row_is_made_of_options_of_its_command(world, tmp_path, name):
+    arguments = sweep.SweepArguments(name, str(world))
+    study, rows = sweep.load_study(arguments)
+    assert name != "positions" or list(rows) == list(POSITION_EMBEDDINGS)
+    files = (tmp_path / "train.tsv", tmp_path / "held_out.tsv")
+    trainings = sweep.Sweep(arguments, study, tmp_path, tmp_path, *files)
+    dataclasses = [ArchitectureArguments, PretrainingArguments, ObjectiveConfig, PosGPTTrainingArguments]
+    for row in [variant for each in rows.values() for variant in each.list_variants()]:
+        for stage, section, options in trainings.list_trainings(row, 42):
+            if stage == "pretrain":
+                argv = [*training_runs.build_command(**options), "--output_dir", str(tmp_path), *ON_CPU]
+                parsed = parse_with_recipe(dataclasses, section, argv)
+                for option, value in row.pretrain.items():
+                    if option != "recipe" and value is not None:
+                        assert value in [getattr(part, option) for part in parsed if hasattr(part, option)]
+                # How it is measured follows from the same options as how it is trained.
+                assert read_objective(**options) == parsed[2]
+
+
+def test_more_seeds_asking_the_same_people_do_not_narrow_the_interval():
+    runs = [{"right": [True] * right + [False] * (500 - right)} for right in (440, 460)]
+    assert sweep.average_right(runs) == (0.9, (450, 500))
+
+
+def test_the_difference_of_rows_is_taken_person_by_person():
+    hard_for_both = [True] * 60 + [False] * 40
+    better = [{"right": hard_for_both}, {"right": [True] * 64 + [False] * 36}]
+    less, error = sweep.compare_rows(better, [{"right": hard_for_both}])
+    assert less == pytest.approx(0.02) and 0.009 < error < 0.011 and sweep.compare_rows(better, better) == (0, 0)
+
+
+def test_the_public_figures_are_those_of_the_page():
+    page = (ROOT / "docs" / "course.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    rows = yaml.safe_load((ROOT / "studies" / "course.yaml").read_text())["rows"]
+    public = {name: row["public"] for name, row in rows.items() if "public" in row}
+    assert len(public) >= 4
+    for each in public.values():
+        quartiles = "-".join(f"{quartile:.1f}" for quartile in each["quartiles"])
+        assert re.search(rf"\| {each['n']}\b.*\| {each['median']} \({quartiles}\) \| {each['best']}\b", page)
+    for name in ("learned", "rotary", "learned, from scratch"):
+        each = public[name]
+        assert re.search(rf"median {each['median']} %, best {each['best']} % \([^)]*\b{each['n']}\b", results)
+        assert name == "learned, from scratch" or f"{each['median']} %, {each['best']} %" in readme
+
+
+# The race.
+
+
+@pytest.mark.parametrize("start, before", [(None, []), ("from_scratch", []), ("pretrained", ["pretrained"])])
+def test_a_race_prints_what_a_record_needs_and_all_that_is_read_counts(
+    start, before, run, world, recipe, in_process, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(speedrun, "measure_matmul", lambda dtype: 1e9)
+    settings = read_section(find_recipe(recipe), "pretrain") | {"max_steps": 2}
+    generating = read_section(find_recipe("windows"), "generate_questions") | {"least_probability": 0.0}
+    sizes = {name for name in SMALL if hasattr(ArchitectureArguments, name)} if before else set()
+    generating |= {name: value for name, value in SMALL.items() if name not in sizes} | {"max_steps": 2}
+    (tmp_path / "race.yaml").write_text(yaml.safe_dump({"pretrain": settings, "generate_questions": generating}))
+    folder, train_file = tmp_path / "out", world / "birth_places_train.tsv"
+    arguments = ["--data_dir", world, "--recipe", tmp_path / "race.yaml", "--output_dir", folder, "--seeds", 1]
+    arguments += ["--position_embedding_type", "alibi", "--test_file", train_file]
+    printed = run(speedrun, *arguments, *(["--generate_questions", start] if start else []))
+    assert (folder / "table.md").read_text() in printed
+    models = [folder / "alibi_1" / name for name in (*before, *(["questions"] if start else []), "model")]
+    characters = [json.loads((model / "study.json").read_text())["figures"]["characters"] for model in models]
+    _, row = read_rows(printed).values()
+    assert row[0] == "alibi" and row[4:6] == [start or "no", f"{sum(characters) / 1e6:.1f} M"] and min(characters) > 0
+    assert "of 1 GFLOP/s" in " ".join(row) and len(row[3].split(", ")) == 1
+    asked = json.loads((models[-1] / "asked.json").read_text())["right"]
+    assert len(asked) == len(train_file.read_text().splitlines())
+    if start:
+        records = [json.loads((model / "run.json").read_text())["data"] for model in models]
+        files = [[file["name"] for file in record["questions_file"]] for record in records]
+        assert files[-1] == ["birth_places_train.tsv", "generated_questions.tsv"]
+        assert files[:-1] == [["birth_places_train.tsv"]] * (1 + len(before))
+        assert [file["name"] for file in records[-2].get("model_name_or_path", [])] == before
+
+
+# Analyses.
 
 
 def test_losses_past_the_trained_length_are_read_for_every_member_that_goes_on(run, tmp_path, monkeypatch):
     arguments = ["--output_dir", tmp_path, "--num_people", 100, "--max_steps", 2, "--num_rows", 2, "--hidden_size", 32]
-    printed = run(length, *arguments, "--members", "learned", "rotary")
-    rows = read_rows(printed)
+    arguments += ["--members", "learned", "rotary"]
+    rows = read_rows(run(length, *arguments))
     assert {"learned", "rotary", "rotary, linear", "rotary, dynamic", "rotary, yarn", "rotary, llama3"} < set(rows)
     assert rows["learned"].count("ends") == 3 and "ends" not in rows["rotary"]
     curves = json.loads((tmp_path / "rotary" / "losses.json").read_text())["curves"]
     assert len(curves["rotary"]) == 1023 and all(0 < loss < 20 for loss in curves["rotary"])
     assert (tmp_path / "chart.png").stat().st_size > 1000
     monkeypatch.setattr(length, "train_member", lambda *_: pytest.fail("trained again"))
-    assert (tmp_path / "table.md").read_text() in run(length, *arguments, "--members", "learned", "rotary")
-    monkeypatch.setattr(length, "hash_code", lambda file: "other")
-    with pytest.raises(SystemExit, match="rotary: was trained with other code"):
-        run(length, *arguments, "--members", "rotary")
+    assert (tmp_path / "table.md").read_text() in run(studies, "length", *arguments)
+    with pytest.raises(SystemExit, match="num_rows is 9,999, but .* fill only"):
+        run(length, *arguments, "--num_rows", 9999)
 
 
 def test_attention_maps_show_every_head_and_how_much_falls_on_the_name(run, tiny_pretrained, tmp_path):
     models = [tiny_pretrained["rotary"], tiny_pretrained["none"]]
     printed = run(attention_maps, "--models", *models, "--name", "Ada Example", "--output_dir", tmp_path)
-    assert (
-        "2 layers of 2 heads" in printed
-        and "(11 of 28 characters: 39%" in printed
-        and (tmp_path / "table.md").read_text() in printed
-    )
+    assert "2 layers of 2 heads" in printed and "(11 of 28 characters: 39%" in printed
+    assert (tmp_path / "table.md").read_text() in printed
     for model in models:
         assert (tmp_path / f"{model.name}.png").read_bytes().startswith(b"\x89PNG")
         assert read_rows(printed)[str(model)][0] == model.name
 
 
-def test_the_page_on_attention_holds_what_its_script_measures(run, tmp_path):
-    run(attention_explained, "--output_dir", tmp_path)
-    assert (tmp_path / "attention.md").read_text() == (ROOT / "docs" / "attention.md").read_text()
+def test_the_page_on_attention_has_the_figures_that_its_study_measures(run, tmp_path):
+    page = (ROOT / "docs" / "attention.md").read_text()
+    rows = read_rows(run(attention_explained, "--output_dir", tmp_path))
+    figures = [figure for (cell,) in rows.values() for figure in re.split("[,;] ", cell) if figure]
+    assert len(figures) > 20 and all(re.search(rf"(?<![\d.,]){re.escape(figure)}(?!\d)", page) for figure in figures)
     assert (tmp_path / "attention.png").stat().st_size > 1000
 
 

@@ -1,0 +1,42 @@
+"""`python -m studies NAME ...`: a sweep, which trains what a YAML file says, or an analysis, which is a module."""
+
+import sys
+from importlib import import_module
+
+from data_scripts.errors import exit_on_bad_input
+from studies import sweep
+
+SWEEPS = {
+    "knowledge": "what each idea of the recipe contributes",
+    "course": "the course's experiment, pretrained and from scratch",
+    "factorial": "objective × optimizer × dropout, equal characters",
+    "few_questions": "how many labelled questions a model needs that has read without any",
+    "positions": "every position embedding, same data, same budget",
+    "FILE.yaml": "a study of your own",
+}
+ANALYSES = {
+    "open_book": "what the data gives away (docs/open_book.md)",
+    "recall": "what models recall in the words that they have read",
+    "length": "trained at 128 characters, read at 1,024",
+    "attention_maps": "every head of every layer",
+    "attention_explained": "docs/attention.md",
+}
+
+
+@exit_on_bad_input()
+def main() -> None:
+    name, *arguments = sys.argv[1:] or ["--help"]
+    if name in ("-h", "--help"):
+        print("usage: python -m studies NAME [OPTION ...]\n")
+        print("\n".join(f"  {name:20} {description}" for name, description in (SWEEPS | ANALYSES).items()))
+        print("\npython -m studies NAME --help lists its options.")
+    elif name in ANALYSES:
+        sys.argv = [f"python -m studies {name}", *arguments]
+        import_module(f"studies.{name}").main()
+    else:
+        sys.argv[0] = "python -m studies"
+        sweep.main()
+
+
+if __name__ == "__main__":
+    main()
