@@ -7,7 +7,7 @@ import torch
 import train_pretrain
 from conftest import TINY
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
-from posgpt.training import trainer
+from posgpt.training import muon
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.checkpoints import find_last_checkpoint
 from posgpt.training.hardware import bf16_is_fast
@@ -142,12 +142,12 @@ def test_a_run_without_bf16_instructions_takes_float32_and_keeps_it_when_resumed
     arguments += ["--objective", "name_windows", "--per_device_train_batch_size", 16, "--logging_steps", 1]
     arguments += ["--save_steps", 2, "--max_steps", 4]
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "bf16_is_fast", lambda device=None: False)
+        patch.setattr(muon, "bf16_is_fast", lambda device=None: False)
         run(train_pretrain, *arguments)
     state = torch.load(find_last_checkpoint(tmp_path / "out") / "optimizer.pt", weights_only=True)
     assert state["param_groups"][0]["newton_schulz_dtype"] == "float32"
     (tmp_path / "out" / "model.safetensors").unlink()
-    monkeypatch.setattr(trainer, "bf16_is_fast", lambda device=None: True)
+    monkeypatch.setattr(muon, "bf16_is_fast", lambda device=None: True)
     run(train_pretrain, *arguments, "--max_steps", 6, "--resume_from_checkpoint", "last")
     state = torch.load(find_last_checkpoint(tmp_path / "out") / "optimizer.pt", weights_only=True)
     steps = json.loads((find_last_checkpoint(tmp_path / "out") / "trainer_state.json").read_text())["global_step"]
