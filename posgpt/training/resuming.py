@@ -110,12 +110,12 @@ class ResumeCallback(TrainerCallback):
     """Checks the state that Trainer has loaded before the first step, and gives this run's options to it.
 
     Attributes:
-        own: From `list_settings`, before the state was loaded; None where training begins anew.
-        has_begun: Whether the first step has begun: until then, what goes wrong is the checkpoint's fault.
+        own: From `list_settings`, before a checkpoint's state is loaded.
+        has_begun: Whether the first step has begun.
     """
 
     def __init__(self) -> None:
-        self.own: list[Any] | None = None
+        self.own: list[Any] = []
         self.has_begun = False
 
     def on_train_begin(self, args, state, control, optimizer=None, lr_scheduler=None, **kwargs):
@@ -124,8 +124,6 @@ class ResumeCallback(TrainerCallback):
                 f"{args.output_dir}: the checkpoint is of step {state.global_step:,}, but training is to end after step"
                 f" {state.max_steps:,}; choose a larger --max_steps or --num_train_epochs."
             )
-        if self.own is None:
-            return
         check_alike(list_settings(optimizer, lr_scheduler), self.own, "optimizer's or scheduler's state")
         inner = getattr(optimizer, "optimizer", optimizer)
         # Others keep more than tensors like their parameters, and shards only parts of them.

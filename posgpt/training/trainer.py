@@ -87,9 +87,7 @@ class PosGPTTrainer(Trainer):
         if args.bf16 and self.is_fsdp_enabled:
             # Accelerate's own policy casts weights and each layer's inputs; here autocast does, as on one device.
             self.accelerator.state.fsdp_plugin.mixed_precision_policy = MixedPrecisionPolicy(cast_forward_inputs=False)
-        # As they are given, for `run.json`.
-        self.options = args.to_dict()
-        self.card_facts = card_facts or {}
+        self.options, self.card_facts = args.to_dict(), card_facts or {}
         self.resuming = resuming.ResumeCallback()
         for callback in (self.resuming, checkpoints.LimitCallback, RiseCallback):
             self.add_callback(callback)
@@ -114,9 +112,8 @@ class PosGPTTrainer(Trainer):
         except (KeyboardInterrupt, OSError, RuntimeError) as error:
             if (reason := checkpoints.explain_stop(error)) is None:
                 raise
-            output_dir, step = self.args.output_dir, self.state.global_step
-            last = checkpoints.describe_last(output_dir)
-            raise BadInput(f"{output_dir}: training stopped at step {step}: {reason}; {last}.") from None
+            where, last = f"{self.args.output_dir}: training stopped", checkpoints.describe_last(self.args.output_dir)
+            raise BadInput(f"{where} at step {self.state.global_step}: {reason}; {last}.") from None
         if self.args.push_to_hub:
             self.push_to_hub()
 
@@ -144,7 +141,9 @@ class PosGPTTrainer(Trainer):
         try:
             figures = self.train(resume_from_checkpoint=checkpoint).metrics
         except (Exception, CheckpointException) as error:
-            if not checkpoint or self.resuming.has_begun or isinstance(error, BadInput | torch.OutOfMemoryError):
+            # Before the first step, what nothing else explains is the checkpoint's fault.
+            is_explained = isinstance(error, BadInput) or checkpoints.explain_stop(error) is not None
+            if not checkpoint or self.resuming.has_begun or is_explained:
                 raise
             with resuming.refuse_checkpoint(checkpoint):
                 raise
@@ -176,7 +175,6 @@ class PosGPTTrainer(Trainer):
             if self.args.lr_schedule == "tokens" and self.lr_scheduler is None:
                 shape = len(self.train_dataset), self.model.config.max_position_embeddings
                 self.lr_scheduler = build_token_schedule(optimizer, self.args, num_training_steps, *shape)
-                self._created_lr_scheduler = True
             scheduler = super().create_scheduler(num_training_steps, optimizer)
         # A checkpoint's are loaded next, over these.
         self.resuming.own = resuming.list_settings(optimizer, scheduler)
