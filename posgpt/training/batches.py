@@ -2,7 +2,7 @@
 
 import math
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate.state import GradientState
@@ -35,7 +35,7 @@ def blank_repeated_rows(
     rows = len(loader.dataset) % step or step
     own = min(max(rows - args.process_index * len(texts), 0), len(texts))
     repeated = slice(int(texts[:own].sum()), None)
-    batch["input_ids"][repeated] = PosGPTConfig.pad_token_id
+    batch["input_ids"][repeated] = cast(int, PosGPTConfig.pad_token_id)
     batch["labels"][repeated] = -100
     return batch
 

@@ -216,11 +216,11 @@ def build_muon(model: Any, args: PosGPTTrainingArguments) -> MuonWithAdamW:
             stacked.append(3 if name.endswith("qkv_proj.weight") else 1)
         else:
             (decayed_others if name in decayed_names else others).append(parameter)
-    groups = [{"params": others}, {"params": decayed_others, "weight_decay": args.weight_decay}]
+    groups: list[dict[str, Any]] = [{"params": others}, {"params": decayed_others, "weight_decay": args.weight_decay}]
     return MuonWithAdamW(
         matrices,
         # One group where AdamW decays nothing: optimizer states saved by earlier versions have no second one.
-        groups if decayed_others else others,
+        groups if decayed_others else groups[:1],
         lr=args.learning_rate,
         weight_decay=args.weight_decay,
         betas=(args.adam_beta1, args.adam_beta2),

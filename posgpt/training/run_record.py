@@ -142,7 +142,7 @@ def check_same_training(checkpoint: Path, record: dict[str, Any], own_options: C
     saved, own = load_json(checkpoint / RUN_FILE, "record of a run"), json.loads(json.dumps(record))
     theirs, ours = list_decisive(saved), list_decisive(own)
     names = saved["data"].keys() | own["data"].keys() | (theirs.keys() & ours.keys())
-    absent = ([], "not given")
+    absent: tuple[Any, Any] = ([], "not given")
     differences = [
         f"{name} was {theirs.get(name, absent)[1]}"
         for name in sorted(names - {"validation_file"})

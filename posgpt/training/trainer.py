@@ -50,6 +50,7 @@ class PosGPTTrainer(Trainer):
     args: Any
     hub_model_id: Any
     train_dataset: Any
+    processing_class: Any
     samples: dict[str, list[str]]
 
     def __init__(
@@ -245,7 +246,7 @@ class PosGPTTrainer(Trainer):
             weights = self.accelerator.get_state_dict(self.model)
         if self.args.should_save:
             folder = Path(output_dir or self.args.output_dir)
-            model = save_pretrained(self.model, weights, cast(Any, self.processing_class), folder)
+            model = save_pretrained(self.model, weights, self.processing_class, folder)
             facts = self.card_facts | describe_training(self.state, self.args, self.find_best_step())
             write_model_card(folder, model, facts, self.args.hub_license)
             run_record.write_record(folder, run_record.build_record(self.options, model.config))
