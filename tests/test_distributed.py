@@ -23,8 +23,9 @@ from conftest import ROOT, TINY, history_of
 from hub import find_free_port
 from modeling_posgpt import PosGPTForCausalLM
 from modeling_posgpt.layers import PosGPTDecoderLayer
-from posgpt.training import trainer
+from posgpt.training import muon
 from posgpt.training.arguments import PosGPTTrainingArguments
+from posgpt.training.checkpoints import find_last_checkpoint
 
 if not hasattr(os, "fork"):
     pytest.skip("needs a system that forks processes", allow_module_level=True)
@@ -160,7 +161,7 @@ def train_eight_rows(world, tmp_path_factory):
             script, own = kinds[kind]
             command = [*own, *shared, *OPTIMIZERS[optimizer], *divided, *arguments, "--output_dir", folder]
             # In bfloat16, Newton-Schulz iterations enlarge what differs in the last bits.
-            with mock.patch.object(trainer, "bf16_is_fast", lambda device=None: False):
+            with mock.patch.object(muon, "bf16_is_fast", lambda device=None: False):
                 fork(count, script, command, **environment)
             folders[key] = folder
         return folders[key]
@@ -268,7 +269,7 @@ def test_shards_of_four_processes_are_continued_by_fewer(train_eight_rows, shard
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["accelerate", "machines"])
-def test_a_killed_process_ends_the_run_which_says_where_the_last_checkpoint_is(alone, tmp_path, launcher):
+def test_a_killed_process_ends_the_run_and_leaves_the_last_checkpoint(alone, tmp_path, launcher):
     _, arguments = alone
     code = """
 import os, runpy, signal
@@ -297,11 +298,11 @@ runpy.run_path("train_pretrain.py", run_name="__main__")
     errors = [process.communicate(timeout=300)[1] for process in processes]
     print(f"{launcher}: ended {time.monotonic() - killed:.0f} s after the kill")
     assert all(process.returncode for process in processes)
-    checkpoint = f"the last whole checkpoint is {folder / 'checkpoint-2'}."
     root_cause = errors[-1].split("Root Cause")[1]
     assert re.search(r"rank +: 1 .*\n.*exitcode +: -9 .*\(SIGKILL\)", root_cause)
-    assert f"{folder}: killed while training; {checkpoint}" in root_cause
+    assert find_last_checkpoint(folder) == folder / "checkpoint-2"
     if launcher == "machines":
+        checkpoint = f"the last whole checkpoint is {folder / 'checkpoint-2'}."
         line = rf"error: {folder}: training stopped at step 3: another process cannot be reached: .*; {checkpoint}"
         assert re.search(line, errors[0]) and "Traceback" not in errors[0].split("error: ")[0]
 
@@ -335,20 +336,9 @@ for process in $processes; do wait $process || exit; done""",
     assert history_of(tmp_path / "model") == pytest.approx(history_of(folder), rel=1e-4)
 
 
-@pytest.mark.parametrize("size, per_process", [(8, 2), (9, None)])
-def test_the_rows_of_a_step_are_divided_among_processes_and_batches(tmp_path, size, per_process):
-    arguments = partial(
-        PosGPTTrainingArguments,
-        str(tmp_path),
-        gradient_accumulation_steps=2,
-        total_train_batch_size=size,
-        use_cpu=True,
-    )
+def test_the_rows_of_a_step_are_divided_among_processes_and_batches(tmp_path):
+    build = partial(PosGPTTrainingArguments, str(tmp_path), gradient_accumulation_steps=2, use_cpu=True)
     with mock.patch.object(PosGPTTrainingArguments, "world_size", 2):
-        if per_process is None:
-            with pytest.raises(
-                ValueError, match="total_train_batch_size 9 is not a multiple of 4, the number of batches"
-            ):
-                arguments()
-        else:
-            assert arguments().per_device_train_batch_size == per_process
+        assert build(total_train_batch_size=8).per_device_train_batch_size == 2
+        with pytest.raises(ValueError, match="total_train_batch_size 9 is not a multiple of 4, the number of batches"):
+            build(total_train_batch_size=9)

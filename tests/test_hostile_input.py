@@ -104,7 +104,7 @@ KINDS: dict[str, list[tuple[str, list[tuple]]]] = {
     "trainer_state.json": [("saved/checkpoint-1/trainer_state.json", [RESUMED])],
     "optimizer state": [
         (f"saved/checkpoint-1/{name}", [RESUMED])
-        for name in ("optimizer.pt", "optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin", "checksums.json",
+        for name in ("optimizer.pt", "optimizer.pt", "scheduler.pt", "rng_state.pth", "checksums.json",
                      "model.safetensors", "config.json")
     ],
     ".params": [("course.params", [CONVERTED])],

@@ -9,7 +9,6 @@ import pytest
 import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader
-from transformers import Trainer
 
 import train_pretrain
 from conftest import ROOT, TINY
@@ -34,9 +33,8 @@ from data_scripts.synthetic_world import World
 from data_scripts.titles import split_title
 from model_helpers import WITH_FLEX_ATTENTION
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
-from posgpt.training.arguments import PosGPTTrainingArguments
+from posgpt.training.batches import blank_repeated_rows
 from posgpt.training.saved_models import load_model
-from posgpt.training.trainer import PosGPTTrainer
 
 BLOCK = 128
 
@@ -578,19 +576,14 @@ def test_split_into_one_text_a_row_the_same_is_asked_and_answered(tokenizer):
 
 
 @pytest.mark.parametrize("process, kept", [(0, 3), (1, 1)])
-def test_rows_that_fill_up_a_step_are_padding_with_all_their_texts(tokenizer, tmp_path, monkeypatch, process, kept):
-    model = PosGPTForCausalLM(PosGPTConfig(vocab_size=len(tokenizer), hidden_size=32, num_attention_heads=2))
-    trainer = PosGPTTrainer(model, PosGPTTrainingArguments(str(tmp_path), use_cpu=True, report_to="none"))
+def test_rows_that_fill_up_a_step_are_padding_with_all_their_texts(tokenizer, process, kept):
     rows = [("Where was Ann Berg", [(" in?⁇", "Rome⁇"), ("?⁇", "London⁇")]), ("Where was Bo", [(" in?⁇", "Oslo⁇")])]
     batch = OneWindowCollator(tokenizer)(encode_rows(rows if process == 0 else rows[::-1], tokenizer))
     # Two processes with two rows each have three left at the end of an epoch: the last of the second process fills up.
     loader = SimpleNamespace(dataset=range(7))
     state = SimpleNamespace(end_of_dataloader=True, active_dataloader=loader)
-    trainer.accelerator = SimpleNamespace(gradient_state=state)
-    monkeypatch.setattr(Trainer, "_get_num_items_in_batch", lambda self, batches, device: None)
-    monkeypatch.setattr(PosGPTTrainingArguments, "world_size", 2)
-    monkeypatch.setattr(PosGPTTrainingArguments, "process_index", process)
-    trainer._get_num_items_in_batch([batch], torch.device("cpu"))
+    args = SimpleNamespace(world_size=2, process_index=process, dataloader_drop_last=False)
+    blank_repeated_rows(batch, state, args)
     assert (batch["labels"] != -100).any(dim=1).tolist() == [True] * kept + [False] * (3 - kept)
     assert "texts_of_rows" not in batch
 

@@ -27,16 +27,11 @@ from posgpt.pretrain import PretrainingArguments
 from posgpt.recipe_parser import find_recipe, list_recipes, parse_with_recipe, read_recipe
 from posgpt.training.architecture import ArchitectureArguments
 from posgpt.training.arguments import PosGPTTrainingArguments
+from posgpt.training.checks import check_flex_attention
 from posgpt.training.data import load_pairs, load_validation
+from posgpt.training.metrics import check_metrics, measure_answers, name_accuracies, reduce_logits
 from posgpt.training.saved_models import load_model
-from posgpt.training.trainer import (
-    PosGPTTrainer,
-    check_flex_attention,
-    check_metrics,
-    measure_answers,
-    name_accuracies,
-    reduce_logits,
-)
+from posgpt.training.trainer import PosGPTTrainer
 
 
 def metrics_of(folder):
@@ -438,10 +433,10 @@ def test_muon_turns_the_blocks_matrices_and_adamw_the_rest(tmp_path, tiny_pretra
     ],
 )
 def test_what_flex_attention_cannot_train_is_refused(settings, message):
-    config = PosGPTConfig(**{"attention_dropout": 0.0} | settings)
+    config = PosGPTConfig(**{"attention_dropout": 0.0, "attn_implementation": "flex_attention"} | settings)
     with pytest.raises(BadInput, match=message):
         check_flex_attention(config)
-    check_flex_attention(PosGPTConfig(attention_dropout=0.0))
+    check_flex_attention(PosGPTConfig(attention_dropout=0.0, attn_implementation="flex_attention"))
 
 
 @pytest.mark.parametrize(
@@ -585,7 +580,7 @@ def test_a_run_is_not_resumed_to_end_before_its_checkpoint(run, world, tmp_path)
     assert "Written:" in pretrain(run, world, tmp_path, "--resume_from_checkpoint", "last", max_steps=3)
 
 
-def test_ctrl_c_ends_training_in_a_line_that_says_how_to_go_on(run, world, tmp_path, monkeypatch):
+def test_ctrl_c_ends_training_in_a_line_that_says_where_to_go_on(run, world, tmp_path, monkeypatch):
     step = PosGPTTrainer.training_step
 
     def train(trainer, *args, **kwargs):
@@ -594,13 +589,10 @@ def test_ctrl_c_ends_training_in_a_line_that_says_how_to_go_on(run, world, tmp_p
         return step(trainer, *args, **kwargs)
 
     monkeypatch.setattr(PosGPTTrainer, "training_step", train)
-    line = (
-        r"interrupted at step 3; the last whole checkpoint is .*checkpoint-2\. --resume_from_checkpoint last goes on"
-    )
-    with pytest.raises(
-        SystemExit, match=r"interrupted at step 3; no checkpoint was saved before \(--save_steps 5\)\.$"
-    ):
+    stopped = "training stopped at step 3: interrupted;"
+    with pytest.raises(SystemExit, match=rf"{stopped} no checkpoint was saved before\.$"):
         pretrain(run, world, tmp_path / "without", "--save_steps", 5)
+    line = rf"{stopped} the last whole checkpoint is .*checkpoint-2\.$"
     with pytest.raises(SystemExit, match=line):
         pretrain(run, world, tmp_path, "--save_steps", 2)
     with pytest.raises(SystemExit, match="training has not ended there; .*give its last checkpoint, .*checkpoint-2"):
@@ -812,7 +804,7 @@ def test_the_best_checkpoint_and_somebodys_copy_stay_and_the_card_tells_of_the_b
     Path("checkpoint-9-mine").mkdir()
     measured = iter([(3.0, 0.1), (1.0, 0.3), (2.0, 0.2), (4.0, 0.4)])
     monkeypatch.setattr(
-        "posgpt.training.trainer.measure_answers",
+        "posgpt.training.metrics.measure_answers",
         lambda prediction, asked=(): dict(zip(("loss", "accuracy"), next(measured), strict=True)),
     )
     run(

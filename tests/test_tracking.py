@@ -3,8 +3,10 @@
 import json
 import re
 import shutil
+import sys
 from hashlib import sha256
 from importlib.metadata import version
+from unittest import mock
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -16,19 +18,7 @@ from conftest import ON_CPU, TINY, history_of
 from posgpt import compare
 from posgpt.training.run_record import copy_record
 
-TRACKED = [
-    *TINY,
-    "--max_steps",
-    4,
-    "--eval_strategy",
-    "steps",
-    "--eval_steps",
-    2,
-    "--save_strategy",
-    "no",
-    "--logging_steps",
-    2,
-]
+TRACKED = [*TINY, *"--max_steps 4 --eval_strategy steps --eval_steps 2 --save_strategy no --logging_steps 2".split()]
 
 
 def pretrain(run, world, folder, *options):
@@ -41,9 +31,6 @@ def pretrain(run, world, folder, *options):
 @pytest.fixture(scope="module")
 def tracked(world, tmp_path_factory):
     """A run that reports to TensorBoard."""
-    import sys
-    from unittest import mock
-
     folder = tmp_path_factory.mktemp("tracked") / "model"
 
     def run_main(module, *arguments):

@@ -1,4 +1,4 @@
-"""Model folders and checkpoints: which are whole, which to resume from, and who may write to a folder."""
+"""Checkpoints and finished models: saved whole or not at all, which to resume from, and who may write to a folder."""
 
 import json
 import os
@@ -10,8 +10,11 @@ from contextlib import contextmanager, suppress
 from errno import ENOENT
 from pathlib import Path
 
+import torch
 from filelock import FileLock, Timeout
-from transformers import TrainingArguments
+from safetensors import SafetensorError
+from torch.distributed.checkpoint import CheckpointException
+from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, sort_checkpoints
 
@@ -26,8 +29,24 @@ CHECKSUMS_FILE = "checksums.json"
 LOCK_FILE = "_training.lock"
 
 
+@contextmanager
+def save_or_remove(folder: Path) -> Iterator[None]:
+    """Remove `folder` where the block fails to save into it.
+
+    Raises:
+        OSError: it failed; torch and safetensors have other exceptions for that.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        # torch's message about a failed write does not help.
+        hint = " (is the disk full?)" if isinstance(error, RuntimeError) else ""
+        raise OSError(f"{folder.name} could not be saved{hint}: {shorten_error(error)}") from error
+
+
 def open_checkpoint(checkpoint: Path) -> None:
-    """Begin an empty checkpoint, in place of an earlier one of that step; until it is sealed, it counts as damaged."""
+    """Begin an empty checkpoint, in place of a damaged one of that step; until it is sealed, it counts as damaged."""
     if checkpoint.exists():
         shutil.rmtree(checkpoint)
     checkpoint.mkdir()
@@ -41,6 +60,42 @@ def seal_checkpoint(checkpoint: Path) -> None:
         sync_file(file)
     with write_atomically(checkpoint / CHECKSUMS_FILE) as written:
         json.dump({file.relative_to(checkpoint).as_posix(): hash_file(file) for file in files}, written, indent=2)
+
+
+def move_finished_model(staging: Path, output_dir: Path) -> None:
+    """Move a model's files to their place, the weights last, so that a folder that has weights is finished."""
+    for file in staging.iterdir():
+        sync_file(file)
+    # What is replaced would be weights beside another model's configuration.
+    (output_dir / WEIGHTS_FILE).unlink(missing_ok=True)
+    for file in sorted(staging.iterdir(), key=lambda file: file.name == WEIGHTS_FILE):
+        os.replace(file, output_dir / file.name)
+    staging.rmdir()
+
+
+class LimitCallback(TrainerCallback):
+    """Deletes older checkpoints when a newer one is whole; Trainer would do it before, and delete somebody's copies, too."""
+
+    limit: int | None = None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        # From now on, Trainer has none; trackers have been told of it.
+        self.limit, args.save_total_limit = args.save_total_limit or self.limit, None
+
+    def on_save(self, args, state, control, **kwargs):
+        if args.should_save:
+            delete_old_checkpoints(Path(args.output_dir), self.limit, state.best_model_checkpoint)
+
+
+def delete_old_checkpoints(output_dir: Path, limit: int | None, best: str | None) -> None:
+    """Keep the newest `limit` checkpoints, the best one among them, and the newest one anyway."""
+    if limit is None or limit <= 0:
+        return
+    _, *older = list_checkpoints(output_dir)
+    older.sort(key=lambda folder: folder != Path(best or ""))
+    for folder in older[limit - 1 :]:
+        if folder != Path(best or ""):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def find_damage(checkpoint: Path) -> str | None:
@@ -74,15 +129,18 @@ def list_checkpoints(output_dir: Path) -> list[Path]:
 
 
 def list_later_checkpoints(output_dir: Path, checkpoint: Path | None) -> list[Path]:
-    """Return a folder's checkpoints, whole or not, of later steps than `checkpoint`, the newest first.
-
-    All of them without a checkpoint; one that is given is whole.
-    """
+    """Return a folder's checkpoints, whole or not, of later steps than `checkpoint`, which is whole; None: all of them."""
     if checkpoint is None:
         return list_checkpoints(output_dir)
     # A copy may have any name.
     step = int(load_json(checkpoint / TRAINER_STATE_NAME, "state of a training").get("global_step", 0))
     return [folder for folder in list_checkpoints(output_dir) if read_step(folder) > step]
+
+
+def remove_later(output_dir: Path, checkpoint: str | None) -> None:
+    """Remove a folder's checkpoints of later steps: they would be kept as the newest when older ones are deleted."""
+    for folder in list_later_checkpoints(output_dir, Path(checkpoint) if checkpoint else None):
+        shutil.rmtree(folder)
 
 
 def read_step(checkpoint: str | Path) -> int:
@@ -93,6 +151,27 @@ def read_step(checkpoint: str | Path) -> int:
 def find_last_checkpoint(output_dir: Path) -> Path | None:
     """Return the newest whole checkpoint in a folder, None if there is none."""
     return next((folder for folder in list_checkpoints(output_dir) if find_damage(folder) is None), None)
+
+
+def describe_last(output_dir: str) -> str:
+    """Return where work can go on, for messages."""
+    checkpoint = find_last_checkpoint(Path(output_dir))
+    return f"the last whole checkpoint is {checkpoint}" if checkpoint else "no checkpoint was saved before"
+
+
+def explain_stop(error: BaseException) -> str | None:
+    """Return why training stopped, if it was not by a mistake of the program."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, torch.OutOfMemoryError):
+        return (
+            "the accelerator is out of memory; double --gradient_accumulation_steps and halve --per_device_train_batch_size"
+            " (if it is given), which trains the same, or halve --per_device_eval_batch_size if this was an evaluation"
+        )
+    # gloo has no exception class of its own for a process that has ended.
+    if isinstance(error, torch.distributed.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error)):
+        return f"another process cannot be reached: {shorten_error(error)}"
+    return shorten_error(error) if isinstance(error, OSError) else None
 
 
 @contextmanager
@@ -137,15 +216,15 @@ def claim_output_dir(training_args: TrainingArguments, overwrite_output_dir: boo
 def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bool) -> str | None:
     """Return the checkpoint to resume from, None to start from scratch; see `PosGPTTrainingArguments`.
 
-    Ends the program with status 0 where `auto` finds a finished model.
+    Says which newer ones are not whole. Ends the program with status 0 where `auto` finds a finished model.
 
     Raises:
-        BadInput: the folder holds a finished model or an unfinished run and no option says what to do with it, or there
-            is no whole checkpoint.
+        BadInput: the folder holds a finished model or an unfinished run and no option says what to do with it; or there is
+            no whole checkpoint, or the one that was named has later ones beside it, which would be resumed from next time.
     """
     output_dir, resume = Path(str(training_args.output_dir)), str(training_args.resume_from_checkpoint or "")
-    is_auto = resume.lower() == "auto"
-    if (output_dir / WEIGHTS_FILE).exists() and not overwrite_output_dir:
+    weights, is_auto = output_dir / WEIGHTS_FILE, resume.lower() == "auto"
+    if weights.exists() and not overwrite_output_dir:
         if is_auto:
             if training_args.should_log:
                 print(f"{output_dir}: already holds a finished model; there is nothing to resume.")
@@ -155,25 +234,27 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
             f"{output_dir}: already holds a finished model{resumed}; give another --output_dir, or --overwrite_output_dir to"
             " replace it."
         )
-    if is_auto or resume.lower() in ("last", "true"):
-        return _choose_newest(output_dir, is_auto, bool(training_args.should_log))
-    if resume:
-        return _check_given(output_dir, Path(resume), overwrite_output_dir)
-    if list_checkpoints(output_dir) and not overwrite_output_dir:
-        raise BadInput(
-            f"{output_dir}: holds an unfinished run; --resume_from_checkpoint last continues it,"
-            " --overwrite_output_dir starts from scratch."
-        )
-    return None
-
-
-def _choose_newest(output_dir: Path, is_auto: bool, should_log: bool) -> str | None:
-    """Return the newest whole checkpoint, and say which newer ones are not whole.
-
-    Raises:
-        BadInput: there is none; with `auto`, training then starts from scratch.
-    """
-    checkpoint, weights = find_last_checkpoint(output_dir), output_dir / WEIGHTS_FILE
+    if not resume:
+        if list_checkpoints(output_dir) and not overwrite_output_dir:
+            raise BadInput(
+                f"{output_dir}: holds an unfinished run; --resume_from_checkpoint last continues it,"
+                " --overwrite_output_dir starts from scratch."
+            )
+        return None
+    if resume.lower() not in ("auto", "last", "true"):
+        if damage := find_damage(Path(resume)):
+            raise BadInput(
+                f"{resume}: no whole checkpoint to resume from ({damage}); give a folder named checkpoint-STEP, or `last`"
+                " for the newest whole one."
+            )
+        later = ", ".join(folder.name for folder in list_later_checkpoints(output_dir, Path(resume)))
+        if later and not overwrite_output_dir:
+            raise BadInput(
+                f"{output_dir}: holds later checkpoints ({later}), which `last` would resume from the next time; give"
+                " another --output_dir, or --overwrite_output_dir to remove them."
+            )
+        return resume
+    checkpoint = find_last_checkpoint(output_dir)
     if is_auto and checkpoint and weights.exists() and checkpoint.stat().st_mtime < weights.stat().st_mtime:
         # It is of the finished model that --overwrite_output_dir has replaced.
         return None
@@ -184,26 +265,6 @@ def _choose_newest(output_dir: Path, is_auto: bool, should_log: bool) -> str | N
             f"{output_dir}: no whole checkpoint to resume from{skipped and f' ({skipped})'}; with"
             " --resume_from_checkpoint auto, training starts from scratch."
         )
-    if skipped and should_log:
+    if skipped and training_args.should_log:
         print(f"{output_dir}: {skipped}; training resumes from {checkpoint.name if checkpoint else 'the start'}.")
     return str(checkpoint) if checkpoint else None
-
-
-def _check_given(output_dir: Path, checkpoint: Path, overwrite_output_dir: bool) -> str:
-    """Return a checkpoint that was named.
-
-    Raises:
-        BadInput: it is not whole, or the output folder has later ones, which would be resumed from the next time.
-    """
-    if damage := find_damage(checkpoint):
-        raise BadInput(
-            f"{checkpoint}: no whole checkpoint to resume from ({damage}); give a folder named checkpoint-STEP, or `last`"
-            " for the newest whole one."
-        )
-    later = ", ".join(folder.name for folder in list_later_checkpoints(output_dir, checkpoint))
-    if later and not overwrite_output_dir:
-        raise BadInput(
-            f"{output_dir}: holds later checkpoints ({later}), which `last` would resume from the next time; give"
-            " another --output_dir, or --overwrite_output_dir to remove them."
-        )
-    return str(checkpoint)

@@ -1,7 +1,5 @@
 """A trained model's way to the hub: the repository is there before training, and the upload takes the finished folder."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from huggingface_hub import auth_check, create_branch, create_repo, upload_folder
@@ -9,23 +7,10 @@ from huggingface_hub.errors import HTTPError
 from transformers import TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from data_scripts.errors import BadInput
-from data_scripts.options import shorten_error
+from posgpt.training.errors import reraise_as_bad_input
 
-
-@contextmanager
-def explain_hub_errors(problem: str, fix: str) -> Iterator[None]:
-    """Say in one line what the hub answered, or that it cannot be reached.
-
-    Raises:
-        BadInput: it refused, or broke off.
-    """
-    try:
-        yield
-    except (HTTPError, OSError, RuntimeError, ValueError) as error:
-        # The error of a large file's upload names the file alone; its cause says what happened.
-        reason = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
-        raise BadInput(f"{problem}: {shorten_error(reason)}; {fix}") from None
+# What the hub's client raises where it is refused, or cannot reach the hub.
+_REFUSALS = (HTTPError, OSError, RuntimeError, ValueError)
 
 
 def open_repository(args: TrainingArguments) -> str:
@@ -36,7 +21,7 @@ def open_repository(args: TrainingArguments) -> str:
     """
     name = args.hub_model_id or Path(str(args.output_dir)).absolute().name
     fix = "log in with `hf auth login`, or leave --push_to_hub out and upload the model after training."
-    with explain_hub_errors(f"{name}: cannot be written to on the hub", fix):
+    with reraise_as_bad_input(f"{name}: cannot be written to on the hub", fix, *_REFUSALS):
         name = create_repo(name, private=args.hub_private_repo, exist_ok=True).repo_id
         # A repository that is there may be one that the user can only read.
         auth_check(name, write=True)
@@ -54,7 +39,8 @@ def upload_model(args: TrainingArguments, name: str) -> None:
     folder, checkpoints = str(args.output_dir), f"{PREFIX_CHECKPOINT_DIR}-*"
     branch = f" --revision {args.hub_revision}" if args.hub_revision else ""
     fix = f"upload it with: hf upload {name} {folder} . --exclude '{checkpoints}'{branch}"
-    with explain_hub_errors(f"{folder}: the model is saved, but could not be uploaded to {name}", fix):
+    problem = f"{folder}: the model is saved, but could not be uploaded to {name}"
+    with reraise_as_bad_input(problem, fix, *_REFUSALS):
         upload_folder(
             repo_id=name,
             folder_path=folder,

@@ -5,11 +5,14 @@ from importlib.resources import files
 from pathlib import Path
 
 from huggingface_hub import ModelCard, ModelCardData
+from transformers import TrainerState
 
 from data_scripts.files import CARD_FILE
 from data_scripts.relations import read_relations
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from posgpt.training.architecture import describe_size
+from posgpt.training.arguments import PosGPTTrainingArguments
+from posgpt.training.run_record import find_last_figure, format_files
 
 
 def write_model_card(
@@ -30,3 +33,27 @@ def write_model_card(
         prompt=repr(read_relations(model.config.relations)[0].ask("Ada Example") + MASK_TOKEN),
     )
     card.save(folder / CARD_FILE)
+
+
+def describe_training(state: TrainerState, args: PosGPTTrainingArguments, best_step: int | None) -> dict[str, str]:
+    """Return the card's lines on a training.
+
+    Args:
+        best_step: The step whose weights the model has; None: the last one's.
+    """
+    read = f", {state.num_input_tokens_seen:,} characters" if state.num_input_tokens_seen else ""
+    facts = {
+        "Training": f"{state.global_step} steps ({state.epoch or 0:.4g} epochs{read}), peak learning rate"
+        f" {args.learning_rate:g}, seed {args.seed}"
+    }
+    if best_step:
+        facts["Weights"] = f"those of step {best_step}, the best by {args.metric_for_best_model}"
+    if (loss := find_last_figure(state.log_history, "loss", best_step)) is not None:
+        facts["Training loss"] = f"{loss:.4f} nats per character, the last one logged"
+    if (accuracy := find_last_figure(state.log_history, "eval_accuracy", best_step)) is not None:
+        facts["Validation accuracy"] = f"{accuracy:.1%} (exact match)"
+    if args.record:
+        files = [format_files(files) for files in args.record["data"].values()]
+        facts["Data"] = ", ".join(dict.fromkeys(files))
+        facts["Software"] = ", ".join(" ".join(each) for each in args.record["versions"].items())
+    return facts

@@ -5,8 +5,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from accelerate.utils import broadcast_object_list
 from torch import nn
 from torch.distributed.tensor import DTensor, distribute_tensor
+from transformers.trainer_pt_utils import get_parameter_names
+
+from posgpt.training.arguments import PosGPTTrainingArguments
+from posgpt.training.hardware import bf16_is_fast
 
 
 def orthogonalize(
@@ -177,3 +182,49 @@ class MuonWithAdamW(torch.optim.Optimizer):
         whole = {"stacked": [1] * len(group["params"])}
         super().load_state_dict({**state_dict, "param_groups": [whole | group, *others]})
         self._share()
+
+
+def list_matrix_names(model: nn.Module) -> list[str]:
+    """Return the names of linear layers' weights (minGPT's grouping)."""
+    return [f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+
+
+def list_decayed_names(model: nn.Module, decayed_parameters: str) -> list[str]:
+    """Return which parameters weight decay is for, as `PosGPTTrainingArguments.decayed_parameters` says."""
+    if decayed_parameters == "all_but_biases":
+        return get_parameter_names(model, [], [r"bias$"])
+    return list_matrix_names(model)
+
+
+def build_muon(model: Any, args: PosGPTTrainingArguments) -> MuonWithAdamW:
+    """Build the optimizer of a PosGPT: Muon for the layers' matrices, AdamW for the rest."""
+    # Of the rest, AdamW decays nothing, or all but biases.
+    decays_more = args.decayed_parameters == "all_but_biases"
+    decayed_names = set(list_decayed_names(model, args.decayed_parameters)) if decays_more else set()
+    # The output layer is a table of symbols, as the embeddings are; Muon's author advises against Muon for both.
+    head, matrix_names = model.get_output_embeddings().weight, set(list_matrix_names(model))
+    # Processes that chose each for itself would train different models.
+    (dtype,) = broadcast_object_list([torch.bfloat16 if bf16_is_fast(args.device) else torch.float32])
+    matrices: list[nn.Parameter] = []
+    stacked: list[int] = []
+    others: list[nn.Parameter] = []
+    decayed_others: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        if name in matrix_names and parameter is not head:
+            matrices.append(parameter)
+            # Queries', keys' and values' in one.
+            stacked.append(3 if name.endswith("qkv_proj.weight") else 1)
+        else:
+            (decayed_others if name in decayed_names else others).append(parameter)
+    groups: list[dict[str, Any]] = [{"params": others}, {"params": decayed_others, "weight_decay": args.weight_decay}]
+    return MuonWithAdamW(
+        matrices,
+        # One group where AdamW decays nothing: optimizer states saved by earlier versions have no second one.
+        groups if decayed_others else groups[:1],
+        lr=args.learning_rate,
+        weight_decay=args.weight_decay,
+        betas=(args.adam_beta1, args.adam_beta2),
+        eps=args.adam_epsilon,
+        newton_schulz_dtype=dtype,
+        stacked=stacked,
+    )

@@ -2,7 +2,7 @@
 
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
@@ -96,62 +96,57 @@ def format_files(files: list[dict[str, str]]) -> str:
     )
 
 
-def write_record(folder: Path, options: dict[str, Any], config: PosGPTConfig) -> None:
-    """Write `run.json` into a model's folder.
+def build_record(options: dict[str, Any], config: PosGPTConfig) -> dict[str, Any]:
+    """Return what `run.json` holds: `versions`, `data`, the `model`'s own settings and the other `options`.
 
     Args:
         options: From `PosGPTTrainingArguments.to_dict`.
     """
-    options = dict(options)
-    parts = {name: options.pop(name) for name in ("versions", "data") if name in options}
+    parts = {name: options[name] for name in ("versions", "data") if name in options}
+    model = {name: value for name, value in config.to_dict().items() if name in PosGPTConfig.__annotations__}
+    return parts | {"model": model, "options": {name: options[name] for name in options if name not in parts}}
+
+
+def write_record(folder: Path, record: dict[str, Any]) -> None:
+    """Write `run.json` into a model's folder."""
     with write_atomically(folder / RUN_FILE) as file:
-        json.dump(parts | {"model": list_settings(config), "options": options}, file, indent=2, ensure_ascii=False)
+        json.dump(record, file, indent=2, ensure_ascii=False)
         file.write("\n")
 
 
-def list_settings(config: PosGPTConfig) -> dict[str, Any]:
-    """Return the fields of PosGPT's own of a configuration."""
-    return {name: value for name, value in config.to_dict().items() if name in PosGPTConfig.__annotations__}
-
-
-def check_same_training(
-    checkpoint: Path, record: dict[str, Any], options: dict[str, Any], config: PosGPTConfig
-) -> None:
+def check_same_training(checkpoint: Path, record: dict[str, Any], own_options: Collection[str]) -> None:
     """Check that the run that saved a checkpoint trained this model, and read the rows that this one would have read until then.
 
     How long it trains, the learning rate, what it logs and what it is validated on may differ.
 
     Args:
         checkpoint: Those of earlier versions, which lack `run.json` or some of the options, pass.
-        record: This run's, from `describe_run`.
-        options: This run's, from `PosGPTTrainingArguments.to_dict`.
-        config: This run's model's.
+        record: This run's, from `build_record`.
+        own_options: Those that are the command's own.
 
     Raises:
         ValueError: it did not. Weights alone do not show it: they have the same shapes with any number of heads.
     """
     if not (checkpoint / RUN_FILE).is_file():
         return
-    saved = load_json(checkpoint / RUN_FILE, "record of a run")
-    files, own_files = saved["data"], record["data"]
+
+    def list_decisive(record: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+        # By name, what is compared and what is shown: files by their content, whatever their names.
+        data = {name: (list_contents(files), format_files(files)) for name, files in record["data"].items()}
+        decides = {*ORDER_OPTIONS, *own_options} - {"overwrite_output_dir"}
+        options = {name: value for name, value in record["options"].items() if name in decides}
+        options |= {name: value for name, value in record["model"].items() if name not in _CHANGEABLE}
+        return data | {name: (value, value) for name, value in options.items()}
+
+    # This run's in the types of JSON, as the other's are.
+    saved, own = load_json(checkpoint / RUN_FILE, "record of a run"), json.loads(json.dumps(record))
+    theirs, ours = list_decisive(saved), list_decisive(own)
+    names = saved["data"].keys() | own["data"].keys() | (theirs.keys() & ours.keys())
+    absent: tuple[Any, Any] = ([], "not given")
     differences = [
-        f"{name} was {format_files(files.get(name, [])) or 'not given'}"
-        for name in sorted((files.keys() | own_files.keys()) - {"validation_file"})
-        if list_contents(files.get(name, [])) != list_contents(own_files.get(name, []))
-    ]
-    # In the types of JSON, as the others are.
-    own = json.loads(json.dumps({name: options[name] for name in (*ORDER_OPTIONS, *record) if name in options}))
-    differences += [
-        f"{name} was {saved['options'][name]}"
-        for name in sorted(own.keys() & saved["options"].keys() - {"overwrite_output_dir"})
-        if saved["options"][name] != own[name]
-    ]
-    # What it is asked is known from the data.
-    saved_model, own_model = saved["model"], json.loads(json.dumps(list_settings(config)))
-    differences += [
-        f"{name} was {saved_model[name]}"
-        for name in sorted(saved_model.keys() & own_model.keys() - _CHANGEABLE)
-        if saved_model[name] != own_model[name]
+        f"{name} was {theirs.get(name, absent)[1]}"
+        for name in sorted(names - {"validation_file"})
+        if theirs.get(name, absent)[0] != ours.get(name, absent)[0]
     ]
     if differences:
         raise ValueError(

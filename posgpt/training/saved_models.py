@@ -1,6 +1,7 @@
 """Load a saved PosGPT without running or unpickling anything in its folder, and say in one line what is wrong with it."""
 
 import warnings
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,23 @@ def load_model(name_or_path: str, **settings: Any) -> tuple[PosGPTForCausalLM, P
     except (ValueError, ImportError) as error:
         raise _refuse(name_or_path, shorten_error(error)) from None
     return model, tokenizer
+
+
+def save_pretrained(
+    model: Any, weights: dict[str, torch.Tensor] | None, tokenizer: PreTrainedTokenizerBase, folder: Path
+) -> PosGPTForCausalLM:
+    """Save a model that is in training as it is to be loaded, and return it without weights.
+
+    Trainer turned its cache off, and FSDP2 gave it a class of its own, without code to save.
+
+    Args:
+        weights: The whole of them; None: they are saved in shards elsewhere, and nothing is saved here.
+    """
+    config = deepcopy(model.config)
+    config.use_cache = True
+    with torch.device("meta"):
+        saved = PosGPTForCausalLM(config).to(model.dtype)
+    if weights is not None:
+        saved.save_pretrained(folder, state_dict=weights)
+        tokenizer.save_pretrained(folder)
+    return saved

@@ -2,6 +2,11 @@
 
 import math
 
+import torch
+from torch.optim.lr_scheduler import LambdaLR
+
+from posgpt.training.arguments import PosGPTTrainingArguments
+
 
 def compute_rate_factor(tokens: int, warmup_tokens: int, final_tokens: int) -> float:
     """Return what the peak learning rate is multiplied by after a number of tokens (Karpathy 2020, minGPT's trainer).
@@ -25,3 +30,25 @@ def count_examples(step: int, batch_size: int, epoch_size: int) -> int:
     """Return how many examples have been read after `step` training steps; an epoch's last batch may be smaller."""
     epochs, rest = divmod(step, math.ceil(epoch_size / batch_size))
     return epochs * epoch_size + min(rest * batch_size, epoch_size)
+
+
+def build_token_schedule(
+    optimizer: torch.optim.Optimizer, args: PosGPTTrainingArguments, steps: int, epoch_size: int, length: int
+) -> LambdaLR:
+    """Build a schedule over the tokens read (see `compute_rate_factor`).
+
+    Args:
+        steps: Of the whole training.
+        epoch_size: Rows per epoch.
+        length: Tokens per row, padding included.
+    """
+    batch_size = args.rows_per_step
+    final_tokens = args.final_tokens or count_examples(steps, batch_size, epoch_size) * length
+
+    def compute_factor(step: int) -> float:
+        # As the starter code counts: a row padded to `length` symbols has one target less, and targets are what has been
+        # read, but the end is given in symbols.
+        tokens = count_examples(step, batch_size, epoch_size) * (length - 1)
+        return compute_rate_factor(tokens, args.warmup_tokens, final_tokens)
+
+    return LambdaLR(optimizer, compute_factor)

@@ -1,0 +1,87 @@
+"""What is measured of the validation questions while training."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import EvalPrediction, PreTrainedTokenizerBase
+
+from data_scripts.errors import BadInput
+from data_scripts.files import make_file_name
+from data_scripts.questions import Questions
+from posgpt.tables import format_table
+
+
+def reduce_logits(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Reduce logits (batch, length, symbols), to save memory in evaluation.
+
+    Returns:
+        The likeliest symbol's id (batch, length), and the sum of a row's losses in nats (batch,).
+    """
+    losses = nn.functional.cross_entropy(logits[:, :-1].float().mT, labels[:, 1:], reduction="none")
+    return logits.argmax(dim=-1), losses.sum(dim=-1)
+
+
+def measure_answers(prediction: EvalPrediction, asked: Sequence[str] = ()) -> dict[str, float]:
+    """Measure the accuracy and the loss of all rows together, whatever batches they were read in.
+
+    Args:
+        asked: The name of the relation that each row asks for.
+
+    Returns:
+        `accuracy`, the share of rows in which every answer symbol is the likeliest given the ones before, as in greedy
+        decoding, and with several relations `accuracy_RELATION` of each; `loss`, in nats per graded symbol.
+    """
+    likeliest, losses = cast(Any, prediction.predictions)
+    predicted, labels = likeliest[:, :-1], np.asarray(prediction.label_ids)[:, 1:]
+    is_graded = labels != -100
+    is_correct = np.all((predicted == labels) | ~is_graded, axis=1)
+    metrics = {"accuracy": float(is_correct.mean()), "loss": float(losses.sum() / is_graded.sum())}
+    for name, metric in name_accuracies(asked).items():
+        metrics[metric] = float(is_correct[np.array(asked) == name].mean())
+    return metrics
+
+
+def name_accuracies(asked: Iterable[str]) -> dict[str, str]:
+    """Return what the accuracy of each of several relations is logged as; of one alone, it is `accuracy`."""
+    names = dict.fromkeys(asked)
+    return {name: f"accuracy_{make_file_name(name)}" for name in names} if len(names) > 1 else {}
+
+
+def check_metrics(metric_for_best_model: str | None, accuracies: dict[str, str]) -> None:
+    """Check that relations have accuracies of different names, and that what the best model is chosen by is measured.
+
+    Args:
+        accuracies: From `name_accuracies`.
+
+    Raises:
+        BadInput: it is not so.
+    """
+    if len(set(accuracies.values())) < len(accuracies):
+        names = ", ".join(map(repr, accuracies))
+        raise BadInput(
+            f"{names}: the accuracies of two of these relations would have one name, since theirs differ in punctuation only;"
+            " give one of them another name, with --relations."
+        )
+    measured = ["loss", "accuracy", *accuracies.values()]
+    if metric_for_best_model and metric_for_best_model.removeprefix("eval_") not in measured:
+        raise BadInput(f"metric_for_best_model is {metric_for_best_model}; choose {' or '.join(measured)}.")
+
+
+def choose_samples(questions: Questions, count: int) -> dict[str, list[str]]:
+    """Choose questions to show, from the whole of the files, so that each relation has its share.
+
+    Returns:
+        `question` and `answer`, each a list; nothing where `count` is 0.
+    """
+    count = min(count, len(questions))
+    return questions.rows[[i * len(questions) // count for i in range(count)]] if count else {}
+
+
+def show_answers(model: Any, tokenizer: PreTrainedTokenizerBase, samples: dict[str, list[str]]) -> str:
+    """Return a table in Markdown of questions, the model's answers and the right ones."""
+    answers = [answer.text for answer in model.answer(samples["question"], tokenizer)]
+    rows = zip(samples["question"], answers, samples["answer"], strict=True)
+    return format_table(("question", "the model's answer", "right answer"), rows)
