@@ -19,8 +19,8 @@ from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, read_lines, write_atomically
 from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
-from posgpt.evaluation.accuracy import describe_constant, describe_majority
 from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, find_first_mention, has_mention
+from posgpt.evaluation.scoring import describe_constant, describe_majority
 from posgpt.recipe_parser import read_settings
 from studies import trained_reader
 from studies.tables import write_table

@@ -35,7 +35,7 @@ from data_scripts.relations import Relation
 from data_scripts.salient_spans import add_titles_and_spans
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from modeling_posgpt.answering_posgpt import iterate_batches
-from posgpt.evaluation.exact_match import match_exactly
+from posgpt.evaluation.scoring import match_exactly
 from posgpt.recipe_parser import choose_objective, read_settings
 from posgpt.training.saved_models import load_model
 from studies.tables import write_table

@@ -32,8 +32,8 @@ from data_scripts.files import (
 from data_scripts.hold_out import CALIBRATION_FILE, hold_out
 from data_scripts.options import Range, option, parse_options, shorten_error
 from data_scripts.questions import load_questions
-from posgpt.evaluation.accuracy import Share
 from posgpt.evaluation.comparison import load_record
+from posgpt.evaluation.scoring import Proportion
 from posgpt.plots import GREY, make_figure, save_picture
 from posgpt.training.architecture import CHOICES
 from posgpt.training.checkpoints import WEIGHTS_FILE
@@ -338,13 +338,13 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path) -> Record:
     return keep_result(kept_file, key, compute)
 
 
-def average_right(runs: list[Record]) -> tuple[float, Share]:
+def average_right(runs: list[Record]) -> tuple[float, Proportion]:
     """Return the mean accuracy of runs, and the right answers of one, for the interval.
 
     More seeds do not narrow it, for all ask the same people.
     """
     accuracy, people = float(np.mean([run["right"] for run in runs])), len(runs[0]["right"])
-    return accuracy, Share(round(accuracy * people), people)
+    return accuracy, Proportion(round(accuracy * people), people)
 
 
 def compare_rows(best: list[Record], runs: list[Record]) -> tuple[float, float]:

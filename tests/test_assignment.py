@@ -22,7 +22,7 @@ from data_scripts.span_corruption import SpanCorruptionCollator, draw_cuts
 from data_scripts.synthetic_world import World
 from modeling_posgpt import PosGPTConfig, build_tokenizer, position_embeddings
 from modeling_posgpt.layers import eager_attention_forward
-from posgpt.evaluation.exact_match import match_exactly
+from posgpt.evaluation.scoring import match_exactly
 from posgpt.extras.assignment import grade, write
 from posgpt.extras.assignment.parts import PARTS
 from study_helpers import read_rows

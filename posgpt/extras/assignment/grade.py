@@ -29,7 +29,7 @@ from data_scripts.files import write_atomically
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE
-from posgpt.evaluation.exact_match import match_exactly
+from posgpt.evaluation.scoring import match_exactly
 from posgpt.extras.assignment.parts import PARTS, Part
 from posgpt.extras.assignment.write import ANSWERS_FILE, PREDICTIONS_FILE, SOLUTION_FILE, TESTS_FOLDER
 from posgpt.tables import format_table
