@@ -22,7 +22,7 @@ from data_scripts.options import shorten_error
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 # The most entries that are read from a YAML file; a few lines of aliases of aliases can stand for billions.
-MOST_ENTRIES = 100_000
+MAX_ENTRIES = 100_000
 
 # The files of a task.
 CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
@@ -55,14 +55,18 @@ _SIGNATURES = (
 )
 # Characters that nobody sees: controls but tabs and line ends, soft hyphens, spaces of no width, marks of direction, word joiners,
 # byte-order marks. Without joiners (U+200C, U+200D), which Persian, Hindi and emoji need.
-_INVISIBLE = "".join(
-    map(
-        chr,
-        [
-            *(*range(1, 9), 0xB, 0xC, *range(0xE, 0x20), *range(0x7F, 0xA0), 0xAD, 0x61C, 0x200B, 0x200E, 0x200F),
-            *(*range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFC)),
-        ],
+_INVISIBLE = "\x7f\xad\u061c\u200b\u200e\u200f\ufeff" + "".join(
+    chr(number)
+    for first, last in (
+        (1, 8),
+        (0xB, 0xC),
+        (0xE, 0x1F),
+        (0x80, 0x9F),
+        (0x2028, 0x202E),
+        (0x2060, 0x206F),
+        (0xFFF9, 0xFFFB),
     )
+    for number in range(first, last + 1)
 )
 # At the beginning of a text, joiners join nothing; after a space or a Latin letter neither.
 _INVISIBLE_START = f"{_INVISIBLE}\u200c\u200d"
@@ -164,13 +168,10 @@ def check_text(where: str, text: str, name: str = "") -> None:
         BadInput: it holds what the model reserves or what no text has, or the name a character that nobody sees.
     """
     if found := _UNUSABLE.search(text):
-        is_reserved = found[0] in (MASK_TOKEN, PAD_TOKEN)
-        reason = (
-            "a null character, which no text has" if found[0] == "\0" else "half a character, which no encoding holds"
-        )
-        raise BadInput(
-            f"{where}: holds {found[0]!r}, {'which the model reserves' if is_reserved else reason}; replace or remove it."
-        )
+        reasons = dict.fromkeys((MASK_TOKEN, PAD_TOKEN), "which the model reserves")
+        reasons["\0"] = "a null character, which no text has"
+        reason = reasons.get(found[0], "half a character, which no encoding holds")
+        raise BadInput(f"{where}: holds {found[0]!r}, {reason}; replace or remove it.")
     if found := INVISIBLE.search(name):
         raise BadInput(f"{where}: {name[:60]!r} holds {describe_character(found[0])}, which nobody sees; remove it.")
 
@@ -181,7 +182,7 @@ def describe_character(character: str) -> str:
 
 
 def drop_invisible_start(text: str) -> str:
-    """Return a text without byte-order marks and other characters that nobody sees at its beginning."""
+    """Return a text without what nobody sees at its beginning, such as byte-order marks."""
     return text.lstrip(_INVISIBLE_START)
 
 
@@ -285,13 +286,13 @@ def load_yaml(path: str | os.PathLike, what: str) -> Any:
 
 
 def _check_entries(root: yaml.Node | None) -> None:
-    """Check that a YAML file has at most `MOST_ENTRIES` values, an alias counting as all that it stands for, and no name twice.
+    """Check that a YAML file has at most `MAX_ENTRIES` values, an alias counting as all that it stands for, and no name twice.
 
     Raises:
         ValueError: it has.
     """
     left = [root] if root else []
-    for _ in range(MOST_ENTRIES):
+    for _ in range(MAX_ENTRIES):
         if not left:
             return
         node = left.pop()
@@ -308,7 +309,7 @@ def _check_entries(root: yaml.Node | None) -> None:
             # Numbers of characters may be halves of some, which no encoding holds.
             node.value.encode()
     if left:
-        raise ValueError(f"more than {MOST_ENTRIES:,} entries, aliases included")
+        raise ValueError(f"more than {MAX_ENTRIES:,} entries, aliases included")
 
 
 def hash_file(path: str | os.PathLike) -> str:

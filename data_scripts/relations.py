@@ -129,14 +129,18 @@ class Relation:
 
 BIRTHPLACE = Relation("birthplace", wordings=("Where was {title} born?",), baseline="London")
 BIRTH_YEAR = Relation("birth year", wordings=("When was {title} born?",))
-PROFESSION = Relation("profession", wordings=("What did {title} do for a living?",))
-UNIVERSITY = Relation("university", wordings=("Where did {title} study?",))
-EMPLOYER = Relation("employer", wordings=("Who employed {title}?",))
 PLACE_OF_DEATH = Relation("place of death", wordings=("Where did {title} die?",))
-
 # The relations that are known by name. Others are recognized from a file's questions and named by their wording.
 RELATIONS = {
-    relation.name: relation for relation in (BIRTHPLACE, BIRTH_YEAR, PROFESSION, UNIVERSITY, EMPLOYER, PLACE_OF_DEATH)
+    relation.name: relation
+    for relation in (
+        BIRTHPLACE,
+        BIRTH_YEAR,
+        Relation("profession", wordings=("What did {title} do for a living?",)),
+        Relation("university", wordings=("Where did {title} study?",)),
+        Relation("employer", wordings=("Who employed {title}?",)),
+        PLACE_OF_DEATH,
+    )
 }
 
 

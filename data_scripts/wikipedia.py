@@ -21,7 +21,7 @@ from typing import Annotated, Literal, NamedTuple, get_args
 import numpy as np
 from tqdm import tqdm
 
-from data_scripts.documents import TABLES, find_builder, open_table, read_cell, read_title
+from data_scripts.documents import TABLES, detect_format, open_table, read_cell, read_title
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import (
     CARD_FILE,
@@ -228,7 +228,7 @@ def write_datasheet(
     arguments: WikipediaArguments, lines: dict[str, int], people: list[Person], dropped: Counter[str]
 ) -> None:
     """Write where everything is from, how it was found, and what was left out and why."""
-    local = find_builder(arguments.articles) in TABLES.values()
+    local = detect_format(arguments.articles) in TABLES.values()
     template = Template((Path(__file__).parent / "wikipedia_datasheet.md").read_text(encoding="utf-8"))
     text = template.substitute(
         source=f"{arguments.articles}{'' if local else f', {arguments.dataset_config_name}'}",

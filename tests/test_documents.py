@@ -12,7 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError, HTTPError, RepositoryNotFound
 import train_pretrain
 from conftest import TINY
 from data_scripts import documents
-from data_scripts.documents import TITLE_AND_TEXT, Columns, find_builder, load_corpus, read_rows
+from data_scripts.documents import TITLE_AND_TEXT, Columns, detect_format, load_corpus, read_rows
 from data_scripts.errors import BadInput
 from data_scripts.salient_spans import add_titles_and_spans
 from posgpt import preview
@@ -44,7 +44,7 @@ TEXTS = [f"{row['title']}. {row['text']}" if row["title"] else row["text"] for r
     ],
 )
 def test_a_corpus_is_read_as_what_its_name_says(name, builder):
-    assert find_builder(name) == builder
+    assert detect_format(name) == builder
 
 
 def write_table(folder, kind, rows=ROWS):
