@@ -35,42 +35,28 @@ CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
 CARD_FILE = "README.md"
 # How a file is compressed, by the end of its name.
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
-# What a file is instead of text, by its first bytes, and what to do; with the ending in its name, if there is one, it is right.
+# What a file is instead of text, by its first bytes, and what to do.
+_PARQUET = rb"PAR1\x15"
 _SIGNATURES = (
-    (rb"version https://git-lfs", None, "a Git LFS pointer, not the file itself", "fetch that with: git lfs pull"),
-    (rb"/annex/objects/", None, "a git-annex pointer, not the file itself", "fetch that with: git annex get"),
-    (
-        rb"\s*<(!doctype html|html|head|\?xml)\b",
-        None,
-        "a page of HTML or XML",
-        "save the text or the table that it shows",
-    ),
-    (rb"\x1f\x8b", None, "compressed with gzip", "make its name end in .gz, or unpack it"),
-    (rb"\x28\xb5\x2f\xfd", None, "compressed with zstd", "make its name end in .zst, or unpack it"),
-    (rb"BZh\d1AY&SY", None, "compressed with bzip2", "unpack it (bunzip2) and give the result"),
-    (rb"\xfd7zXZ|7z\xbc\xaf|Rar!\x1a", None, "compressed (.xz, .7z or .rar)", "unpack it and give the result"),
-    (rb"PK\x03\x04", None, "a spreadsheet (.xlsx, .ods) or a ZIP archive", "save it as CSV, or unpack it"),
-    (rb"\xd0\xcf\x11\xe0|\{\\rtf|%PDF-", None, "a file of an office program", "save it as CSV or as plain text"),
-    (rb"PAR1\x15", ".parquet", "a Parquet table", "make its name end in .parquet"),
+    (rb"version https://git-lfs", "a Git LFS pointer, not the file itself; fetch that with: git lfs pull"),
+    (rb"/annex/objects/", "a git-annex pointer, not the file itself; fetch that with: git annex get"),
+    (rb"\s*<(!doctype html|html|head|\?xml)\b", "a page of HTML or XML; save the text or the table that it shows"),
+    (rb"\x1f\x8b", "compressed with gzip; make its name end in .gz, or unpack it"),
+    (rb"\x28\xb5\x2f\xfd", "compressed with zstd; make its name end in .zst, or unpack it"),
+    (rb"BZh\d1AY&SY", "compressed with bzip2; unpack it (bunzip2) and give the result"),
+    (rb"\xfd7zXZ|7z\xbc\xaf|Rar!\x1a", "compressed (.xz, .7z or .rar); unpack it and give the result"),
+    (rb"PK\x03\x04", "a spreadsheet (.xlsx, .ods) or a ZIP archive; save it as CSV, or unpack it"),
+    (rb"\xd0\xcf\x11\xe0|\{\\rtf|%PDF-", "a file of an office program; save it as CSV or as plain text"),
+    (_PARQUET, "a Parquet table; make its name end in .parquet"),
 )
 # Characters that nobody sees: controls but tabs and line ends, soft hyphens, spaces of no width, marks of direction, word joiners,
-# byte-order marks. Without joiners (U+200C, U+200D), which Persian, Hindi and emoji need.
-_INVISIBLE = "\x7f\xad\u061c\u200b\u200e\u200f\ufeff" + "".join(
-    chr(number)
-    for first, last in (
-        (1, 8),
-        (0xB, 0xC),
-        (0xE, 0x1F),
-        (0x80, 0x9F),
-        (0x2028, 0x202E),
-        (0x2060, 0x206F),
-        (0xFFF9, 0xFFFB),
-    )
-    for number in range(first, last + 1)
+# byte-order marks. Joiners (U+200C, U+200D), which Persian, Hindi and emoji need, join nothing at the beginning of a text or after
+# a space or a Latin letter.
+_UNSEEN = (
+    "\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
 )
-# At the beginning of a text, joiners join nothing; after a space or a Latin letter neither.
-_INVISIBLE_START = f"{_INVISIBLE}\u200c\u200d"
-INVISIBLE = re.compile(f"[{_INVISIBLE}]|(?<=[ -\u024f])[\u200c\u200d]")
+_INVISIBLE_START = re.compile(rf"\A[{_UNSEEN}\u200c\u200d]+")
+INVISIBLE = re.compile(f"[{_UNSEEN}]|(?<=[ -\u024f])[\u200c\u200d]")
 _UNUSABLE = re.compile(f"[\0{MASK_TOKEN}{PAD_TOKEN}\ud800-\udfff]")
 
 
@@ -98,10 +84,10 @@ def check_is_file(path: str | os.PathLike, what: str) -> Path:
         raise BadInput(f"{path}: the file is empty; give a {what} that is not.")
     with open_uncompressed(path) as file:
         start = file.read(64)
-    for signature, ending, found, fix in _SIGNATURES:
-        is_right = ending is not None and ending in path.name.lower()
+    for signature, found in _SIGNATURES:
+        is_right = signature == _PARQUET and ".parquet" in path.name.lower()
         if not is_right and re.match(signature, start.removeprefix(BOM_UTF8), re.IGNORECASE):
-            raise BadInput(f"{path}: this is {found}; {fix}.")
+            raise BadInput(f"{path}: this is {found}.")
     return path
 
 
@@ -183,7 +169,7 @@ def describe_character(character: str) -> str:
 
 def drop_invisible_start(text: str) -> str:
     """Return a text without what nobody sees at its beginning, such as byte-order marks."""
-    return text.lstrip(_INVISIBLE_START)
+    return text if text[:1].isprintable() else _INVISIBLE_START.sub("", text)
 
 
 def check_none_is_there(folder: Path, names: Iterable[str], overwrite: bool) -> None:
@@ -227,9 +213,7 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
                     f"{path}, line {number}: holds {chr(0)!r}, a null character, which no text has; remove it or, if this is"
                     f" {guess_encoding(raw).upper()}, save the file as UTF-8 (iconv -f {guess_encoding(raw)} -t utf-8)."
                 )
-            line = line.rstrip("\r\n")
-            if line[:1] in _INVISIBLE_START:
-                line = drop_invisible_start(line)
+            line = drop_invisible_start(line.rstrip("\r\n"))
             if "\r" in line:
                 raise BadInput(
                     f"{path}, line {number}: a carriage return within the line; remove it or end the line there."
