@@ -168,7 +168,7 @@ class AnsweringMixin:
         """Return `count_free_positions` of each question.
 
         Raises:
-            ValueError: a question leaves none free, is empty or has its `⁇` already, or a single one is not in a list.
+            ValueError: a question leaves none free, is empty, has its `⁇` already or half a character, or a single one is not in a list.
         """
         if isinstance(questions, str):
             raise ValueError("questions is a text; give a list of questions, also for a single one.")
@@ -177,6 +177,8 @@ class AnsweringMixin:
                 raise ValueError(
                     f"{question!r} is not a question; give one with text, and without the {MASK_TOKEN} after it."
                 )
+            if any("\ud800" <= character <= "\udfff" for character in question):
+                raise ValueError(f"{question!r} holds half a character, which no encoding holds; remove it.")
         rooms = list(map(self.count_free_positions, questions))
         for question, room in zip(questions, rooms, strict=True):
             if room < 1:

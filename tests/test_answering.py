@@ -134,6 +134,8 @@ def test_a_long_question_does_not_cut_its_neighbours_answers(asked):
         for no_question in ("", QUESTIONS[0] + "⁇"):
             with pytest.raises(ValueError, match="is not a question; give one with text, and without the ⁇"):
                 ask([no_question], tokenizer)
+        with pytest.raises(ValueError, match=r"Bo .udc00 born.*half a character, which no encoding holds; remove it"):
+            ask(["Where was 😀 born?", "Where was Bo \udc00 born?"], tokenizer)
         with pytest.raises(
             ValueError, match="has 65 characters and the model's max_position_embeddings is 64: no room"
         ):
