@@ -9,10 +9,9 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from glob import glob, has_magic
-from io import BytesIO
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +31,8 @@ from data_scripts.files import (
     check_is_file,
     check_text,
     drop_invisible_start,
-    find_compression,
     hash_file,
-    hash_files,
     name_uncompressed,
-    open_uncompressed,
     read_lines,
     write_atomically,
 )
@@ -48,11 +44,10 @@ from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
 # keys for errors, and a comma too many in the first row for an index.
 TABLES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".parquet": "parquet"}
 FEATURES = Features({"title": Value("string"), "text": Value("string")})
-# The version of the index: another number when files are read differently, so that older indexes are not used.
-_READER = 3
+# Versions of what the cache keeps: another number when files are read differently, or when what is made of documents (titles,
+# words, spans, ids) becomes another for the same documents, so that nothing older is used.
+READING_VERSION, DERIVING_VERSION = 3, 1
 _JSON_FORM = 'write one object per line, such as {"title": "Ada Ek", "text": "Born in Rome."}'
-# What a stream of Arrow ends with.
-_ARROW_END = b"\xff\xff\xff\xff\0\0\0\0"
 # A cell of a CSV may be a whole article.
 csv.field_size_limit(2**31 - 1)
 
@@ -100,32 +95,94 @@ class CorpusArguments(ColumnArguments):
     )
 
 
-def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, str | None, str]]:
-    """Yield where each document stands (file and line or row), its title if a table says it, and the document.
+def load_corpus(
+    paths: str | os.PathLike | Sequence[str | os.PathLike],
+    columns: Columns = TITLE_AND_TEXT,
+    weights: Sequence[float] | None = None,
+) -> Dataset:
+    """Return a dataset with the columns `text` and `title` (None in a text file): one row per document, without blank ones.
 
-    Documents are streamed: files are read once from beginning to end, and data sets of the hub are not kept. Each is checked
-    here, and nowhere else.
+    Rows stay on disk (Arrow), in the cache of `datasets`, under a name that follows from what the files hold: a corpus is
+    read and checked once, wherever it lies.
+
+    Args:
+        paths: One corpus or several: a text file with one document per line; a table (`TABLES`); a pattern such as
+            `part-*.txt` of the names of either; or the name of a dataset on the hub, whose split `train` is read. Files
+            may be compressed (`COMPRESSED`).
+        columns: Of a table.
+        weights: For each corpus how often its documents are read, in proportion to the other weights: documents are
+            drawn from the corpora until each has been read, and the smaller ones are read again as often as it takes. By
+            default, all are read once, one after the other.
 
     Raises:
-        BadInput: see `load_corpus`.
+        BadInput: a file is missing, a directory, empty, not UTF-8, all blank, something else than its name says, or holds
+            what `check_text` refuses; a table cannot be read, does not have the columns, or has something else than text in
+            them; or there is not a weight above 0 for each corpus.
     """
-    for file in find_files(path):
-        is_text = find_builder(file) is None
-        if is_text and name_uncompressed(Path(file)).lower().endswith(".tsv"):
-            raise BadInput(
-                f"{file}: a TSV is read as questions and answers (--questions_file, or --train_file of posgpt finetune), not as"
-                " a corpus; save a table of documents as CSV, with commas."
-            )
-        for where, title, text in read_text_file(file) if is_text else read_table(file, columns):
-            # No invisible character, null or half of one is printable.
-            if not text.isprintable() or MASK_TOKEN in text or PAD_TOKEN in text:
-                check_text(where, text, name=find_title(title, text))
-            yield where, title, text
+    paths = [paths] if isinstance(paths, str | os.PathLike) else paths
+    if weights is not None and len(weights) != len(paths):
+        raise BadInput(f"corpus_weights has {len(weights)} numbers for {len(paths)} corpora; give one for each.")
+    for weight in weights or ():
+        if not 0 < weight < math.inf:
+            raise BadInput(f"corpus_weights has {weight}; give numbers above 0.")
+    corpora = [_index_corpus(path, columns) for path in paths]
+    if weights is None:
+        return concatenate_datasets(corpora) if len(corpora) > 1 else corpora[0]
+    shares = [weight / sum(weights) for weight in weights]
+    return interleave_datasets(corpora, shares, seed=0, stopping_strategy="all_exhausted")
 
 
-def read_text_file(path: str) -> Iterator[tuple[str, None, str]]:
-    """Yield the documents of a text file, one per line, as `read_rows` does."""
-    return ((f"{path}, line {number}", None, line) for number, line in read_lines(path, "corpus"))
+def _index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
+    """Return one corpus out of the cache, where it is written first if need be."""
+    contents = [identify_content(file) for file in find_files(path)]
+    fingerprint = Hasher.hash([READING_VERSION, contents, columns])
+    folder = Path(config.HF_DATASETS_CACHE, "generator", f"default-fingerprint={fingerprint}")
+    read = partial(Dataset.from_generator, _read_rows_with_text, FEATURES, fingerprint=fingerprint)
+    try:
+        try:
+            for file in folder.rglob("*.arrow"):
+                Dataset.from_file(str(file))
+            corpus = read(gen_kwargs={"path": path, "columns": columns})
+        except (OSError, ValueError):
+            # What a full disk or a power cut left empty or cut off is made again, with all that was derived from it.
+            shutil.rmtree(folder, ignore_errors=True)
+            corpus = read(gen_kwargs={"path": path, "columns": columns})
+    except DatasetGenerationError as error:
+        raise (error.__cause__ or error) from None
+    # The fingerprint of all that is made of a corpus, to which `datasets` adds the functions that make it.
+    return Dataset(corpus.data, fingerprint=Hasher.hash([fingerprint, DERIVING_VERSION]))
+
+
+def _read_rows_with_text(path: str | os.PathLike, columns: Columns) -> Iterator[dict[str, str | None]]:
+    is_blank = True
+    for _, title, text in read_rows(path, columns):
+        if text.strip():
+            is_blank = False
+            yield {"title": title, "text": text}
+    if is_blank:
+        raise BadInput(f"{path}: every line is blank; give a corpus with one document per line.")
+
+
+def identify_content(file: str) -> tuple[str | None, str]:
+    """Return what a file is read as and the SHA-256 of what it holds; for a dataset of the hub its commit.
+
+    Raises:
+        BadInput: there is no such file or dataset, or the hub does not answer and it was not read before.
+    """
+    kind = detect_format(file)
+    if kind != "hub":
+        return kind, hash_file(check_is_file(file, "corpus"))
+    read_last = Path(config.HF_DATASETS_CACHE, "posgpt", f"{file.replace('/', '--')}.commit")
+    try:
+        commit = str(HfApi().dataset_info(file).sha)
+    except (HTTPError, OSError, ValueError) as error:
+        # Without a network, or while the hub is down, what was read before is read again.
+        if isinstance(error, RepositoryNotFoundError) or not read_last.exists():
+            raise _refuse_table(file, "documents", error) from None
+        return kind, read_last.read_text(encoding="utf-8")
+    with write_atomically(read_last) as stream:
+        stream.write(commit)
+    return kind, commit
 
 
 def find_files(path: str | os.PathLike) -> list[str]:
@@ -143,20 +200,42 @@ def find_files(path: str | os.PathLike) -> list[str]:
     return files
 
 
-def find_builder(path: str | os.PathLike) -> str | None:
-    """Return what a table is read with, by its name: the file's kind, or the hub; None: it is a text file."""
+def detect_format(path: str | os.PathLike) -> str | None:
+    """Return what a table is read as, by its name: `csv`, `json`, `parquet` or `hub`; None: it is a text file."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     *_, suffix = [".", *(suffix for suffix in suffixes if suffix not in COMPRESSED)]
     is_on_hub = re.fullmatch(r"[\w-]+/[\w.-]+", str(path)) and not Path(path).parent.exists()
     return TABLES.get(suffix) or ("hub" if is_on_hub and suffix != ".txt" else None)
 
 
-def read_table(path: str, columns: Columns) -> Iterator[tuple[str, str, str]]:
-    """Yield where each row of a table stands, its title, and its document.
+def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, str | None, str]]:
+    """Yield where each document stands (file and line or row), its title if a table says it, and the document.
+
+    Documents are streamed: files are read once from beginning to end, and data sets of the hub are not kept. Each is checked
+    here, and nowhere else.
 
     Raises:
-        BadInput: see `open_table`; or it does not have the columns, or they hold something else than text.
+        BadInput: see `load_corpus`.
     """
+    rows: Iterable[tuple[str, str | None, str]]
+    for file in find_files(path):
+        if detect_format(file) is not None:
+            rows = _read_table(file, columns)
+        elif name_uncompressed(Path(file)).lower().endswith(".tsv"):
+            raise BadInput(
+                f"{file}: a TSV is read as questions and answers (--questions_file, or --train_file of posgpt finetune), not as"
+                " a corpus; save a table of documents as CSV, with commas."
+            )
+        else:
+            rows = ((f"{file}, line {number}", None, line) for number, line in read_lines(file, "corpus"))
+        for where, title, text in rows:
+            # No invisible character, null or half of one is printable.
+            if not text.isprintable() or MASK_TOKEN in text or PAD_TOKEN in text:
+                check_text(where, text, name=find_title(title, text))
+            yield where, title, text
+
+
+def _read_table(path: str, columns: Columns) -> Iterator[tuple[str, str, str]]:
     for number, (where, row) in enumerate(open_table(path, "documents", columns.config_name)):
         # Later lines of JSON may leave out what is empty.
         if number == 0:
@@ -200,230 +279,85 @@ def open_table(path: str, what: str, config_name: str | None = None) -> Iterator
     Raises:
         BadInput: there is no such file or dataset, or it cannot be read; the line is named.
     """
-    builder = find_builder(path)
+    kind, role = detect_format(path), f"table of {what}"
     try:
-        if builder in ("csv", "json"):
-            yield from (read_csv if builder == "csv" else read_json)(path, f"table of {what}")
-            return
-        # Much faster than row by row.
-        batches = read_parquet(path, what) if builder == "parquet" else read_hub(path, config_name)
-        for number, row in enumerate(chain.from_iterable(batches), start=1):
-            yield f"{path}, row {number}", row
+        if kind == "csv":
+            yield from _read_csv(path, role)
+        elif kind == "json":
+            yield from _read_json(path, role)
+        else:
+            # Much faster than row by row.
+            if kind == "parquet":
+                batches = (batch.to_pylist() for batch in ParquetFile(check_is_file(path, role)).iter_batches(1000))
+            else:
+                columns = load_dataset(path, config_name, split="train", streaming=True).iter(1000)
+                batches = (
+                    [dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)]
+                    for batch in columns
+                )
+            for number, row in enumerate(chain.from_iterable(batches), start=1):
+                yield f"{path}, row {number}", row
     except BadInput:
         raise
     except (DatasetsError, HTTPError, OSError, ValueError, ImportError, ArrowException) as error:
+        raise _refuse_table(path, what, error) from None
+
+
+def _refuse_table(path: str, what: str, error: Exception) -> BadInput:
+    reason = shorten_error(error.__cause__ or error)
+    return BadInput(f"{path}: no table of {what}: {reason}; give one that can be read.")
+
+
+def _read_csv(path: str, role: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield where each row of a CSV begins, and the row; what stands in it is text, also `None` and 00501."""
+    rows = csv.reader((f"{line}\n" for _, line in read_lines(path, role)), strict=True)
+    header: list[str] = []
+    where = f"{path}, line 1"
+    try:
+        for cells in rows:
+            if header and len(cells) == len(header):
+                yield where, dict(zip(header, cells, strict=True))
+            elif header and cells:
+                raise BadInput(
+                    f"{where}: has {len(cells)} columns, but the first line names {len(header)}; put cells with commas in"
+                    " quotation marks."
+                )
+            elif cells:
+                header = cells
+                if separators := {";", "\t"}.intersection(header[0]):
+                    raise BadInput(
+                        f"{path}: its columns are separated by {separators.pop()!r}; save it with commas between them."
+                    )
+                if twice := [name for name in header if name and header.count(name) > 1]:
+                    raise BadInput(f"{where}: names the column {twice[0]!r} twice; give each another name.")
+            where = f"{path}, line {rows.line_num + 1}"
+    except csv.Error as error:
         raise BadInput(
-            f"{path}: no table of {what}: {shorten_error(error.__cause__ or error)}; give one that can be read."
+            f"{where}: not a row of CSV: {error}; write a quotation mark within quotation marks twice."
         ) from None
 
 
-def read_hub(name: str, config_name: str | None) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows of a dataset on the hub, by batches."""
-    for batch in load_dataset(name, config_name, split="train", streaming=True).iter(1000):
-        yield [dict(zip(batch, cells, strict=True)) for cells in zip(*batch.values(), strict=True)]
+def _read_json(path: str, role: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield where each object of a file stands, and the object: one per line or, in a `.json`, all in one list."""
 
-
-def read_parquet(path: str, what: str) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows of a Parquet table, by batches."""
-    file: Path | BytesIO = check_is_file(path, f"table of {what}")
-    if find_compression(path):
-        with open_uncompressed(Path(path)) as stream:
-            # It is read from its end.
-            file = BytesIO(stream.read())
-    for batch in ParquetFile(file).iter_batches(1000):
-        yield batch.to_pylist()
-
-
-def read_csv(path: str, role: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield where each row of a CSV begins, and the row; what stands in it is text, also `None` and 00501.
-
-    Raises:
-        BadInput: see `read_lines`; its columns are not separated by commas, or a row has not as many as the first line.
-    """
-    rows, header, line = csv.reader((f"{line}\n" for _, line in read_lines(path, role)), strict=True), None, 1
-    while True:
-        where = f"{path}, line {line}"
+    def parse(where: str, text: str) -> Any:
         try:
-            cells = next(rows, None)
-        except csv.Error as error:
-            raise BadInput(
-                f"{where}: not a row of CSV: {error}; write a quotation mark within quotation marks twice."
-            ) from None
-        line = rows.line_num + 1
-        if cells is None:
-            return
-        if not cells:
-            continue
-        if header is None:
-            header = cells
-            if separators := {";", "\t"}.intersection(header[0]):
-                raise BadInput(
-                    f"{path}: its columns are separated by {separators.pop()!r}; save it with commas between them."
-                )
-            if twice := [name for name in header if name and header.count(name) > 1]:
-                raise BadInput(f"{where}: names the column {twice[0]!r} twice; give each another name.")
-        elif len(cells) != len(header):
-            raise BadInput(
-                f"{where}: has {len(cells)} columns, but the first line names {len(header)}; put cells with commas in"
-                " quotation marks."
-            )
-        else:
-            yield where, dict(zip(header, cells, strict=True))
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"{where}: not a row of JSON: {shorten_error(error)}; {form}.") from None
 
-
-def read_json(path: str, role: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield where each object of a file stands, and the object: one per line or, in a `.json`, all in one list.
-
-    Raises:
-        BadInput: see `read_lines`; or something else than an object stands there. Blank lines may.
-    """
-    lines = ((f"{path}, line {number}", line) for number, line in read_lines(path, role) if line.strip())
-    if (first := next(lines, None)) is None:
-        return
-    whole = chain([first], lines)
-    if first[1].lstrip().startswith("[") and name_uncompressed(Path(path)).lower().endswith(".json"):
-        listed = parse_json(path, "\n".join(line for _, line in whole))
-        rows: Iterable[tuple[str, Any]] = (
-            (f"{path}, row {number}", row) for number, row in enumerate(listed, start=1)
-        )
-    else:
-        rows = ((where, parse_json(where, line)) for where, line in whole)
+    form = 'write one object per line, such as {"title": "Ada Ek", "text": "Born in Rome."}'
+    rest = ((f"{path}, line {number}", line) for number, line in read_lines(path, role) if line.strip())
+    first = list(islice(rest, 1))
+    lines = chain(first, rest)
+    rows = ((where, parse(where, line)) for where, line in lines)
+    if name_uncompressed(Path(path)).lower().endswith(".json") and first and first[0][1].lstrip().startswith("["):
+        listed = parse(path, "\n".join(line for _, line in lines))
+        rows = ((f"{path}, row {number}", row) for number, row in enumerate(listed, start=1))
     for where, row in rows:
         if not isinstance(row, dict):
-            raise BadInput(f"{where}: not a row of JSON: it is no object; {_JSON_FORM}.")
+            raise BadInput(f"{where}: not a row of JSON: it is no object; {form}.")
         yield where, row
-
-
-def parse_json(where: str, text: str) -> Any:
-    """Return what a text in JSON stands for.
-
-    Raises:
-        BadInput: it is not JSON.
-    """
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{where}: not a row of JSON: {shorten_error(error)}; {_JSON_FORM}.") from None
-
-
-def load_corpus(
-    paths: str | os.PathLike | Sequence[str | os.PathLike],
-    columns: Columns = TITLE_AND_TEXT,
-    weights: Sequence[float] | None = None,
-) -> Dataset:
-    """Return a dataset with the columns `text` and `title` (None in a text file): one row per document, without blank ones.
-
-    Rows stay on disk (Arrow), in the cache of `datasets`, under a name that follows from what the files hold: a corpus is
-    read and checked once, wherever it lies.
-
-    Args:
-        paths: One corpus or several: a text file with one document per line; a table (`TABLES`); a pattern such as
-            `part-*.txt` of the names of either; or the name of a dataset on the hub, whose split `train` is read. Files
-            may be compressed (`COMPRESSED`).
-        columns: Of a table.
-        weights: For each corpus how often its documents are read, in proportion to the other weights: documents are
-            drawn from the corpora until each has been read, and the smaller ones are read again as often as it takes. By
-            default, all are read once, one after the other.
-
-    Raises:
-        BadInput: a file is missing, a directory, empty, not UTF-8, all blank, or contains one of the two symbols that
-            the model reserves; a table cannot be read or does not have the columns; or there is not a weight above 0 for
-            each corpus.
-    """
-    paths = [paths] if isinstance(paths, str | os.PathLike) else paths
-    if weights is not None and len(weights) != len(paths):
-        raise BadInput(f"corpus_weights has {len(weights)} numbers for {len(paths)} corpora; give one for each.")
-    for weight in weights or ():
-        if not 0 < weight < math.inf:
-            raise BadInput(f"corpus_weights has {weight}; give numbers above 0.")
-    corpora = [index_corpus(path, columns) for path in paths]
-    if weights is None:
-        return concatenate_datasets(corpora) if len(corpora) > 1 else corpora[0]
-    shares = [weight / sum(weights) for weight in weights]
-    return interleave_datasets(corpora, shares, seed=0, stopping_strategy="all_exhausted")
-
-
-def index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
-    """Return one corpus out of the cache, where it is written first if need be; see `load_corpus`."""
-    contents = [identify_content(file) for file in find_files(path)]
-    fingerprint = Hasher.hash([_READER, contents, columns])
-    folder = Path(config.HF_DATASETS_CACHE, "generator", f"default-fingerprint={fingerprint}")
-    for file in folder.rglob("*.arrow"):
-        # What a full disk or a power cut left empty or cut off is made again, with all that was derived from it.
-        if not is_whole(file):
-            shutil.rmtree(folder)
-            break
-    make = partial(Dataset.from_generator, read_documents, FEATURES, fingerprint=fingerprint)
-    try:
-        try:
-            corpus = make(gen_kwargs={"path": path, "columns": columns})
-        except (OSError, ValueError):
-            if not folder.exists():
-                raise
-            shutil.rmtree(folder)
-            corpus = make(gen_kwargs={"path": path, "columns": columns})
-    except DatasetGenerationError as error:
-        raise (error.__cause__ or error) from None
-    # The fingerprint of all that is made of a corpus. `datasets` hashes the functions that it is given, but not those that they
-    # call in turn, so a hash of our sources is part of it.
-    return Dataset(corpus.data, fingerprint=Hasher.hash([fingerprint, hash_code()]))
-
-
-def is_whole(file: Path) -> bool:
-    """Return whether a file of Arrow has its end."""
-    with file.open("rb") as stream:
-        stream.seek(max(0, file.stat().st_size - len(_ARROW_END)))
-        return stream.read() == _ARROW_END
-
-
-@cache
-def hash_code() -> str:
-    """Return a hash of the sources that make training data of a corpus."""
-    return hash_files(sorted(Path(__file__).parent.glob("*.py")))
-
-
-def identify_content(file: str) -> tuple[str | None, str]:
-    """Return what a file is read with and the SHA-256 of what it holds; for a dataset of the hub its commit.
-
-    Raises:
-        BadInput: there is no such file or dataset, or the hub does not answer and it was not read before.
-    """
-    builder = find_builder(file)
-    if builder != "hub":
-        return builder, hash_file(check_is_file(file, "corpus"))
-    read_last = find_cache() / f"{file.replace('/', '--')}.commit"
-    try:
-        commit = str(HfApi().dataset_info(file).sha)
-    except (HTTPError, OSError, ValueError) as error:
-        # Without a network, or while the hub is down, what was read before is read again.
-        if isinstance(error, RepositoryNotFoundError) or not read_last.exists():
-            raise BadInput(
-                f"{file}: no table of documents: {shorten_error(error)}; give one that can be read."
-            ) from None
-        return builder, read_last.read_text(encoding="utf-8")
-    with write_atomically(read_last) as stream:
-        stream.write(commit)
-    return builder, commit
-
-
-def find_cache() -> Path:
-    """Return the folder of the corpora that were read before."""
-    return Path(config.HF_DATASETS_CACHE) / "posgpt"
-
-
-def read_documents(path: str | os.PathLike, columns: Columns) -> Iterator[dict[str, str | None]]:
-    """Yield the documents of a corpus that are not blank, as rows.
-
-    Raises:
-        BadInput: see `load_corpus`.
-    """
-    is_blank = True
-    for _, title, text in read_rows(path, columns):
-        if text.strip():
-            is_blank = False
-            yield {"title": title, "text": text}
-    if is_blank:
-        raise BadInput(f"{path}: every line is blank; give a corpus with one document per line.")
 
 
 def build_corpus_tokenizer(

@@ -22,7 +22,7 @@ from data_scripts.options import shorten_error
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 # The most entries that are read from a YAML file; a few lines of aliases of aliases can stand for billions.
-MOST_ENTRIES = 100_000
+MAX_ENTRIES = 100_000
 
 # The files of a task.
 CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
@@ -35,38 +35,28 @@ CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
 CARD_FILE = "README.md"
 # How a file is compressed, by the end of its name.
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
-# What a file is instead of text, by its first bytes, and what to do; with the ending in its name, if there is one, it is right.
+# What a file is instead of text, by its first bytes, and what to do.
+_PARQUET = rb"PAR1\x15"
 _SIGNATURES = (
-    (rb"version https://git-lfs", None, "a Git LFS pointer, not the file itself", "fetch that with: git lfs pull"),
-    (rb"/annex/objects/", None, "a git-annex pointer, not the file itself", "fetch that with: git annex get"),
-    (
-        rb"\s*<(!doctype html|html|head|\?xml)\b",
-        None,
-        "a page of HTML or XML",
-        "save the text or the table that it shows",
-    ),
-    (rb"\x1f\x8b", None, "compressed with gzip", "make its name end in .gz, or unpack it"),
-    (rb"\x28\xb5\x2f\xfd", None, "compressed with zstd", "make its name end in .zst, or unpack it"),
-    (rb"BZh\d1AY&SY", None, "compressed with bzip2", "unpack it (bunzip2) and give the result"),
-    (rb"\xfd7zXZ|7z\xbc\xaf|Rar!\x1a", None, "compressed (.xz, .7z or .rar)", "unpack it and give the result"),
-    (rb"PK\x03\x04", None, "a spreadsheet (.xlsx, .ods) or a ZIP archive", "save it as CSV, or unpack it"),
-    (rb"\xd0\xcf\x11\xe0|\{\\rtf|%PDF-", None, "a file of an office program", "save it as CSV or as plain text"),
-    (rb"PAR1\x15", ".parquet", "a Parquet table", "make its name end in .parquet"),
+    (rb"version https://git-lfs", "a Git LFS pointer, not the file itself; fetch that with: git lfs pull"),
+    (rb"/annex/objects/", "a git-annex pointer, not the file itself; fetch that with: git annex get"),
+    (rb"\s*<(!doctype html|html|head|\?xml)\b", "a page of HTML or XML; save the text or the table that it shows"),
+    (rb"\x1f\x8b", "compressed with gzip; make its name end in .gz, or unpack it"),
+    (rb"\x28\xb5\x2f\xfd", "compressed with zstd; make its name end in .zst, or unpack it"),
+    (rb"BZh\d1AY&SY", "compressed with bzip2; unpack it (bunzip2) and give the result"),
+    (rb"\xfd7zXZ|7z\xbc\xaf|Rar!\x1a", "compressed (.xz, .7z or .rar); unpack it and give the result"),
+    (rb"PK\x03\x04", "a spreadsheet (.xlsx, .ods) or a ZIP archive; save it as CSV, or unpack it"),
+    (rb"\xd0\xcf\x11\xe0|\{\\rtf|%PDF-", "a file of an office program; save it as CSV or as plain text"),
+    (_PARQUET, "a Parquet table; make its name end in .parquet"),
 )
 # Characters that nobody sees: controls but tabs and line ends, soft hyphens, spaces of no width, marks of direction, word joiners,
-# byte-order marks. Without joiners (U+200C, U+200D), which Persian, Hindi and emoji need.
-_INVISIBLE = "".join(
-    map(
-        chr,
-        [
-            *(*range(1, 9), 0xB, 0xC, *range(0xE, 0x20), *range(0x7F, 0xA0), 0xAD, 0x61C, 0x200B, 0x200E, 0x200F),
-            *(*range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFC)),
-        ],
-    )
+# byte-order marks. Joiners (U+200C, U+200D), which Persian, Hindi and emoji need, join nothing at the beginning of a text or after
+# a space or a Latin letter.
+_UNSEEN = (
+    "\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
 )
-# At the beginning of a text, joiners join nothing; after a space or a Latin letter neither.
-_INVISIBLE_START = f"{_INVISIBLE}\u200c\u200d"
-INVISIBLE = re.compile(f"[{_INVISIBLE}]|(?<=[ -\u024f])[\u200c\u200d]")
+_INVISIBLE_START = re.compile(rf"\A[{_UNSEEN}\u200c\u200d]+")
+INVISIBLE = re.compile(f"[{_UNSEEN}]|(?<=[ -\u024f])[\u200c\u200d]")
 _UNUSABLE = re.compile(f"[\0{MASK_TOKEN}{PAD_TOKEN}\ud800-\udfff]")
 
 
@@ -94,10 +84,10 @@ def check_is_file(path: str | os.PathLike, what: str) -> Path:
         raise BadInput(f"{path}: the file is empty; give a {what} that is not.")
     with open_uncompressed(path) as file:
         start = file.read(64)
-    for signature, ending, found, fix in _SIGNATURES:
-        is_right = ending is not None and ending in path.name.lower()
+    for signature, found in _SIGNATURES:
+        is_right = signature == _PARQUET and ".parquet" in path.name.lower()
         if not is_right and re.match(signature, start.removeprefix(BOM_UTF8), re.IGNORECASE):
-            raise BadInput(f"{path}: this is {found}; {fix}.")
+            raise BadInput(f"{path}: this is {found}.")
     return path
 
 
@@ -164,13 +154,10 @@ def check_text(where: str, text: str, name: str = "") -> None:
         BadInput: it holds what the model reserves or what no text has, or the name a character that nobody sees.
     """
     if found := _UNUSABLE.search(text):
-        is_reserved = found[0] in (MASK_TOKEN, PAD_TOKEN)
-        reason = (
-            "a null character, which no text has" if found[0] == "\0" else "half a character, which no encoding holds"
-        )
-        raise BadInput(
-            f"{where}: holds {found[0]!r}, {'which the model reserves' if is_reserved else reason}; replace or remove it."
-        )
+        reasons = dict.fromkeys((MASK_TOKEN, PAD_TOKEN), "which the model reserves")
+        reasons["\0"] = "a null character, which no text has"
+        reason = reasons.get(found[0], "half a character, which no encoding holds")
+        raise BadInput(f"{where}: holds {found[0]!r}, {reason}; replace or remove it.")
     if found := INVISIBLE.search(name):
         raise BadInput(f"{where}: {name[:60]!r} holds {describe_character(found[0])}, which nobody sees; remove it.")
 
@@ -181,8 +168,8 @@ def describe_character(character: str) -> str:
 
 
 def drop_invisible_start(text: str) -> str:
-    """Return a text without byte-order marks and other characters that nobody sees at its beginning."""
-    return text.lstrip(_INVISIBLE_START)
+    """Return a text without what nobody sees at its beginning, such as byte-order marks."""
+    return text if text[:1].isprintable() else _INVISIBLE_START.sub("", text)
 
 
 def check_none_is_there(folder: Path, names: Iterable[str], overwrite: bool) -> None:
@@ -226,9 +213,7 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
                     f"{path}, line {number}: holds {chr(0)!r}, a null character, which no text has; remove it or, if this is"
                     f" {guess_encoding(raw).upper()}, save the file as UTF-8 (iconv -f {guess_encoding(raw)} -t utf-8)."
                 )
-            line = line.rstrip("\r\n")
-            if line[:1] in _INVISIBLE_START:
-                line = drop_invisible_start(line)
+            line = drop_invisible_start(line.rstrip("\r\n"))
             if "\r" in line:
                 raise BadInput(
                     f"{path}, line {number}: a carriage return within the line; remove it or end the line there."
@@ -294,14 +279,14 @@ def load_yaml(path: str | os.PathLike, what: str) -> Any:
 
 
 def _check_entries(root: yaml.Node | None) -> None:
-    """Check that a YAML file has at most `MOST_ENTRIES` values, an alias counting as all that it stands for, and that each
+    """Check that a YAML file has at most `MAX_ENTRIES` values, an alias counting as all that it stands for, and that each
     is text that can be written, and no name is there twice.
 
     Raises:
         ValueError: it has.
     """
     left = [root] if root else []
-    for _ in range(MOST_ENTRIES):
+    for _ in range(MAX_ENTRIES):
         if not left:
             return
         node = left.pop()
@@ -317,7 +302,7 @@ def _check_entries(root: yaml.Node | None) -> None:
         elif any("\ud800" <= character <= "\udfff" for character in node.value):
             raise ValueError(f"line {node.start_mark.line + 1} has {node.value[:60]!r}, with half a character")
     if left:
-        raise ValueError(f"more than {MOST_ENTRIES:,} entries, aliases included")
+        raise ValueError(f"more than {MAX_ENTRIES:,} entries, aliases included")
 
 
 def hash_file(path: str | os.PathLike) -> str:

@@ -11,13 +11,12 @@ documents of these titles are left out.
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from datasets import Dataset
 
 from data_scripts.documents import TITLE_AND_TEXT, ColumnArguments, Columns, load_corpus
 from data_scripts.errors import BadInput, exit_on_bad_input
@@ -34,7 +33,7 @@ from data_scripts.files import (
     write_lines,
 )
 from data_scripts.options import Range, option, parse_options
-from data_scripts.questions import Questions, load_questions
+from data_scripts.questions import load_questions
 from data_scripts.relations import RELATIONS, Relation, RelationArguments, load_relations
 from data_scripts.titles import find_text_start, match_titles
 
@@ -72,15 +71,6 @@ class HoldOutArguments(RelationArguments, ColumnArguments):
         raise BadInput("give either --data_dir, or --train_file and --questions_file.")
 
 
-def locate_documents(titles: Collection[str], corpus: Dataset) -> dict[str, list[int]]:
-    """Return the numbers, from 0, of the documents of each of `titles` that has one in a corpus."""
-    found: dict[str, list[int]] = {}
-    documents = ((document["title"], document["text"]) for document in corpus)
-    for number, title, _ in match_titles(titles, documents):
-        found.setdefault(title, []).append(number)
-    return found
-
-
 def draw_titles(
     titles: Sequence[str], documented: Collection[str], pairs: int, people: int, seed: int
 ) -> dict[str, str]:
@@ -105,26 +95,6 @@ def draw_titles(
             file_of[title] = UNSEEN_FILE
             unseen += 1
     return file_of
-
-
-def check_rest(questions: Questions, file_of: Mapping[str, str], named: Collection[Relation]) -> None:
-    """Check that the questions that are left show what they ask for.
-
-    Args:
-        named: Relations that need not be recognized.
-
-    Raises:
-        BadInput: too few of a form are left to recognize it.
-    """
-    left = Counter(
-        relation for relation, title in zip(questions.asked, questions.titles, strict=True) if title not in file_of
-    )
-    # A form is recognized from two questions.
-    if rare := [relation for relation in questions.relations if left[relation] < (1 if relation in named else 2)]:
-        raise BadInput(
-            f"{questions.path}: {left[rare[0]]} questions of the form {rare[0].form!r} would be left to train on, too few to"
-            " recognize it; hold out fewer, choose another --seed, or leave these questions out."
-        )
 
 
 def hold_out(
@@ -164,7 +134,10 @@ def hold_out(
     questions = load_questions(train_file, answers=True, known=known, corpus=corpus)
     titles = dict.fromkeys(questions.titles)
     # Without a corpus, any title may be drawn, and there is nothing to take out.
-    documents_of = locate_documents(titles, corpus) if people and corpus else {title: [] for title in titles}
+    documents_of: dict[str, list[int]] = {} if people and corpus else {title: [] for title in titles}
+    if people and corpus:
+        for number, title, _ in match_titles(titles, ((row["title"], row["text"]) for row in corpus)):
+            documents_of.setdefault(title, []).append(number)
     if not documents_of:
         raise BadInput(
             f"{corpus_file}: has no document of {questions.titles[0]!r} or of any other title in {train_file}; give the corpus that"
@@ -178,7 +151,18 @@ def hold_out(
             f"{train_file} has {len(questions)} pairs about {len(titles)} titles{having}; --pairs {pairs} and --people {people} are"
             " too many."
         )
-    check_rest(questions, file_of, {*known, *RELATIONS.values()})
+    left = Counter(
+        relation
+        for relation, title in zip(questions.relation_per_question, questions.titles, strict=True)
+        if title not in file_of
+    )
+    # A form that is not known is recognized from two questions.
+    for relation in questions.relations:
+        if left[relation] < (1 if relation in {*known, *RELATIONS.values()} else 2):
+            raise BadInput(
+                f"{questions.path}: {left[relation]} questions of the form {relation.form!r} would be left to train on, too few"
+                " to recognize it; hold out fewer, choose another --seed, or leave these questions out."
+            )
     taken_out = {number for title in unseen for number in documents_of[title]}
     files = [train_name, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([corpus_name] if corpus else [])]
     with write_lines(output_dir, files) as (write_line, lines):

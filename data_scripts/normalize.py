@@ -18,7 +18,7 @@ from typing import Literal
 import pyarrow
 from datasets import Dataset
 
-from data_scripts.documents import Columns, find_builder, read_rows, summarize_texts
+from data_scripts.documents import Columns, detect_format, read_rows, summarize_texts
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import (
     INVISIBLE,
@@ -49,13 +49,7 @@ def count_decomposed(texts: Iterable[str]) -> int:
 
 
 def describe_decomposed(path: str, decomposed: int, what: str) -> str:
-    """Return one line on texts of a file, or several, that are not in NFC; empty if all are.
-
-    Args:
-        path: The file's name.
-        decomposed: How many are not.
-        what: Of how many texts, of which kind.
-    """
+    """Return one line on texts that are not in NFC; empty if all are. `what` says of how many texts, of which kind."""
     if not decomposed:
         return ""
     return f"{path}: {decomposed:,} of {what} are not in Unicode's normal form C; posgpt normalize writes files in that form."
@@ -90,14 +84,14 @@ def describe_documents(corpus: Dataset, paths: Sequence[str], columns: Columns) 
         yield f"{name}: no document has a title; each should begin with one, as in `TITLE. text`."
 
 
-def normalize_json(line: str) -> str:
-    """Return a line of JSON with its values in NFC, in which characters may be written as numbers.
+def normalize_line(line: str, is_json: bool) -> str:
+    """Return a line in NFC; of JSON the values, in which characters may be written as numbers.
 
     Raises:
         ValueError: it is not JSON by itself.
         RecursionError: it is nested too deep.
     """
-    text = json.dumps(json.loads(line), ensure_ascii=False) if "\\u" in line else line
+    text = json.dumps(json.loads(line), ensure_ascii=False) if is_json and "\\u" in line else line
     normalized = unicodedata.normalize(FORM, text)
     # What already is in NFC stays as it is written.
     return line if normalized == text else normalized
@@ -114,27 +108,25 @@ def normalize_files(files: list[Path], output_dir: Path) -> dict[str, int]:
         raise BadInput(
             "two of the files have the same name; give them one after the other, with different --output_dir."
         )
-    for name in changed:
-        check_is_new(output_dir / name)
     for file in files:
-        if find_builder(file) == "parquet":
+        check_is_new(output_dir / file.name)
+        if detect_format(file) == "parquet":
             raise BadInput(f"{file}: a Parquet table is not text; write it as JSON Lines or CSV first.")
     with ExitStack() as stack:
         for file in files:
             written = stack.enter_context(write_atomically(output_dir / file.name, "wb"))
             if compression := find_compression(file):
                 written = stack.enter_context(pyarrow.CompressedOutputStream(written, compression))
-            is_json = find_builder(file) == "json"
+            is_json = detect_format(file) == "json"
             for number, line in read_lines(file, "text file"):
                 try:
-                    normalized = normalize_json(line) if is_json else unicodedata.normalize(FORM, line)
+                    normalized = normalize_line(line, is_json)
                     # JSON's numbers may be halves of characters.
-                    encoded = f"{normalized}\n".encode()
+                    written.write(f"{normalized}\n".encode())
                 except (ValueError, RecursionError) as error:
                     raise BadInput(
                         f"{file}, line {number}: not a row of JSON: {shorten_error(error)}; write one row per line."
                     ) from None
-                written.write(encoded)
                 changed[file.name] += normalized != line
     return changed
 

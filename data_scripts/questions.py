@@ -19,6 +19,9 @@ from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 Key = TypeVar("Key")
 
+_LINE_FORM = "a line is a question, one tab and its answer"
+_LOST_TAB = "In some copies the tab became spaces: put it back."
+
 
 @dataclass(frozen=True)
 class Questions:
@@ -26,16 +29,21 @@ class Questions:
 
     Args:
         paths: The TSVs.
-        asked: The relation that each question asks for.
+        relation_per_question: What each question asks for.
         rows: The columns `question` and, if the file has answers, `answer`.
     """
 
     paths: tuple[str, ...]
-    asked: tuple[Relation, ...]
+    relation_per_question: tuple[Relation, ...]
     rows: Dataset
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def asked(self) -> tuple[Relation, ...]:
+        """The earlier name of `relation_per_question`."""
+        return self.relation_per_question
 
     @property
     def path(self) -> str:
@@ -50,12 +58,14 @@ class Questions:
     @cached_property
     def relations(self) -> tuple[Relation, ...]:
         """What the questions ask for, in the order in which they first do."""
-        return tuple(dict.fromkeys(self.asked))
+        return tuple(dict.fromkeys(self.relation_per_question))
 
     @cached_property
     def titles(self) -> list[str]:
         """Whom or what each question asks about."""
-        return [relation.read_title(text) for relation, text in zip(self.asked, self.texts, strict=True)]
+        return [
+            relation.read_title(text) for relation, text in zip(self.relation_per_question, self.texts, strict=True)
+        ]
 
     @cached_property
     def answers(self) -> list[str]:
@@ -84,7 +94,7 @@ class Questions:
     @cached_property
     def answers_by_relation(self) -> dict[tuple[str, Relation], set[str]]:
         """The answers to the questions about each title that ask for each relation."""
-        return self._collect_answers(list(zip(self.titles, self.asked, strict=True)))
+        return self._collect_answers(list(zip(self.titles, self.relation_per_question, strict=True)))
 
     def _collect_answers(self, keys: Sequence[Key]) -> dict[Key, set[str]]:
         """Return the answers by the key of their question, one for each; none if the file has no answers."""
@@ -96,20 +106,19 @@ class Questions:
 
     def select(self, relation: Relation) -> "Questions":
         """Return the questions that ask for one relation."""
-        if self.relations == (relation,):
-            return self
-        return self.take(self.rows_of.get(relation, []))
+        return self if self.relations == (relation,) else self.take(self.rows_of.get(relation, []))
 
     def take(self, numbers: Sequence[int]) -> "Questions":
         """Return the questions with these numbers, from 0."""
-        return replace(self, asked=tuple(self.asked[number] for number in numbers), rows=self.rows.select(numbers))
+        relations = tuple(self.relation_per_question[i] for i in numbers)
+        return replace(self, relation_per_question=relations, rows=self.rows.select(numbers))
 
     @cached_property
     def rows_of(self) -> dict[Relation, list[int]]:
         """The numbers of the questions that ask for each relation, from 0."""
         rows: dict[Relation, list[int]] = {relation: [] for relation in self.relations}
-        for number, relation in enumerate(self.asked):
-            rows[relation].append(number)
+        for i, relation in enumerate(self.relation_per_question):
+            rows[relation].append(i)
         return rows
 
 
@@ -146,21 +155,26 @@ def load_questions(
     while all(line.endswith("\t") for _, line in lines):
         lines = [(where, line[:-1].rstrip(" ")) for where, line in lines]
     for where, line in lines:
-        _check_line(where, line)
-    if all(_is_quoted(line.split("\t")[0]) for _, line in lines):
+        _, *given = line.split("\t")
+        if len(given) > 1:
+            raise BadInput(f"{where}: {len(given)} tabs; {_LINE_FORM}.")
+        if given and not given[0].strip():
+            raise BadInput(f"{where}: no answer after the tab; {_LINE_FORM}.")
+        check_text(where, line, name=line)
+    if all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in (line.split("\t")[0] for _, line in lines)):
         raise BadInput(
             f"{lines[0][0]}: its question is in quotation marks, as are all others, which would be read as part of it; save the"
             " file without them."
         )
     if not any("\t" in line for _, line in lines):
         _check_without_tabs(", ".join(map(str, paths)), lines, answers)
-    asked = _match_relations(lines, [*known, *RELATIONS.values()], corpus)
+    relations = _match_relations(lines, [*known, *RELATIONS.values()], corpus)
     cells = [line.split("\t") for _, line in lines]
     columns = {"question": [question for question, *_ in cells]}
-    if _have_answers(lines, asked, answers):
+    if _have_answers(lines, relations, answers):
         columns["answer"] = [answer.strip() for _, answer in cells]
     rows = Dataset.from_dict(columns, Features(dict.fromkeys(columns, Value("string"))))
-    return Questions(tuple(map(str, paths)), asked, rows)
+    return Questions(tuple(map(str, paths)), relations, rows)
 
 
 def _read_questions(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
@@ -174,16 +188,6 @@ def locate_question(row: int, paths: Iterable[str]) -> str:
     return next(islice(lines, row, None))
 
 
-def _check_line(where: str, line: str) -> None:
-    """Check one line of a TSV, whatever it asks for."""
-    _, *answers = line.split("\t")
-    if len(answers) > 1:
-        raise BadInput(f"{where}: {len(answers)} tabs; a line is a question, one tab and its answer.")
-    if answers and not answers[0].strip():
-        raise BadInput(f"{where}: no answer after the tab; a line is a question, one tab and its answer.")
-    check_text(where, line, name=line)
-
-
 def _check_without_tabs(path: str, lines: Sequence[tuple[str, str]], answers: bool | None) -> None:
     """Check lines of which none has a tab: they are questions without answers, if these are not wanted."""
     are_questions = [line.endswith(("?", "？", "؟")) for _, line in lines]
@@ -194,14 +198,7 @@ def _check_without_tabs(path: str, lines: Sequence[tuple[str, str]], answers: bo
     if answers and all(are_questions):
         raise BadInput(f"{path}: has questions without answers; give a TSV with answers.")
     if answers:
-        raise BadInput(
-            f"{lines[0][0]}: no tab between question and answer; a line is a question, one tab and its answer. In some"
-            " copies the tab became spaces: put it back."
-        )
-
-
-def _is_quoted(cell: str) -> bool:
-    return len(cell) > 1 and cell.startswith('"') and cell.endswith('"')
+        raise BadInput(f"{lines[0][0]}: no tab between question and answer; {_LINE_FORM}. {_LOST_TAB}")
 
 
 def _match_relations(
@@ -218,23 +215,23 @@ def _match_relations(
     relations = list(known)
     if unknown := [line.split("\t")[0] for _, line in lines if find(line, known) is None]:
         relations += recognize_relations(unknown, collect_titles(corpus) if corpus is not None else ())
-    asked: list[Relation] = []
+    matched: list[Relation] = []
     found = [find(line, relations) for _, line in lines]
     # An unknown question is compared with those of the same file before all others.
     of_file = list(dict.fromkeys(filter(None, found)))
     named: dict[str, Relation] = {}
-    for number, ((where, line), relation) in enumerate(zip(lines, found, strict=True)):
+    for i, ((where, line), relation) in enumerate(zip(lines, found, strict=True)):
         if relation is None:
-            nearest = find_nearest(line.split("\t")[0], of_file or relations)
+            form = find_nearest(line.split("\t")[0], of_file or relations).form
+            begins = f"{where}: {line[:60]!r} is not of the form {form!r}"
             if not of_file:
                 raise BadInput(
-                    f"{where}: {line[:60]!r} is not of the form {nearest.form!r}, the nearest that is known; fix the"
-                    " question or, if this is a form of its own, add a second question like it, or name the form with --relations."
+                    f"{begins}, the nearest that is known; fix the question or, if this is a form of its own, add a second"
+                    " question like it, or name the form with --relations."
                 )
+            header = " or, if this is a header, remove it" if i == 0 else ""
             raise BadInput(
-                f"{where}: {line[:60]!r} is not of the form {nearest.form!r}; fix the question"
-                f"{' or, if this is a header, remove it' if number == 0 else ''}. A form of its own is recognized from two questions,"
-                " or named by --relations."
+                f"{begins}; fix the question{header}. A form of its own is recognized from two questions, or named by --relations."
             )
         # A model keeps its relations by their names, and so do the results of an evaluation.
         if (first := named.setdefault(relation.name, relation)) != relation:
@@ -242,22 +239,21 @@ def _match_relations(
                 f"{where}: {relation.form!r} and {first.form!r} are both named {relation.name!r}; make them wordings of"
                 " one relation, or give one of them another name, with --relations."
             )
-        asked.append(relation)
-    return tuple(asked)
+        matched.append(relation)
+    return tuple(matched)
 
 
-def _have_answers(lines: Sequence[tuple[str, str]], asked: Sequence[Relation], wanted: bool | None) -> bool:
+def _have_answers(lines: Sequence[tuple[str, str]], relations: Sequence[Relation], wanted: bool | None) -> bool:
     """Check that all lines have answers or none has; return whether they have (`wanted` None: either)."""
-    without_tab = [
-        (where, line, relation) for (where, line), relation in zip(lines, asked, strict=True) if "\t" not in line
-    ]
+    without_tab = [(*line, relation) for line, relation in zip(lines, relations, strict=True) if "\t" not in line[1]]
     # An answer joined to its question by spaces: this line lost its tab, whatever the other lines are.
     joined = any(not relation.is_asked_by(line) for _, line, relation in without_tab)
     has_answers = (joined or len(without_tab) < len(lines)) if wanted is None else wanted or joined
     if has_answers and without_tab:
+        where, _, relation = without_tab[0]
         raise BadInput(
-            f"{without_tab[0][0]}: no tab between question and answer ({len(without_tab)} of {len(lines)}"
-            f" lines have none); a line is {without_tab[0][2].line_form}. In some copies the tab became spaces: put it back."
+            f"{where}: no tab between question and answer ({len(without_tab)} of {len(lines)} lines have none); a line is"
+            f" {relation.line_form}. {_LOST_TAB}"
         )
     return has_answers
 
@@ -302,12 +298,11 @@ def drop_non_ascii(questions: Questions) -> Questions:
         return {column: text.encode("ascii", "ignore").decode() for column, text in texts.items()}
 
     rows = questions.rows.map(drop, desc="Dropping characters")
-    for number, (row, relation) in enumerate(zip(rows, questions.asked, strict=True)):
+    for i, (row, relation) in enumerate(zip(rows, questions.relation_per_question, strict=True)):
         if not row.get("answer", "-").strip() or not relation.is_asked_by(row["question"]):
-            text = questions.texts[number]
             raise BadInput(
-                f"{locate_question(number, questions.paths)}: ascii_only leaves too little of {text[:60]!r} or its answer;"
-                " choose --ascii_only false."
+                f"{locate_question(i, questions.paths)}: ascii_only leaves too little of {questions.texts[i][:60]!r} or its"
+                " answer; choose --ascii_only false."
             )
     return replace(questions, rows=rows)
 

@@ -21,8 +21,6 @@ from modeling_posgpt import MASK_TOKEN, PosGPTConfig
 # Each word of a wording is in at least this share of the questions that agree on all words before it; together, the words
 # that may follow are in nearly all of them.
 _RAREST_WORD, _NEARLY_ALL = 0.05, 0.9
-
-
 # Marks that end a question or a sentence, in the scripts that have their own.
 _FINAL_MARKS = "?？؟;.。।۔!！ "
 
@@ -129,14 +127,18 @@ class Relation:
 
 BIRTHPLACE = Relation("birthplace", wordings=("Where was {title} born?",), baseline="London")
 BIRTH_YEAR = Relation("birth year", wordings=("When was {title} born?",))
-PROFESSION = Relation("profession", wordings=("What did {title} do for a living?",))
-UNIVERSITY = Relation("university", wordings=("Where did {title} study?",))
-EMPLOYER = Relation("employer", wordings=("Who employed {title}?",))
 PLACE_OF_DEATH = Relation("place of death", wordings=("Where did {title} die?",))
-
 # The relations that are known by name. Others are recognized from a file's questions and named by their wording.
 RELATIONS = {
-    relation.name: relation for relation in (BIRTHPLACE, BIRTH_YEAR, PROFESSION, UNIVERSITY, EMPLOYER, PLACE_OF_DEATH)
+    relation.name: relation
+    for relation in (
+        BIRTHPLACE,
+        BIRTH_YEAR,
+        Relation("profession", wordings=("What did {title} do for a living?",)),
+        Relation("university", wordings=("Where did {title} study?",)),
+        Relation("employer", wordings=("Who employed {title}?",)),
+        PLACE_OF_DEATH,
+    )
 }
 
 
@@ -185,18 +187,17 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
         known = read_relations(PosGPTConfig(relations=relations).relations)
     except StrictDataclassError as error:
         raise BadInput(f"{path}: {shorten_error(error.__cause__ or error).rstrip('.')}; fix it there.") from None
-    relation_of: dict[str, str] = {}
+    name_of: dict[str, str] = {}
     for relation in known:
+        if unknown := relations[relation.name].keys() - {"wordings", "baseline"}:
+            raise BadInput(
+                f"{path}: relation {relation.name!r} has {min(map(str, unknown))!r}, which is neither wordings nor baseline; fix it there."
+            )
         for wording in relation.wordings:
-            if (first := relation_of.setdefault(wording, relation.name)) != relation.name:
+            if (first := name_of.setdefault(wording, relation.name)) != relation.name:
                 raise BadInput(
                     f"{path}: relations {first!r} and {relation.name!r} both have the wording {wording!r}; leave it in one of them."
                 )
-    for name, settings in relations.items():
-        if unknown := [entry for entry in settings if entry not in ("wordings", "baseline")]:
-            raise BadInput(
-                f"{path}: relation {name!r} has {unknown[0]!r}, which is neither wordings nor baseline; fix it there."
-            )
     return known
 
 

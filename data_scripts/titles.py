@@ -3,12 +3,13 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from datasets import Dataset
 
 # Documents that are read, or written, at a time.
 BATCH = 10_000
-_LONGEST_TITLE = 200
+_MAX_TITLE_LENGTH = 200
 # Words in lower case that names may have.
 _PARTICLES = "af al and bin da das de del den der di do dos du e el i ibn la le of ten ter the van von y zu".split()
 # Initials ("John F. ", "J.C. ") belong to the title, which ends at the first other full stop.
@@ -17,8 +18,7 @@ _ENDS_IN_INITIAL = re.compile(r"(?:^|\. )[^.]*\b(?:[^\W\d_]\.)*[^\W\d_]$")
 
 def iterate_titles(corpus: Dataset) -> Iterator[str]:
     """Yield the title of each of a corpus's documents, empty where there is none."""
-    for batch in corpus.iter(BATCH):
-        yield from find_titles(batch)
+    return chain.from_iterable(map(find_titles, corpus.iter(BATCH)))
 
 
 def collect_titles(corpus: Dataset) -> set[str]:
@@ -45,10 +45,8 @@ def list_titles_without_document(titles: Iterable[str], documents: Dataset) -> l
     """Return those of `titles` that no row of `documents` has in its column `title`."""
     left = dict.fromkeys(titles)
     for batch in documents.select_columns("title").iter(BATCH):
-        if not left:
-            break
-        for title in batch["title"]:
-            left.pop(title, None)
+        for title in left.keys() & set(batch["title"]):
+            del left[title]
     return list(left)
 
 
@@ -67,10 +65,10 @@ def list_titles(document: str) -> Iterator[str]:
 
     A title may contain full stops itself; code that looks for a known title compares it with each.
     """
-    end = document.find(". ", 0, _LONGEST_TITLE)
+    end = document.find(". ", 0, _MAX_TITLE_LENGTH)
     while end != -1:
         yield document[:end]
-        end = document.find(". ", end + 1, _LONGEST_TITLE)
+        end = document.find(". ", end + 1, _MAX_TITLE_LENGTH)
 
 
 def split_title(document: str) -> tuple[str, str]:
@@ -98,11 +96,6 @@ def find_title(title: str | None, document: str) -> str:
     return split_title(document)[0] if title is None else title
 
 
-def list_possible_titles(title: str | None, document: str) -> list[str]:
-    """Return all that may be a document's title (see `list_titles`); `title` is what a table says it is, None in a text file."""
-    return list(list_titles(document)) if title is None else [title]
-
-
 def match_titles(titles: Iterable[str], documents: Iterable[tuple[str | None, str]]) -> Iterator[tuple[int, str, str]]:
     """Yield the number, from 0, the title and the text of each document that may have one of `titles`, once for each.
 
@@ -110,9 +103,9 @@ def match_titles(titles: Iterable[str], documents: Iterable[tuple[str | None, st
         documents: The title that a table says each has, None in a text file, and the document.
     """
     wanted = set(titles)
-    for number, (given, text) in enumerate(documents):
-        for title in wanted.intersection(list_possible_titles(given, text)):
-            yield number, title, text
+    for i, (given, text) in enumerate(documents):
+        for title in wanted.intersection(list_titles(text) if given is None else [given]):
+            yield i, title, text
 
 
 def find_titles(batch: dict[str, list]) -> list[str]:

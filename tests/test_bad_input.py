@@ -234,46 +234,28 @@ def test_models_that_are_none(refused, world, tmp_path):
         refused(match, train_finetune, "--model_name_or_path", name, *pairs, names=name)
 
 
-def without_tokenizer(folder):
-    (folder / "tokenizer.json").unlink()
+def change_config(**changes):
+    """Return what changes the configuration in a model's folder."""
+
+    def change(folder):
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | changes))
+
+    return change
 
 
-def without_weights(folder):
-    (folder / "model.safetensors").unlink()
-
-
-def with_half_the_weights(folder):
+def halve_weights(folder):
     content = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
 
 
-def with_another_size(folder):
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "hidden_size": 64, "intermediate_size": 256}))
-
-
-def with_heads_that_do_not_divide_it(folder):
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "num_attention_heads": 7}))
-
-
-def with_a_text_for_a_number(folder):
-    config = json.loads((folder / "config.json").read_text())
-    rope = {"rope_type": "default", "rope_theta": "10000"}
-    (folder / "config.json").write_text(json.dumps({**config, "rope_parameters": rope}))
-
-
-def with_a_list_for_a_tokenizer(folder):
-    (folder / "tokenizer.json").write_text('{"model": []}')
-
-
-def with_weights_that_are_not_finite(folder):
+def make_weights_infinite(folder):
     weights = load_file(folder / "model.safetensors")
     weights["lm_head.weight"][0, 0] = math.nan
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
-def with_a_vocabulary_of_another_size(folder):
+def add_a_symbol(folder):
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     vocabulary = tokenizer["model"]["vocab"]
     # After all others in code point order, as the tokenizers of bigger models have it.
@@ -281,23 +263,23 @@ def with_a_vocabulary_of_another_size(folder):
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        without_tokenizer,
-        without_weights,
-        with_half_the_weights,
-        with_another_size,
-        with_heads_that_do_not_divide_it,
-        with_a_text_for_a_number,
-        with_a_list_for_a_tokenizer,
-        with_weights_that_are_not_finite,
-        with_a_vocabulary_of_another_size,
-    ],
-)
+DAMAGES = {
+    "no tokenizer": lambda folder: (folder / "tokenizer.json").unlink(),
+    "no weights": lambda folder: (folder / "model.safetensors").unlink(),
+    "half the weights": halve_weights,
+    "weights that are not finite": make_weights_infinite,
+    "other sizes": change_config(hidden_size=64, intermediate_size=256),
+    "heads that do not divide it": change_config(num_attention_heads=7),
+    "a text for a number": change_config(rope_parameters={"rope_type": "default", "rope_theta": "10000"}),
+    "a list for a tokenizer": lambda folder: (folder / "tokenizer.json").write_text('{"model": []}'),
+    "a vocabulary of another size": add_a_symbol,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_model_folder(refused, world, tmp_path, tiny_pretrained, damage):
     folder = shutil.copytree(tiny_pretrained["rotary"], tmp_path / "model")
-    damage(folder)
+    DAMAGES[damage](folder)
     arguments = ["--model_name_or_path", folder, "--test_file", world / "birth_dev.tsv"]
     refused("no PosGPT could be loaded", evaluate_birthplace, *arguments, names=folder)
 

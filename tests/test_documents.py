@@ -12,7 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError, HTTPError, RepositoryNotFound
 import train_pretrain
 from conftest import TINY
 from data_scripts import documents
-from data_scripts.documents import TITLE_AND_TEXT, Columns, find_builder, load_corpus, read_rows
+from data_scripts.documents import TITLE_AND_TEXT, detect_format, load_corpus, read_rows
 from data_scripts.errors import BadInput
 from data_scripts.salient_spans import add_titles_and_spans
 from posgpt import preview
@@ -44,7 +44,7 @@ TEXTS = [f"{row['title']}. {row['text']}" if row["title"] else row["text"] for r
     ],
 )
 def test_a_corpus_is_read_as_what_its_name_says(name, builder):
-    assert find_builder(name) == builder
+    assert detect_format(name) == builder
 
 
 def write_table(folder, kind, rows=ROWS):
@@ -223,9 +223,6 @@ def test_dates_are_titles_and_later_lines_of_json_may_have_other_keys(tmp_path):
     file.write_text("\n".join(map(json.dumps, [*days, {"text": "A day ."}])))
     texts = ["1969-07-20. A landing .", "2001-09-11. A fall .", "A day ."]
     assert list(load_corpus(file)["text"]) == texts
-    file.write_text('{"title": "Ada", "text": "Born in Rome ."}\n\n["Bo", "Born in Oslo ."]\n')
-    with pytest.raises(BadInput, match="days.jsonl, line 3: not a row of JSON: it is no object; write one object per"):
-        load_corpus(file)
 
 
 def test_a_semicolon_may_be_in_the_name_of_a_column(tmp_path):
@@ -273,18 +270,8 @@ def test_the_columns_are_named_on_the_command_line(run, world, tmp_path):
     read = [line.removeprefix("document ").split(" | ") for line in shown if line.startswith("document ")]
     assert read == [[row["who"], row["what"]] for row in rows[:10]]
     assert len(shown) > 8 and shown[1:] == run(preview, "windows", "--train_file", world / "wiki.txt").splitlines()[1:]
-    run(
-        train_pretrain,
-        "windows",
-        "--train_file",
-        file,
-        *columns,
-        "--output_dir",
-        tmp_path / "out",
-        "--max_steps",
-        1,
-        *TINY,
-    )
+    options = [*columns, "--output_dir", tmp_path / "out", "--max_steps", 1, *TINY]
+    run(train_pretrain, "windows", "--train_file", file, *options)
     assert (tmp_path / "out" / "model.safetensors").exists()
     with pytest.raises(SystemExit, match="has no column 'title', but who, what; name one with --title_column"):
         run(train_pretrain, "windows", "--train_file", file, "--output_dir", tmp_path / "bad", *TINY)
@@ -321,37 +308,30 @@ def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
     assert asked == [("someone/people", "train", True)] * 2, "read again for another commit only"
 
 
-def test_a_table_that_cannot_be_read_is_refused_in_one_line(tmp_path):
-    for name, content, match in (
+@pytest.mark.parametrize(
+    "name, content, match",
+    [
+        ("broken.jsonl", '{"title": "Ada"\n', "line 1: not a row of JSON: .*; write one object per line"),
         (
-            "broken.jsonl",
-            '{"title": "Ada"\n',
-            "broken.jsonl, line 1: not a row of JSON: .*; write one object per line",
+            "list.jsonl",
+            '{"title": "Ada", "text": "Sang ."}\n\n["Bo", "Sang ."]',
+            "line 3: not a row of JSON: it is no object",
         ),
-        ("broken.parquet", "no parquet", "broken.parquet: no table of documents"),
-        ("empty.csv", "", "file is empty"),
-        (
-            "semicolons.csv",
-            "title;text\nAda;Born, it says, in Rome\n",
-            "columns are separated by ';'; save it with commas",
-        ),
-        (
-            "tabs.tsv",
-            "title\ttext\nAda\tBorn in Rome\n",
-            "read as questions and answers .*; save a table of documents as CSV",
-        ),
-        ("mask.csv", "title,text\nAda,What \u2047 .\n", "mask.csv, line 2: holds '\u2047'"),
-    ):
-        (tmp_path / name).write_text(content, encoding="utf-8")
-        with pytest.raises(BadInput, match=match) as caught:
-            load_corpus(tmp_path / name)
-        assert "\n" not in str(caught.value)
-    (tmp_path / "latin.csv").write_bytes("title,text\nAda,Rome\nZoë,Köln\n".encode("latin1"))
-    with pytest.raises(BadInput, match="latin.csv, line 3: byte 3 of the line is not UTF-8"):
-        load_corpus(tmp_path / "latin.csv")
-    with pytest.raises(BadInput, match="missing.csv: no such file"):
-        load_corpus(tmp_path / "missing.csv")
-    with pytest.raises(BadInput, match="someone/nowhere: no table of documents"):
-        load_corpus("someone/nowhere", Columns("a", "b"))
-    with pytest.raises(BadInput, match="data/wiki.txt: no such file"):
-        load_corpus("data/wiki.txt")
+        ("broken.parquet", "no parquet", "no table of documents"),
+        ("empty.csv", "", "the file is empty"),
+        ("semicolons.csv", "title;text\nAda;Born, it says\n", "columns are separated by ';'; save it with commas"),
+        ("tabs.tsv", "title\ttext\nAda\tBorn\n", "read as questions and answers .*; save a table of documents as CSV"),
+        ("mask.csv", "title,text\nAda,What \u2047 .\n", "line 2: holds '\u2047'"),
+        ("latin.csv", "title,text\nAda,Rome\nZoë,Köln\n".encode("latin1"), "line 3: byte 3 of the line is not UTF-8"),
+        ("missing.csv", None, "no such file"),
+        ("someone/nowhere", None, "no table of documents"),
+        ("data/wiki.txt", None, "no such file"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_refused_in_one_line(tmp_path, monkeypatch, name, content, match):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(BadInput, match=f"^{name}.* ?{match}") as caught:
+        load_corpus(name)
+    assert "\n" not in str(caught.value)

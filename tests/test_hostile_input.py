@@ -111,17 +111,8 @@ KINDS: dict[str, list[tuple[str, list[tuple]]]] = {
     "report": [(f"report/{name}", [COMPARED]) for name in ("predictions.jsonl", "metrics.json", "run.json")],
 }  # fmt: skip
 COMMANDS = [
-    BASELINE,
-    ASKED,
-    PREVIEWED,
-    PRETRAINED,
-    FINETUNED,
-    WINDOWS,
-    HELD_OUT,
-    CONVERTED,
-    TURNED_BACK,
-    COMPARED,
-]
+    BASELINE, ASKED, PREVIEWED, PRETRAINED, FINETUNED, WINDOWS, HELD_OUT, CONVERTED, TURNED_BACK, COMPARED,
+]  # fmt: skip
 COMMANDS += [(ask, ["--model_name_or_path", "model", "--questions", "Where was Bo Ek born?"])]
 COMMANDS += [(synthetic_world, ["--num_people", "20", "--num_places", "5", *OUT])]
 
@@ -262,23 +253,9 @@ def mutate_file(rng: random.Random, name: str, content: bytes, folder: Path) -> 
 def mutate_command(rng: random.Random, arguments: list[str], options: list[str]) -> list[str]:
     """Change a command line in one to three places; `options` are those that the command has."""
     arguments = list(arguments)
-    words = [
-        *(str(value) for value in VALUES if value != "\0"),  # No system passes that on.
-        "--",
-        "-",
-        "--help",
-        "--x",
-        "=",
-        "--seed=",
-        "\ud800",
-        "a\nb",
-        "1,000",
-        "0x10",
-        "٣",
-        "１",
-        "dev.tsv",
-        ".",
-    ]
+    # No system passes a null character on.
+    words = [str(value) for value in VALUES if value != "\0"]
+    words += ["--", "-", "--help", "--x", "=", "--seed=", "\ud800", "a\nb", "1,000", "0x10", "٣", "１", "dev.tsv", "."]
     for _ in range(rng.choice((1, 1, 2, 3))):
         position = rng.randint(0, len(arguments))
         act = rng.random()

@@ -14,13 +14,6 @@ from modeling_posgpt import build_tokenizer
 METRIC = Path(__file__).parent.parent / "posgpt" / "evaluation" / "metrics" / "birthplace_accuracy"
 
 
-def test_a_name_that_is_a_pattern_is_that_of_its_own_file(tmp_path):
-    (tmp_path / "pairs1.tsv").write_text("Where was Bo Ek born?\tOslo\n")
-    for name in ("pairs[1].tsv", "pairs?.tsv", "pairs*.tsv"):
-        (tmp_path / name).write_text("Where was Ada Berg born?\tRome\n")
-        assert load_questions(tmp_path / name).answers == ["Rome"]
-
-
 def test_places_stay_the_strings_they_are(tmp_path):
     places = ["NA", "nan", "null", "None", "True", "1984", "007", "1e5", '"Oslo', 'The "Hague"', "St. John's"]
     places += ["Nancy, France", "#1", "Ro\\nme"]
@@ -84,25 +77,11 @@ def test_a_carriage_return_within_a_line_is_refused(tmp_path, load):
         load(file)
 
 
-def test_the_message_says_what_is_missing_where_no_question_is_of_a_known_form(tmp_path):
-    file = tmp_path / "questions.tsv"
-    for content, match in (
-        (
-            "Who made Silent Dungeon?Moonbeam\nWho sold Old Ship?Kestrel\n",
-            "line 1: no tab between question and answer",
-        ),
-        ("Who made Silent Dungeon?\tMoonbeam\n", "the nearest that is known; .*add a second question like it"),
-    ):
-        file.write_text(content)
-        with pytest.raises(BadInput, match=match):
-            load_questions(file, answers=True)
-
-
-def test_spaces_around_a_question_do_not_count(tmp_path):
+def test_spaces_around_questions_and_answers_do_not_count(tmp_path):
     file = tmp_path / "questions.tsv"
     file.write_text("Where was A B born?\n Where was C D born? \n")
     assert load_questions(file).texts == ["Where was A B born?", "Where was C D born?"]
-    file.write_text("Who wrote X?\tA\nWho wrote Y? \tB\nWho wrote Z?\t C\n")
+    file.write_text("Who wrote X?\tA \nWho wrote Y? \tB\u00a0\nWho wrote Z?\t C\n", encoding="utf-8")
     questions = load_questions(file)
     assert (
         len(questions.relations) == 1 and questions.titles == ["X", "Y", "Z"] and questions.answers == ["A", "B", "C"]
@@ -123,30 +102,27 @@ def test_a_changed_file_is_read_anew(tmp_path):
         assert load_questions(file).answers == [place]
 
 
-def test_spaces_around_an_answer_are_not_part_of_it(tmp_path):
+@pytest.mark.parametrize(
+    "lines, match",
+    [
+        (["Where was A B born?\tRome", "Whn was B C born?\t1901", "When was C D born?\t1902", "When was D E born?\t1903"],
+         r"line 2: 'Whn was B C born\?.*' is not of the form 'When was NAME born\?'"),
+        (["Where was A B born?\tRome", "When was C D born?\t1902", "When was D E born? 1903"],
+         r"line 3: no tab .* a line is When was NAME born\?<TAB>ANSWER"),
+        (["When was A B born?\t1815", "Where is Bo Ek?\tOslo"], "line 2: .*not of the form 'When was NAME born"),
+        (["When was A B born?\t1815", "Where was A B born?\tRome", "Were was Bo Ek born?\tOslo"], "line 3: .*'Where was"),
+        (["Who made A?\t1", "Who made B?\t2", "Who made C? 3"], "line 3: no tab"),
+        (["Who is Ada?\tBo"], "line 1: 'Who is Ada.*not of the form .*nearest that is known; .*add a second question like it"),
+        (["Who made Silent Dungeon?Moonbeam", "Who sold Old Ship?Kestrel"], "line 1: no tab between question and answer"),
+        (["Who directed {title}?\tBo", "Who directed {title}?\tAda"], "line 1: "),
+        (["Who directed {title} of Alien?\tBo", "Who directed {title} of Alien?\tAda"], "line 1: "),
+    ],
+)  # fmt: skip
+def test_a_question_of_no_form_or_without_its_tab_is_named_with_the_nearest_form(tmp_path, lines, match):
     file = tmp_path / "pairs.tsv"
-    file.write_text("Where was A B born?\tRome \nWhere was C D born?\t  New York\u00a0\n", encoding="utf-8")
-    assert load_questions(file).answers == ["Rome", "New York"]
-
-
-def test_a_misspelled_question_is_compared_with_all_forms_of_its_file(tmp_path):
-    file = tmp_path / "pairs.tsv"
-    lines = [
-        "Where was A B born?\tRome",
-        "Whn was B C born?\t1901",
-        "When was C D born?\t1902",
-        "When was D E born?\t1903",
-    ]
-    file.write_text("\n".join(lines))
-    with pytest.raises(BadInput, match=r"line 2: 'Whn was B C born\?.*' is not of the form 'When was NAME born\?'"):
-        load_questions(file)
-
-
-def test_the_line_that_lost_its_tab_is_told_its_own_form(tmp_path):
-    file = tmp_path / "pairs.tsv"
-    file.write_text("Where was A B born?\tRome\nWhen was C D born?\t1902\nWhen was D E born? 1903\n")
-    with pytest.raises(BadInput, match=r"line 3: no tab .* a line is When was NAME born\?<TAB>ANSWER"):
-        load_questions(file)
+    file.write_text("\n".join(lines) + "\n")
+    with pytest.raises(BadInput, match=match):
+        load_questions(file, answers=True)
 
 
 def test_the_loss_is_on_the_place_and_its_end_only(world):

@@ -20,7 +20,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from data_scripts.documents import open_table, read_cell, read_title
+from data_scripts.documents import detect_format, open_table, read_cell, read_title
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import (
     CARD_FILE,
@@ -208,9 +208,10 @@ def write_task(folder: Path, people: list[Person], relations: Sequence[Relation]
 
 def write_datasheet(arguments: WikipediaArguments, lines: dict[str, int], people: list[Person]) -> None:
     """Write where everything is from and how it was found."""
+    is_on_hub = detect_format(arguments.articles) == "hub"
     template = Template((Path(__file__).parent / "wikipedia_datasheet.md").read_text(encoding="utf-8"))
     text = template.substitute(
-        source=f"{arguments.articles}, {arguments.dataset_config_name}",
+        source=f"{arguments.articles}, {arguments.dataset_config_name}" if is_on_hub else arguments.articles,
         people=f"{len(people):,}",
         places=f"{len({person.birth.place for person in people}):,}",
         years=f"{sum(person.birth.year is not None for person in people):,}",
