@@ -13,18 +13,17 @@ generated questions: Lewis et al. 2021, arXiv 2102.07033). The title is not part
 documents of some titles applies to all.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.asking_rules import AskedSpans, AskingRule, find_spans
-from data_scripts.cues import take_words_after, take_words_before
 from data_scripts.errors import BadInput
 from data_scripts.questions import Questions, encode_answers
 from data_scripts.relations import Relation
-from data_scripts.titles import BATCH
+from data_scripts.salient_spans import add_titles_and_spans
+from data_scripts.span_selectors import SpanArguments, select_spans
 from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN
 
@@ -54,7 +53,7 @@ def list_own_texts(relations: Sequence[Relation]) -> list[str]:
 
 
 def list_candidates(
-    corpus: Dataset, questions: Questions, options: AskedSpans, tokenizer: PreTrainedTokenizerBase
+    corpus: Dataset, questions: Questions, options: SpanArguments, tokenizer: PreTrainedTokenizerBase
 ) -> list[Candidate]:
     """List the spans that questions may ask for: those that the rows of name-keyed windows ask for.
 
@@ -64,44 +63,29 @@ def list_candidates(
             `model_max_length`, the beginning is left out; so is a span that does not fit behind its title, in a question.
 
     Raises:
-        BadInput: see `find_spans`; or a question leaves no room for a span.
+        BadInput: see `choose_selectors`; or a question leaves no room for a span.
     """
-    documents, rules = find_spans(corpus, questions, False, options.span_finder, options.max_spans)
-    longest = max((rule.relation.form for rule in rules), key=len)
-    max_length, readable = tokenizer.model_max_length, "".join(tokenizer.get_vocab())
+    documents = add_titles_and_spans(corpus, dates=True)
+    relations, max_length = questions.relations, tokenizer.model_max_length
+    longest = max((relation.form for relation in relations), key=len)
     room = max_length - len(longest + MASK_TOKEN + MASK_TOKEN)
     if room < 1:
         raise BadInput(
             f"{longest!r} leaves no room for a name in {max_length} characters; choose a larger --block_size."
         )
-    return [
-        candidate
-        for batch in documents.iter(BATCH)
-        for candidate in _list_candidates_of(batch, rules, options, room, readable)
-        if candidate.title
-        and all(
-            relation.measure_question(candidate.title, candidate.span) <= max_length
-            for relation in candidate.relations
-        )
-    ]
-
-
-def _list_candidates_of(
-    batch: dict[str, list], rules: Sequence[AskingRule], options: AskedSpans, room: int, readable: str
-) -> Iterator[Candidate]:
-    titles, texts, salient = batch["title"], batch["text"], batch["spans"]
-    chosen = [rule.choose_spans(titles, texts, salient) for rule in rules]
-    for title, text, *spans_of in zip(titles, texts, *chosen, strict=True):
-        relations_of: dict[tuple[int, int], list[Relation]] = {}
-        for rule, spans in zip(rules, spans_of, strict=True):
-            for start, end in spans:
-                relations_of.setdefault((start, end), []).append(rule.relation)
-        for (start, end), relations in sorted(relations_of.items()):
-            before = take_words_before(title, text, start, options.plain_cues, options.max_cue_words, readable)
-            after = take_words_after(title, text, end, options.plain_cues, options.max_words_after, readable)
-            parts = [join_words(before).lstrip(), text[start:end], *([join_words(after).lstrip()] if after else [])]
-            prompt = _SEPARATOR.join(parts)
-            yield Candidate(title, prompt[-room:], text[start:end], tuple(relations))
+    room_in_question = max_length - max(relation.measure_question("", "") for relation in relations)
+    candidates = []
+    spans, _ = select_spans(documents, questions, options, tokenizer, room_in_question)
+    for row in spans:
+        for span, numbers, before, after in zip(
+            row["asked"], row["asked_by"], row["before"], row["after"], strict=True
+        ):
+            beside = [join_words(words.split()).lstrip() for words in (before, after)]
+            prompt = _SEPARATOR.join([beside[0], span, *filter(None, beside[1:])])
+            candidates.append(
+                Candidate(row["title"], prompt[-room:], span, tuple(relations[number] for number in numbers))
+            )
+    return candidates
 
 
 def encode_examples(

@@ -18,9 +18,11 @@ MONTHS = "January February March April May June July August September October No
 # No set: `datasets`, whose cache is found by a hash, hashes the elements of a frozenset in another order in each process.
 MONTH_NAMES = (*MONTHS, *(month[:3] for month in MONTHS), "Sept")
 _SHORTEST_NAME = 3
+# Start and end in a text.
+Span = tuple[int, int]
 
 
-def find_salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, int]]:
+def find_salient_spans(title: str, text: str, dates: bool) -> list[Span]:
     """Return start and end of the names and numbers in `text`.
 
     A name is a run of capitalized words. Runs that share a word with the title are the person's own name; runs of fewer
@@ -30,7 +32,7 @@ def find_salient_spans(title: str, text: str, dates: bool) -> list[tuple[int, in
         dates: Whether numbers and months count.
     """
     known = list_title_words(title)
-    runs: list[tuple[int, int]] = []
+    runs: list[Span] = []
     for match in _WORD.finditer(text):
         start, end = match.span()
         if match[0][0].isupper():

@@ -50,16 +50,6 @@ def list_titles_without_document(titles: Iterable[str], documents: Dataset) -> l
     return list(left)
 
 
-def find_other_case(titles: Iterable[str], documents: Dataset) -> dict[str, str]:
-    """Return the title of a document, in the column `title`, that differs from one of `titles` in case alone, by the latter."""
-    by_case, found = {title.casefold(): title for title in titles}, dict[str, str]()
-    for batch in documents.select_columns("title").iter(BATCH):
-        for title in batch["title"]:
-            if (wanted := by_case.get(title.casefold())) is not None:
-                found.setdefault(wanted, title)
-    return found
-
-
 def list_titles(document: str) -> Iterator[str]:
     """Yield all that may be the title of a document `TITLE. text`: what stands before one of its first full stops.
 

@@ -11,7 +11,7 @@ on these as well:
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -23,21 +23,16 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 from transformers.trainer_utils import speed_metrics
 
-from data_scripts.asking_rules import AskedSpans
 from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import CorpusArguments, build_corpus_tokenizer, load_corpus
 from data_scripts.epochs import FixedDataset
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import write_atomically
 from data_scripts.options import Range, option
-from data_scripts.question_generation import (
-    Candidate,
-    encode_examples,
-    list_candidates,
-    list_own_texts,
-)
+from data_scripts.question_generation import Candidate, encode_examples, list_candidates, list_own_texts
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation, RelationArguments, load_relations
+from data_scripts.span_selectors import SpanArguments
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.recipe_parser import parse_with_recipe
 from posgpt.training.architecture import (
@@ -61,7 +56,7 @@ _SCORED = 256
 
 
 @dataclass
-class GenerationArguments(PretrainedArguments, AskedSpans, RelationArguments, CorpusArguments):
+class GenerationArguments(PretrainedArguments, SpanArguments, RelationArguments, CorpusArguments):
     """What to read, and which questions to keep."""
 
     _argument_group_name = "questions"
@@ -106,7 +101,11 @@ def generate_questions(
         for candidate in candidates
         if any((candidate.title, relation) not in known for relation in candidate.relations)
     ]
-    scores_of = _score(model, tokenizer, unknown, forms, batch_size, least_probability)
+    # For each candidate, log P of each question.
+    scores_of: list[list[float]] = []
+    for start in tqdm(range(0, len(unknown), _SCORED), desc="Reading names"):
+        prompts = [candidate.prompt for candidate in unknown[start : start + _SCORED]]
+        scores_of += model.score_answers(prompts, forms, tokenizer, batch_size, least_probability).tolist()
     best: dict[tuple[str, Relation], tuple[float, str]] = {}
     for candidate, scores in zip(unknown, scores_of, strict=True):
         for relation in candidate.relations:
@@ -118,22 +117,6 @@ def generate_questions(
         GeneratedQuestion(relation.ask(title), span, float(np.exp(score)))
         for (title, relation), (score, span) in best.items()
     ]
-
-
-def _score(
-    model: PosGPTForCausalLM,
-    tokenizer: PreTrainedTokenizerBase,
-    candidates: Sequence[Candidate],
-    forms: Sequence[str],
-    batch_size: int,
-    least_probability: float,
-) -> Iterator[Sequence[float]]:
-    """Yield for each candidate log P of each question."""
-    with tqdm(total=len(candidates), desc="Reading names", unit="name") as bar:
-        for start in range(0, len(candidates), _SCORED):
-            prompts = [candidate.prompt for candidate in candidates[start : start + _SCORED]]
-            yield from model.score_answers(prompts, forms, tokenizer, batch_size, least_probability).tolist()
-            bar.update(len(prompts))
 
 
 def write_questions(generated: Sequence[GeneratedQuestion], least_probability: float, folder: Path) -> str:

@@ -32,7 +32,7 @@ from posgpt.training.architecture import (
 )
 from posgpt.training.arguments import PosGPTTrainingArguments, check_before_reading
 from posgpt.training.checkpoints import claim_output_dir
-from posgpt.training.data import choose_data_seed, encode_pairs, leave_room_for_answers, load_pairs, load_validation
+from posgpt.training.data import choose_data_seed, leave_room_for_answers, load_pairs, load_validation
 from posgpt.training.run_record import describe_run
 from posgpt.training.trainer import PosGPTTrainer
 
@@ -101,9 +101,6 @@ def load_pretraining_data(
     asked += objective.list_own_texts(questions.relations if questions else relations)
     with training_args.main_process_first():
         tokenizer = build_corpus_tokenizer(corpus, choose_max_length(architecture), asked)
-    if questions:
-        # The objectives encode them themselves; this refuses those that are too long.
-        encode_pairs(questions, tokenizer, training_args)
     # A model with a bottleneck reads one text per row.
     one_text_per_row = architecture.bottleneck_size is not None
     with training_args.main_process_first():

@@ -4,15 +4,12 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 from torch.utils.data import DataLoader
 
 import train_pretrain
 from conftest import ROOT, TINY
-from data_scripts.asking_rules import AskingRule
 from data_scripts.cues import simplify_words
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.epochs import EpochSampler
@@ -29,6 +26,7 @@ from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE, Relation
 from data_scripts.salient_spans import add_titles_and_spans, find_salient_spans
 from data_scripts.span_corruption import SpanCorruptionConfig
+from data_scripts.span_selectors import SalientSelector, select_spans
 from data_scripts.synthetic_world import World
 from data_scripts.titles import split_title
 from model_helpers import WITH_FLEX_ATTENTION
@@ -49,10 +47,26 @@ def tokenizer(corpus):
     return build_tokenizer(corpus["text"], BLOCK)
 
 
+def read(folder, text, pairs="", known=(), more="", max_length=BLOCK):
+    """Write a corpus and questions, if there are any; return them and their tokenizer."""
+    (folder / "wiki.txt").write_text(text, encoding="utf-8")
+    (folder / "pairs.tsv").write_text(pairs, encoding="utf-8")
+    corpus = load_corpus(folder / "wiki.txt")
+    questions = load_questions(folder / "pairs.tsv", answers=True, known=known) if pairs else None
+    texts = [*corpus["text"], more, *(questions.texts if questions else ())]
+    return corpus, build_tokenizer(texts, max_length), questions
+
+
+def decode(dataset, items=None):
+    """Return the texts of some rows, by default of all."""
+    rows = dataset.__getitems__(list(range(len(dataset)) if items is None else items))
+    return [dataset.tokenizer.decode(row["input_ids"]) for row in rows]
+
+
 def windows_of(corpus, tokenizer, pairs=None, **changes):
-    seed, documents = changes.pop("seed", 0), add_titles_and_spans(corpus, dates=changes.pop("dates", True))
-    config = NameWindowsConfig(**{"plain_cues": False, "keep_names": False, "max_spans": 99} | changes)
-    return NameWindowsDataset(documents, tokenizer, seed, config, pairs)
+    seed, changes["ask_dates"] = changes.pop("seed", 0), changes.pop("dates", True)
+    plain = {"plain_cues": False, "keep_names": False, "max_spans": 99, "span_finder": "capitals"}
+    return NameWindowsConfig(**plain | changes).build(corpus, tokenizer, seed, pairs).dataset
 
 
 @pytest.fixture
@@ -112,54 +126,44 @@ def test_the_title_ends_at_the_first_full_stop_that_is_no_initials(document, par
 
 
 @pytest.mark.parametrize(
-    "text, dates, expected",
+    "title, text, dates, expected",
     [
-        ("Doe (born 3 May 1951 in New York, USA) is", True, ["3", "May", "1951", "New York", "USA"]),
-        ("Doe (born 3 May 1951 in New York, USA) is", False, ["New York", "USA"]),
-        ("John Doe met Jane Roe in Łódź .", False, ["Jane Roe", "Łódź"]),
-        ("Doe, A.M., MD, was born Johnny Doe, of the Doe County, in Rome .", False, ["Rome"]),
-        ("he (1873 London- 1948 Zürich/Berlin)", False, ["London", "Zürich", "Berlin"]),
-        ("Born in Aix-en-Provence, he", True, ["Aix-en-Provence"]),
-        ("the 2nd in Rome  Texas", True, ["2nd", "Rome", "Texas"]),
-        ("nothing to see", True, []),
-        ("at 2,373.38 °C and 12.5 g, 5, 1,000 in 1980.", True, ["2,373.38", "12.5", "5", "1,000", "1980"]),
-        ("from 3.4.1990 to 12.1995,1996 or v1.2", True, ["3", "4", "1990", "12", "1995", "1996", "2"]),
-        ("he left “New York” for Rome–Milan [in Asia]!", False, ["New York", "Rome", "Milan", "Asia"]),
+        ("Doe, John", "in Rome, Doe lived with Ann Roe .", False, ["Rome", "Ann Roe"]),
+        ("John (Doe)", "in Rome, Doe lived with Ann Roe .", False, ["Rome", "Ann Roe"]),
+        ("John Doe", "Doe (born 3 May 1951 in New York, USA) is", True, ["3", "May", "1951", "New York", "USA"]),
+        ("John Doe", "Doe (born 3 May 1951 in New York, USA) is", False, ["New York", "USA"]),
+        ("John Doe", "John Doe met Jane Roe in Łódź .", False, ["Jane Roe", "Łódź"]),
+        ("John Doe", "Doe, A.M., MD, was born Johnny Doe, of the Doe County, in Rome .", False, ["Rome"]),
+        ("John Doe", "he (1873 London- 1948 Zürich/Berlin)", False, ["London", "Zürich", "Berlin"]),
+        ("John Doe", "Born in Aix-en-Provence, he", True, ["Aix-en-Provence"]),
+        ("John Doe", "the 2nd in Rome  Texas", True, ["2nd", "Rome", "Texas"]),
+        ("John Doe", "nothing to see", True, []),
+        ("John Doe", "at 2,373.38 °C and 12.5 g, 5, 1,000 in 1980.", True, ["2,373.38", "12.5", "5", "1,000", "1980"]),
+        ("John Doe", "from 3.4.1990 to 12.1995,1996 or v1.2", True, ["3", "4", "1990", "12", "1995", "1996", "2"]),
+        ("John Doe", "he left “New York” for Rome–Milan [in Asia]!", False, ["New York", "Rome", "Milan", "Asia"]),
     ],
 )
-def test_salient_spans_are_names_and_numbers_that_are_neither_the_persons_own_nor_initials(text, dates, expected):
-    assert [text[start:end] for start, end in find_salient_spans("John Doe", text, dates)] == expected
-
-
-def test_a_name_in_a_title_with_commas_or_parentheses_is_the_persons_own():
-    for title in ("Doe, John", "John (Doe)"):
-        text = "in Rome, Doe lived with Ann Roe ."
-        assert [text[start:end] for start, end in find_salient_spans(title, text, dates=False)] == ["Rome", "Ann Roe"]
+def test_salient_spans_are_names_and_numbers_that_are_neither_the_persons_own_nor_initials(
+    title, text, dates, expected
+):
+    assert [text[start:end] for start, end in find_salient_spans(title, text, dates)] == expected
 
 
 def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(corpus, tokenizer):
-    dataset = windows_of(corpus, tokenizer)
-    seen = 0
-    texts = {split_title(text)[0]: text for text in corpus["text"]}
+    dataset, texts = windows_of(corpus, tokenizer), dict(map(split_title, corpus["text"]))
     assert set(dataset.documents["title"]) == set(texts)
-    for item in range(20):
+    seen = 0
+    for item, written in enumerate(decode(dataset, range(20))):
         document = document_of(dataset, item)
-        title, text = document["title"], texts[document["title"]]
-        assert text.startswith(f"{title}. ") and all(span in text[len(title) + 3 :] for span in document["asked"])
-        row = dataset[item]
-        written = tokenizer.decode(row["input_ids"])
-        assert written.startswith(f"Where was {title}") and len(row["input_ids"]) <= BLOCK
-        pieces = written[row["windows"][0] :].split("⁇")
-        assert pieces.pop() == ""
-        for cue, span in zip(pieces[::2], pieces[1::2], strict=True):
-            assert cue.endswith("?") and span in text
+        text = texts[document["title"]]
+        assert all(span in text for span in document["asked"])
+        assert written.startswith(f"Where was {document['title']}") and len(written) <= BLOCK
+        for cue, span in list_cues(dataset, [item]):
             # The cue's words stand to the left of some place where the span stands, in that order.
-            words = cue[:-1].split()
-            assert len(words) <= 5
+            words = cue.removesuffix("?").split()
+            assert cue.endswith("?") and len(words) <= 5
             assert any(
-                is_subsequence(words, text[len(title) + 2 : start].split())
-                for start in range(len(title) + 2, len(text))
-                if text.startswith(span, start)
+                is_subsequence(words, text[: match.start()].split()) for match in re.finditer(re.escape(span), text)
             )
             seen += 1
     assert seen > 60
@@ -196,9 +200,7 @@ def test_plain_words_leave_out_names_and_punctuation_and_write_any_date_as_0(tex
     ],
 )
 def test_no_character_outside_the_vocabulary_is_trained_on(text, cue, tmp_path):
-    (tmp_path / "wiki.txt").write_text(text, encoding="utf-8")
-    (tmp_path / "pairs.tsv").write_text(f"Where was {split_title(text)[0]} born?\tRome\n", encoding="utf-8")
-    corpus, questions = load_corpus(tmp_path / "wiki.txt"), load_questions(tmp_path / "pairs.tsv")
+    corpus, _, questions = read(tmp_path, text, f"Where was {split_title(text)[0]} born?\tRome\n")
     config = NameWindowsConfig(min_cue_kept=1.0, max_words_after=3)
     own_texts = [*questions.texts, *questions.answers, *list_own_texts(questions.relations)]
     tokenizer = build_corpus_tokenizer(corpus, BLOCK, own_texts)
@@ -223,9 +225,7 @@ def list_cues(dataset, items=range(40)):
 
 def test_where_the_answer_stands_before_the_verb_a_cue_ends_with_the_words_after_it(tmp_path):
     text = "Bo Ek. Bo Ek wurde als Sohn eines Bäckers in Hamburg geboren und wuchs dort auf. Er starb ."
-    corpus, tokenizer = Dataset.from_dict({"text": [text]}), build_tokenizer([text, "Wo wurde ?"], BLOCK)
-    (tmp_path / "pairs.tsv").write_text("Wo wurde Bo Ek geboren?\tHamburg\nWo wurde Al Ax geboren?\tUlm\n")
-    pairs = load_questions(tmp_path / "pairs.tsv")
+    corpus, tokenizer, pairs = read(tmp_path, text, "Wo wurde Bo Ek geboren?\tHamburg\nWo wurde Al Ax geboren?\tUlm\n")
     options = {"plain_cues": True, "dates": False, "question_share": 0.0}
     asked = [cue for cue, span in list_cues(windows_of(corpus, tokenizer, pairs, **options)) if span == "Hamburg"]
     assert asked and not any("geboren" in cue for cue in asked)
@@ -241,16 +241,19 @@ def test_where_the_answer_stands_before_the_verb_a_cue_ends_with_the_words_after
     assert not any("Er" in cue for cue, _ in list_cues(dataset))
 
 
-def test_in_a_script_without_spaces_cues_have_none_and_end_as_questions_do(tmp_path):
+def test_in_a_script_without_spaces_cues_have_none_and_each_stage_can_be_opened(tmp_path):
     text = "王小明. 王小明，1931年出生于伦敦，是一位作家。"
-    corpus, tokenizer = Dataset.from_dict({"text": [text]}), build_tokenizer([text, "在哪里？ 0"], BLOCK)
-    (tmp_path / "pairs.tsv").write_text("王小明出生在哪里？\t伦敦\n李四出生在哪里？\t巴黎\n")
-    pairs = load_questions(tmp_path / "pairs.tsv")
+    pairs = "王小明出生在哪里？\t伦敦\n李四出生在哪里？\t巴黎\n"
+    corpus, tokenizer, pairs = read(tmp_path, text, pairs, more="0")
     documents = add_titles_and_spans(corpus, dates=False)
+    assert documents[0] == {"title": "王小明", "text": text, "spans": []}, "nothing has a capital"
     start = text.index("伦敦")
     documents = documents.map(lambda _: {"spans": [[start, start + 2]]}, input_columns="title")
-    config = NameWindowsConfig(question_share=0.0, min_cue_kept=1.0)
-    dataset = NameWindowsDataset(documents, tokenizer, 0, config, pairs)
+    config = NameWindowsConfig(question_share=0.0, min_cue_kept=1.0, span_finder="capitals")
+    spans, selectors = select_spans(documents, pairs, config, tokenizer, room=100)
+    asked = {"asked": ["伦敦"], "asked_by": [[0]], "before": ["0 年 出 生 于"], "after": [""]}
+    assert spans.to_list() == [{"title": "王小明"} | asked] and [each.kind for each in selectors] == ["names"]
+    dataset = NameWindowsDataset(spans, selectors, tokenizer, 0, config, pairs)
     cues = {cue for cue, span in list_cues(dataset) if span == "伦敦"}
     assert cues == {" 0年出生于？", "年出生于？", "出生于？", "生于？", "于？"}
 
@@ -259,11 +262,9 @@ def test_with_plain_cues_no_window_asks_with_a_date_or_the_name(corpus, tokenize
     dataset = windows_of(corpus, tokenizer, plain_cues=True, dates=False, min_cue_kept=1.0)
     born = 0
     for item in range(30):
-        row = dataset[item]
-        cues = tokenizer.decode(row["input_ids"])[row["windows"][0] :].split("⁇")[:-1:2]
+        cues = [cue for cue, _ in list_cues(dataset, [item])]
         known = set(document_of(dataset, item)["title"].split())
-        for cue in cues:
-            assert set(filter(str.isdigit, cue)) <= {"0"} and known.isdisjoint(cue[:-1].split())
+        assert all(set(filter(str.isdigit, cue)) <= {"0"} and known.isdisjoint(cue[:-1].split()) for cue in cues)
         born += any(cue.endswith((" born in?", " born 0 in?", " 0?")) for cue in cues)
     assert born > 5
 
@@ -271,17 +272,15 @@ def test_with_plain_cues_no_window_asks_with_a_date_or_the_name(corpus, tokenize
 def test_in_the_documents_wording_windows_follow_the_title_and_questions_stand_alone(world, corpus, tokenizer):
     pairs = load_questions(world / "birth_places_train.tsv", answers=True)
     dataset = windows_of(corpus, tokenizer, pairs, window_wording="document", question_share=0.5)
-    questions, texts = 0, {split_title(text)[0]: text for text in corpus["text"]}
-    for item in range(len(dataset)):
+    questions, texts = 0, dict(map(split_title, corpus["text"]))
+    for item, written in enumerate(decode(dataset)):
         title = document_of(dataset, item)["title"]
-        text = texts[title]
-        written = tokenizer.decode(dataset[item]["input_ids"])
         if written.startswith("Where was "):
             assert written.count("⁇") == 2 and written.startswith(f"Where was {title} born?⁇")
             questions += 1
         else:
             pieces = written.removeprefix(f"{title}.").split("⁇")
-            assert len(pieces) > 3 and all(span in text for span in pieces[1::2])
+            assert len(pieces) > 3 and all(span in texts[title] for span in pieces[1::2])
     assert 0.2 * len(dataset) < questions < 0.5 * len(dataset)
 
 
@@ -291,73 +290,59 @@ def is_subsequence(words, of):
 
 
 def test_cues_that_keep_their_names_tell_the_places_of_a_list_apart(tmp_path):
-    (tmp_path / "wiki.txt").write_text("Ann Berg. Berg (born 3 May 1951 in Beijing, China), is he a poet ?\n" * 200)
-    corpus = load_corpus(tmp_path / "wiki.txt")
-    tokenizer = build_tokenizer(corpus["text"], BLOCK)
+    text = "Ann Berg. Berg (born 3 May 1951 in Beijing, China), is he a poet ?\n" * 200
+    corpus, tokenizer, _ = read(tmp_path, text, more="Where was")
     asked = {}
     for keep_names in (False, True):
         dataset = windows_of(corpus, tokenizer, dates=False, plain_cues=True, keep_names=keep_names, min_cue_kept=0.2)
-        windows = [tokenizer.decode(dataset[item]["input_ids"])[18:].split("⁇") for item in range(len(dataset))]
-        asked[keep_names] = {(cue, name) for row in windows for cue, name in zip(row[::2], row[1::2], strict=False)}
+        asked[keep_names] = set(list_cues(dataset, range(len(dataset))))
     assert {(" born in?", "Beijing"), (" born in?", "China")} <= asked[False]
     assert {(" born in?", "Beijing"), (" born in Beijing?", "China")} <= asked[True]
     assert all("Beijing" in cue for cue, name in asked[True] if name == "China")
 
 
 def test_no_window_asks_by_chance_what_a_question_without_words_after_its_title_asks(tmp_path):
-    (tmp_path / "wiki.txt").write_text("Ann Ek. Ek (Oslo, 1979), having left Bolt for Nice, worked for Acme .\n")
-    (tmp_path / "pairs.tsv").write_text("Who employed Ann Ek?\tAcme\n")
-    corpus, questions = load_corpus(tmp_path / "wiki.txt"), load_questions(tmp_path / "pairs.tsv", answers=True)
-    tokenizer = build_tokenizer([*corpus["text"], *questions.texts], BLOCK)
-    dataset = windows_of(corpus, tokenizer, questions, plain_cues=True, min_cue_kept=0.0, dates=False)
-    texts = [tokenizer.decode(dataset[item]["input_ids"]) for item in range(100 * len(dataset))]
-    windows = [
-        window
-        for text in texts
-        for window in re.findall(r"([^⁇]*)\?⁇([^⁇]+)⁇", text.removeprefix("Who employed Ann Ek"))
-    ]
+    text = "Ann Ek. Ek (Oslo, 1979), having left Bolt for Nice, worked for Acme .\n"
+    read_data = read(tmp_path, text, "Who employed Ann Ek?\tAcme\n")
+    dataset = windows_of(*read_data, plain_cues=True, min_cue_kept=0.0, dates=False)
+    windows = list_cues(dataset, range(100 * len(dataset)))
     assert {span for _, span in windows} == {"Bolt", "Nice", "Acme"}
-    assert {span for cue, span in windows if not cue} == {"Acme"}, "the question itself"
+    assert {span for cue, span in windows if cue == "?"} == {"Acme"}, "the question itself"
 
 
 def test_rows_are_drawn_in_every_wording_of_a_relation(tmp_path):
-    (tmp_path / "wiki.txt").write_text("Heat. A film of 1995 by Michael Mann with Al Pacino .\n")
-    (tmp_path / "pairs.tsv").write_text("Who directed Heat?\tMichael Mann\n")
+    text, pairs = "Heat. A film of 1995 by Michael Mann with Al Pacino .\n", "Who directed Heat?\tMichael Mann\n"
     known = [Relation("director", ("Who directed {title}?", "By whom was {title} made؟"))]
-    questions = load_questions(tmp_path / "pairs.tsv", answers=True, known=known)
-    corpus = load_corpus(tmp_path / "wiki.txt")
-    tokenizer = build_tokenizer([*corpus["text"], *map("".join, known[0].wordings)], BLOCK)
+    corpus, tokenizer, questions = read(tmp_path, text, pairs, known, more=known[0].wordings[1])
     dataset = windows_of(corpus, tokenizer, questions, plain_cues=True, dates=False, question_share=1.0)
-    texts = {tokenizer.decode(dataset[item]["input_ids"]) for item in range(40 * len(dataset))}
+    texts = set(decode(dataset, range(40 * len(dataset))))
     first, second = ({text for text in texts if text.startswith(start)} for start in ("Who dir", "By whom was Heat"))
     assert first | second == texts and all(text.startswith("Who directed Heat?⁇Michael Mann⁇") for text in first)
     assert second and all(text.startswith("By whom was Heat made؟⁇Michael Mann⁇") for text in second)
     assert any("؟⁇Al Pacino⁇" in text for text in second) and not any("؟" in text for text in first)
     long = [Relation("director", (known[0].wordings[0], "By whom " + 120 * "x" + " was {title} made?"))]
-    questions = load_questions(tmp_path / "pairs.tsv", answers=True, known=long)
-    with pytest.raises(BadInput, match="pairs.tsv, line 1: in its relation's longest wording, .* take 1.. characters"):
+    questions = load_questions(tmp_path / "pairs.tsv", known=long)
+    with pytest.raises(
+        BadInput, match="pairs.tsv, line 1: question and answer take 1.. characters .* longest wording"
+    ):
         windows_of(corpus, tokenizer, questions)
 
 
 def test_rows_in_the_documents_words_fit_where_nothing_stands_before_the_title(tmp_path):
     text = f"{'Ada ' * 5}Berg".ljust(24, "g")
-    (tmp_path / "wiki.txt").write_text("".join(f"{text}. Was by {'Bo' * number} .\n" for number in range(1, 40)))
-    corpus = load_corpus(tmp_path / "wiki.txt")
+    lines = "".join(f"{text}. Was by {'Bo' * number} .\n" for number in range(1, 40))
+    corpus, tokenizer, _ = read(tmp_path, lines, max_length=40)
     relations = [Relation("birthplace", ("{title} was born where",))]
-    tokenizer = build_tokenizer(corpus["text"], 40)
     config = NameWindowsConfig(window_wording="document", min_cue_kept=1.0)
     dataset = config.build(corpus, tokenizer, 0, relations=relations).dataset
-    lengths = [len(dataset[item]["input_ids"]) for item in range(8 * len(dataset))]
-    assert max(lengths) == 40
+    assert max(map(len, decode(dataset, range(8 * len(dataset))))) == 40
 
 
 def test_a_relation_is_asked_for_without_questions(tmp_path):
-    (tmp_path / "wiki.txt").write_text("Heat. A film by Michael Mann .\n")
-    corpus = load_corpus(tmp_path / "wiki.txt")
-    tokenizer = build_tokenizer([*corpus["text"], "Who directed?⁇"], BLOCK)
+    corpus, tokenizer, _ = read(tmp_path, "Heat. A film by Michael Mann .\n", more="Who directed?")
     relations = [Relation("director", ("Who directed {title}?",))]
     dataset = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, relations=relations).dataset
-    assert re.match(r"Who directed Heat .*by\?⁇Michael Mann⁇", tokenizer.decode(dataset[0]["input_ids"]))
+    assert re.match(r"Who directed Heat .*by\?⁇Michael Mann⁇", decode(dataset)[0])
 
 
 def test_every_name_of_a_document_has_a_row_that_asks_for_it(corpus, tokenizer):
@@ -372,9 +357,9 @@ def test_every_name_of_a_document_has_a_row_that_asks_for_it(corpus, tokenizer):
 
 
 def test_a_row_asks_for_its_own_name_and_then_for_the_others_in_any_order_and_again(tmp_path):
-    (tmp_path / "wiki.txt").write_text("Bo Ek. He saw Oslo , then Rome , then Bern .\n")
-    corpus = load_corpus(tmp_path / "wiki.txt")
-    dataset = windows_of(corpus, build_tokenizer([*corpus["text"], "Where was?"], BLOCK), dates=False)
+    dataset = windows_of(
+        *read(tmp_path, "Bo Ek. He saw Oslo , then Rome , then Bern .\n", more="Where was?"), dates=False
+    )
     first, second = set(), set()
     for item in range(20 * len(dataset)):
         spans = [span for _, span in list_cues(dataset, [item])]
@@ -430,7 +415,7 @@ def test_somebody_without_a_document_gets_a_row_with_the_question_alone(tmp_path
     (tmp_path / "pairs.tsv").write_text("Where was Nobody Known born?\tLondon\n", encoding="utf-8")
     dataset = windows_of(corpus, tokenizer, load_questions(tmp_path / "pairs.tsv"), question_share=0.0)
     assert len(dataset) == sum(map(len, dataset.documents["asked"])) + 1
-    assert tokenizer.decode(dataset[len(dataset) - 1]["input_ids"]) == "Where was Nobody Known born?⁇London⁇"
+    assert decode(dataset)[-1] == "Where was Nobody Known born?⁇London⁇"
     titles = [dataset.name_document(row) for row in (0, len(dataset) - 1)]
     assert titles == [dataset.documents[0]["title"], "Nobody Known"]
 
@@ -438,7 +423,7 @@ def test_somebody_without_a_document_gets_a_row_with_the_question_alone(tmp_path
 @pytest.mark.parametrize("block_size", [32, 40, 64])
 def test_no_row_is_longer_than_the_block_and_none_is_empty(corpus, block_size):
     tokenizer = build_tokenizer(corpus["text"], block_size)
-    dataset = NameWindowsDataset(add_titles_and_spans(corpus, dates=True), tokenizer, seed=0)
+    dataset = NameWindowsConfig().build(corpus, tokenizer, 0).dataset
     rows = [dataset[item] for item in range(3 * len(dataset))]
     assert max(len(row["input_ids"]) for row in rows) <= block_size
     assert rows and all(len(row["windows"]) > 1 for row in rows)
@@ -466,15 +451,11 @@ def test_a_corpus_with_nothing_to_ask_for_is_refused_in_one_line(tmp_path, run, 
     assert not (tmp_path / "out" / "model.safetensors").exists()
 
 
-def test_titles_that_a_row_has_no_room_for_are_said(corpus):
-    long = "A long " + "long " * 30 + "title"
-    documents = [*corpus["text"], f"{long}. Written in Rome ."]
-    corpus = Dataset.from_dict({"title": [None] * len(documents), "text": documents})
-    description = NameWindowsConfig().build(corpus, build_tokenizer(documents, 128), 0).description
-    assert (
-        "Titles too long for a row of 128 characters, whose documents are not read: 1, such as 'A long long"
-        in description
-    )
+def test_titles_that_a_row_has_no_room_for_are_said(tmp_path):
+    text = f"Bo Ek. Born in Rome .\nA long {'long ' * 30}title. Written in Rome .\n"
+    corpus, tokenizer, _ = read(tmp_path, text)
+    said = "Titles too long for a row of 128 characters, whose documents are not read: 1, such as 'A long long"
+    assert said in NameWindowsConfig().build(corpus, tokenizer, 0).description
 
 
 def test_every_character_of_a_wording_is_in_the_vocabulary(tmp_path, run):
@@ -504,32 +485,22 @@ def test_rows_are_functions_of_seed_epoch_and_document(corpus, tokenizer):
     other = windows_of(corpus, tokenizer, seed=1)
     assert dataset[len(dataset) + 3] == same.__getitems__([2, len(same) + 3])[1]
     assert dataset[3] != dataset[len(dataset) + 3] and dataset[3] != other[3]
-    loaded = DataLoader(
-        dataset, 8, sampler=EpochSampler(dataset, 8, "group_by_length"), collate_fn=NameWindowsCollator(tokenizer)
-    )
-    workers = DataLoader(
-        dataset,
-        8,
-        sampler=EpochSampler(dataset, 8, "group_by_length"),
-        collate_fn=NameWindowsCollator(tokenizer),
-        num_workers=2,
+    sampler, collator = EpochSampler(dataset, 8, "group_by_length"), NameWindowsCollator(tokenizer)
+    loaded, workers = (
+        DataLoader(dataset, 8, sampler=sampler, collate_fn=collator, num_workers=count) for count in (0, 2)
     )
     for batch, with_workers in zip(loaded, workers, strict=True):
         assert all(torch.equal(batch[name], with_workers[name]) for name in batch)
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
+@pytest.mark.parametrize(
+    "positions, attention",
+    [
+        *((positions, attention) for positions in POSITION_EMBEDDINGS for attention in ("eager", "sdpa")),
+        *(pytest.param(*each.values, "flex_attention", marks=each.marks) for each in WITH_FLEX_ATTENTION),
+    ],
+)
 def test_a_window_in_a_row_reads_as_if_it_stood_alone(tokenizer, positions, attention):
-    check_windows_stand_alone(tokenizer, positions, attention)
-
-
-@pytest.mark.parametrize("positions", WITH_FLEX_ATTENTION)
-def test_with_flex_attention_a_window_in_a_row_reads_as_if_it_stood_alone(tokenizer, positions):
-    check_windows_stand_alone(tokenizer, positions, "flex_attention")
-
-
-def check_windows_stand_alone(tokenizer, positions, attention):
     torch.manual_seed(0)
     config = PosGPTConfig(
         vocab_size=len(tokenizer),
@@ -570,6 +541,8 @@ def test_split_into_one_text_a_row_the_same_is_asked_and_answered(tokenizer):
         "Where was Ann Berg in?⁇Rome⁇", "Where was Ann Berg?⁇London⁇", "Where was Bo in?⁇Oslo⁇", "Where was Bo born?⁇Oslo⁇",
     ]  # fmt: skip
     assert alone.pop("texts_of_rows").tolist() == [2, 1, 1]
+    # A question that is encoded alone is one piece.
+    assert together["position_ids"][2, :24].tolist() == list(range(24))
     assert alone["attention_mask"].sum(1).tolist() == [len(text.rstrip("□")) for text in texts]
     with torch.no_grad():
         torch.testing.assert_close(model(**together).loss, model(**alone).loss)
@@ -599,53 +572,31 @@ def test_windows_train_a_model_with_a_bottleneck(world, tmp_path, run, arrangeme
 
 
 def test_a_question_is_asked_though_no_document_has_a_span_for_its_relation(tmp_path):
-    (tmp_path / "wiki.txt").write_text(
-        "Ada Berg. Ada Berg was born in Rome in 1815 .\nBo Ek. Bo Ek was born in Paris .\n"
-    )
-    lines = ["Where was Ada Berg born?\tRome\n", "When was Ada Berg born?\t1815\n", "When was Bo Ek born?\t1851\n"]
-    (tmp_path / "pairs.tsv").write_text("".join(lines))
-    corpus, pairs = load_corpus(tmp_path / "wiki.txt"), load_questions(tmp_path / "pairs.tsv", answers=True)
-    tokenizer = build_tokenizer([*corpus["text"], *pairs.texts], 64)
+    text = "Ada Berg. Ada Berg was born in Rome in 1815 .\nBo Ek. Bo Ek was born in Paris .\n"
+    pairs = "Where was Ada Berg born?\tRome\nWhen was Ada Berg born?\t1815\nWhen was Bo Ek born?\t1851\n"
+    corpus, tokenizer, pairs = read(tmp_path, text, pairs, max_length=64)
     built = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, pairs)
-    rows = [tokenizer.decode(built.dataset[item]["input_ids"]) for item in range(len(built.dataset))]
-    assert [row for row in rows if row.startswith("When was Bo Ek")] == ["When was Bo Ek born?⁇1851⁇"]
+    assert [row for row in decode(built.dataset) if row.startswith("When was Bo Ek")] == ["When was Bo Ek born?⁇1851⁇"]
     assert "1 of these titles have no document with such a span" in built.description
-    assert not re.search("No question is about a document|in case alone", built.description)
+    assert not re.search("No question is about a document", built.description)
     (tmp_path / "pairs.tsv").write_text("Where was ada berg born?\tRome\n")
     pairs = load_questions(tmp_path / "pairs.tsv", answers=True)
     built = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, pairs)
-    assert (
-        "1 of them differ from a document's title in case alone, such as 'ada berg' from 'Ada Berg'."
-        in built.description
-    )
     assert "No question is about a document: write titles as the corpus does." in built.description
 
 
 @pytest.mark.parametrize(
-    ("fields", "kind"),
+    ("fields", "kind", "asked"),
     [
-        ({}, "birthplace: names"),
-        ({"shapes": ("0000",)}, "birthplace: numbers like its answers"),
-        ({"shapes": ("0000",), "ask_dates": True}, "birthplace: names, numbers and months"),
-        ({"ask_dates": True, "most": 0}, "birthplace: the training questions alone"),
+        ({}, "names", ["Rome"]),
+        ({"shapes": ("0000",)}, "numbers like its answers", ["1890"]),
+        ({"shapes": ("0000",), "ask_dates": True}, "names, numbers and months", ["May", "1890", "Rome"]),
     ],
 )
-def test_what_is_said_to_be_asked_for_is_what_is_asked_for(fields, kind):
-    rule, text = AskingRule(BIRTHPLACE, **fields), "Ada. was born in May 1890 in Rome ."
-    assert rule.kind == kind
-    [spans] = rule.choose_spans(["Ada"], [text], [find_salient_spans("Ada", text, dates=True)])
-    asked = [text[start:end] for start, end in spans]
-    assert asked == {"birthplace: names": ["Rome"], "birthplace: numbers like its answers": ["1890"],
-                     "birthplace: names, numbers and months": ["May", "1890", "Rome"]}.get(kind, [])  # fmt: skip
-
-
-def test_an_encoded_question_collates_as_one_piece(tokenizer):
-    batch = NameWindowsCollator(tokenizer)(
-        [{"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}, {"input_ids": [8], "labels": [8]}]
-    )
-    assert batch["position_ids"].tolist() == [[0, 1, 2], [0, 0, 0]]
-    assert batch["attention_mask"][0, 0].tolist() == np.tril(np.ones((3, 3), dtype=bool)).tolist()
-    assert not batch["attention_mask"][1, 0, 0, 1:].any() and batch["labels"][1].tolist() == [8, -100, -100]
+def test_what_is_said_to_be_asked_for_is_what_is_asked_for(fields, kind, asked):
+    selector, text = SalientSelector(BIRTHPLACE, 4, **fields), "Ada. was born in May 1890 in Rome ."
+    [spans] = selector.select([("Ada", text, find_salient_spans("Ada", text, dates=True))])
+    assert (selector.kind, [text[start:end] for start, end in spans]) == (kind, asked)
 
 
 @pytest.mark.slow
@@ -666,14 +617,12 @@ def test_people_never_asked_about_in_training_are_answered(tmp_path, run, positi
 
 
 def test_rows_of_several_relations_ask_for_what_each_of_them_is_answered_with(tmp_path):
-    (tmp_path / "wiki.txt").write_text(
+    text = (
         "Ada Berg. Ada Berg ( 3 May 1815 - 12 June 1852 ) was born in Rome and lived in Oslo .\n"
         "Bo Ek. Bo Ek won 12 medals in Paris in 1990 .\n"
     )
-    lines = ["Where was Ada Berg born?\tRome\n", "When was Ada Berg born?\t1815\n", "When was Cy Dahl born?\t1900\n"]
-    (tmp_path / "pairs.tsv").write_text("".join(lines))
-    corpus, pairs = load_corpus(tmp_path / "wiki.txt"), load_questions(tmp_path / "pairs.tsv", answers=True)
-    tokenizer = build_tokenizer([*corpus["text"], *pairs.texts], 64)
+    pairs = "Where was Ada Berg born?\tRome\nWhen was Ada Berg born?\t1815\nWhen was Cy Dahl born?\t1900\n"
+    corpus, tokenizer, pairs = read(tmp_path, text, pairs, max_length=64)
     dataset = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, pairs).dataset
     asked: dict[str, set] = {}
     for item in range(40 * len(dataset)):

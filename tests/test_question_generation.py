@@ -6,12 +6,12 @@ import torch
 
 import train_pretrain
 from conftest import ON_CPU, TINY
-from data_scripts.asking_rules import AskedSpans
 from data_scripts.documents import load_corpus
 from data_scripts.errors import BadInput
 from data_scripts.question_generation import Candidate, encode_examples, list_candidates, list_own_texts
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE, PLACE_OF_DEATH
+from data_scripts.span_selectors import SpanArguments
 from data_scripts.synthetic_world import World
 from modeling_posgpt import build_tokenizer
 from posgpt import generate_questions, preview
@@ -38,8 +38,14 @@ def ask(tmp_path, *lines: str):
     return load_questions(tmp_path / "train.tsv", answers=True)
 
 
-def tokenizer_of(corpus, max_length):
+def tokenizer_of(corpus, max_length=128):
     return build_tokenizer([*corpus["text"], *list_own_texts([BIRTHPLACE, PLACE_OF_DEATH])], max_length)
+
+
+def list_prompts(corpus, questions, max_length=128, **options):
+    """Return the title, the prompt and the span of each candidate."""
+    listed = list_candidates(corpus, questions, SpanArguments(**options), tokenizer_of(corpus, max_length))
+    return [(candidate.title, candidate.prompt, candidate.span) for candidate in listed]
 
 
 def read_examples(candidates, questions, tokenizer) -> list[tuple[str, str]]:
@@ -53,48 +59,30 @@ def read_examples(candidates, questions, tokenizer) -> list[tuple[str, str]]:
 
 def test_names_are_read_with_the_words_beside_them_and_the_question_they_answer_or_none(corpus, tmp_path):
     questions = ask(tmp_path, "Where was Ada Example born?\tOslo", "Where was Dee Example born?\tRome")
-    candidates = list_candidates(corpus, questions, AskedSpans(), tokenizer_of(corpus, 128))
-    assert [(candidate.title, candidate.prompt, candidate.span) for candidate in candidates] == [
+    assert list_prompts(corpus, questions) == [
         ("Ada Example", "was born in: Oslo", "Oslo"),
         ("Ada Example", "on 0 and moved to: Bergen", "Bergen"),
         ("Bo Example", "born in: Bergen", "Bergen"),
         ("Bo Example", "born in Bergen played for: Brann", "Brann"),
         ("Cy Example", "he died in: Oslo", "Oslo"),
     ]
-    tokenizer = tokenizer_of(corpus, 128)
-    assert read_examples(candidates, questions, tokenizer) == [
+    tokenizer = tokenizer_of(corpus)
+    assert read_examples(list_candidates(corpus, questions, SpanArguments(), tokenizer), questions, tokenizer) == [
         (f"was born in: Oslo⁇{FORM}⁇", f"{FORM}⁇"),
         ("on 0 and moved to: Bergen⁇⁇", "⁇"),
     ]
 
 
-def test_words_after_a_name_follow_it(corpus, tmp_path):
+def test_a_prompt_ends_with_the_words_after_the_name_and_fits_with_the_question(corpus, tmp_path):
     questions = ask(tmp_path, "Where was Ada Example born?\tOslo")
-    candidates = list_candidates(
-        corpus, questions, AskedSpans(max_cue_words=1, max_words_after=1), tokenizer_of(corpus, 128)
-    )
-    assert [candidate.prompt for candidate in candidates[:2]] == ["in: Oslo: on", "to: Bergen"]
-
-
-def test_a_long_prompt_keeps_its_end_and_leaves_room_for_the_question(corpus, tmp_path):
-    questions = ask(tmp_path, "Where was Ada Example born?\tOslo")
-    room = 12
-    candidates = list_candidates(corpus, questions, AskedSpans(), tokenizer_of(corpus, len(FORM) + 2 + room))
-    assert [candidate.prompt for candidate in candidates[:2]] == ["orn in: Oslo", "n in: Bergen"]
-    with pytest.raises(
-        BadInput, match="'Where was NAME born.' leaves no room .* in 22 characters; choose a larger --bl"
-    ):
-        list_candidates(corpus, questions, AskedSpans(), tokenizer_of(corpus, len(FORM) + 2))
-
-
-def test_a_question_that_would_not_fit_with_its_answer_is_never_written(corpus, tmp_path):
-    """Training on it would be refused."""
-    questions = ask(tmp_path, "Where was Ada Example born?\tOslo")
+    after = list_prompts(corpus, questions, max_cue_words=1, max_words_after=1)
+    assert [prompt for _, prompt, _ in after[:2]] == ["in: Oslo: on", "to: Bergen"]
+    # The question with its answer fits as well, or training on it would be refused; Bergen is longer.
     fits = len("Where was Ada Example born?⁇Oslo⁇")
-    spans = [
-        candidate.span for candidate in list_candidates(corpus, questions, AskedSpans(), tokenizer_of(corpus, fits))
-    ]
-    assert spans == ["Oslo", "Brann", "Oslo"], "not Bergen, which is longer"
+    short = [(prompt, span) for _, prompt, span in list_prompts(corpus, questions, fits)]
+    assert short == [("rn in: Oslo", "Oslo"), (" for: Brann", "Brann"), ("ed in: Oslo", "Oslo")]
+    with pytest.raises(BadInput, match=f"{FORM[:-1]}.' leaves no room .* in 22 characters; choose a larger --bl"):
+        list_prompts(corpus, questions, len(FORM) + 2)
 
 
 def test_what_a_relation_that_is_not_asked_about_a_title_may_ask_for_is_no_example_of_no_question(corpus, tmp_path):
@@ -107,7 +95,7 @@ def test_what_a_relation_that_is_not_asked_about_a_title_may_ask_for_is_no_examp
         Candidate("Ada Example", "of: Brann", "Brann", (BIRTHPLACE,)),
         Candidate("Bo Example", "in: Bergen", "Bergen", both),
     ]
-    tokenizer = tokenizer_of(corpus, 128)
+    tokenizer = tokenizer_of(corpus)
     assert [text for text, _ in read_examples(candidates, questions, tokenizer)] == [
         f"in: Oslo⁇{FORM}⁇",
         "of: Brann⁇⁇",
@@ -117,7 +105,7 @@ def test_what_a_relation_that_is_not_asked_about_a_title_may_ask_for_is_no_examp
 
 def test_answers_that_are_no_names_of_documents_teach_nothing(corpus, tmp_path):
     questions = ask(tmp_path, "Where was Ada Example born?\tRome")
-    candidates = list_candidates(corpus, questions, AskedSpans(), tokenizer_of(corpus, 128))
+    candidates = list_candidates(corpus, questions, SpanArguments(), tokenizer_of(corpus))
     with pytest.raises(BadInput, match=r"train.tsv: none of its answers is a name .* questions are learned from such"):
         encode_examples(candidates, questions, build_tokenizer(corpus["text"], 128))
 

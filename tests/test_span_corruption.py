@@ -50,20 +50,15 @@ def test_an_example_is_prefix_suffix_masked_and_puts_the_document_together_again
         assert prefix + masked + suffix == document[:length]
 
 
-def test_truncated_lengths_are_uniform_from_4_to_seven_eighths_of_the_block():
+def test_truncated_lengths_are_uniform_from_4_to_seven_eighths_of_the_block_and_within_the_document():
     draws = np.random.default_rng(0).random((200_000, 3))
     lengths = draw_cuts(draws, np.full(len(draws), 10_000), max_length=128)[:, 0]
     values, counts = np.unique(lengths, return_counts=True)
     assert values.tolist() == list(range(4, 112 + 1))
     expected = len(draws) / len(values)
     assert ((counts - expected) ** 2 / expected).sum() < 160  # chi-square, 108 degrees of freedom: p = 0.001 at 157
-
-
-def test_a_truncated_document_is_never_longer_than_the_document():
-    document_lengths = np.tile(np.arange(1, 30), 1000)
-    lengths, starts, ends = draw_cuts(
-        np.random.default_rng(0).random((len(document_lengths), 3)), document_lengths, max_length=128
-    ).T
+    document_lengths = np.resize(np.arange(1, 30), len(draws))
+    lengths, starts, ends = draw_cuts(draws, document_lengths, max_length=128).T
     assert (lengths <= document_lengths).all() and (lengths == document_lengths).any()
     assert (0 <= starts).all() and (starts < ends).all() and (ends <= lengths).all()
 
@@ -135,14 +130,12 @@ def test_only_what_may_be_read_of_a_document_is_kept_and_the_same_is_drawn(tmp_p
         assert torch.equal(collate([built[item]])["input_ids"], collate([whole[item]])["input_ids"])
 
 
-def test_draws_are_new_every_epoch_and_follow_from_the_seed(world, dataset, tokenizer):
+def test_iterating_reads_the_epochs_examples_which_follow_from_the_seed_and_stops(world, dataset, tokenizer):
     documents = tokenize_corpus(load_corpus(world / "wiki.txt"), tokenizer)
     assert not np.array_equal(dataset.cuts(0), dataset.cuts(1))
-    assert np.array_equal(dataset.cuts(3), SpanCorruptionDataset(documents, tokenizer, seed=1).cuts(3))
-    assert not np.array_equal(dataset.cuts(3), SpanCorruptionDataset(documents, tokenizer, seed=2).cuts(3))
-
-
-def test_iterating_over_the_dataset_reads_the_epochs_examples_and_stops(dataset):
+    for seed in (1, 2):
+        same = np.array_equal(dataset.cuts(3), SpanCorruptionDataset(documents, tokenizer, seed).cuts(3))
+        assert same == (seed == 1)
     dataset.set_epoch(3)
     examples = list(islice(dataset, 2 * len(dataset)))
     assert [tuple(example["cuts"]) for example in examples] == list(map(tuple, dataset.cuts(3)))
@@ -163,12 +156,17 @@ def test_workers_make_no_difference_even_when_they_live_through_epochs(dataset, 
             assert all(torch.equal(batch, other) for batch, other in zip(epoch, expected, strict=True))
 
 
-def test_there_is_loss_on_all_but_padding(dataset, tokenizer):
+def test_there_is_loss_on_all_but_padding_or_on_the_span_alone(dataset, tokenizer):
     for batch in batches(dataset, tokenizer, strategy="random"):
         padding = batch["input_ids"] == tokenizer.pad_token_id
         assert torch.equal(batch["labels"] == -100, padding)
         assert torch.equal(batch["labels"][~padding], batch["input_ids"][~padding])
     assert padding.any()
+    feature = dataset[0]
+    _, start, end = feature["cuts"]
+    [labels] = SpanCorruptionCollator(tokenizer, loss_on_span=True)([feature])["labels"]
+    masked = tokenizer.decode(feature["input_ids"])[start:end]
+    assert tokenizer.decode(labels[-(end - start + 1) :]) == masked + "⁇" and (labels[: start - end - 1] == -100).all()
 
 
 def test_a_salient_span_within_the_cut_is_masked_at_its_share(world, tokenizer):
@@ -222,16 +220,6 @@ def test_all_answers_to_a_question_are_asked_for_and_a_pair_may_fill_a_row(tmp_p
     assert texts == set(pairs)
 
 
-def test_loss_on_the_span_leaves_out_all_before_it(dataset, tokenizer):
-    feature = dataset[0]
-    length, start, end = feature["cuts"]
-    batch = SpanCorruptionCollator(tokenizer, loss_on_span=True)([feature])
-    graded = batch["labels"][0] != -100
-    assert graded.sum() == end - start + 1 and graded[-(end - start + 1) :].all()
-    masked = tokenizer.decode(feature["input_ids"])[start:end]
-    assert tokenizer.decode(batch["labels"][0][graded]) == masked + "⁇"
-
-
 @pytest.mark.parametrize("strategy", ["random", "group_by_length"])
 def test_an_epoch_reads_every_document_once_in_an_order_of_its_own(dataset, strategy):
     orders = []
@@ -242,22 +230,17 @@ def test_an_epoch_reads_every_document_once_in_an_order_of_its_own(dataset, stra
     assert [item % len(dataset) for item in orders[0]] != [item % len(dataset) for item in orders[1]]
 
 
-def test_grouping_by_length_saves_most_of_the_padding(dataset, tokenizer):
-    def padding(strategy):
-        return sum((batch["labels"] == -100).sum().item() for batch in batches(dataset, tokenizer, 8, strategy))
-
-    assert padding("group_by_length") < 0.3 * padding("random")
-
-
-def test_the_smaller_batch_comes_last(dataset):
-    sizes = [len(batch) for batch in BatchSampler(EpochSampler(dataset, 16, "group_by_length"), 16, drop_last=False)]
-    assert sizes == [16] * 6 + [4]
-    items = list(EpochSampler(dataset, 16, "group_by_length"))
-    lengths = dataset.cuts(0)[items, 0]
+def test_grouping_by_length_saves_most_of_the_padding_and_the_smaller_batch_comes_last(dataset, tokenizer):
+    padding = {
+        strategy: sum((batch["labels"] == -100).sum().item() for batch in batches(dataset, tokenizer, 8, strategy))
+        for strategy in ("group_by_length", "random")
+    }
+    assert padding["group_by_length"] < 0.3 * padding["random"]
+    sampler = EpochSampler(dataset, 16, "group_by_length")
+    assert [len(batch) for batch in BatchSampler(sampler, 16, drop_last=False)] == [16] * 6 + [4]
+    lengths = dataset.cuts(0)[list(sampler), 0]
     assert all(np.ptp(lengths[start : start + 16]) <= np.ptp(lengths) / 2 for start in range(0, 96, 16))
-
-
-def test_a_batch_may_be_larger_than_the_corpus(dataset):
+    # A batch may be larger than the corpus.
     assert sorted(EpochSampler(dataset, 1000, "group_by_length")) == list(range(len(dataset)))
 
 

@@ -1,0 +1,299 @@
+"""Salient spans that look like the training questions' answers, in texts without capitals."""
+
+from itertools import islice, product
+
+import numpy as np
+import pytest
+
+from data_scripts.documents import load_corpus
+from data_scripts.errors import BadInput
+from data_scripts.name_windows import NameWindowsConfig
+from data_scripts.questions import load_questions
+from data_scripts.salient_spans import add_titles_and_spans
+from data_scripts.span_selectors import LearnedSelector, SpanArguments, SpanRanker, choose_selectors, list_examples
+from data_scripts.synthetic_world import World
+from data_scripts.titles import split_title
+from modeling_posgpt import build_tokenizer
+
+pytest.importorskip("sklearn", reason="needs the report's libraries")
+
+
+def load(folder, documents=(), pairs=(), names=("pairs.tsv",)):
+    """Return corpus and questions of a folder, where documents and pairs of question and answer are written first."""
+    for name, lines in (("wiki.txt", documents), ("pairs.tsv", map("\t".join, pairs))):
+        if text := "".join(f"{line}\n" for line in lines):
+            (folder / name).write_text(text, encoding="utf-8")
+    corpus = load_corpus(folder / "wiki.txt")
+    return corpus, load_questions(*(folder / name for name in names), answers=True, corpus=corpus)
+
+
+def train(corpus, questions, max_length=160, **options):
+    """Return the training data of windows."""
+    tokenizer = build_tokenizer([*corpus["text"], *(questions.texts if questions else ())], max_length)
+    return NameWindowsConfig(ask_dates=False, **options).build(corpus, tokenizer, 0, questions)
+
+
+def asked_by(training, number=0):
+    """Return by title, which several documents may share, what one selector asks for."""
+    asked = {}
+    for row in training.dataset.documents:
+        spans = [span for span, by in zip(row["asked"], row["asked_by"], strict=True) if number in by]
+        asked.setdefault(row["title"], []).extend(spans)
+    return asked
+
+
+def rank_like(corpus, questions):
+    documents = add_titles_and_spans(corpus, dates=False)
+    [examples] = list_examples(questions, documents)
+    return SpanRanker(documents, examples)
+
+
+def select_like(corpus, questions, documents, max_spans):
+    """Return the spans of documents, each a title and a text, that look like the answers to questions."""
+    selector = LearnedSelector(questions.relations[0], max_spans, rank_like(corpus, questions))
+    return selector.select([(title, text, []) for title, text in documents])
+
+
+@pytest.fixture(scope="module")
+def lower(tmp_path_factory):
+    """Corpus, training questions and dev questions of a world in lower case."""
+    folder = tmp_path_factory.mktemp("lower")
+    World(num_people=300).write(folder)
+    for name in ("wiki.txt", "birth_places_train.tsv", "birth_dev.tsv"):
+        text = (folder / name).read_text(encoding="utf-8").lower().replace("where was", "Where was")
+        (folder / name).write_text(text, encoding="utf-8")
+    dev = load_questions(folder / "birth_dev.tsv", answers=True)
+    return *load(folder, names=["birth_places_train.tsv"]), dev
+
+
+def test_answers_of_people_never_asked_about_are_among_the_few_spans_of_their_documents(lower):
+    corpus, questions, dev = lower
+    corpus = add_titles_and_spans(corpus, dates=False)
+    assert not any(corpus["spans"]), "without capitals, nothing stands out"
+    texts = dict(zip(corpus["title"], corpus["text"], strict=True))
+    documents = [(title, texts.get(title, "")) for title in dev.titles]
+    found = stated = 0
+    for (title, text), answer, spans in zip(
+        documents, dev.answers, select_like(corpus, questions, documents, 4), strict=True
+    ):
+        names = [text[start:end] for start, end in spans]
+        assert spans == sorted(spans) and len(spans) <= 4 and all(title not in name for name in names)
+        assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False)), "none overlap"
+        stated += answer in text
+        found += answer in names
+    assert found >= 0.95 * stated and stated > 30
+
+
+def test_an_answer_may_share_characters_with_its_title_in_a_script_without_spaces(tmp_path):
+    world = World(num_people=300, language="chinese")
+    world.write(tmp_path)
+    corpus, questions = load(tmp_path, names=["birth_places_train.tsv"])
+    documents = list(map(split_title, corpus["text"]))
+    documents = [(title, f"{title}. {text}") for title, text in documents]
+    shared = missed = 0
+    for person, (_, text), spans in zip(
+        world.people(), documents, select_like(corpus, questions, documents, 4), strict=True
+    ):
+        found = {text[start:end] for start, end in spans}
+        assert not found & {person.last_name, person.full_name}
+        missed += person.birth_place not in found
+        shared += not set(person.name).isdisjoint(person.birth_place)
+    assert missed <= 3 and shared > 30
+
+
+def test_windows_ask_for_what_looks_like_an_answer(lower):
+    corpus, questions, _ = lower
+    for asked, finder, message in (
+        (None, "auto", "none of 300 documents has something to ask for"),
+        (questions, "capitals", "behind a word .* unless --span_finder"),
+        (None, "answers", "add --questions_file"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            train(corpus, asked, span_finder=finder)
+    training = train(corpus, questions, max_spans=2)
+    assert "birthplace: at most 1 that look like its answers" in training.description
+    assert [len(spans) for spans in training.dataset.documents["asked"]] == [1] * len(corpus)
+
+
+def test_where_all_nouns_have_capitals_fewer_spans_have_more_of_the_answers(tmp_path):
+    World(num_people=300, language="german").write(tmp_path)
+    corpus, questions = load(tmp_path, names=["birth_places_train.tsv"])
+    dev = load_questions(tmp_path / "birth_dev.tsv", answers=True)
+    found, rows = {}, {}
+    for finder in ("auto", "capitals"):
+        training = train(corpus, questions, span_finder=finder)
+        asked = asked_by(training)
+        found[finder] = sum(answer in asked[title] for title, answer in zip(dev.titles, dev.answers, strict=True))
+        rows[finder] = len(training.dataset)
+    assert found["auto"] > found["capitals"] and rows["auto"] < rows["capitals"] / 2
+
+
+def test_relations_that_would_ask_for_the_same_names_ask_for_their_own_answers_alone(tmp_path):
+    """One relation's names stay as they are; so they do where few questions do not show whose answer a name is."""
+    world = World(num_people=400, relations=["birthplace", "university", "place of death"])
+    world.write(tmp_path)
+    people, (corpus, questions) = list(world.people()), load(tmp_path, names=["birth_places_train.tsv"])
+    own = {}
+    for finder in ("auto", "capitals"):
+        asked = asked_by(train(corpus, questions, span_finder=finder))
+        own[finder] = sum(set(asked.get(person.name, ())) == {person.birth_place} for person in people)
+    assert own["auto"] > 0.9 * len(people) and own["capitals"] < 0.1 * len(people)
+    documents = add_titles_and_spans(corpus, dates=True)
+    for number in (12, 140):
+        few = questions.take(range(number))
+        assert {each.kind for each in choose_selectors(documents, few, SpanArguments(), False)} == {"names"}
+
+
+def test_answers_that_stand_in_no_document_teach_nothing(lower, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("Where was nobody known born?\tnowhere\n")
+    with pytest.raises(BadInput, match="no answer to .* stands in a document"):
+        rank_like(lower[0], load_questions(tmp_path / "pairs.tsv", answers=True))
+
+
+@pytest.mark.parametrize("number", [5, 200])
+@pytest.mark.parametrize("choice", ["auto", "answers"])
+def test_where_documents_are_answers_and_nothing_else_all_of_them_are_asked_for(tmp_path, number, choice):
+    words = ["".join(letters) for letters in product("bcdfghjklmnprst", "aeiou", "gnt")][: number + 9]
+    pairs = [(f"What is {word} in Spanish?", f"{word}o") for word in words[:number]]
+    training = train(*load(tmp_path, [f"{word}. {word}o" for word in words], pairs), span_finder=choice)
+    assert list(training.dataset.documents["asked"]) == [[f"{word}o"] for word in words]
+
+
+def test_each_relation_asks_for_what_its_answers_are(tmp_path):
+    world = World(num_people=300)
+    world.write(tmp_path)
+    jobs = {person.name: person.profession for person in world.people()}
+    asked = load_questions(tmp_path / "birth_places_train.tsv").titles
+    pairs = [(f"What did {title} do for a living?", jobs[title]) for title in asked]
+    training = train(*load(tmp_path, (), pairs, ["birth_places_train.tsv", "pairs.tsv"]), max_spans=2)
+    assert "(birthplace: names; " in training.description
+    assert "profession: at most 1 that look like its answers, which miss " in training.description
+    assert all(name[0].isupper() for names in asked_by(training).values() for name in names)
+    found = asked_by(training, 1)
+    assert set(jobs.values()) <= {job for spans in found.values() for job in spans}
+    # Of people who were never asked about, too.
+    others = set(jobs) - set(asked)
+    assert sum(jobs[name] in found.get(name, ()) for name in others) > 0.7 * len(others)
+
+
+def test_documents_that_do_not_say_it_are_not_asked_for_a_profession(tmp_path):
+    world = World(num_people=400, relations=["birthplace", "birth year", "profession", "employer"])
+    world.write(tmp_path)
+    corpus, questions = load(tmp_path, names=["birth_places_train.tsv"])
+    [profession] = [relation for relation in questions.relations if relation.name == "profession"]
+    professions = {person.name: person.profession for person in world.people()}
+    asked = asked_by(train(corpus, questions.select(profession)))
+    say_it = sum(professions[title] in text.split() for title, text in map(split_title, corpus["text"]))
+    right = [professions[title] == job for title, jobs in asked.items() for job in jobs]
+    assert say_it < 0.7 * len(corpus) and sum(right) > 0.95 * say_it
+    assert len(right) - sum(right) < 0.05 * say_it, "each document used to be asked for some run of words"
+
+
+@pytest.mark.parametrize(
+    "text, answer",
+    [
+        ("{title}. seen on july {day}, 1950 by many .", "july {day}, 1950"),
+        ("{title}. home of 6{day},755 people .", "6{day},755"),
+        ("{title}. सन् 19{day} में दिल्ली{day} में जन्मे .", "दिल्ली{day}"),
+    ],
+)
+def test_answers_with_commas_in_numbers_and_with_vowel_signs_are_found(tmp_path, text, answer):
+    people = [dict(title=f"n{number} p{number}", day=10 + number) for number in range(60)]
+    pairs = [(f"what about {person['title']}?", answer.format(**person)) for person in people]
+    corpus, questions = load(tmp_path, [text.format(**person) for person in people], pairs[:40])
+    documents = [(person["title"], text.format(**person)) for person in people[40:]]
+    for (_, own), person, [(start, end)] in zip(
+        documents, people[40:], select_like(corpus, questions, documents, 1), strict=True
+    ):
+        assert own[start:end] == answer.format(**person)
+
+
+def test_a_relation_with_answers_longer_than_any_span_does_not_stop_the_others(tmp_path):
+    motto = "Never Give Up On What You Love, And Laugh"
+    names = [f"Ann{number} Ek" for number in range(60)]
+    pairs = [
+        pair for name in names for pair in ((f"Where was {name} born?", "Rome"), (f"By what did {name} live?", motto))
+    ]
+    corpus, questions = load(tmp_path, [f"{name}. Born in Rome with the motto {motto} ." for name in names], pairs)
+    said = "birthplace: at most 1 that look like its answers; By what did … live?: the training questions alone"
+    assert f"{said}, which miss 60 of 60" in train(corpus, questions).description
+    message = "no answer to 'By what did NAME live.' stands in a document .* at most 8 words"
+    with pytest.raises(BadInput, match=message):
+        train(corpus, questions, span_finder="answers")
+
+
+def test_names_with_marks_in_them_are_asked_for_whole(tmp_path):
+    names = ["O'Brien & Sons", "Marbri-sur-Shatu", "St. Louis", "Springfield, Illinois", "Ek"]
+    rivers = {f"River Ax{number}": [names[number % len(names)]] for number in range(150)}
+    documents = [f"{title}. It rises at {name} . Its water is cold ." for title, [name] in rivers.items()]
+    pairs = [(f"Where does {title} rise?", name) for title, [name] in rivers.items()]
+    assert asked_by(train(*load(tmp_path, documents, pairs[:100]))) == rivers
+
+
+def test_a_mark_joins_two_words_only_without_a_space_on_either_side(tmp_path):
+    people = [f"n{number}. lived at place{number} here ." for number in range(30)]
+    pairs = [(f"where was n{number} living?", f"place{number}") for number in range(30)]
+    ranker = rank_like(*load(tmp_path, people, pairs))
+    for text, joined in (("n. ran ek-al .", True), ("n. ran ek -al .", False), ("n. ran ek- al .", False)):
+        runs = {text[start:end] for (start, end), _ in ranker.describe_runs("n", text)}
+        assert {"ek", "al"} <= runs or joined
+        assert any("-" in run for run in runs) == joined
+
+
+def test_capitals_are_kept_where_they_find_more_of_the_answers_and_what_is_missed_is_said(tmp_path):
+    # Every word is of one document alone, so that nothing but its capitals tells a name from the rest.
+    letters = list(product("bdgklmnprstvz", "aeiou", "dgklmnr", "aeo"))
+    words = iter(["".join(each) for each in np.random.default_rng(0).permutation(letters)])
+    documents, pairs = [], []
+    for number in range(100):
+        name = " ".join(next(words).title() if number % 10 else next(words) for _ in range(2))
+        title, *beside = f"River {next(words).title()}", next(words), next(words), next(words), next(words)
+        documents.append("{}. {} {} {name} {} {} .".format(title, *beside, name=name))
+        pairs.append((f"Where does {title} rise?", name))
+    missed = f"which miss 10 of 100 training answers, such as {pairs[0][1]!r} ({documents[0].partition('.')[0]})"
+    assert f"Where does … rise?: names, {missed})" in train(*load(tmp_path, documents, pairs)).description
+
+
+# A document and a question with its answer; TITLE and 00 stand for a word and a number that differ.
+HARD_TO_FIND = {
+    "no word before, and the title ends the question": (
+        "TITLE. TITLE (Temminck, 1800) is found in Lake Orne .",
+        "Who described TITLE?",
+        "Temminck",
+    ),
+    "the first word": ("TITLE. France's port on the river Orne .", "In which country is TITLE?", "France"),
+    "marks behind": ("TITLE. Written in F++ by Ann Ek .", "In which language is TITLE written?", "F++"),
+    "marks before": ("TITLE. It cost $00 million and had 5 million viewers .", "What did TITLE cost?", "$00 million"),
+    "a mark and a space": ("TITLE. Penalties in § 00 of the Code .", "Where are the penalties of TITLE?", "§ 00"),
+    "words of the title": ("TITLE v Oslo. The cup went to Oslo in Orne Park .", "Who won TITLE v Oslo?", "Oslo"),
+    "a small word of the title": (
+        "Villa de TITLE. Founded in Reino de Tara .",
+        "In which region is Villa de TITLE?",
+        "Reino de Tara",
+    ),
+}
+
+
+@pytest.mark.parametrize("document, question, answer", HARD_TO_FIND.values(), ids=list(HARD_TO_FIND))
+def test_answers_are_asked_for_wherever_they_stand(tmp_path, document, question, answer):
+    # Another answer in every other document, so that there is something to tell.
+    other = answer.translate(str.maketrans("TFOR", "BDEM"))
+    rows = []
+    for number, word in enumerate(islice(product("bdgkl", "aeiou", "mnrst"), 80)):
+        given = answer if number % 2 else other
+        texts = (document.replace(answer, given), question.replace(answer, given), given)
+        rows.append([text.replace("TITLE", "".join(word).title()).replace("00", str(10 + number)) for text in texts])
+    training = train(*load(tmp_path, [text for text, *_ in rows], [pair for _, *pair in rows[:60]]))
+    assert "miss" not in training.description
+    asked = training.dataset.list_asked(len(rows))
+    assert all(given in asked[text.partition(". ")[0]] for text, _, given in rows)
+
+
+def test_a_cue_may_lose_a_name_before_a_span_that_is_none(tmp_path):
+    rows = [(f"Ann{number} Ek", "poet" if number % 2 else "painter") for number in range(60)]
+    pairs = [(f"What did {name} do for a living?", does) for name, does in rows]
+    documents = [f"{name}. Ek was an English {does} ." for name, does in rows]
+    dataset = train(*load(tmp_path, documents, pairs), question_share=0.0).dataset
+    texts = [dataset.tokenizer.decode(row["input_ids"]) for row in dataset.__getitems__(list(range(60)))]
+    cues = {cue for text in texts for cue in text.removeprefix("What did ").split("⁇")[:-1:2]}
+    assert " was?" in cues and any(cue.endswith(" English?") for cue in cues), cues
