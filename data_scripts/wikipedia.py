@@ -249,8 +249,8 @@ def write_datasheet(
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(WikipediaArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(WikipediaArguments, argv)
     folder = Path(arguments.output_dir)
     check_none_is_there(folder, (*FILE_NAMES, CARD_FILE), arguments.overwrite)
     dropped = Counter(dict.fromkeys(get_args(Reason), 0))

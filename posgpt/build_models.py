@@ -117,8 +117,8 @@ def write_hashes(folder: Path) -> None:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(ModelsArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(ModelsArguments, argv)
     folder = check_is_folder_or_new(arguments.output_dir).resolve()
     check_installed("report", "matplotlib")
     check_installed("page", "onnx")

@@ -19,8 +19,8 @@ class ComparisonArguments:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(ComparisonArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(ComparisonArguments, argv)
     check_installed("report", "sklearn", "rapidfuzz", "matplotlib")
     # Its library, scipy, comes with those.
     from posgpt.evaluation.comparison import format_comparison, load_runs

@@ -222,8 +222,8 @@ def compare_and_write(
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(EvaluationArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(EvaluationArguments, argv)
     if arguments.report:
         check_installed("report", "sklearn", "rapidfuzz", "matplotlib")
     check_arguments(arguments)

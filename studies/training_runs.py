@@ -15,7 +15,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from data_scripts.errors import BadInput
 from data_scripts.files import hash_file, load_json, write_atomically
 from data_scripts.questions import load_questions
-from posgpt.recipe_parser import read_section, read_settings, split_recipe
+from posgpt.recipe_parser import find_recipe, read_section, read_settings
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints, read_step
 from studies.cache import CODE, Record, hash_code, keep_result
 from studies.grading import grade_answers, load_on_device
@@ -53,7 +53,7 @@ def build_key(arguments: list[str], section: str = "pretrain") -> dict[str, str]
 
     Files and models among the options are their names and what is in them, wherever they lie.
     """
-    recipe, options = split_recipe(arguments)
+    recipe, options = find_recipe(arguments[0]), arguments[1:]
     contents = [
         next((f"{path.name}:{hash_file(file)}" for file in (path, path / WEIGHTS_FILE) if file.is_file()), str(path))
         for path in map(Path, options)

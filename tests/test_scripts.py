@@ -374,7 +374,7 @@ def test_with_workers_that_stay_as_on_a_gpu_a_resumed_run_ends_with_the_same_wei
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     pretrain(run, world, tmp_path / "whole", "--dropout", "0", "--save_steps", 4, "--save_total_limit", 9)
     # On a CPU they are refused: there, dropout would draw other numbers.
-    monkeypatch.setattr("posgpt.recipe_parser.check_training_arguments", lambda args: None)
+    monkeypatch.setattr("posgpt.training.arguments.PosGPTTrainingArguments._check_data_loading", lambda self: None)
     options = ["--dropout", "0", "--dataloader_num_workers", 2, "--dataloader_persistent_workers", "true"]
     pretrain(run, world, tmp_path / "staying", *options)
     assert_same_run(tmp_path / "whole", tmp_path / "staying")
@@ -448,10 +448,13 @@ def test_what_flex_attention_cannot_train_is_refused(settings, message):
     "options, message",
     [
         (["--objective", "cloze"], "objective is 'cloze'; choose span_corruption or name_windows"),
-        (["--max_spans", "2"], "--max_spans is an option of the objective name_windows, not of span_corruption"),
-        (["--no-keep-names"], "--keep_names is an option of the objective name_windows"),
+        (["--max_spans", "2"], "--max_spans is an option of objective name_windows, not of span_corruption"),
+        (["--no-keep-names"], "--keep_names is an option of objective name_windows"),
         (["--objective=name_windows", "--salient-share=0.5"], "--salient_share is an option of .* span_corruption"),
-        (["--window_wording", "poem", "--objective", "name_windows"], "--window_wording.*'poem'.*question.*document"),
+        (
+            ["--window_wording", "poem", "--objective", "name_windows"],
+            "window_wording is 'poem'; choose question or document",
+        ),
         (["--salient_share", "1.5"], "salient_share is 1.5; choose a number from 0 to 1"),
         (["--question_share", "-0.1"], "question_share is -0.1; choose a number from 0 to 1"),
         (["--objective", "name_windows", "--questions_file", "missing.tsv"], "missing.tsv: no such file"),
@@ -459,7 +462,7 @@ def test_what_flex_attention_cannot_train_is_refused(settings, message):
         (["--objective", "name_windows", "--max_spans", "0"], "max_spans is 0"),
         (
             ["--position_share", "0.5"],
-            "--position_share is an option of the position embeddings concatenated, not of learned",
+            "--position_share is an option of position_embedding_type concatenated, not of learned",
         ),
         (
             ["--position_embedding_type", "rotary", "--position_initializer_range", "0"],
@@ -969,5 +972,5 @@ def test_help_names_every_option_once_with_its_range(run, capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert stop.value.code == 0
     assert "--question_share" in text and "a number from 0 to 1." in text and "at least 1." in text
-    assert "--objective span_corruption also has --salient_share, --loss_on_span" in text
+    assert "options of the objective span_corruption: --salient_share" in text
     assert "rope_type" in text

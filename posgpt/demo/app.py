@@ -319,8 +319,8 @@ def choose_quickstart(arguments: DemoArguments) -> DemoArguments:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(DemoArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(DemoArguments, argv)
     if arguments.model_name_or_path is None:
         arguments = choose_quickstart(arguments)
     if arguments.corpus_file is not None:

@@ -276,8 +276,8 @@ def thin_out(titles: list[str], most: int) -> list[str]:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(PageArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(PageArguments, argv)
     folder = check_is_new(arguments.output_dir)
     check_installed("page", "onnx", "onnxscript", "onnxruntime")
     find_npm()
