@@ -215,7 +215,7 @@ class OptionParser(HfArgumentParser):
                 if action.dest in values.keys() - {"help"} and action.const is not False:
                     action.default = values[action.dest]
             self.print_help()
-            sys.exit()
+            sys.exit(0)
         if missing := [shown for name, shown in self._required.items() if values.get(name) in (None, [])]:
             self.error(f"the following arguments are required: {', '.join(missing)}")
         built = []

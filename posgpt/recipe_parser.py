@@ -213,22 +213,21 @@ def _refuse_unused(chosen: Mapping[str, Any], named: set[str], given: Mapping[st
     Raises:
         BadInput: there is one.
     """
-    owners = [("objective", each.name, [field.name for field in fields(each)]) for each in OBJECTIVES.values()]
-    owners += [("position_embedding_type", name, list(each.settings)) for name, each in POSITION_EMBEDDINGS.items()]
-    owners += [("lr_schedule", name, list(names)) for name, names in SCHEDULE_OPTIONS.items()]
-    owners += [("use_muon", "False", ["optim", "optim_args"])]
-    values_of: dict[tuple[str, str], list[str]] = {}
-    for chooser, value, names in owners:
-        for name in names:
-            values_of.setdefault((chooser, name), []).append(value)
-    for (chooser, name), values in values_of.items():
+    owners: dict[str, Mapping[str, Sequence[str]]] = {
+        "objective": {name: [field.name for field in fields(each)] for name, each in OBJECTIVES.items()},
+        "position_embedding_type": {name: each.settings for name, each in POSITION_EMBEDDINGS.items()},
+        "lr_schedule": SCHEDULE_OPTIONS,
+        "use_muon": {"False": ["optim", "optim_args"]},
+    }
+    for chooser, options_of in owners.items():
         value = str(chosen.get(chooser, getattr(PosGPTConfig, chooser, None)))
-        is_named = name in (named if chooser in ("lr_schedule", "use_muon") else given)
-        if is_named and value != "None" and value not in values:
-            raise BadInput(
-                f"--{name} is an option of {chooser} {' and '.join(values)}, not of {value}; leave it out, or add --{chooser}"
-                f" {' or '.join(values)}."
-            )
+        for name in named if chooser in ("lr_schedule", "use_muon") else given:
+            values = [each for each, names in options_of.items() if name in names]
+            if values and value not in values:
+                raise BadInput(
+                    f"--{name} is an option of {chooser} {' and '.join(values)}, not of {value}; leave it out, or add"
+                    f" --{chooser} {' or '.join(values)}."
+                )
 
 
 def choose_objective(name: str | None) -> type[ObjectiveConfig]:

@@ -838,36 +838,6 @@ def parse_pretraining(tmp_path, *argv):
     return parse_with_recipe(types, "pretrain", list(map(str, [*argv, *required])))[-1]
 
 
-def test_evaluation_follows_from_the_file_to_evaluate_on_unless_something_else_is_said(tmp_path):
-    def choose(*argv):
-        return parse_pretraining(tmp_path, "windows", *argv, *ON_CPU).eval_strategy
-
-    assert (choose(), choose("--validation_file", "dev.tsv")) == ("no", "epoch")
-    assert choose("--validation_file", "dev.tsv", "--eval_strategy", "no") == "no"
-    recipe = tmp_path / "mine.yaml"
-    recipe.write_text("base: windows\npretrain: {eval_strategy: steps, eval_steps: 9, save_strategy: no}")
-    arguments = parse_pretraining(tmp_path, recipe, "--validation_file", "dev.tsv", *ON_CPU)
-    assert (arguments.eval_strategy, arguments.save_strategy) == ("steps", "no")
-    assert parse_pretraining(tmp_path, recipe, *ON_CPU).eval_strategy == "no"
-
-
-def test_a_schedule_of_ones_own_leaves_the_recipes_settings_of_another(tmp_path):
-    arguments = parse_pretraining(tmp_path, "quick", "--lr_scheduler_type", "linear", *ON_CPU)
-    assert not arguments.lr_scheduler_kwargs
-    for same in ([], ["--lr_scheduler_type", "cosine_with_min_lr"]):
-        assert parse_pretraining(tmp_path, "quick", *same, *ON_CPU).lr_scheduler_kwargs == {"min_lr_rate": 0.1}
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("base: quick\npretrain: {lr_scheduler_type: linear}")
-    assert not parse_pretraining(tmp_path, recipe, *ON_CPU).lr_scheduler_kwargs
-    recipe.write_text("base: windows\npretrain: {total_train_batch_size: 64}")
-    arguments = parse_pretraining(tmp_path, recipe, "--per_device_train_batch_size", 8, *ON_CPU)
-    assert (arguments.total_train_batch_size, arguments.per_device_train_batch_size) == (None, 8)
-    recipe.write_text(
-        "base: windows\npretrain: {eval_strategy: epoch, save_strategy: epoch, load_best_model_at_end: true}"
-    )
-    assert not parse_pretraining(tmp_path, recipe, *ON_CPU).load_best_model_at_end
-
-
 @pytest.mark.parametrize(
     "options, expected",
     [
@@ -886,12 +856,6 @@ def test_bf16_is_chosen_for_the_device_that_is_used(tmp_path, monkeypatch, optio
     monkeypatch.setattr("posgpt.training.arguments.bf16_is_fast", lambda device: device != "cpu")
     monkeypatch.setattr("transformers.training_args.is_torch_bf16_gpu_available", lambda: True)
     assert parse_pretraining(tmp_path, "windows", "--report_to", "none", *options).bf16 is expected
-
-
-def test_without_a_recipe_the_courses_own_holds(tmp_path):
-    arguments = parse_pretraining(tmp_path, *ON_CPU)
-    assert (arguments.num_train_epochs, arguments.learning_rate, arguments.weight_decay) == (650, 6e-3, 0.1)
-    assert (arguments.per_device_train_batch_size, arguments.adam_beta2, arguments.max_grad_norm) == (128, 0.95, 1.0)
 
 
 def test_the_preview_shows_exactly_what_a_recipe_trains_on(run, world, tmp_path, monkeypatch):
