@@ -110,7 +110,7 @@ class OptionParser(HfArgumentParser):
     It reads what is given and then makes the dataclasses of it, whose defaults hold. An option of several dataclasses is one.
     """
 
-    def __init__(self, dataclass_types: Sequence[type], **kwargs: Any):
+    def __init__(self, dataclass_types: Sequence[Any], **kwargs: Any):
         if Path(sys.argv[0]).stem == "posgpt":
             kwargs["prog"] = " ".join(["posgpt", *sys.argv[1:2]])
         super().__init__(dataclass_types, allow_abbrev=False, add_help=False, **kwargs)

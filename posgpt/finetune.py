@@ -129,7 +129,9 @@ def add_questions_characters(
 ) -> PreTrainedTokenizerBase:
     """Add the characters of questions and answers that a model does not know to it, and print them; see `add_characters`."""
     extended = add_characters(model, tokenizer, [*questions.texts, *questions.answers], training_args.seed)
-    if training_args.should_log and (added := extended.convert_ids_to_tokens(range(len(tokenizer), len(extended)))):
+    if training_args.should_log and (
+        added := extended.convert_ids_to_tokens(list(range(len(tokenizer), len(extended))))
+    ):
         print(f"{questions.path}: {len(added):,} characters are added to the vocabulary: {''.join(added[:40])}")
     return extended
 
