@@ -177,8 +177,8 @@ def hold_out(
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(HoldOutArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(HoldOutArguments, argv)
     (corpus_file, train_file), output_dir = arguments.find_inputs(), Path(arguments.output_dir)
     for file in (corpus_file, train_file):
         if output_dir.resolve() == file.parent.resolve():

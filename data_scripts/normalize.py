@@ -132,8 +132,8 @@ def normalize_files(files: list[Path], output_dir: Path) -> dict[str, int]:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(NormalizeArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(NormalizeArguments, argv)
     output_dir = check_is_folder_or_new(arguments.output_dir)
     for name, lines in normalize_files(list(map(Path, arguments.files)), output_dir).items():
         print(f"{output_dir / name}: {lines:,} lines are written differently.")

@@ -2,17 +2,19 @@
 
     share: Annotated[float, Range(0, 1)] = option("How often.", default=0.3)
 
-Parser, checks of ranges and choices, and `--help` all follow from the field.
+Parser, checks of ranges and choices, and `--help` all follow from the field. What a file or Python says is checked as if it had
+been typed.
 """
 
-import copy
 import dataclasses
 import math
+import re
 import sys
-from argparse import Action, ArgumentDefaultsHelpFormatter, ArgumentError, ArgumentParser
-from collections.abc import Iterable
+from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, Namespace
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import get_annotations
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from transformers import HfArgumentParser
@@ -89,11 +91,12 @@ def check_options(options: Any) -> None:
     Raises:
         BadInput: one is not.
     """
+    hints = get_type_hints(type(options), include_extras=True)
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         if value is None:
             continue
-        choices, limits = find_choices(field), find_range(type(options), field.name)
+        choices, limits = find_choices(field), _find_range(hints[field.name])
         for each in value if isinstance(value, list) else [value]:
             if choices is not None and each not in choices:
                 raise BadInput(f"{field.name} is {each!r}; choose {' or '.join(map(str, choices))}.")
@@ -101,126 +104,130 @@ def check_options(options: Any) -> None:
                 limits.check(field.name, each)
 
 
-class HelpFormatter(ArgumentDefaultsHelpFormatter):
-    """Shows each option under one name in `--help`, with its default unless None or an empty text stands for none.
-
-    An option such as `--no_ask_dates` has the description and the default of the one that it turns off: it says that instead.
-    """
-
-    def _get_help_string(self, action: Action) -> str | None:
-        if action.const is False:
-            return f"The same as --{action.dest} false."
-        return action.help if action.default in (None, "") else super()._get_help_string(action)
-
-    def _format_action_invocation(self, action: Action) -> str:
-        # transformers adds a name with hyphens to every name with underscores.
-        shown = copy.copy(action)
-        shown.option_strings = [name for name in action.option_strings if "-" not in name.lstrip("-")]
-        return super()._format_action_invocation(shown)
-
-
 class OptionParser(HfArgumentParser):
     """transformers' parser of dataclasses, with one line instead of pages of usage before what is wrong.
 
-    Abbreviated options are refused: they would be missed by code that looks for an option on the command line.
+    It reads what is given and then makes the dataclasses of it, whose defaults hold. An option of several dataclasses is one.
     """
 
-    def __init__(self, dataclass_types: list[Any], **kwargs):
-        super().__init__(dataclass_types, allow_abbrev=False, formatter_class=HelpFormatter, **kwargs)
+    def __init__(self, dataclass_types: Sequence[Any], **kwargs: Any):
+        if Path(sys.argv[0]).stem == "posgpt":
+            kwargs["prog"] = " ".join(["posgpt", *sys.argv[1:2]])
+        super().__init__(dataclass_types, allow_abbrev=False, add_help=False, **kwargs)
+        # Shown by `build`, with a recipe's values as the defaults.
+        self.add_argument("-h", "--help", action="store_true", help="Show this help and exit.")
+        self.usage = self.usage or self.format_usage().removeprefix("usage: ")
+        self._hints: dict[str, Any] = {}
+        for each in dataclass_types:
+            for name, hint in get_type_hints(each, include_extras=True).items():
+                if name not in self._hints and (limits := _find_range(hint)):
+                    action = self._option_string_actions[f"--{name}"]
+                    action.help = f"{(action.help or '').rstrip('.')}; {limits}."
+            self._hints |= get_type_hints(each)
+        # `--help` lists what has to be given first, and the options that several commands have last.
+        own = {name for each in dataclass_types for name in get_annotations(each)}
+        for group in self._action_groups:
+            group._group_actions.sort(key=lambda each: (not each.required, each.dest not in {"help", *own}))
+        self._required = {
+            each.dest: (each.option_strings or [each.dest])[0] for each in self._actions if each.required
+        }
         for action in self._actions:
+            # It may come from a recipe.
+            action.required = False
+            # `--help` shows each option under one name, with its default unless None or an empty text stands for none.
+            action.option_strings = [name for name in action.option_strings if "-" not in name[2:]]
+            if action.const is False:
+                action.help = f"The same as --{action.dest} false."
+            if action.const is False or action.default in (None, "") or action.dest == "help":
+                action.default = SUPPRESS
             if action.type is string_to_bool and action.nargs is None:
                 # `--use_cpu` alone turns it on, whatever its default is.
                 action.nargs, action.const = "?", True
-        # `--help` lists what has to be given first, and the options that several commands have last.
-        own = {name for dataclass_type in dataclass_types for name in get_annotations(dataclass_type)}
-        for group in self._action_groups:
-            group._group_actions.sort(
-                key=lambda action: (action.dest != "help", not action.required, action.dest not in own)
-            )
-        self._hints: dict[str, Any] = {}
-        for dataclass_type in dataclass_types:
-            self._hints |= get_type_hints(dataclass_type)
-            for field in dataclasses.fields(dataclass_type):
-                if limits := find_range(dataclass_type, field.name):
-                    action = self._option_string_actions[f"--{field.name}"]
-                    action.help = f"{(action.help or '').rstrip('.')}; {limits}."
 
     @staticmethod
     def _parse_dataclass_field(parser: ArgumentParser, field: dataclasses.Field) -> None:
         if field.metadata.get("positional"):
             nargs = "+" if get_origin(field.type) is list else None
             parser.add_argument(field.name, help=field.metadata["help"], nargs=nargs)
-        else:
+        elif f"--{field.name}" not in parser._option_string_actions:
             HfArgumentParser._parse_dataclass_field(parser, field)
 
-    def set_option(self, name: str, value: Any) -> None:
-        """Set the default of an option to a value from a file; it is checked as if it were on the command line.
-
-        Raises:
-            BadInput: there is no such option, or its value is refused.
-        """
-        action = next((action for action in self._actions if action.dest == name), None)
-        if action is None:
-            names = [action.dest for action in self._actions]
-            raise BadInput(f"{name!r} is not an option of this command; {_suggest(name, names)}")
-        hint = self._hints.get(name)
-        kinds = [get_origin(kind) or kind for kind in get_args(hint) or (hint,)]
-        if value is None and type(None) not in kinds or value == [] and action.required:
-            raise BadInput(f"{name} has no value; give one, or leave it out.")
-        if action.nargs == "+" and value is not None:
-            # The parser does not convert the values of a list.
-            try:
-                value = [
-                    self._get_value(action, str(each)) for each in (value if isinstance(value, list) else [value])
-                ]
-            except ArgumentError as error:
-                self.error(str(error))
-        elif isinstance(value, dict | list) and type(value) not in kinds:
-            raise BadInput(f"{name} is {str(value)[:60]}; give one value.")
-        elif value is False and "no" in (action.choices or ()):
-            # YAML's `no`.
-            value = "no"
-        elif not isinstance(value, dict | list | None):
-            # The parser converts and checks defaults that are texts as it does what was typed.
-            value = str(value)
-        if "\0" in str(value):
-            raise BadInput(f"{name} has a NUL character; remove it.")
-        action.required = False
-        self.set_defaults(**{name: value})
+    def _check_value(self, action: Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise BadInput(f"{action.dest} is {value!r}; choose {' or '.join(map(str, action.choices))}.")
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(f"{message}; {_SEE_HELP}")
 
-    def parse(self, argv: list[str]) -> tuple:
-        """Parse a command line into the parser's dataclasses and check their ranges and choices.
+    def read(self, argv: Sequence[str]) -> dict[str, Any]:
+        """Return the options that a command line gives, by name.
 
         Raises:
-            BadInput: an option does not exist or its value is refused.
+            BadInput: an option does not exist, or its value is refused.
         """
-        for argument in argv:
-            if not argument.isprintable() and any("\ud800" <= character <= "\udfff" for character in argument):
-                raise BadInput(
-                    f"{argument!r} on the command line is not UTF-8; type it in a terminal that is set to UTF-8, or rename"
-                    " the file."
-                )
-            # argparse would first miss the required option that was mistyped.
-            name = argument.partition("=")[0]
-            if name.startswith("--") and name != "--" and name not in self._option_string_actions:
-                raise BadInput(f"there is no option {name}; {_suggest(name, self._option_string_actions)}")
+        if bad := next((argument for argument in argv if re.search("[\ud800-\udfff]", argument)), None):
+            raise BadInput(f"{bad!r} is not UTF-8; type it in a terminal that is set to UTF-8, or rename the file.")
+        nothing = object()
         try:
-            *parsed, unknown = self.parse_args_into_dataclasses(
-                argv, return_remaining_strings=True, look_for_args_file=False
-            )
-        except BadInput:
-            raise
-        # argparse makes an empty list of `--option=--`, which transformers compares with numbers.
-        except (ValueError, ImportError, TypeError) as error:
-            raise BadInput(f"an option was refused: {shorten_error(error)}; change or remove it.") from None
+            given, unknown = self.parse_known_args(argv, Namespace(**{each.dest: nothing for each in self._actions}))
+        # argparse makes a list without a value of `--option=--`.
+        except (ValueError, TypeError) as error:
+            raise error if isinstance(error, BadInput) else BadInput(f"an option has no value; {_SEE_HELP}") from None
         if unknown:
-            raise BadInput(f"there is no option {' '.join(unknown)}; {_SEE_HELP}")
-        for options in parsed:
-            check_options(options)
-        return tuple(parsed)
+            name = unknown[0].partition("=")[0]
+            raise BadInput(f"there is no option {name}; {_suggest(name, self._option_string_actions)}")
+        return {name: value for name, value in vars(given).items() if value is not nothing}
+
+    def read_value(self, name: str, value: Any) -> Any:
+        """Return an option's value from a file or from Python, converted and checked as if it had been typed.
+
+        Raises:
+            BadInput: there is no such option, or its value is refused. None is refused unless the option can do without.
+        """
+        if (action := self._option_string_actions.get(f"--{name}")) is None:
+            names = [action.dest for action in self._actions]
+            raise BadInput(f"{name!r} is not an option of this command; {_suggest(str(name), names)}")
+        hint, several = self._hints[action.dest], action.nargs == "+"
+        kinds = [get_origin(kind) or kind for kind in get_args(hint) or (hint,)]
+        if (value is None and type(None) not in kinds) or (value == [] and name in self._required):
+            raise BadInput(f"{name} has no value; give one, or leave it out.")
+        if value is None or (isinstance(value, dict | list) and type(value) in kinds and not several):
+            return value
+        if isinstance(value, dict) or (isinstance(value, list) and not several):
+            raise BadInput(f"{name} is {str(value)[:60]}; give one value.")
+        if value is False and "no" in (action.choices or ()):
+            # YAML's `no`.
+            value = "no"
+        try:
+            return self._get_values(action, list(map(str, value if isinstance(value, list) else [value])))
+        except ArgumentError as error:
+            self.error(str(error))
+
+    def build(self, values: Mapping[str, Any], dataclass_types: Sequence[type] = ()) -> tuple:
+        """Return an instance of each dataclass (default: the parser's) with the values of options; they are checked.
+
+        Raises:
+            BadInput: one is refused, or missing.
+            SystemExit: `--help` is among them, and shown.
+        """
+        if values.get("help"):
+            for action in self._actions:
+                if action.dest in values.keys() - {"help"} and action.const is not False:
+                    action.default = values[action.dest]
+            self.print_help()
+            sys.exit(0)
+        if missing := [shown for name, shown in self._required.items() if values.get(name) in (None, [])]:
+            self.error(f"the following arguments are required: {', '.join(missing)}")
+        built = []
+        for dataclass_type in dataclass_types or self.dataclass_types:
+            names = [field.name for field in dataclasses.fields(dataclass_type) if field.init and field.name in values]
+            try:
+                built.append(dataclass_type(**{name: values[name] for name in names}))
+            except (ValueError, ImportError, TypeError) as error:
+                reason = f"an option was refused: {shorten_error(error)}; change or remove it."
+                raise error if isinstance(error, BadInput) else BadInput(reason) from None
+            check_options(built[-1])
+        return tuple(built)
 
 
 def _suggest(name: str, names: Iterable[str]) -> str:
@@ -228,10 +235,11 @@ def _suggest(name: str, names: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else _SEE_HELP
 
 
-def parse_options(dataclass_type: type, argv: list[str] | None = None) -> Any:
-    """Parse a command line (default: this program's) into one dataclass; raises as `OptionParser.parse` does."""
-    (options,) = OptionParser([dataclass_type]).parse(sys.argv[1:] if argv is None else argv)
-    return options
+def parse_options(dataclass_types: type | Sequence[type], argv: Sequence[str] | None = None) -> Any:
+    """Parse a command line (default: this program's) into one dataclass, or several; raises as `OptionParser` does."""
+    parser = OptionParser([dataclass_types] if isinstance(dataclass_types, type) else dataclass_types)
+    built = parser.build(parser.read(sys.argv[1:] if argv is None else argv))
+    return built[0] if isinstance(dataclass_types, type) else built
 
 
 def shorten_error(error: BaseException) -> str:

@@ -14,7 +14,6 @@ import csv
 import dataclasses
 import math
 import shlex
-import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,7 +40,7 @@ from data_scripts.files import (
     write_atomically,
     write_lines,
 )
-from data_scripts.options import OptionParser, Range, check_options, option
+from data_scripts.options import Range, check_options, option, parse_options
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, load_relations
 from data_scripts.salient_spans import MONTHS
 
@@ -461,8 +460,8 @@ class WorldArguments:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments, world = OptionParser([WorldArguments, World]).parse(sys.argv[1:])
+def main(argv: list[str] | None = None) -> None:
+    arguments, world = parse_options([WorldArguments, World], argv)
     lines = world.write(Path(arguments.output_dir), arguments.overwrite)
     print(f"{world.num_people:,} people in {world.language}, asked for {', '.join(world.asked)}.")
     print(describe_lines(arguments.output_dir, lines))

@@ -1,3 +1,40 @@
-"""PosGPT's commands, training, evaluation and page; `modeling_posgpt` holds the model, `data_scripts` the data."""
+"""PosGPT's commands, training, evaluation and page; `modeling_posgpt` holds the model, `data_scripts` the data.
+
+`posgpt.pretrain`, `finetune`, `evaluate` and `ask` are functions, as are the commands of these names:
+
+    posgpt.pretrain("windows", train_file="wiki.txt", questions_file="train.tsv", output_dir="runs/windows")
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
 
 __version__ = "0.4.0"
+
+_FUNCTIONS = ("pretrain", "finetune", "evaluate", "ask")
+
+
+class _Command(ModuleType):
+    """The module of a command, which can be called: it calls the function of its own name."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return getattr(self, self.__name__.rpartition(".")[2])(*args, **options)
+
+
+class _Package(ModuleType):
+    """The package, which imports a command's module when it is first asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _FUNCTIONS:
+            return import_module(f"posgpt.{name}")
+        raise AttributeError(f"module 'posgpt' has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Importing a module sets it here.
+        if name in _FUNCTIONS:
+            value.__class__ = _Command
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

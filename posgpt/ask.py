@@ -114,8 +114,8 @@ def ask(arguments: AskingArguments) -> Answers:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    print(ask(parse_options(AskingArguments)))
+def main(argv: list[str] | None = None) -> None:
+    print(ask(parse_options(AskingArguments, argv)))
 
 
 if __name__ == "__main__":

@@ -66,9 +66,7 @@ def main() -> None:
         return
     if command not in COMMANDS:
         raise BadInput(f"posgpt has no command {command!r}; choose one of {', '.join(COMMANDS)}.")
-    module, _ = COMMANDS[command]
-    sys.argv = [f"posgpt {command}", *arguments]
-    import_module(module).main()
+    import_module(COMMANDS[command][0]).main(arguments)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ class ComparisonArguments:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(ComparisonArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(ComparisonArguments, argv)
     # scipy comes with it.
     check_installed("report", "sklearn")
     print(format_comparison(load_runs(arguments.folders)))

@@ -142,8 +142,8 @@ def evaluate(arguments: EvaluationArguments) -> EvaluationResult:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    result = evaluate(parse_options(EvaluationArguments))
+def main(argv: list[str] | None = None) -> None:
+    result = evaluate(parse_options(EvaluationArguments, argv))
     if PartialState().is_main_process:
         print(result)
 

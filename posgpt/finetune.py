@@ -8,9 +8,10 @@ The recipe's section `finetune` holds the options, or `finetune_from_scratch` wi
 `train_finetune.py` is the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
@@ -29,7 +30,7 @@ from data_scripts.relations import (
     read_relations,
 )
 from modeling_posgpt import PosGPTForCausalLM
-from posgpt.recipe_parser import parse_with_recipe, read_given, read_recipe, split_recipe
+from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe, read_recipe
 from posgpt.training.architecture import (
     ArchitectureArguments,
     PretrainedArguments,
@@ -42,6 +43,7 @@ from posgpt.training.arguments import PosGPTTrainingArguments, check_before_read
 from posgpt.training.checkpoints import claim_output_dir
 from posgpt.training.data import choose_data_seed, encode_pairs, leave_room_for_answers, load_pairs, load_validation
 from posgpt.training.run_record import describe_run
+from posgpt.training.trained import TrainedModel, keep_quiet, return_trained
 from posgpt.training.trainer import PosGPTTrainer
 
 
@@ -127,19 +129,68 @@ def add_questions_characters(
 ) -> PreTrainedTokenizerBase:
     """Add the characters of questions and answers that a model does not know to it, and print them; see `add_characters`."""
     extended = add_characters(model, tokenizer, [*questions.texts, *questions.answers], training_args.seed)
-    if training_args.should_log and (added := extended.convert_ids_to_tokens(range(len(tokenizer), len(extended)))):
+    if training_args.should_log and (
+        added := extended.convert_ids_to_tokens(list(range(len(tokenizer), len(extended))))
+    ):
         print(f"{questions.path}: {len(added):,} characters are added to the vocabulary: {''.join(added[:40])}")
     return extended
 
 
-def finetune(
+class FinetuningConfig(NamedTuple):
+    """All options of a finetuning."""
+
+    model: ModelArguments
+    data: FinetuningArguments
+    architecture: Any
+    training: PosGPTTrainingArguments
+
+
+def choose_section(recipe: Path, given: Mapping[str, Any]) -> str:
+    """Return the recipe's section: that for a pretrained model if one is named, there or among what is given.
+
+    Raises:
+        BadInput: none is named, and the recipe does not train from scratch.
+    """
+    sections = read_recipe(recipe)
+    if given.get("model_name_or_path") or sections.get("finetune", {}).get("model_name_or_path"):
+        return "finetune"
+    if "finetune" in sections and "finetune_from_scratch" not in sections:
+        if given.get("help"):
+            return "finetune"
+        raise BadInput(
+            f"no model to start from: give --model_name_or_path with a pretrained folder; {recipe} does not train from scratch."
+        )
+    return "finetune_from_scratch"
+
+
+def read_config(
+    argv: Sequence[str] | None = None, recipe: str = DEFAULT_RECIPE, options: Mapping[str, Any] | None = None
+) -> FinetuningConfig:
+    """Read the options of a finetuning from a command line or from Python; see `parse_with_recipe`."""
+    types = [ModelArguments, FinetuningArguments, ArchitectureArguments, PosGPTTrainingArguments]
+    return FinetuningConfig(*parse_with_recipe(types, choose_section, argv, recipe, options))
+
+
+def finetune(config: FinetuningConfig | str = DEFAULT_RECIPE, quiet: bool = False, **options: Any) -> TrainedModel:
+    """Train from the beginning or from a checkpoint, and save the model into the output folder; see `posgpt.pretrain`.
+
+    posgpt.finetune(model_name_or_path="runs/pretrain", train_file="train.tsv", output_dir="runs/finetune")
+    """
+    if isinstance(config, str):
+        config = read_config(recipe=config, options=options)
+    with keep_quiet(quiet), claim_output_dir(config.training, config.data.overwrite_output_dir) as checkpoint:
+        trainer = build_trainer(*config)
+        trainer.train_or_resume(checkpoint)
+    return return_trained(trainer)
+
+
+def build_trainer(
     model_args: ModelArguments,
-    architecture: Any,
     data_args: FinetuningArguments,
+    architecture: Any,
     training_args: PosGPTTrainingArguments,
-    checkpoint: str | None,
-) -> None:
-    """Train from the beginning or from a checkpoint, and save the model into the output folder."""
+) -> PosGPTTrainer:
+    """Read the data, load or build the model, and return what trains it."""
     check_before_reading(training_args, data_args.validation_file, data_args.train_file)
     model, tokenizer = load_or_build_model(model_args, architecture, training_args)
 
@@ -156,7 +207,7 @@ def finetune(
 
     described = ", ".join(relation.name for relation in questions.relations)
     start = "after pretraining" if model_args.model_name_or_path else "without pretraining"
-    trainer = PosGPTTrainer(
+    return PosGPTTrainer(
         model,
         training_args,
         train_dataset=FixedDataset(train_examples, choose_data_seed(training_args)),
@@ -166,25 +217,11 @@ def finetune(
         record=describe_run(model_args, data_args) if training_args.should_save else None,
         card_facts={"Objective": f"{len(train_examples):,} questions ({described}), {start}"},
     )
-    trainer.train_or_resume(checkpoint)
 
 
 @exit_on_bad_input()
-def main() -> None:
-    recipe, argv = split_recipe(None)
-    sections = read_recipe(recipe)
-    named = read_given(argv).get("model_name_or_path") or sections.get("finetune", {}).get("model_name_or_path")
-    from_scratch = named is None and ("finetune_from_scratch" in sections or "finetune" not in sections)
-    model_args, data_args, architecture, training_args = parse_with_recipe(
-        [ModelArguments, FinetuningArguments, ArchitectureArguments, PosGPTTrainingArguments],
-        "finetune_from_scratch" if from_scratch else "finetune",
-    )
-    if named is None and not from_scratch:
-        raise BadInput(
-            f"no model to start from: give --model_name_or_path with a pretrained folder; {recipe} does not train from scratch."
-        )
-    with claim_output_dir(training_args, data_args.overwrite_output_dir) as checkpoint:
-        finetune(model_args, architecture, data_args, training_args, checkpoint)
+def main(argv: list[str] | None = None) -> None:
+    finetune(read_config(argv))
 
 
 if __name__ == "__main__":

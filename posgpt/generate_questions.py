@@ -221,9 +221,9 @@ def train_and_generate(
 
 
 @exit_on_bad_input()
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     data_args, architecture, training_args = parse_with_recipe(
-        [GenerationArguments, ArchitectureArguments, PosGPTTrainingArguments], "generate_questions", default="windows"
+        [GenerationArguments, ArchitectureArguments, PosGPTTrainingArguments], "generate_questions", argv, "windows"
     )
     with claim_output_dir(training_args, data_args.overwrite_output_dir) as checkpoint:
         train_and_generate(architecture, data_args, training_args, checkpoint)

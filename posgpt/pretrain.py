@@ -8,8 +8,9 @@ The recipe's section `pretrain` holds the options; any of them, and any of trans
 the command line. `train_pretrain.py` is the same.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
@@ -22,7 +23,7 @@ from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import option
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation, RelationArguments, load_relations
-from posgpt.recipe_parser import parse_with_recipe
+from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
 from posgpt.training.architecture import (
     ArchitectureArguments,
     build_config,
@@ -34,6 +35,7 @@ from posgpt.training.arguments import PosGPTTrainingArguments, check_before_read
 from posgpt.training.checkpoints import claim_output_dir
 from posgpt.training.data import choose_data_seed, leave_room_for_answers, load_pairs, load_validation
 from posgpt.training.run_record import describe_run
+from posgpt.training.trained import TrainedModel, keep_quiet, return_trained
 from posgpt.training.trainer import PosGPTTrainer
 
 
@@ -109,14 +111,51 @@ def load_pretraining_data(
     return PretrainingData(corpus, tokenizer, questions, training, relations)
 
 
-def pretrain(
-    architecture: Any,
+class PretrainingConfig(NamedTuple):
+    """All options of a pretraining."""
+
+    data: PretrainingArguments
+    objective: ObjectiveConfig
+    architecture: Any
+    training: PosGPTTrainingArguments
+
+
+def read_config(
+    argv: Sequence[str] | None = None, recipe: str = DEFAULT_RECIPE, options: Mapping[str, Any] | None = None
+) -> PretrainingConfig:
+    """Read the options of a pretraining from a command line or from Python; see `parse_with_recipe`."""
+    types = [PretrainingArguments, ObjectiveConfig, ArchitectureArguments, PosGPTTrainingArguments]
+    return PretrainingConfig(*parse_with_recipe(types, "pretrain", argv, recipe, options))
+
+
+def pretrain(config: PretrainingConfig | str = DEFAULT_RECIPE, quiet: bool = False, **options: Any) -> TrainedModel:
+    """Train from the beginning or from a checkpoint, and save the model into the output folder.
+
+        posgpt.pretrain("windows", train_file="wiki.txt", questions_file="train.tsv", output_dir="runs/windows")
+
+    Args:
+        config: The options, or the recipe that they are in, a name or a file.
+        quiet: Whether nothing is printed.
+        options: What overrides the recipe, named as on the command line.
+
+    Raises:
+        BadInput: an option or a file is not what it should be, or training could not go on.
+    """
+    if isinstance(config, str):
+        config = read_config(recipe=config, options=options)
+    with keep_quiet(quiet), claim_output_dir(config.training, config.data.overwrite_output_dir) as checkpoint:
+        trainer = build_trainer(*config)
+        trainer.train_or_resume(checkpoint)
+    return return_trained(trainer)
+
+
+def build_trainer(
     data_args: PretrainingArguments,
     objective: ObjectiveConfig,
+    architecture: Any,
     training_args: PosGPTTrainingArguments,
-    checkpoint: str | None,
-) -> None:
-    """Train from the beginning or from a checkpoint, and save the model into the output folder."""
+) -> PosGPTTrainer:
+    """Read the data, build the model, and return what trains it."""
     # Sizes that are not compatible are refused before the corpus is read.
     build_config(architecture)
     check_before_reading(training_args, data_args.validation_file, data_args.questions_file)
@@ -137,7 +176,7 @@ def pretrain(
             print(note)
     described = f"{objective.name.replace('_', ' ')} of {len(data.corpus):,} documents"
     described += f", {len(questions):,} questions mixed in" if questions else "; not finetuned"
-    trainer = PosGPTTrainer(
+    return PosGPTTrainer(
         model,
         training_args,
         train_dataset=data.training.dataset,
@@ -147,16 +186,11 @@ def pretrain(
         record=describe_run(data_args, objective) if training_args.should_save else None,
         card_facts={"Objective": described},
     )
-    trainer.train_or_resume(checkpoint)
 
 
 @exit_on_bad_input()
-def main() -> None:
-    data_args, objective, architecture, training_args = parse_with_recipe(
-        [PretrainingArguments, ObjectiveConfig, ArchitectureArguments, PosGPTTrainingArguments], "pretrain"
-    )
-    with claim_output_dir(training_args, data_args.overwrite_output_dir) as checkpoint:
-        pretrain(architecture, data_args, objective, training_args, checkpoint)
+def main(argv: list[str] | None = None) -> None:
+    pretrain(read_config(argv))
 
 
 if __name__ == "__main__":

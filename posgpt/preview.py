@@ -10,7 +10,7 @@ there is no loss.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Literal
@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.collators import RightPaddingCollator
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.objective_config import ObjectiveConfig
-from data_scripts.options import Range, option
+from data_scripts.options import OptionParser, Range, option
 from data_scripts.relations import load_relations, read_relations
 from data_scripts.titles import describe_titles, find_text_start, find_titles
 from modeling_posgpt import build_tokenizer
@@ -34,7 +34,7 @@ from posgpt.finetune import (
 )
 from posgpt.generate_questions import GenerationArguments, load_generation_data
 from posgpt.pretrain import PretrainingArguments, load_pretraining_data
-from posgpt.recipe_parser import parse_with_recipe, read_given
+from posgpt.recipe_parser import parse_with_recipe
 from posgpt.training.architecture import ArchitectureArguments, build_config, choose_max_length
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import build_epoch_sampler, encode_pairs
@@ -86,7 +86,7 @@ def render_first(encoded: Dataset, tokenizer: PreTrainedTokenizerBase, most: int
     return render_batch(batch, tokenizer)
 
 
-def preview_pretraining() -> None:
+def preview_pretraining(argv: Sequence[str]) -> None:
     """Print the examples that training reads first, in its order."""
     preview, data_args, objective, architecture, training_args = parse_with_recipe(
         [
@@ -97,6 +97,7 @@ def preview_pretraining() -> None:
             PosGPTTrainingArguments,
         ],
         "pretrain",
+        argv,
     )
     data = load_pretraining_data(architecture, data_args, objective, training_args)
     dataset = data.training.dataset
@@ -111,18 +112,19 @@ def preview_pretraining() -> None:
     print(*render_documents(documents, asked), *described, *render_batch(batch, data.tokenizer), sep="\n")
 
 
-def preview_generation() -> None:
+def preview_generation(argv: Sequence[str]) -> None:
     """Print the first names, in the order of the corpus, that a model learns to write questions from."""
     preview, data_args, architecture, training_args = parse_with_recipe(
         [PreviewArguments, GenerationArguments, ArchitectureArguments, PosGPTTrainingArguments],
         "generate_questions",
+        argv,
         default="windows",
     )
     data = load_generation_data(architecture, data_args, training_args)
     print(data.description, *render_first(data.examples, data.tokenizer, preview.examples), sep="\n")
 
 
-def preview_finetuning(section: str) -> None:
+def preview_finetuning(section: str, argv: Sequence[str]) -> None:
     """Print the first questions of the file as finetuning reads them; most recipes shuffle their order.
 
     The vocabulary is the model's or the given corpus's, otherwise that of the questions themselves.
@@ -130,6 +132,7 @@ def preview_finetuning(section: str) -> None:
     preview, model_args, data_args, architecture, training_args = parse_with_recipe(
         [PreviewArguments, ModelArguments, FinetuningArguments, ArchitectureArguments, PosGPTTrainingArguments],
         section,
+        argv,
     )
     known, tokenizer = load_relations(data_args.relations), None
     if model_args.model_name_or_path or model_args.vocabulary_file:
@@ -147,14 +150,18 @@ def preview_finetuning(section: str) -> None:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    section = read_given(sys.argv[1:]).get("section") or "pretrain"
+def main(argv: list[str] | None = None) -> None:
+    argv = sys.argv[1:] if argv is None else argv
+    # Which options there are follows from it.
+    parser = OptionParser([])
+    parser.add_argument("--section", nargs="?", default="pretrain")
+    section = parser.parse_known_args(argv)[0].section
     if section == "pretrain":
-        preview_pretraining()
+        preview_pretraining(argv)
     elif section == "generate_questions":
-        preview_generation()
+        preview_generation(argv)
     else:
-        preview_finetuning(section)
+        preview_finetuning(section, argv)
 
 
 if __name__ == "__main__":

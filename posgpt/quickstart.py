@@ -6,7 +6,6 @@ Runs the same commands a person would, prints them, and ends with a table and a 
 """
 
 import shlex
-import sys
 import time
 from dataclasses import dataclass
 from importlib import import_module
@@ -50,8 +49,7 @@ def run_module(title: str, module: str, *positional: str, **options: object) -> 
         values = value if isinstance(value, list) else [] if value is True else [value]
         command += [f"--{name}", *map(str, values)]
     print(f"\n== {title}\n$ python -m {shlex.join(command)}", flush=True)
-    sys.argv = command
-    import_module(module).main()
+    import_module(module).main(command[1:])
 
 
 def train_models(arguments: QuickstartArguments, folder: Path) -> dict[str, Path]:
@@ -147,8 +145,8 @@ def draw_results(
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(QuickstartArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(QuickstartArguments, argv)
     folder = check_is_folder_or_new(arguments.output_dir).resolve()
     check_installed("report", "matplotlib")
     start = time.perf_counter()

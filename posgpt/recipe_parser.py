@@ -1,15 +1,14 @@
-"""Command lines of the training commands: `[RECIPE] --option value ...`.
+"""Command lines of the training commands, `[RECIPE] --option value ...`, and the same from Python.
 
-A recipe is a YAML file with a section of options per command; the command line overrides it.
+A recipe is a YAML file with a section of options per command; what is given besides overrides it.
 """
 
-import dataclasses
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from importlib.resources import files
-from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +19,16 @@ from data_scripts.files import load_yaml
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import OptionParser
-from posgpt.training.architecture import ArchitectureArguments, refuse_unused_architecture
-from posgpt.training.arguments import (
-    SCHEDULE_OPTIONS,
-    PosGPTTrainingArguments,
-    check_training_arguments,
-    refuse_other_schedule,
-    refuse_unused_optimizer,
-)
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
+from posgpt.training.arguments import SCHEDULE_OPTIONS, PosGPTTrainingArguments
 
 FOLDER = Path(str(files("posgpt"))) / "recipes"
 DEFAULT_RECIPE = "course"
-# The second option is meant for the section's value of the first one, and is dropped where another value is chosen.
-_DEPENDENT_OPTIONS = {
-    "lr_scheduler_type": "lr_scheduler_kwargs",
-    "per_device_train_batch_size": "total_train_batch_size",
+# A recipe's options that belong to its value of another option: dropped where another value is chosen.
+_BELONGING = {
+    "lr_scheduler_type": ["lr_scheduler_kwargs"],
+    "per_device_train_batch_size": ["total_train_batch_size"],
+    "lr_schedule": [name for names in SCHEDULE_OPTIONS.values() for name in names],
 }
 
 logger = logging.get_logger(__name__)
@@ -80,9 +74,8 @@ def read_recipe(recipe: Path, derived: Sequence[Path] = ()) -> dict[str, dict[st
         return sections
     if not isinstance(base, str):
         raise BadInput(f"{recipe}: its base is {repr(base)[:60]}; give the name of another recipe.")
-    beside = recipe.parent / base
     try:
-        based_on = beside if beside.is_file() else find_recipe(base)
+        based_on = recipe.parent / base if (recipe.parent / base).is_file() else find_recipe(base)
     except BadInput as error:
         raise BadInput(f"{recipe}: its base {error}") from None
     except OSError as error:
@@ -90,41 +83,15 @@ def read_recipe(recipe: Path, derived: Sequence[Path] = ()) -> dict[str, dict[st
     if based_on.resolve() in [file.resolve() for file in (recipe, *derived)]:
         raise BadInput(f"{recipe}: its base {base} is based on itself; name another recipe.")
     inherited = read_recipe(based_on, (recipe, *derived))
-    return {name: lay_over(inherited.get(name, {}), sections.get(name, {})) for name in inherited | sections}
+    return {name: overlay(inherited.get(name, {}), sections.get(name, {})) for name in inherited | sections}
 
 
-def lay_over(inherited: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+def overlay(inherited: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Return a section's options with others in their place, without those that belong to a value that was replaced."""
-    left_over = list_left_over(inherited, own)
-    return {name: value for name, value in inherited.items() if name not in left_over} | own
-
-
-def read_settings(recipe: str, section: str, **options: Any) -> dict[str, Any]:
-    """Return the options of a section of a recipe, a file or a name, with others in their place (see `lay_over`).
-
-    Raises:
-        BadInput: there is no such recipe, or it has no such section.
-    """
-    return lay_over(read_section(find_recipe(recipe), section), options)
-
-
-def list_left_over(values: dict[str, Any], chosen: dict[str, Any]) -> set[str]:
-    """Return which of a section's options belong to a value that another one is chosen for.
-
-    Args:
-        values: The section's options.
-        chosen: What is chosen instead, by option.
-    """
-    return {
-        other
-        for name, other in _DEPENDENT_OPTIONS.items()
-        if name in chosen and str(chosen[name]) != str(values.get(name))
-    } | _list_of_other_schedule(values, chosen)
-
-
-def _list_of_other_schedule(values: dict[str, Any], chosen: dict[str, Any]) -> set[str]:
-    schedule = values.get("lr_schedule", PosGPTTrainingArguments.lr_schedule)
-    return set(SCHEDULE_OPTIONS.get(schedule, ())) if chosen.get("lr_schedule", schedule) != schedule else set()
+    before = {"lr_schedule": PosGPTTrainingArguments.lr_schedule, **inherited}
+    replaced = [name for name in _BELONGING if name in own and str(own[name]) != str(before.get(name))]
+    dropped = {belonging for name in replaced for belonging in _BELONGING[name]}
+    return {name: value for name, value in inherited.items() if name not in dropped} | dict(own)
 
 
 def read_section(recipe: Path, section: str) -> dict[str, Any]:
@@ -134,116 +101,133 @@ def read_section(recipe: Path, section: str) -> dict[str, Any]:
         BadInput: the file cannot be read or has no such section.
     """
     sections = read_recipe(recipe)
-    values = sections.get(section)
-    if values is None:
+    if section not in sections:
+        names = ", ".join(map(str, sections))[:200] or "none"
         raise BadInput(
-            f"{recipe}: has no section {section!r} with options (only: {', '.join(map(str, sections))[:200] or 'none'}); add one,"
-            " or a `base` that has it."
+            f"{recipe}: has no section {section!r} with options (only: {names}); add one, or a `base` that has it."
         )
-    return values
+    return sections[section]
 
 
-def read_given(argv: list[str]) -> dict[str, str]:
-    """Return the options on a command line before it is parsed, each with its first value; empty for a flag."""
-    given = {}
-    for argument, following in pairwise([*argv, "--"]):
-        if argument.startswith("--"):
-            name, _, value = argument.removeprefix("--").partition("=")
-            given[name.replace("-", "_")] = value or ("" if following.startswith("--") else following)
-    return given
-
-
-def split_recipe(argv: list[str] | None, default: str = DEFAULT_RECIPE) -> tuple[Path, list[str]]:
-    """Split `[RECIPE] --option value ...` (default: this program's command line) into the recipe's file and the rest.
-
-    Args:
-        default: The recipe if none is named.
-
-    Raises:
-        BadInput: see `find_recipe`.
-    """
-    argv = list(sys.argv[1:] if argv is None else argv)
-    named = bool(argv) and not argv[0].startswith("-")
-    return find_recipe(argv.pop(0) if named else default), argv
+def read_settings(recipe: str, section: str, **options: Any) -> dict[str, Any]:
+    """Return the options of a section of a recipe, a file or a name, with others in their place; see `overlay`."""
+    return overlay(read_section(find_recipe(recipe), section), options)
 
 
 def parse_with_recipe(
-    dataclass_types: list[type], section: str, argv: list[str] | None = None, default: str = DEFAULT_RECIPE
+    dataclass_types: Sequence[type],
+    section: str | Callable[[Path, Mapping[str, Any]], str],
+    argv: Sequence[str] | None = None,
+    default: str = DEFAULT_RECIPE,
+    options: Mapping[str, Any] | None = None,
 ) -> tuple:
-    """Read `[RECIPE] --option value ...` into dataclasses; the command line overrides the recipe.
+    """Read a recipe and what is given besides, which overrides it, into dataclasses.
 
     Args:
-        dataclass_types: What to fill; TrainingArguments last. `ObjectiveConfig` stands for that of the chosen `--objective`.
-        section: The recipe's section for this command.
-        argv: The command line without the program (default: this program's).
+        dataclass_types: What to fill; `ObjectiveConfig` stands for that of the chosen `objective`.
+        section: The recipe's section for this command, or what returns it for a recipe and what is given.
+        argv: The command line without the program, `[RECIPE] --option value ...` (default: this program's).
         default: The recipe if none is named.
+        options: From Python, instead of a command line.
 
     Returns:
         An instance of each dataclass.
 
     Raises:
         BadInput: the recipe cannot be read, has no such section or names an option that does not exist; an option
-            belongs to another objective, another schedule of the learning rate or another optimizer; or a value is refused.
+            belongs to another objective, schedule of the learning rate, optimizer or position embedding; or a value is refused.
     """
-    recipe, argv = split_recipe(argv, default)
+    usage = "%(prog)s [RECIPE] --OPTION VALUE ..."
+    types: list[type] = []
+    for each in dataclass_types:
+        types += [each, *OBJECTIVES.values()] if each is ObjectiveConfig else [each]
+    for name, each in OBJECTIVES.items():
+        each._argument_group_name = f"options of the objective {name}"
+    parser = OptionParser(types, usage=usage)
+    parser.add_argument(
+        "recipe", nargs="?", default=default, help=f"A YAML file, or one of {', '.join(list_recipes())}."
+    )
+    if options is None:
+        argv = sys.argv[1:] if argv is None else argv
+        given = parser.read(argv)
+    else:
+        given = {name: parser.read_value(name, value) for name, value in options.items()}
+    recipe = find_recipe(given.pop("recipe", default))
+    section = section if isinstance(section, str) else section(recipe, given)
     values = read_section(recipe, section)
+
+    def build(values: Mapping[str, Any]) -> tuple:
+        values = overlay({name: parser.read_value(name, value) for name, value in values.items()}, given)
+        return _build(parser, dataclass_types, values, given)
+
     try:
-        parsed = _parse_over(values, dataclass_types, argv)
+        built = build(values)
     except BadInput as error:
         with suppress(BadInput):
-            _parse_over({}, dataclass_types, argv)
-            # The command line alone would do.
+            build({})
+            # What is given would do alone.
             error = BadInput(f"{recipe}, section {section!r}: {error}")
         raise error from None
-    if int(os.environ.get("RANK", 0)) == 0:
+    if int(os.environ.get("RANK", 0)) == 0 and argv is not None:
         print(f"Recipe: {recipe}, section {section!r}; command line: {' '.join(argv) or 'nothing more'}", flush=True)
-        for objective in (options for options in parsed if isinstance(options, ObjectiveConfig)):
-            foreign = list_foreign_options(type(objective))
-            if unused := [name for name in values if name in foreign]:
-                logger.warning(f"{recipe}: not used by the objective {objective.name}: {', '.join(unused)}.")
-    return parsed
+    return built
 
 
-def _parse_over(values: dict[str, Any], dataclass_types: list[type], argv: list[str]) -> tuple:
-    """Do what `parse_with_recipe` does, with `values` for the recipe's section."""
-    given = read_given(argv)
-    foreign: dict[str, list[str]] = {}
-    if ObjectiveConfig in dataclass_types:
-        objective = choose_objective(given.get("objective") or values.get("objective"))
-        dataclass_types = [objective if each is ObjectiveConfig else each for each in dataclass_types]
-        foreign = list_foreign_options(objective)
-        refuse_foreign_options(objective, foreign, given)
-    usage = "%(prog)s [RECIPE] --OPTION VALUE ..."
-    parser = OptionParser(dataclass_types, usage=usage, epilog=_describe_other_objectives(foreign))
-    decisive = given.keys() & {*_DEPENDENT_OPTIONS, "lr_schedule"}
-    left_over = list_left_over(values, {name: given[name] for name in decisive})
-    if given.get("validation_file") or values.get("validation_file"):
-        parser.set_defaults(eval_strategy="epoch")
-    else:
+def _build(
+    parser: OptionParser, dataclass_types: Sequence[type], values: dict[str, Any], given: Mapping[str, Any]
+) -> tuple:
+    """Return an instance of each dataclass; `values` includes those that are `given` and not a recipe's."""
+    values.setdefault("eval_strategy", "epoch")
+    if not values.get("validation_file"):
         # A recipe evaluates if there is something to evaluate on.
-        left_over |= {"eval_strategy", "load_best_model_at_end", "eval_on_start"}
+        for name in {"eval_strategy", "load_best_model_at_end", "eval_on_start"} - given.keys():
+            values.pop(name, None)
     # --save_steps and --eval_steps take precedence over the recipe's strategy.
     for name in ("save", "eval"):
-        if f"{name}_steps" in given and f"{name}_strategy" not in given and f"{name}_strategy" not in left_over:
-            parser.set_defaults(**{f"{name}_strategy": "steps"})
-            left_over |= {f"{name}_strategy"}
-    for name, value in values.items():
-        if name not in foreign.keys() | left_over:
-            parser.set_option(name, value)
-    parsed = parser.parse(argv)
-    check_training_arguments(parsed[-1])
+        if f"{name}_steps" in given and f"{name}_strategy" in {"save_strategy", *values} - given.keys():
+            values[f"{name}_strategy"] = "steps"
+    objective = choose_objective(values.get("objective"))
+    built = parser.build(values, [objective if each is ObjectiveConfig else each for each in dataclass_types])
+    chosen = {name: value for options in built for name, value in vars(options).items() if value is not None}
+    if ObjectiveConfig in dataclass_types:
+        others = {field.name for other in OBJECTIVES.values() for field in fields(other)} - chosen.keys()
+        if unused := [name for name in values if name in others - given.keys()]:
+            logger.warning(f"not used by the objective {objective.name}: {', '.join(unused)}.")
+    _refuse_unused(chosen, {name for name, value in values.items() if value is not None}, given)
     if {"per_device_train_batch_size", "total_train_batch_size"} <= given.keys():
         raise BadInput(
             "per_device_train_batch_size follows from total_train_batch_size; leave one of them out, and add"
             " --gradient_accumulation_steps for smaller batches."
         )
-    chosen = given.keys() | {name for name, value in values.items() if value is not None}
-    refuse_unused_optimizer(parsed[-1], chosen)
-    refuse_other_schedule(parsed[-1], chosen - (left_over - given.keys()))
-    for options in parsed:
-        if isinstance(options, ArchitectureArguments):
-            refuse_unused_architecture(options, set(given))
-    return parsed
+    return built
+
+
+def _refuse_unused(chosen: Mapping[str, Any], named: set[str], given: Mapping[str, Any]) -> None:
+    """Refuse options that only another value of another option has.
+
+    Args:
+        chosen: The values of all options.
+        named: The options that are given or in the recipe.
+        given: Those that are given. A recipe's may be for another objective or other positions.
+
+    Raises:
+        BadInput: there is one.
+    """
+    owners: dict[str, Mapping[str, Sequence[str]]] = {
+        "objective": {name: [field.name for field in fields(each)] for name, each in OBJECTIVES.items()},
+        "position_embedding_type": {name: each.settings for name, each in POSITION_EMBEDDINGS.items()},
+        "lr_schedule": SCHEDULE_OPTIONS,
+        "use_muon": {"False": ["optim", "optim_args"]},
+    }
+    for chooser, options_of in owners.items():
+        value = str(chosen.get(chooser, getattr(PosGPTConfig, chooser, None)))
+        for name in named if chooser in ("lr_schedule", "use_muon") else given:
+            values = [each for each, names in options_of.items() if name in names]
+            if values and value not in values:
+                raise BadInput(
+                    f"--{name} is an option of {chooser} {' and '.join(values)}, not of {value}; leave it out, or add"
+                    f" --{chooser} {' or '.join(values)}."
+                )
 
 
 def choose_objective(name: str | None) -> type[ObjectiveConfig]:
@@ -257,38 +241,3 @@ def choose_objective(name: str | None) -> type[ObjectiveConfig]:
     if str(name) not in OBJECTIVES:
         raise BadInput(f"objective is {name!r}; choose {' or '.join(OBJECTIVES)}.")
     return OBJECTIVES[name]
-
-
-def list_foreign_options(objective: type[ObjectiveConfig]) -> dict[str, list[str]]:
-    """Return the options that only other objectives have, each with these objectives' names."""
-    own = {field.name for field in dataclasses.fields(objective)}
-    foreign: dict[str, list[str]] = {}
-    for other in OBJECTIVES.values():
-        for field in dataclasses.fields(other):
-            if field.name not in own:
-                foreign.setdefault(field.name, []).append(other.name)
-    return foreign
-
-
-def refuse_foreign_options(
-    objective: type[ObjectiveConfig], foreign: dict[str, list[str]], given: dict[str, str]
-) -> None:
-    """Refuse options that only other objectives have.
-
-    Raises:
-        BadInput: one of them is on the command line.
-    """
-    for name, others in foreign.items():
-        if given.keys() & {name, f"no_{name}"}:
-            raise BadInput(
-                f"--{name} is an option of the objective {' and '.join(others)}, not of {objective.name}; leave it out or"
-                f" choose --objective {' or '.join(others)}."
-            )
-
-
-def _describe_other_objectives(foreign: dict[str, list[str]]) -> str | None:
-    parts = [
-        f"--objective {other} also has {', '.join(f'--{name}' for name in foreign if other in foreign[name])}"
-        for other in dict.fromkeys(chain.from_iterable(foreign.values()))
-    ]
-    return f"{'; '.join(parts)}: add it to --help to see them." if parts else None

@@ -68,8 +68,8 @@ def complete(prediction: Prediction) -> Prediction:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(PredictionArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(PredictionArguments, argv)
     check_installed("report", "sklearn", "matplotlib")
     arguments.check_threshold()
     file = Path(arguments.predictions_file)

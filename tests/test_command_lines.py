@@ -33,12 +33,12 @@ def to_json(value):
 
 def parse(line: str, monkeypatch: pytest.MonkeyPatch) -> dict:
     """Run a command until it has parsed its options; return those that are not the defaults."""
-    parse_options, argv = OptionParser.parse, shlex.split(line)
+    build, argv = OptionParser.build, shlex.split(line)
 
     def stop(*args):
-        raise Parsed(*parse_options(*args))
+        raise Parsed(*build(*args))
 
-    monkeypatch.setattr(OptionParser, "parse", stop)
+    monkeypatch.setattr(OptionParser, "build", stop)
     monkeypatch.setattr("sys.argv", ["posgpt", *argv])
     with pytest.raises(Parsed) as stopped:
         cli.main()

@@ -13,15 +13,11 @@ from conftest import ON_CPU, TINY, history_of
 from data_scripts.documents import load_corpus, tokenize_corpus
 from data_scripts.epochs import EpochSampler
 from data_scripts.errors import BadInput
-from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.questions import drop_non_ascii, encode_questions, load_questions
 from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from modeling_posgpt.dropout import draw_kept, drop
-from posgpt.finetune import FinetuningArguments, ModelArguments
-from posgpt.pretrain import PretrainingArguments
-from posgpt.recipe_parser import find_recipe, parse_with_recipe, read_recipe
-from posgpt.training.architecture import ArchitectureArguments
+from posgpt.recipe_parser import find_recipe, read_recipe
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.schedule import compute_rate_factor, count_examples
 from posgpt.training.trainer import PosGPTTrainer
@@ -320,28 +316,6 @@ def test_a_recomputed_forward_pass_drops_the_same():
         model(input_ids=ids, labels=ids).loss.backward()
         gradients.append(model.model.embed_tokens.weight.grad)
     torch.testing.assert_close(gradients[1], gradients[0])
-
-
-def test_the_command_line_can_go_back_to_a_schedule_over_steps(tmp_path):
-    argv = ["course", "--train_file", "x", "--output_dir", str(tmp_path), "--lr_schedule", "steps", *ON_CPU]
-    types = [ModelArguments, ArchitectureArguments, FinetuningArguments, PosGPTTrainingArguments]
-    *_, arguments = parse_with_recipe(types, "finetune", [*argv, "--lr_scheduler_type", "linear"])
-    assert (arguments.lr_schedule, arguments.lr_scheduler_type) == ("steps", "linear")
-
-
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        "base: course\npretrain: {lr_schedule: steps, warmup_steps: 5}",
-        "base: windows\npretrain: {lr_schedule: tokens, final_tokens: 5}",
-    ],
-)
-def test_a_recipe_can_choose_another_schedule_than_its_base(tmp_path, recipe):
-    (tmp_path / "mine.yaml").write_text(recipe)
-    argv = [str(tmp_path / "mine.yaml"), "--train_file", "x", "--output_dir", str(tmp_path), *ON_CPU]
-    types = [ArchitectureArguments, PretrainingArguments, ObjectiveConfig, PosGPTTrainingArguments]
-    *_, arguments = parse_with_recipe(types, "pretrain", argv)
-    assert arguments.lr_schedule in recipe and 5 in (arguments.warmup_steps, arguments.final_tokens)
 
 
 def test_a_recipe_has_its_own_options_on_top_of_those_of_its_base(tmp_path):

@@ -18,7 +18,7 @@ from posgpt.pretrain import PretrainingArguments
 from posgpt.recipe_parser import parse_with_recipe
 from posgpt.training import architecture
 from posgpt.training.architecture import ArchitectureArguments, build_model, list_config_values
-from posgpt.training.arguments import PosGPTTrainingArguments, check_training_arguments
+from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import choose_data_seed
 
 
@@ -39,7 +39,7 @@ class Options:
         (["--count", "0"], "count is 0; choose at least 1"),
         (["--rest", "0"], "rest is 0; choose at least 1"),
         (["--shares", "0.5", "2"], "shares is 2.0; choose a number from 0 to 1"),
-        (["--kind", "third"], "--kind.*'third'.*one.*other"),
+        (["--kind", "third"], "kind is 'third'; choose one or other"),
         (["--shars", "1"], "there is no option --shars; did you mean --shares"),
         (["--xyz=1"], "there is no option --xyz; --help"),
         (["--count", "1", "more"], "there is no option more; --help"),
@@ -59,17 +59,16 @@ def test_what_a_field_allows_passes():
 
 def test_numbers_from_a_file_are_those_that_the_command_line_would_give():
     parser = OptionParser([Options])
-    parser.set_option("shares", [0.1, 1])
-    parser.set_option("count", "3")
-    assert parser.parse([]) == (Options(count=3, shares=[0.1, 1.0]),)
+    values = {name: parser.read_value(name, value) for name, value in {"shares": [0.1, 1], "count": "3"}.items()}
+    assert parser.build(values) == (Options(count=3, shares=[0.1, 1.0]),)
     with pytest.raises(BadInput, match="shares.*'some'"):
-        parser.set_option("shares", [0.1, "some"])
+        parser.read_value("shares", [0.1, "some"])
 
 
 @pytest.mark.parametrize(
     "argv, shown",
     [
-        (["--kind", "Where was Ada \udce9 born?"], r"'Where was Ada \\udce9 born\?' on the command line"),
+        (["--kind", "Where was Ada \udce9 born?"], r"'Where was Ada \\udce9 born\?'"),
         (["--shars=Z\udcfcrich"], r"Z\\udcfcrich"),
         (["--shares", "0.5", "\ud83d"], r"\\ud83d"),
         (["\udce9t\udce9.txt"], r"\\udce9t\\udce9.txt"),
@@ -130,9 +129,9 @@ def test_an_option_that_is_not_given_does_not_hide_what_is_wrong_with_the_next()
 
 
 def test_a_training_step_takes_at_least_one_row(tmp_path):
-    check_options(PosGPTTrainingArguments(str(tmp_path), total_train_batch_size=1, use_cpu=True))
+    PosGPTTrainingArguments(str(tmp_path), total_train_batch_size=1, use_cpu=True)
     with pytest.raises(BadInput, match="total_train_batch_size is 0; choose at least 1"):
-        check_options(PosGPTTrainingArguments(str(tmp_path), total_train_batch_size=0, use_cpu=True))
+        PosGPTTrainingArguments(str(tmp_path), total_train_batch_size=0, use_cpu=True)
 
 
 def test_a_process_without_a_launcher_takes_one_gpu_and_the_rows_that_were_asked_for(tmp_path):
@@ -163,7 +162,6 @@ def test_workers_stay_from_one_epoch_to_the_next_except_on_a_cpu(tmp_path, use_c
 def test_workers_on_a_machine_without_a_gpu_do_not_stay_whatever_use_cpu_says(tmp_path):
     args = PosGPTTrainingArguments(str(tmp_path), use_cpu=False, bf16=False, dataloader_num_workers=1)
     assert args.dataloader_persistent_workers is (args.device.type != "cpu")
-    check_training_arguments(args)
 
 
 @pytest.mark.parametrize("given, seed", [({}, 3), ({"data_seed": 5}, 5), ({"data_seed": 0}, 0)])
@@ -209,9 +207,11 @@ def test_an_option_of_several_other_objectives_is_named_with_all_of_them(monkeyp
         OBJECTIVES[name].name = name
     argv = ["windows", "--output_dir", "runs", "--train_file", "wiki.txt", "--gaps", "2"]
     with pytest.raises(
-        BadInput, match="--gaps is an option of the objective cloze and gap, not of name_windows; .* cloze or gap"
+        BadInput, match="--gaps is an option of objective cloze and gap, not of name_windows; .* cloze or gap"
     ):
-        parse_with_recipe([PretrainingArguments, ObjectiveConfig, PosGPTTrainingArguments], "pretrain", argv)
+        parse_with_recipe(
+            [PretrainingArguments, ObjectiveConfig, ArchitectureArguments, PosGPTTrainingArguments], "pretrain", argv
+        )
 
 
 def describe_values(objective: type[ObjectiveConfig], field: dataclasses.Field) -> str:

@@ -369,7 +369,7 @@ def test_with_workers_that_stay_as_on_a_gpu_a_resumed_run_ends_with_the_same_wei
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     pretrain(run, world, tmp_path / "whole", "--dropout", "0", "--save_steps", 4, "--save_total_limit", 9)
     # On a CPU they are refused: there, dropout would draw other numbers.
-    monkeypatch.setattr("posgpt.recipe_parser.check_training_arguments", lambda args: None)
+    monkeypatch.setattr("posgpt.training.arguments.PosGPTTrainingArguments._check_data_loading", lambda self: None)
     options = ["--dropout", "0", "--dataloader_num_workers", 2, "--dataloader_persistent_workers", "true"]
     pretrain(run, world, tmp_path / "staying", *options)
     assert_same_run(tmp_path / "whole", tmp_path / "staying")
@@ -443,10 +443,13 @@ def test_what_flex_attention_cannot_train_is_refused(settings, message):
     "options, message",
     [
         (["--objective", "cloze"], "objective is 'cloze'; choose span_corruption or name_windows"),
-        (["--max_spans", "2"], "--max_spans is an option of the objective name_windows, not of span_corruption"),
-        (["--no-keep-names"], "--keep_names is an option of the objective name_windows"),
+        (["--max_spans", "2"], "--max_spans is an option of objective name_windows, not of span_corruption"),
+        (["--no-keep-names"], "--keep_names is an option of objective name_windows"),
         (["--objective=name_windows", "--salient-share=0.5"], "--salient_share is an option of .* span_corruption"),
-        (["--window_wording", "poem", "--objective", "name_windows"], "--window_wording.*'poem'.*question.*document"),
+        (
+            ["--window_wording", "poem", "--objective", "name_windows"],
+            "window_wording is 'poem'; choose question or document",
+        ),
         (["--salient_share", "1.5"], "salient_share is 1.5; choose a number from 0 to 1"),
         (["--question_share", "-0.1"], "question_share is -0.1; choose a number from 0 to 1"),
         (["--objective", "name_windows", "--questions_file", "missing.tsv"], "missing.tsv: no such file"),
@@ -454,7 +457,7 @@ def test_what_flex_attention_cannot_train_is_refused(settings, message):
         (["--objective", "name_windows", "--max_spans", "0"], "max_spans is 0"),
         (
             ["--position_share", "0.5"],
-            "--position_share is an option of the position embeddings concatenated, not of learned",
+            "--position_share is an option of position_embedding_type concatenated, not of learned",
         ),
         (
             ["--position_embedding_type", "rotary", "--position_initializer_range", "0"],
@@ -827,36 +830,6 @@ def parse_pretraining(tmp_path, *argv):
     return parse_with_recipe(types, "pretrain", list(map(str, [*argv, *required])))[-1]
 
 
-def test_evaluation_follows_from_the_file_to_evaluate_on_unless_something_else_is_said(tmp_path):
-    def choose(*argv):
-        return parse_pretraining(tmp_path, "windows", *argv, *ON_CPU).eval_strategy
-
-    assert (choose(), choose("--validation_file", "dev.tsv")) == ("no", "epoch")
-    assert choose("--validation_file", "dev.tsv", "--eval_strategy", "no") == "no"
-    recipe = tmp_path / "mine.yaml"
-    recipe.write_text("base: windows\npretrain: {eval_strategy: steps, eval_steps: 9, save_strategy: no}")
-    arguments = parse_pretraining(tmp_path, recipe, "--validation_file", "dev.tsv", *ON_CPU)
-    assert (arguments.eval_strategy, arguments.save_strategy) == ("steps", "no")
-    assert parse_pretraining(tmp_path, recipe, *ON_CPU).eval_strategy == "no"
-
-
-def test_a_schedule_of_ones_own_leaves_the_recipes_settings_of_another(tmp_path):
-    arguments = parse_pretraining(tmp_path, "quick", "--lr_scheduler_type", "linear", *ON_CPU)
-    assert not arguments.lr_scheduler_kwargs
-    for same in ([], ["--lr_scheduler_type", "cosine_with_min_lr"]):
-        assert parse_pretraining(tmp_path, "quick", *same, *ON_CPU).lr_scheduler_kwargs == {"min_lr_rate": 0.1}
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("base: quick\npretrain: {lr_scheduler_type: linear}")
-    assert not parse_pretraining(tmp_path, recipe, *ON_CPU).lr_scheduler_kwargs
-    recipe.write_text("base: windows\npretrain: {total_train_batch_size: 64}")
-    arguments = parse_pretraining(tmp_path, recipe, "--per_device_train_batch_size", 8, *ON_CPU)
-    assert (arguments.total_train_batch_size, arguments.per_device_train_batch_size) == (None, 8)
-    recipe.write_text(
-        "base: windows\npretrain: {eval_strategy: epoch, save_strategy: epoch, load_best_model_at_end: true}"
-    )
-    assert not parse_pretraining(tmp_path, recipe, *ON_CPU).load_best_model_at_end
-
-
 @pytest.mark.parametrize(
     "options, expected",
     [
@@ -875,12 +848,6 @@ def test_bf16_is_chosen_for_the_device_that_is_used(tmp_path, monkeypatch, optio
     monkeypatch.setattr("posgpt.training.arguments.bf16_is_fast", lambda device: device != "cpu")
     monkeypatch.setattr("transformers.training_args.is_torch_bf16_gpu_available", lambda: True)
     assert parse_pretraining(tmp_path, "windows", "--report_to", "none", *options).bf16 is expected
-
-
-def test_without_a_recipe_the_courses_own_holds(tmp_path):
-    arguments = parse_pretraining(tmp_path, *ON_CPU)
-    assert (arguments.num_train_epochs, arguments.learning_rate, arguments.weight_decay) == (650, 6e-3, 0.1)
-    assert (arguments.per_device_train_batch_size, arguments.adam_beta2, arguments.max_grad_norm) == (128, 0.95, 1.0)
 
 
 def test_the_preview_shows_exactly_what_a_recipe_trains_on(run, world, tmp_path, monkeypatch):
@@ -961,5 +928,5 @@ def test_help_names_every_option_once_with_its_range(run, capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert stop.value.code == 0
     assert "--question_share" in text and "a number from 0 to 1." in text and "at least 1." in text
-    assert "--objective span_corruption also has --salient_share, --loss_on_span" in text
+    assert "options of the objective span_corruption: --salient_share" in text
     assert "rope_type" in text

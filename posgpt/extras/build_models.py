@@ -78,8 +78,8 @@ def build_model(positions: str, arguments: ModelsArguments, folder: Path, world:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(ModelsArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(ModelsArguments, argv)
     folder = check_is_folder_or_new(arguments.output_dir).resolve()
     check_installed("report", "matplotlib")
     check_installed("page", "onnx")

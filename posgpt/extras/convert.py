@@ -282,8 +282,8 @@ def convert_folder(folder: Path, file: Path, fused_qkv: bool) -> PosGPTForCausal
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(ConversionArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(ConversionArguments, argv)
     source, target = Path(arguments.source), check_is_new(arguments.target)
     if source.is_dir():
         if arguments.vocabulary_file or arguments.num_attention_heads:

@@ -225,8 +225,8 @@ def write_datasheet(arguments: WikipediaArguments, lines: dict[str, int], people
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(WikipediaArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(WikipediaArguments, argv)
     folder = Path(arguments.output_dir)
     check_none_is_there(folder, (*FILE_NAMES, CARD_FILE), arguments.overwrite)
     articles = read_articles(arguments.articles, arguments.dataset_config_name)

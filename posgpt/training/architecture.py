@@ -1,8 +1,9 @@
 """The architecture of a new model, as options of the training commands; `PosGPTConfig` says what each of them is."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, make_dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, make_dataclass
 from inspect import getdoc
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -34,13 +35,10 @@ CONFIG_FIELDS = (
     "num_hidden_layers",
     "num_attention_heads",
 )
-# Options that stand for other fields: the fields and the help.
+# Options that stand for other fields.
 CONFIG_ALIASES = {
-    "block_size": (("max_position_embeddings",), "Maximum sequence length, in characters (default: 128)."),
-    "dropout": (
-        ("embd_pdrop", "resid_pdrop", "attention_dropout"),
-        "Dropout rate of embeddings, residuals and attention (default: 0.1).",
-    ),
+    "block_size": ("max_position_embeddings",),
+    "dropout": ("embd_pdrop", "resid_pdrop", "attention_dropout"),
 }
 DICTIONARIES = [name for name in CONFIG_FIELDS if dict in get_args(PosGPTConfig.__annotations__[name])]
 CHOICES = {"position_embedding_type": list(POSITION_EMBEDDINGS), "bottleneck_type": list(BOTTLENECKS)}
@@ -64,85 +62,47 @@ class PretrainedArguments:
     )
 
 
-def _find_type(config_name: str) -> Any:
-    """Return the type of a field of `PosGPTConfig` on a command line, where a dictionary is JSON."""
-    hint = PosGPTConfig.__annotations__[config_name]
-    if config_name in DICTIONARIES:
-        return dict | str | None
-    # The parser takes no unions of several types: of `float | int | None`, the first.
-    return (get_args(hint)[0] if get_origin(hint) in (Union, UnionType) else hint) | None
-
-
-def _list_options() -> list[tuple[str, Any, Any]]:
-    """Return name, type and dataclass field of every option; an option that is not given is None."""
+def _list_options() -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, type and dataclass field of every option; an option that is not given is None."""
     _, args, _ = parse_google_format_docstring(getdoc(PosGPTConfig) or "")
-    helps = args or {}
-    options = []
     for name in CONFIG_FIELDS:
-        if name not in helps:
-            raise TypeError(
-                f"the docstring of PosGPTConfig has no line for {name}: add one, which is the option's help."
-            )
-        default = getattr(PosGPTConfig, name)
-        shown = "" if default is None else f" (default: {default})"
-        choices = {"choices": CHOICES[name]} if name in CHOICES else {}
-        options.append((name, _find_type(name), option(f"{helps[name].rstrip('.')}{shown}.", default=None, **choices)))
-    for name, (config_names, text) in CONFIG_ALIASES.items():
-        options.append((name, _find_type(config_names[0]), option(text, default=None)))
-    return options
+        hint, default = PosGPTConfig.__annotations__[name], getattr(PosGPTConfig, name)
+        if name in DICTIONARIES:
+            # JSON on a command line.
+            hint = dict | str
+        elif get_origin(hint) in (Union, UnionType):
+            # The parser takes no unions of several types: of `float | int | None`, the first.
+            hint = get_args(hint)[0]
+        text = (args or {})[name].rstrip(".") + ("." if default is None else f" (default: {default}).")
+        yield name, hint | None, option(text, default=None, **({"choices": CHOICES[name]} if name in CHOICES else {}))
+    yield "block_size", int | None, option("Maximum sequence length, in characters (default: 128).", default=None)
+    text = "Dropout rate of embeddings, residuals and attention (default: 0.1)."
+    yield "dropout", float | None, option(text, default=None)
 
 
-def _parse_json(self: Any) -> None:
+def _check(self: Any) -> None:
     for name in DICTIONARIES:
         value = getattr(self, name)
         if isinstance(value, str):
-            try:
-                parsed = json.loads(value)
-            except ValueError:
-                parsed = None
-            if not isinstance(parsed, dict):
+            with suppress(ValueError):
+                setattr(self, name, json.loads(value))
+            if not isinstance(getattr(self, name), dict):
                 raise BadInput(f"{name} is {value!r}; give a JSON object.")
-            setattr(self, name, parsed)
+    if self.bottleneck_type in BOTTLENECKS and self.bottleneck_size is None:
+        raise BadInput("--bottleneck_type is an option of a bottleneck; leave it out, or add --bottleneck_size.")
 
 
 ArchitectureArguments: Any = make_dataclass(
     "ArchitectureArguments",
     _list_options(),
-    namespace={"__post_init__": _parse_json, "_argument_group_name": "architecture of a new model"},
+    namespace={"__post_init__": _check, "_argument_group_name": "architecture of a new model"},
 )
 
 
 def list_config_values(architecture: Any) -> dict[str, Any]:
     """Return the `ArchitectureArguments` that are given, under `PosGPTConfig`'s names."""
-    given = {field.name: getattr(architecture, field.name) for field in fields(architecture)}
-    return {
-        config_name: value
-        for name, value in given.items()
-        if value is not None
-        for config_name in (CONFIG_ALIASES[name][0] if name in CONFIG_ALIASES else (name,))
-    }
-
-
-def refuse_unused_architecture(architecture: Any, given: set[str]) -> None:
-    """Refuse options that only other position embeddings have, or a bottleneck.
-
-    Args:
-        architecture: The `ArchitectureArguments`.
-        given: The options on the command line. (A recipe's may be for another `--position_embedding_type`.)
-
-    Raises:
-        BadInput: one of them is among the `given`.
-    """
-    chosen = architecture.position_embedding_type or PosGPTConfig.position_embedding_type
-    for name in sorted(given - set(POSITION_EMBEDDINGS[chosen].settings)):
-        users = [user for user, member in POSITION_EMBEDDINGS.items() if name in member.settings]
-        if users:
-            raise BadInput(
-                f"--{name} is an option of the position embeddings {' and '.join(users)}, not of {chosen}; leave it out, or choose"
-                " one of those with --position_embedding_type."
-            )
-    if "bottleneck_type" in given and architecture.bottleneck_size is None:
-        raise BadInput("--bottleneck_type is an option of a bottleneck; leave it out, or add --bottleneck_size.")
+    given = {name: value for name, value in vars(architecture).items() if value is not None}
+    return {other: value for name, value in given.items() for other in CONFIG_ALIASES.get(name, (name,))}
 
 
 def choose_max_length(architecture: Any) -> int:
@@ -203,8 +163,7 @@ def load_pretrained(
     Raises:
         BadInput: there is no such model, or its size would change.
     """
-    given = [field.name for field in fields(architecture) if getattr(architecture, field.name) is not None]
-    if fixed := sorted(set(given) - {"dropout"}):
+    if fixed := sorted(name for name, value in vars(architecture).items() if value is not None and name != "dropout"):
         raise BadInput(
             f"{', '.join(fixed)} cannot change in a pretrained model; leave that out, or leave --model_name_or_path out to"
             " train from scratch."

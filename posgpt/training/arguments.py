@@ -4,7 +4,7 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 import torch
@@ -15,7 +15,7 @@ from transformers.utils import logging
 from data_scripts.epochs import EpochSampler
 from data_scripts.errors import BadInput
 from data_scripts.files import check_is_file
-from data_scripts.options import Range, option, shorten_error
+from data_scripts.options import Range, check_options, option, shorten_error
 from posgpt.training.hardware import bf16_is_fast
 
 # What each `lr_schedule` alone reads.
@@ -23,44 +23,25 @@ SCHEDULE_OPTIONS = {
     "steps": ("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
     "tokens": ("warmup_tokens", "final_tokens"),
 }
-_LARGEST_SEED = 2**32 - 1
-# What transformers lets be any number.
-_RANGES = {
-    "per_device_train_batch_size": Range(1),
-    "per_device_eval_batch_size": Range(1),
-    "gradient_accumulation_steps": Range(1),
-    "eval_accumulation_steps": Range(1),
-    "dataloader_prefetch_factor": Range(1),
-    "seed": Range(0, _LARGEST_SEED),
-    "data_seed": Range(0, _LARGEST_SEED),
-    "learning_rate": Range(0),
-    "weight_decay": Range(0),
-    "max_grad_norm": Range(0),
-    "adam_beta1": Range(0),
-    "adam_beta2": Range(0),
-    "adam_epsilon": Range(0),
-    "warmup_steps": Range(0),
-    "logging_steps": Range(0),
-    "save_steps": Range(0),
-    "eval_steps": Range(0),
-    "eval_delay": Range(0),
-    "ddp_timeout": Range(1),
-    "neftune_noise_alpha": Range(0),
-    "label_smoothing_factor": Range(0, 1),
+# The least and the most that numbers of transformers' may be, where that is not 0 and any number.
+_LEAST = {
+    "per_device_train_batch_size": 1,
+    "per_device_eval_batch_size": 1,
+    "gradient_accumulation_steps": 1,
+    "eval_accumulation_steps": 1,
+    "dataloader_prefetch_factor": 1,
+    "ddp_timeout": 1,
+    # As 0, without a limit.
+    "save_total_limit": -math.inf,
 }
-# What cannot be changed, and why.
+_MOST = {"seed": 2**32 - 1, "data_seed": 2**32 - 1, "label_smoothing_factor": 1}
+# What has to stay as it is, and why.
 _FIXED = {
-    "use_liger_kernel": (False, "Liger has no kernels for PosGPT"),
-    "auto_find_batch_size": (
-        False,
-        "it would change how many rows a training step reads (--gradient_accumulation_steps makes batches smaller)",
-    ),
-    "enable_jit_checkpoint": (
-        False,
-        "it would end an interrupted training as if it were finished (--save_steps says how much is lost)",
-    ),
-    "eval_do_concat_batches": (True, "answers are measured over all batches"),
-    "batch_eval_metrics": (False, "answers are measured over all batches"),
+    "use_liger_kernel": "Liger has no kernels for PosGPT",
+    "auto_find_batch_size": "it would change how many rows a training step reads (--gradient_accumulation_steps does not)",
+    "enable_jit_checkpoint": "it would end an interrupted training as if it were finished",
+    "eval_do_concat_batches": "answers are measured over all batches",
+    "batch_eval_metrics": "answers are measured over all batches",
 }
 
 logger = logging.get_logger(__name__)
@@ -164,6 +145,12 @@ class PosGPTTrainingArguments(TrainingArguments):
         return self.world_size * max(1, self.gradient_accumulation_steps)
 
     def __post_init__(self):
+        """Decide what follows from this machine, and refuse what transformers lets pass.
+
+        Raises:
+            BadInput: a number is not finite, too small or too large, or options cannot be used together or with PosGPT.
+        """
+        self._check_numbers()
         if self.use_cpu is None:
             # On a machine without an accelerator, processes would otherwise not know of each other.
             self.use_cpu = not torch.accelerator.is_available()
@@ -189,20 +176,63 @@ class PosGPTTrainingArguments(TrainingArguments):
             shares = self._count_batches_per_step()
             self.per_device_train_batch_size, rest = divmod(self.total_train_batch_size, shares)
             if rest:
-                raise ValueError(
+                raise BadInput(
                     f"total_train_batch_size {self.total_train_batch_size} is not a multiple of {shares}, the number of batches"
-                    " that make up a training step; choose one"
+                    " that make up a training step; choose one."
                 )
-        if self.final_tokens is not None and 0 < self.final_tokens <= self.warmup_tokens:
-            raise ValueError(
-                f"final_tokens is {self.final_tokens:,}; choose more than warmup_tokens, {self.warmup_tokens:,}"
+        self._check_schedule()
+        self._check_data_loading()
+        measured = self.metric_for_best_model
+        if measured and not re.fullmatch("(eval_)?(loss|accuracy(_.+)?)", measured):
+            raise BadInput(f"metric_for_best_model is {measured}; choose loss, accuracy or accuracy_RELATION.")
+        if self.hub_token is not None:
+            raise BadInput(
+                "hub_token would be saved in each checkpoint's training_args.bin; log in with `hf auth login`, or set HF_TOKEN."
+            )
+
+    def _check_numbers(self) -> None:
+        check_options(self)
+        for each in fields(TrainingArguments):
+            name, value = each.name, getattr(self, each.name)
+            if name in _FIXED and value != each.default:
+                raise BadInput(f"{name} has to stay {each.default}: {_FIXED[name]}; leave it out.")
+            if isinstance(value, int | float) and not isinstance(value, bool) and value != each.default:
+                Range(_LEAST.get(name, 0), _MOST.get(name)).check(name, value)
+
+    def _check_schedule(self) -> None:
+        if self.max_steps <= 0 and not self.num_train_epochs:
+            raise BadInput(
+                f"num_train_epochs is {self.num_train_epochs}; choose a number above 0, or add --max_steps."
+            )
+        if self.final_tokens is not None and self.final_tokens <= self.warmup_tokens:
+            raise BadInput(
+                f"final_tokens is {self.final_tokens:,}; choose more than warmup_tokens, {self.warmup_tokens:,}."
             )
         if self.lr_schedule == "tokens" and self.dataloader_drop_last:
-            raise ValueError("lr_schedule tokens counts every example; leave out dataloader_drop_last")
-        if self.hub_token is not None:
-            raise ValueError(
-                "hub_token would be saved in each checkpoint's training_args.bin; log in with `hf auth login`, or set HF_TOKEN"
+            raise BadInput("lr_schedule tokens counts every example; leave out dataloader_drop_last.")
+
+    def _check_data_loading(self) -> None:
+        strategy, cores = self.train_sampling_strategy, os.cpu_count() or 1
+        if strategy not in EpochSampler.STRATEGIES:
+            raise BadInput(f"train_sampling_strategy is {strategy!r}; choose {' or '.join(EpochSampler.STRATEGIES)}.")
+        if self.label_names not in (None, ["labels"]):
+            raise BadInput("label_names: the labels are called `labels`; leave it out.")
+        Range(0, cores).check("dataloader_num_workers", self.dataloader_num_workers)
+        for name in ("dataloader_multiprocessing_context", "dataloader_persistent_workers"):
+            if getattr(self, name) and not self.dataloader_num_workers:
+                raise BadInput(f"{name} is for workers; leave it out, or add --dataloader_num_workers.")
+        if self.dataloader_persistent_workers and self.device.type == "cpu":
+            # Starting workers draws from the generator that drops values out on a CPU.
+            raise BadInput(
+                "dataloader_persistent_workers: on a CPU, dropout would draw other numbers than in a resumed training; leave it"
+                " out."
             )
+        accelerator = vars(self.accelerator_config)
+        for name, refused in {"split_batches": True, "even_batches": False, "dispatch_batches": True}.items():
+            if accelerator[name] is refused:
+                raise BadInput(f"accelerator_config: {name} cannot be {refused} here; leave it out.")
+        if "num_steps" in (accelerator["gradient_accumulation_kwargs"] or {}):
+            raise BadInput("accelerator_config: num_steps is what --gradient_accumulation_steps is for; leave it out.")
 
     def choose_attention(self) -> str:
         """Return the attention implementation to train with.
@@ -225,92 +255,6 @@ class PosGPTTrainingArguments(TrainingArguments):
         return steps if self.warmup_steps >= 1 else min(steps, num_training_steps - 1)
 
 
-def check_training_arguments(training_args: TrainingArguments) -> None:
-    """Check what transformers lets pass.
-
-    Raises:
-        BadInput: a number is not finite, too small or too large, the order of the examples is none that PosGPT has, or an option
-            would have batches of another form than PosGPT's.
-    """
-    for name, limits in _RANGES.items():
-        if (value := getattr(training_args, name)) is not None:
-            limits.check(name, value)
-    if training_args.max_steps <= 0 and not 0 < training_args.num_train_epochs < math.inf:
-        raise BadInput(
-            f"num_train_epochs is {training_args.num_train_epochs}; choose a number above 0, or add --max_steps."
-        )
-    measured = training_args.metric_for_best_model
-    if measured and not re.fullmatch("(eval_)?(loss|accuracy(_.+)?)", measured):
-        raise BadInput(
-            f"metric_for_best_model is {training_args.metric_for_best_model}; choose loss, accuracy or accuracy_RELATION."
-        )
-    if training_args.label_names not in (None, ["labels"]):
-        raise BadInput("label_names: the labels are called `labels`; leave it out.")
-    for name in ("dataloader_multiprocessing_context", "dataloader_persistent_workers"):
-        if getattr(training_args, name) and not training_args.dataloader_num_workers:
-            raise BadInput(f"{name} is for workers; leave it out, or add --dataloader_num_workers.")
-    for name, refused in {"split_batches": True, "even_batches": False, "dispatch_batches": True}.items():
-        if getattr(training_args.accelerator_config, name) is refused:
-            raise BadInput(f"accelerator_config: {name} cannot be {refused} here; leave it out.")
-    if "num_steps" in (getattr(training_args.accelerator_config, "gradient_accumulation_kwargs", None) or {}):
-        raise BadInput("accelerator_config: num_steps is what --gradient_accumulation_steps is for; leave it out.")
-    if training_args.dataloader_persistent_workers and training_args.device.type == "cpu":
-        # Starting workers draws from the generator that drops values out on a CPU.
-        raise BadInput(
-            "dataloader_persistent_workers: on a CPU, dropout would draw other numbers than in a resumed training; leave it out."
-        )
-    for name, (only, reason) in _FIXED.items():
-        if getattr(training_args, name) != only:
-            raise BadInput(f"{name} has to stay {only}: {reason}; leave it out.")
-    cores = os.cpu_count() or 1
-    if not 0 <= training_args.dataloader_num_workers <= cores:
-        number = training_args.dataloader_num_workers
-        raise BadInput(
-            f"dataloader_num_workers is {number}; choose {Range(0, cores)}, one for each of this machine's cores."
-        )
-    strategy = training_args.train_sampling_strategy
-    if strategy not in EpochSampler.STRATEGIES:
-        raise BadInput(f"train_sampling_strategy is {strategy!r}; choose {' or '.join(EpochSampler.STRATEGIES)}.")
-
-
-def refuse_unused_optimizer(training_args: PosGPTTrainingArguments, given: set[str]) -> None:
-    """Refuse options of transformers' optimizers beside Muon.
-
-    Raises:
-        BadInput: one of them is among the `given`.
-    """
-    if training_args.use_muon and given & {"optim", "optim_args"}:
-        raise BadInput("optim: Muon and AdamW are used; leave it out, or add --use_muon false.")
-
-
-def refuse_other_schedule(training_args: PosGPTTrainingArguments, given: set[str]) -> None:
-    """Refuse options that only the schedule that was not chosen has.
-
-    Raises:
-        BadInput: one of them is among the `given`.
-    """
-    for schedule, names in SCHEDULE_OPTIONS.items():
-        wrong = [name for name in names if name in given]
-        if wrong and schedule != training_args.lr_schedule:
-            raise BadInput(
-                f"lr_schedule is {training_args.lr_schedule}, which has no {' and no '.join(wrong)}; leave that out, or add"
-                f" --lr_schedule {schedule}."
-            )
-
-
-def check_trackers(report_to: str | list[str] | None) -> None:
-    """Check that all trackers are installed.
-
-    Raises:
-        BadInput: one is not, or transformers has none of this name.
-    """
-    try:
-        for tracker in get_reporting_integration_callbacks(report_to):
-            tracker()
-    except (ValueError, ImportError, RuntimeError) as error:
-        raise BadInput(f"report_to: {shorten_error(error)}; choose trackers that are installed, or none.") from None
-
-
 def check_before_reading(
     args: TrainingArguments, validation_file: Sequence[str] | None, question_files: Sequence[str] | None
 ) -> None:
@@ -320,7 +264,11 @@ def check_before_reading(
         BadInput: a tracker is not installed, a file of questions is not there, there is none to evaluate on, or a part of it
             would be left out.
     """
-    check_trackers(args.report_to)
+    try:
+        for tracker in get_reporting_integration_callbacks(args.report_to):
+            tracker()
+    except (ValueError, ImportError, RuntimeError) as error:
+        raise BadInput(f"report_to: {shorten_error(error)}; choose trackers that are installed, or none.") from None
     for file in (*(question_files or ()), *(validation_file or ())):
         check_is_file(file, "TSV of questions and answers")
     if not validation_file and (args.eval_strategy != "no" or args.eval_on_start):

@@ -122,8 +122,8 @@ def describe_grade(name: str, failures: dict[str, str], accuracy: str, baseline:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(GradingArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(GradingArguments, argv)
     check_installed("test", "pytest")
     folder = Path(arguments.assignment_dir)
     tests = folder / "teacher" / TESTS_FOLDER

@@ -95,8 +95,8 @@ def write_assignment(folder: Path, world: World) -> None:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(AssignmentArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(AssignmentArguments, argv)
     folder = check_is_new(arguments.output_dir)
     with write_folder_atomically(folder) as unfinished:
         write_assignment(unfinished, World(num_people=arguments.num_people, seed=arguments.seed))

@@ -188,8 +188,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(DemoArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(DemoArguments, argv)
     if arguments.model_name_or_path is None:
         model, corpus_file = QUICKSTART / "pretrain", str(QUICKSTART / "world" / CORPUS_FILE)
         if not (model / WEIGHTS_FILE).is_file():

@@ -133,8 +133,8 @@ def propose_titles(documents: Iterable[tuple[str | None, str]]) -> list[str]:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(PageArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(PageArguments, argv)
     folder = check_is_new(arguments.output_dir)
     check_installed("page", "onnx", "onnxscript")
     find_npm()

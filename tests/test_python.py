@@ -1,0 +1,78 @@
+"""Commands are functions: they take options, return values, and leave the program's command line alone."""
+
+import re
+import sys
+
+import pytest
+
+import posgpt
+from conftest import ON_CPU, ROOT, TINY
+from data_scripts.errors import BadInput
+from posgpt.finetune import FinetuningConfig
+from posgpt.pretrain import PretrainingConfig, read_config
+
+SMALL = {name.removeprefix("--"): value for name, value in zip(TINY[::2], TINY[1::2], strict=True)}
+SMALL |= {"max_steps": 2, "logging_steps": 1, "quiet": True}
+
+
+def test_the_example_of_the_docs_trains_asks_and_reports(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    options = '"quickstart", max_steps=2, logging_steps=1, report_to="none", hidden_size=32,'
+    exec(code.replace("num_people=300", "num_people=100").replace('"quickstart",', options), {})
+    printed = capsys.readouterr().out
+    assert len(re.findall(r"^Where was .* born\? .* \d+%$", printed, re.M)) == 3 and "'train_loss'" in printed
+    assert "birthplace" in printed and (tmp_path / "runs" / "eval" / "metrics.json").is_file()
+
+
+def test_pretraining_and_finetuning_return_models_and_print_nothing_when_quiet(world, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["notebook", "--not", "an option"])
+    corpus, train, dev = (world / name for name in ("wiki.txt", "birth_places_train.tsv", "birth_dev.tsv"))
+    folders = [tmp_path / "pretrained", tmp_path / "finetuned"]
+    trained = posgpt.pretrain("quick", train_file=corpus, output_dir=folders[0], **SMALL)
+    capfd.readouterr()
+    options = {name: value for name, value in SMALL.items() if name not in ("block_size", "hidden_size")}
+    options = {name: value for name, value in options.items() if not name.startswith("num_")}
+    files = {"train_file": train, "validation_file": [str(dev)]}
+    finetuned = posgpt.finetune(model_name_or_path=folders[0], output_dir=folders[1], **files, **options)
+    printed = capfd.readouterr()
+    assert printed.out == "" and "Recipe" not in printed.err and "%|" not in printed.err
+    for (model, tokenizer, record), folder in zip((trained, finetuned), folders, strict=True):
+        assert model.num_parameters() < 100_000 and len(tokenizer) == model.config.vocab_size
+        assert record["max_steps"] == 2 and record["data"] and any("loss" in each for each in record["log_history"])
+        assert (folder / "model.safetensors").is_file()
+    assert any("eval_accuracy" in each for each in finetuned.record["log_history"])
+
+
+def test_a_config_is_what_the_command_line_gives_and_is_refused_in_one_line(tmp_path):
+    options = {"train_file": "wiki.txt", "output_dir": tmp_path, "hidden_size": 32, "corpus_weights": [1]}
+    config = read_config(recipe="windows", options=options | {"use_cpu": True})
+    line = f"windows --train_file wiki.txt --output_dir {tmp_path} --hidden_size 32 --corpus_weights 1 --use_cpu"
+    assert isinstance(config, PretrainingConfig) and config[:3] == read_config(line.split())[:3]
+    for wrong, message in (
+        ({"hiden_size": 3}, "'hiden_size' is not an option of this command; did you mean hidden_size?"),
+        ({"max_steps": "many"}, "--max-?_?steps.*'many'"),
+        ({"question_share": 2}, "question_share is 2.0; choose a number from 0 to 1"),
+        ({"salient_share": 0.5}, "--salient_share is an option of objective span_corruption"),
+        ({"train_file": None}, "train_file has no value"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            posgpt.pretrain("windows", **options | wrong)
+    with pytest.raises(BadInput, match="no such recipe"):
+        posgpt.finetune("widows", train_file="pairs.tsv")
+    assert FinetuningConfig._fields[-1] == "training" and not list(tmp_path.iterdir())
+
+
+def test_every_command_takes_a_command_line_and_leaves_the_programs_own(monkeypatch, tmp_path, capsys):
+    from posgpt import cli
+
+    argv = ["posgpt", "world", "--output_dir", str(tmp_path / "world"), "--num_people", "100"]
+    monkeypatch.setattr(sys, "argv", list(argv))
+    cli.main()
+    assert sys.argv == argv and "wiki.txt has" in capsys.readouterr().out
+    for command in cli.COMMANDS:
+        with pytest.raises(SystemExit, match="^error: there is no option --nonsense; "):
+            monkeypatch.setattr(sys, "argv", ["posgpt", command, "--nonsense", *ON_CPU[:0]])
+            cli.main()
+    assert callable(posgpt.evaluate) and callable(posgpt.ask)
