@@ -31,11 +31,9 @@ def main() -> None:
         print("\n".join(f"  {name:20} {description}" for name, description in (SWEEPS | ANALYSES).items()))
         print("\npython -m studies NAME --help lists its options.")
     elif name in ANALYSES:
-        sys.argv = [f"python -m studies {name}", *arguments]
-        import_module(f"studies.{name}").main()
+        import_module(f"studies.{name}").main(arguments)
     else:
-        sys.argv[0] = "python -m studies"
-        sweep.main()
+        sweep.main([name, *arguments])
 
 
 if __name__ == "__main__":

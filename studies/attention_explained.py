@@ -163,8 +163,8 @@ def describe_measurements(measured: dict[str, Any]) -> list[dict[str, str]]:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    output_dir = check_is_folder_or_new(parse_options(ExplainedArguments).output_dir)
+def main(argv: list[str] | None = None) -> None:
+    output_dir = check_is_folder_or_new(parse_options(ExplainedArguments, argv).output_dir)
     measured = measure_all()
     write_table(output_dir, describe_measurements(measured))
     draw_measurements(measured, output_dir / "attention.png")

@@ -117,8 +117,8 @@ def describe_attention(model_name: str, attention: Attention) -> dict[str, str]:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(MapsArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(MapsArguments, argv)
     output_dir, name = check_is_folder_or_new(arguments.output_dir), arguments.name
     folders, rows, lengths = [Path(model_name).name for model_name in arguments.models], [], set()
     for number, (model_name, folder) in enumerate(zip(arguments.models, folders, strict=True), start=1):

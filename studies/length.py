@@ -174,8 +174,8 @@ def describe_curve(name: str, curve: np.ndarray) -> dict[str, str]:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(LengthArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(LengthArguments, argv)
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
     text, unread = make_texts(arguments)
     tokenizer = build_tokenizer([text], TRAINED_LENGTH)

@@ -170,8 +170,8 @@ def write_counts(counts: dict[str, dict[str, int]], folder: Path) -> None:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(OpenBookArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(OpenBookArguments, argv)
     output_dir = check_is_folder_or_new(arguments.output_dir)
     counts, unanswered = measure_data(Path(arguments.data_dir), arguments.predictions)
     write_counts(counts, output_dir)

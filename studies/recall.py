@@ -162,8 +162,8 @@ def describe_share(is_right: np.ndarray) -> str:
 
 
 @exit_on_bad_input()
-def main() -> None:
-    arguments = parse_options(RecallArguments)
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(RecallArguments, argv)
     output_dir, data_dir = check_is_folder_or_new(arguments.output_dir), Path(arguments.data_dir)
     objective = read_objective(arguments.recipe)
     questions = load_questions(arguments.questions_file or data_dir / TRAIN_FILE, answers=True)

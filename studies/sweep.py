@@ -9,7 +9,6 @@ trainings are kept and interrupted ones are resumed, so the same command can be 
 and the chart are of the rows and seeds of one command, and are written after each of them.
 """
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -451,8 +450,8 @@ def prepare_sweep(arguments: SweepArguments, study: Study) -> Sweep:
 
 
 @exit_on_bad_input()
-def main(name: str | None = None) -> None:
-    arguments = parse_options(SweepArguments, [*([name] if name else []), *sys.argv[1:]])
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(SweepArguments, argv)
     study, rows = load_study(arguments)
     if arguments.model_name_or_path:
         check_has_read_no_questions(arguments.model_name_or_path)
