@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 _FUNCTIONS = ("pretrain", "finetune", "evaluate", "ask")
 
