@@ -203,6 +203,10 @@ class OptionParser(HfArgumentParser):
         except ArgumentError as error:
             self.error(str(error))
 
+    def read_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of `read_value` by name."""
+        return {name: self.read_value(name, value) for name, value in values.items()}
+
     def build(self, values: Mapping[str, Any], dataclass_types: Sequence[type] = ()) -> tuple:
         """Return an instance of each dataclass (default: the parser's) with the values of options; they are checked.
 
@@ -235,10 +239,17 @@ def _suggest(name: str, names: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else _SEE_HELP
 
 
-def parse_options(dataclass_types: type | Sequence[type], argv: Sequence[str] | None = None) -> Any:
-    """Parse a command line (default: this program's) into one dataclass, or several; raises as `OptionParser` does."""
+def parse_options(
+    dataclass_types: type | Sequence[type], argv: Sequence[str] | None = None, options: Mapping[str, Any] | None = None
+) -> Any:
+    """Parse a command line (default: this program's), or options from Python, into one dataclass, or several.
+
+    Raises as `OptionParser` does.
+    """
     parser = OptionParser([dataclass_types] if isinstance(dataclass_types, type) else dataclass_types)
-    built = parser.build(parser.read(sys.argv[1:] if argv is None else argv))
+    built = parser.build(
+        parser.read_values(options) if options else parser.read(sys.argv[1:] if argv is None else argv)
+    )
     return built[0] if isinstance(dataclass_types, type) else built
 
 

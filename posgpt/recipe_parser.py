@@ -151,13 +151,13 @@ def parse_with_recipe(
         argv = sys.argv[1:] if argv is None else argv
         given = parser.read(argv)
     else:
-        given = {name: parser.read_value(name, value) for name, value in options.items()}
+        given = parser.read_values(options)
     recipe = find_recipe(given.pop("recipe", default))
     section = section if isinstance(section, str) else section(recipe, given)
     values = read_section(recipe, section)
 
     def build(values: Mapping[str, Any]) -> tuple:
-        values = overlay({name: parser.read_value(name, value) for name, value in values.items()}, given)
+        values = overlay(parser.read_values(values), given)
         return _build(parser, dataclass_types, values, given)
 
     try:
