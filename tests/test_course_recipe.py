@@ -155,21 +155,6 @@ def test_finetuning_grades_the_first_mask_and_drops_what_is_not_ascii(tmp_path):
     assert graded == {False: "Malm⁇", True: "⁇Malm⁇"}
 
 
-def test_finetuning_takes_both_from_the_recipe(run, world, tmp_path, monkeypatch):
-    seen = []
-    train = PosGPTTrainer.train_or_resume
-    monkeypatch.setattr(PosGPTTrainer, "train_or_resume", lambda self, _: (seen.append(self), train(self, _))[1])
-    (tmp_path / "pairs.tsv").write_text("Where was Zoë Ek born?\tBerlin\n", encoding="utf-8")
-    printed = run(
-        train_finetune, "--vocabulary_file", world / "wiki.txt", "--train_file", tmp_path / "pairs.tsv",
-        "--output_dir", tmp_path / "out", "--max_steps", 1, *TINY,
-    )  # fmt: skip
-    assert "1 of 1 pairs lose characters that are not ASCII, as in the course; --ascii_only false keeps" in printed
-    (row,), tokenizer = seen[0].train_dataset, seen[0].processing_class
-    assert tokenizer.decode(row["input_ids"]) == "Where was Zo Ek born?⁇Berlin⁇"
-    assert tokenizer.decode([label for label in row["labels"] if label != -100]) == "⁇Berlin⁇"
-
-
 @pytest.fixture
 def untrained(monkeypatch) -> list[PosGPTTrainer]:
     """The trainers that commands build; none of them trains."""
@@ -182,11 +167,15 @@ def test_what_the_recipe_does_to_training_pairs_is_not_done_to_validation(run, t
     """Or an answer without its other characters would count as right."""
     (tmp_path / "wiki.txt").write_text("Zoë Ek. Born in Malmö. Where was born?\n", encoding="utf-8")
     (tmp_path / "pairs.tsv").write_text("Where was Zoë Ek born?\tMalmö\n", encoding="utf-8")
-    run(
+    printed = run(
         train_finetune, "--vocabulary_file", tmp_path / "wiki.txt", "--train_file", tmp_path / "pairs.tsv",
         "--validation_file", tmp_path / "pairs.tsv", "--output_dir", tmp_path / "out", "--data_seed", 5, *TINY,
     )  # fmt: skip
+    assert "1 of 1 pairs lose characters that are not ASCII, as in the course; --ascii_only false keeps" in printed
     (trainer,) = untrained
+    (row,), tokenizer = trainer.train_dataset, trainer.processing_class
+    assert tokenizer.decode(row["input_ids"]) == "Where was Zo Ek born?⁇Malm⁇"
+    assert tokenizer.decode([label for label in row["labels"] if label != -100]) == "⁇Malm⁇"
     (row,), tokenizer = trainer.eval_dataset, trainer.processing_class
     assert tokenizer.decode(row["input_ids"]) == "Where was Zoë Ek born?⁇Malmö⁇"
     assert tokenizer.decode([label for label in row["labels"] if label != -100]) == "Malmö⁇"

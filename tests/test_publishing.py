@@ -14,7 +14,6 @@ from huggingface_hub import DatasetCard, ModelCard, create_repo, upload_folder
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, pipeline
 
 import evaluate_birthplace
-import modeling_posgpt
 import train_pretrain
 from conftest import TINY
 from data_scripts.files import hash_file
@@ -156,12 +155,6 @@ def test_folders_load_and_answer_where_the_package_is_not_installed(tmp_path, lo
         assert {file.name for file in Path(folder).iterdir()} <= copied
 
 
-def test_a_folder_holds_the_whole_package(tmp_path):
-    _, _, folder = save_model(tmp_path / "model")
-    package = {file.name for file in Path(modeling_posgpt.__file__).parent.glob("*.py")}
-    assert {file.name for file in folder.glob("*.py")} == package - {"__init__.py"}
-
-
 def test_transformers_text_generation_pipeline_works(saved):
     model, tokenizer, folder = saved
     from_folder = pipeline("text-generation", model=str(folder), trust_remote_code=True)
@@ -218,12 +211,6 @@ def test_a_branch_is_created_and_pushed_to(run, world, tmp_path, local_hub):
 def test_a_hub_that_refuses_is_named_before_training(run, world, tmp_path, local_hub, pattern, status):
     local_hub.refusals[pattern] = status
     with pytest.raises(SystemExit, match=rf"^error: you/posgpt: cannot be written to on the hub: .*{status or ''}.*"):
-        push(run, world, tmp_path / "model")
-    assert not (tmp_path / "model").exists()
-
-
-def test_a_hub_that_is_down_is_named_before_training(run, world, tmp_path, online):
-    with pytest.raises(SystemExit, match=r"you/posgpt: cannot be written to on the hub: .*refused; log in with"):
         push(run, world, tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -310,14 +297,8 @@ def test_the_example_of_a_card_is_python_whatever_the_wording(tmp_path):
 def test_an_evaluation_is_written_into_the_models_card(run, world, tmp_path):
     pytest.importorskip("sklearn", reason="needs the report's libraries")
     model, _, folder = save_model(tmp_path / "model")
-    evaluated = [
-        "--model_name_or_path",
-        folder,
-        "--train_file",
-        world / "birth_places_train.tsv",
-        "--max_new_tokens",
-        4,
-    ]
+    evaluated = ["--model_name_or_path", folder, "--train_file", world / "birth_places_train.tsv"]
+    evaluated += ["--max_new_tokens", 4]
     with pytest.raises(SystemExit, match=r"README.md: no model card that can be read: .*--update_model_card needs"):
         run(evaluate_birthplace, *evaluated, "--test_file", world / "birth_dev.tsv", "--output_dir", tmp_path / "none",
             "--update_model_card")  # fmt: skip
