@@ -66,16 +66,12 @@ class Range(NamedTuple):
             raise BadInput(f"{name} is {value:,}; choose {self}.")
 
 
-def find_range(dataclass_type: type, name: str) -> Range | None:
-    """Return the range that is part of a field's type, None when any value will do."""
-    return _find_range(get_type_hints(dataclass_type, include_extras=True)[name])
-
-
-def _find_range(hint: Any) -> Range | None:
+def find_range(hint: Any) -> Range | None:
+    """Return the range that is part of a type, None when any value will do."""
     if isinstance(hint, Range):
         return hint
     # `Annotated[int, Range(1)] | None` has it inside.
-    return next(filter(None, map(_find_range, get_args(hint))), None)
+    return next(filter(None, map(find_range, get_args(hint))), None)
 
 
 def find_choices(field: dataclasses.Field) -> list | None:
@@ -96,7 +92,7 @@ def check_options(options: Any) -> None:
         value = getattr(options, field.name)
         if value is None:
             continue
-        choices, limits = find_choices(field), _find_range(hints[field.name])
+        choices, limits = find_choices(field), find_range(hints[field.name])
         for each in value if isinstance(value, list) else [value]:
             if choices is not None and each not in choices:
                 raise BadInput(f"{field.name} is {each!r}; choose {' or '.join(map(str, choices))}.")
@@ -120,7 +116,7 @@ class OptionParser(HfArgumentParser):
         self._hints: dict[str, Any] = {}
         for each in dataclass_types:
             for name, hint in get_type_hints(each, include_extras=True).items():
-                if name not in self._hints and (limits := _find_range(hint)):
+                if name not in self._hints and (limits := find_range(hint)):
                     action = self._option_string_actions[f"--{name}"]
                     action.help = f"{(action.help or '').rstrip('.')}; {limits}."
             self._hints |= get_type_hints(each)

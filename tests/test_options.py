@@ -2,7 +2,7 @@ import dataclasses
 import subprocess
 import sys
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_type_hints
 
 import pytest
 import torch
@@ -212,6 +212,7 @@ def build_table(group: str, options_of: dict[str, tuple[type, set]]) -> str:
     """Return a table of options as the docs have it; `group` is the head of a column of those that own them, if any."""
     rows = [f"| option |{group} values | default | what it does |", "|---|---|---|---|" + "---|" * bool(group)]
     for owner, (kind, others) in options_of.items():
+        hints = get_type_hints(kind, include_extras=True)
         for field in dataclasses.fields(kind):
             if field.name not in others:
                 default = field.default_factory()[0] if field.default is dataclasses.MISSING else field.default
@@ -219,7 +220,7 @@ def build_table(group: str, options_of: dict[str, tuple[type, set]]) -> str:
                 choices = " or ".join(f"`{choice}`" for choice in find_choices(field) or ())
                 values = (
                     choices
-                    or find_range(kind, field.name)
+                    or find_range(hints[field.name])
                     or ("a number" if field.name == "seed" else "true or false")
                 )
                 own = f" {owner} |" if group else ""

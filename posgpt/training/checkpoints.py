@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
+from torch import nn
 from torch.distributed.checkpoint import CheckpointException
 from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
@@ -157,6 +158,19 @@ def describe_last(output_dir: str) -> str:
     """Return where work can go on, for messages."""
     checkpoint = find_last_checkpoint(Path(output_dir))
     return f"the last whole checkpoint is {checkpoint}" if checkpoint else "no checkpoint was saved before"
+
+
+def check_weights(model: nn.Module, step: int, output_dir: str) -> None:
+    """Check that the weights are finite: a step that went wrong would show in the next one's loss alone.
+
+    Raises:
+        BadInput: they are not.
+    """
+    if not all(parameter.isfinite().all() for parameter in model.parameters()):
+        raise BadInput(
+            f"step {step}: the weights are not finite after it; {describe_last(output_dir)}. Most often a lower"
+            " --learning_rate helps."
+        )
 
 
 def explain_stop(error: BaseException) -> str | None:

@@ -19,9 +19,8 @@ from data_scripts.errors import BadInput
 from data_scripts.questions import Questions
 from posgpt.training import checkpoints, hardware, metrics, resuming, run_record
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.batches import blank_repeated_rows, describe_batch, describe_rows
+from posgpt.training.batches import blank_repeated_rows, check_rows, describe_batch, describe_rows
 from posgpt.training.callbacks import FiguresProgressCallback, RiseCallback, measure_spike
-from posgpt.training.checks import check_flex_attention, check_rows, check_weights
 from posgpt.training.data import build_epoch_sampler, encode_pairs
 from posgpt.training.errors import ARGUMENTS, reraise_as_bad_input
 from posgpt.training.hub import open_repository, upload_model
@@ -51,11 +50,11 @@ class PosGPTTrainer(Trainer):
     hub_model_id: Any
     train_dataset: Any
     processing_class: Any
-    samples: dict[str, list[str]]
+    samples: dict[str, list[str]] = {}
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Any,
         args: PosGPTTrainingArguments,
         card_facts: dict[str, str] | None = None,
         validation: Questions | None = None,
@@ -70,10 +69,12 @@ class PosGPTTrainer(Trainer):
         # Counting waits for an accelerator at every step; on a CPU it is free. Padding does not count as read.
         if args.device.type == "cpu" or args.include_num_input_tokens_seen != "no":
             args.include_num_input_tokens_seen = "non_padding"
-        uses_flex, self.samples = check_flex_attention(cast(Any, model).config), {}
+        uses_flex = model.config._attn_implementation == "flex_attention"
+        if uses_flex and model.config.attention_dropout:
+            raise BadInput("flex_attention has no dropout; add --dropout 0, or choose another --attn_implementation.")
         if validation is not None:
             asked = [relation.name for relation in validation.asked]
-            metrics.check_metrics(args.metric_for_best_model, metrics.name_accuracies(asked))
+            metrics.check_metric(args.metric_for_best_model, asked)
             kwargs |= {
                 "eval_dataset": encode_pairs(validation, kwargs["processing_class"], args),
                 "compute_metrics": partial(metrics.measure_answers, asked=asked),
@@ -257,7 +258,7 @@ class PosGPTTrainer(Trainer):
         if checkpoints.find_damage(folder) is None:
             # This run was resumed from it.
             return
-        check_weights(self.model, self.state.global_step, self.args.output_dir)
+        checkpoints.check_weights(self.model, self.state.global_step, self.args.output_dir)
         with checkpoints.save_or_remove(folder):
             if self.args.should_save:
                 checkpoints.open_checkpoint(folder)
@@ -269,7 +270,7 @@ class PosGPTTrainer(Trainer):
 
     def save_finished_model(self, output_dir: Path) -> None:
         """Save the model beside `output_dir`'s files, then move it there, so that a folder with weights is finished."""
-        check_weights(self.model, self.state.global_step, self.args.output_dir)
+        checkpoints.check_weights(self.model, self.state.global_step, self.args.output_dir)
         if self.is_fsdp_enabled:
             # Checkpoints may be in shards; the finished model is whole.
             self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
