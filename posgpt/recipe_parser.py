@@ -39,15 +39,16 @@ def list_recipes() -> list[str]:
     return sorted(file.stem for file in FOLDER.glob("*.yaml"))
 
 
-def find_recipe(name: str) -> Path:
-    """Return the file of a recipe that is named by file or, if it comes with PosGPT, by its bare name.
+def find_recipe(name: str, folder: Path = Path()) -> Path:
+    """Return the file of a recipe that is named by file, from `folder`, or by its bare name if it comes with PosGPT.
 
     Raises:
         BadInput: there is none.
     """
     # `recipes/windows.yaml` names the one that comes with PosGPT from any folder.
-    for file in (Path(name), FOLDER / f"{name}.yaml", FOLDER.parent / name):
-        if file.is_file():
+    for file in (folder / name, Path(name), FOLDER / f"{name}.yaml", FOLDER.parent / name):
+        # Path.is_file raises for names that are too long.
+        if os.path.isfile(file):
             return file
     raise BadInput(f"{name}: no such recipe; give a YAML file, or one of {', '.join(list_recipes())}.")
 
@@ -72,14 +73,10 @@ def read_recipe(recipe: Path, derived: Sequence[Path] = ()) -> dict[str, dict[st
             )
     if base is None:
         return sections
-    if not isinstance(base, str):
-        raise BadInput(f"{recipe}: its base is {repr(base)[:60]}; give the name of another recipe.")
     try:
-        based_on = recipe.parent / base if (recipe.parent / base).is_file() else find_recipe(base)
+        based_on = find_recipe(str(base)[:1000], recipe.parent)
     except BadInput as error:
         raise BadInput(f"{recipe}: its base {error}") from None
-    except OSError as error:
-        raise BadInput(f"{recipe}: its base {base[:60]!r}: {error.strerror}; name another recipe.") from None
     if based_on.resolve() in [file.resolve() for file in (recipe, *derived)]:
         raise BadInput(f"{recipe}: its base {base} is based on itself; name another recipe.")
     inherited = read_recipe(based_on, (recipe, *derived))

@@ -253,7 +253,7 @@ def test_every_setting_of_a_position_embedding_is_an_option_without_being_named_
         assert not written
 
 
-def test_help_lists_the_positions_of_a_class_from_outside_with_settings_that_no_option_has(tmp_path):
+def test_help_lists_the_positions_of_a_class_from_outside_with_settings_that_no_option_has():
     code = """
 import sys
 from modeling_posgpt.position_embeddings import POSITION_EMBEDDINGS, PositionEmbedding
@@ -261,18 +261,12 @@ class Buckets(PositionEmbedding):
     settings = ("num_buckets", "rope_parameters")
 POSITION_EMBEDDINGS["buckets"] = Buckets
 from posgpt.cli import main
-sys.argv = ["posgpt", "pretrain", "windows", *sys.argv[1:]]
+sys.argv = ["posgpt", "pretrain", "windows", "--help"]
 main()
 """
-
-    def start(*arguments):
-        return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=ROOT)
-
-    shown = start("--help")
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "buckets}" in shown.stdout and "--num_buckets" not in shown.stdout
-    refused = start("--position_embedding_type", "buckets", "--num_buckets", "3")
-    assert refused.returncode == 1 and refused.stderr.startswith("error: there is no option --num_buckets")
 
 
 def test_given_architecture_options_take_the_configurations_names():

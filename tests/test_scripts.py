@@ -149,23 +149,6 @@ def test_answers_as_long_as_those_it_was_trained_on_are_not_cut(run, tmp_path):
     assert list(json.loads((tmp_path / "model" / "config.json").read_text())["relations"]) == ["Who prepared …?"]
 
 
-def test_questions_without_answers_are_answered_all_the_same(run, world, memorised, tmp_path):
-    printed = run(
-        evaluate_birthplace, "--model_name_or_path", memorised / "model", "--test_file", world / "birth_test_inputs.tsv",
-        "--output_dir", tmp_path,
-    )  # fmt: skip
-    assert "no answers to compare with" in printed
-    assert len((tmp_path / "predictions.txt").read_text().splitlines()) == 15
-    assert metrics_of(tmp_path) == {"accuracy": None, "correct": None, "total": 15}
-
-
-@pytest.fixture
-def count_dev_places(world):
-    """How many people of dev were born in a place."""
-    lines = (world / "birth_dev.tsv").read_text().splitlines()
-    return [line.split("\t")[1] for line in lines].count
-
-
 def test_a_validation_question_that_training_words_otherwise_is_named(tmp_path, capsys):
     (tmp_path / "train.tsv").write_text("Where was Ada Berg born\tRome\nWhere was Bo Ek born\tOslo\n")
     (tmp_path / "dev.tsv").write_text("Where was Cy Ek born?\tBern\n")
@@ -205,26 +188,21 @@ def test_each_relation_is_measured_while_training_and_one_that_is_not_trained_is
     assert measured["birthplace"]["accuracy"] > 0
 
 
-@pytest.mark.parametrize("answer", ["London", "Paris", "Nowhere, at all"])
-def test_one_answer_for_everyone_is_evaluated_as_a_model_is(
-    run, world, tmp_path, monkeypatch, count_dev_places, answer
-):
-    monkeypatch.setattr("posgpt.evaluation.predictor.load_model", lambda *_, **__: pytest.fail("no model is asked"))
+@pytest.mark.parametrize("answer", ["London", "Nowhere, at all"])
+def test_one_answer_for_everyone_is_evaluated_as_a_model_is(run, world, tmp_path, answer):
+    count = [line.split("\t")[1] for line in (world / "birth_dev.tsv").read_text().splitlines()].count
     arguments = ["--baseline", answer, "--test_file", world / "birth_dev.tsv"]
     arguments += ["--train_file", world / "birth_places_train.tsv"]
     printed = run(evaluate_birthplace, *arguments, "--output_dir", tmp_path)
-    correct, london = count_dev_places(answer), count_dev_places("London")
-    metrics = metrics_of(tmp_path)
+    metrics, correct, london = metrics_of(tmp_path), count(answer), count("London")
+    frequent = metrics["majority_answer"]
     assert (metrics["accuracy"], metrics["correct"], metrics["total"]) == (correct / 17, correct, 17)
-    assert metrics["baseline_accuracy"] == london / 17
-    assert metrics["majority_accuracy"] == count_dev_places(metrics["majority_answer"]) / 17
+    assert metrics["baseline_accuracy"] == london / 17 and metrics["majority_accuracy"] == count(frequent) / 17
     assert (tmp_path / "predictions.txt").read_text() == f"{answer}\n" * 17
     rows = re.findall(r"^\| birthplace \| (.*?) +\| \d+\.\d% +\| [^|]* \| (\d+) of 17 \|$", printed, re.M)
-    assert rows == [
-        (f'"{answer}" for everyone', str(correct)),
-        *([] if answer == "London" else [('"London" for everyone', str(london))]),
-        (f'"{metrics["majority_answer"]}", the most frequent training answer', str(count_dev_places(metrics["majority_answer"]))),
-    ]  # fmt: skip
+    shown = {f'"{answer}" for everyone': correct, '"London" for everyone': london}
+    shown |= {f'"{frequent}", the most frequent training answer': count(frequent)}
+    assert rows == [(name, str(number)) for name, number in shown.items()]
 
 
 def test_what_makes_an_accuracy_mean_something_else_is_said(run, world, tmp_path):
@@ -254,33 +232,25 @@ def test_a_right_answer_in_another_spelling_counts_as_wrong_and_is_said_to_be_on
     assert "count as wrong" not in run(evaluate_birthplace, "--baseline", "Paris", *arguments)
 
 
-def test_one_answer_for_everyone_is_only_printed_unless_it_is_told_where_to_write(run, world, tmp_path, monkeypatch):
+def test_predictions_are_written_where_it_is_told(run, world, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    printed = run(evaluate_birthplace, "--baseline", "London", "--test_file", world / "birth_dev.tsv")
+    asked = ["--baseline", "London", "--test_file"]
+    printed = run(evaluate_birthplace, *asked, world / "birth_dev.tsv")
     assert '"London" for everyone' in printed and "Written" not in printed and not list(tmp_path.iterdir())
     # Questions without answers: the predictions are written, nothing is compared.
-    file, inputs = tmp_path / "london.predictions", world / "birth_test_inputs.tsv"
-    printed = run(evaluate_birthplace, "--baseline", "London", "--test_file", inputs, "--predictions_file", file)
-    assert file.read_text() == "London\n" * 15 and [*tmp_path.iterdir()] == [file]
+    asked += [world / "birth_test_inputs.tsv", "--predictions_file", "london.predictions"]
+    printed = run(evaluate_birthplace, *asked)
+    assert "Written: london.predictions\n" in printed and [each.name for each in tmp_path.iterdir()] == asked[-1:]
     assert "no answers to compare with" in printed and "for everyone" not in printed
-
-
-def test_the_predictions_have_the_name_that_is_asked_for(run, memorised, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    asked = ["--model_name_or_path", memorised / "model", "--test_file", memorised / "pairs.tsv"]
-    run(evaluate_birthplace, *asked, "--output_dir", "eval")
-    expected = (tmp_path / "eval" / "predictions.txt").read_text()
-    # A file in the current folder, and nothing else.
-    name = "vanilla.pretrain.test.predictions"
-    printed = run(evaluate_birthplace, *asked, "--predictions_file", name)
-    assert (tmp_path / name).read_text() == expected and f"Written: {name}\n" in printed
-    assert {file.name for file in tmp_path.iterdir()} == {"eval", name}
     # It takes the place of predictions.txt; what was there is replaced.
-    (tmp_path / name).write_text("older\n")
-    printed = run(evaluate_birthplace, *asked, "--output_dir", "other", "--predictions_file", name)
-    assert f"Written: {name}, other/predictions.jsonl, other/metrics.json, in place of earlier ones\n" in printed
-    assert (tmp_path / name).read_text() == expected
-    assert {file.name for file in (tmp_path / "other").iterdir()} == {"metrics.json", "predictions.jsonl"}
+    Path("london.predictions").write_text("older\n")
+    printed = run(evaluate_birthplace, *asked, "--output_dir", "out")
+    assert (
+        "Written: london.predictions, out/predictions.jsonl, out/metrics.json, in place of earlier ones\n" in printed
+    )
+    assert Path("london.predictions").read_text() == "London\n" * 15
+    assert {file.name for file in Path("out").iterdir()} == {"metrics.json", "predictions.jsonl"}
+    assert metrics_of(Path("out")) == {"accuracy": None, "correct": None, "total": 15}
 
 
 def pretrain(run, world, output_dir, *arguments, recipe="course", max_steps=10):
@@ -667,17 +637,6 @@ def test_the_preview_shows_exactly_what_a_recipe_trains_on(run, world, tmp_path,
         for text, graded in zip(inputs, labels, strict=True):
             assert len(text) == len(graded) and "⁇" in graded
             assert all(label in ("·", character) for character, label in zip(text, graded, strict=True))
-
-
-def test_the_vocabulary_has_the_characters_of_the_training_questions_too(run, world, tmp_path):
-    (tmp_path / "wiki.txt").write_text(
-        (world / "wiki.txt").read_text(encoding="utf-8").replace("?", ""), encoding="utf-8"
-    )
-    pairs = world / "birth_places_train.tsv"
-    recipe = ["windows", "--train_file", tmp_path / "wiki.txt", "--questions_file", pairs, *TINY, "--max_steps", 1]
-    printed = run(train_pretrain, *recipe, "--output_dir", tmp_path / "model")
-    assert "?" in json.loads((tmp_path / "model" / "tokenizer.json").read_text())["model"]["vocab"]
-    assert "does not know" not in printed
 
 
 def test_the_preview_of_finetuning_shows_questions(run, world):
