@@ -2,7 +2,9 @@ import json
 import math
 import re
 import shutil
+import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -67,9 +69,6 @@ def test_pretrain_finetune_evaluate(run, world, tmp_path, tiny_pretrained, posit
 @pytest.fixture(scope="module")
 def memorised(world, tmp_path_factory):
     """A model trained from scratch on 12 pairs until it knows them by heart, and their file."""
-    import sys
-    from unittest import mock
-
     folder = tmp_path_factory.mktemp("memorised")
     lines = (world / "birth_places_train.tsv").read_text().splitlines(keepends=True)[:12]
     (folder / "pairs.tsv").write_text("".join(lines))
@@ -82,14 +81,12 @@ def memorised(world, tmp_path_factory):
 
 
 def test_what_was_learnt_by_heart_is_answered_in_the_order_of_the_questions(run, memorised, tmp_path):
-    questions, places = zip(
-        *(line.split("\t") for line in (memorised / "pairs.tsv").read_text().splitlines()), strict=True
-    )
+    places = [line.split("\t")[1] for line in (memorised / "pairs.tsv").read_text().splitlines()]
     run(
         evaluate_birthplace, "--model_name_or_path", memorised / "model", "--test_file", memorised / "pairs.tsv",
         "--output_dir", tmp_path, "--per_device_eval_batch_size", 5,
     )  # fmt: skip
-    assert (tmp_path / "predictions.txt").read_text().splitlines() == list(places)
+    assert (tmp_path / "predictions.txt").read_text().splitlines() == places
     metrics = metrics_of(tmp_path)
     assert (metrics["accuracy"], metrics["correct"], metrics["majority_accuracy"]) == (1.0, 12, None)
     # Teacher forcing in the Trainer and generation must agree on what is right.
@@ -327,9 +324,7 @@ def test_with_workers_that_stay_as_on_a_gpu_a_resumed_run_ends_with_the_same_wei
 
 def test_muon_turns_the_blocks_matrices_and_adamw_the_rest(tmp_path, tiny_pretrained):
     model, _ = load_model(str(tiny_pretrained["learned"]))
-    args = PosGPTTrainingArguments(
-        tmp_path, use_muon=True, learning_rate=0.5, weight_decay=0.1, use_cpu=True, report_to="none"
-    )
+    args = PosGPTTrainingArguments(tmp_path, use_muon=True, weight_decay=0.1, use_cpu=True, report_to="none")
     optimizer = PosGPTTrainer(model, args, card_facts={}).create_optimizer()
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     matrices, others = ({names[id(parameter)] for parameter in group["params"]} for group in optimizer.param_groups)
@@ -359,18 +354,11 @@ def test_muon_turns_the_blocks_matrices_and_adamw_the_rest(tmp_path, tiny_pretra
         (["--max_spans", "2"], "--max_spans is an option of objective name_windows, not of span_corruption"),
         (["--no-keep-names"], "--keep_names is an option of objective name_windows"),
         (["--objective=name_windows", "--salient-share=0.5"], "--salient_share is an option of .* span_corruption"),
-        (
-            ["--window_wording", "poem", "--objective", "name_windows"],
-            "window_wording is 'poem'; choose question or document",
-        ),
-        (["--salient_share", "1.5"], "salient_share is 1.5; choose a number from 0 to 1"),
-        (["--question_share", "-0.1"], "question_share is -0.1; choose a number from 0 to 1"),
+        (["--window_wording", "poem", "--objective=name_windows"], "wording is 'poem'; choose question or document"),
         (["--objective", "name_windows", "--questions_file", "missing.tsv"], "missing.tsv: no such file"),
-        (["--objective", "name_windows", "--max_cue_words", "-1"], "max_cue_words is -1"),
-        (["--objective", "name_windows", "--max_spans", "0"], "max_spans is 0"),
         (
             ["--position_share", "0.5"],
-            "--position_share is an option of position_embedding_type concatenated, not of learned",
+            "position_share is an option of position_embedding_type concatenated, not of learned",
         ),
         (
             ["--position_embedding_type", "rotary", "--position_initializer_range", "0"],

@@ -9,7 +9,6 @@ from accelerate.state import GradientState
 from transformers import TrainingArguments
 
 from data_scripts.epochs import EpochDataset
-from data_scripts.errors import BadInput
 from modeling_posgpt import PosGPTConfig
 from posgpt.training.arguments import PosGPTTrainingArguments
 
@@ -39,20 +38,6 @@ def blank_repeated_rows(
     batch["input_ids"][repeated] = cast(int, PosGPTConfig.pad_token_id)
     batch["labels"][repeated] = -100
     return batch
-
-
-def check_rows(rows: int, batch_size: int, args: TrainingArguments) -> None:
-    """Check that `dataloader_drop_last` leaves something to train on.
-
-    Raises:
-        BadInput: it leaves nothing.
-    """
-    batch_size *= args.world_size
-    if args.dataloader_drop_last and rows < batch_size:
-        raise BadInput(
-            f"dataloader_drop_last leaves out all {rows} rows, since a batch on all processes has {batch_size}; leave it out,"
-            " or choose smaller batches."
-        )
 
 
 def describe_rows(args: PosGPTTrainingArguments) -> str:

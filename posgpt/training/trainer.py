@@ -19,7 +19,7 @@ from data_scripts.errors import BadInput
 from data_scripts.questions import Questions
 from posgpt.training import checkpoints, hardware, metrics, resuming, run_record
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.batches import blank_repeated_rows, check_rows, describe_batch, describe_rows
+from posgpt.training.batches import blank_repeated_rows, describe_batch, describe_rows
 from posgpt.training.callbacks import FiguresProgressCallback, RiseCallback, measure_spike
 from posgpt.training.data import build_epoch_sampler, encode_pairs
 from posgpt.training.errors import ARGUMENTS, reraise_as_bad_input
@@ -121,7 +121,6 @@ class PosGPTTrainer(Trainer):
 
     def prepare_folder(self, checkpoint: str | None) -> None:
         """Check that the checkpoint is of this training, and only then remove later ones."""
-        check_rows(len(self.train_dataset), self._train_batch_size, self.args)
         if checkpoint:
             with resuming.refuse_checkpoint(checkpoint):
                 # The first process alone knows what the run reads.
