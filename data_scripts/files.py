@@ -280,7 +280,7 @@ def load_yaml(path: str | os.PathLike, what: str) -> Any:
 
 def _check_entries(root: yaml.Node | None) -> None:
     """Check that a YAML file has at most `MAX_ENTRIES` values, an alias counting as all that it stands for, and that each
-    is text that can be written, and no name is there twice.
+    is text that can be written (no null character, no half of one), and no name is there twice.
 
     Raises:
         ValueError: it has.
@@ -299,8 +299,9 @@ def _check_entries(root: yaml.Node | None) -> None:
                 left += [name, value]
         elif isinstance(node, yaml.SequenceNode):
             left += node.value
-        elif any("\ud800" <= character <= "\udfff" for character in node.value):
-            raise ValueError(f"line {node.start_mark.line + 1} has {node.value[:60]!r}, with half a character")
+        elif found := re.search("[\0\ud800-\udfff]", node.value):
+            what = "a null character" if found[0] == "\0" else "half a character"
+            raise ValueError(f"line {node.start_mark.line + 1} has {node.value[:60]!r}, with {what}")
     if left:
         raise ValueError(f"more than {MAX_ENTRIES:,} entries, aliases included")
 

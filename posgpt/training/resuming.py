@@ -127,7 +127,7 @@ class ResumeCallback(TrainerCallback):
         check_alike(list_settings(optimizer, lr_scheduler), self.own, "optimizer's or scheduler's state")
         inner = getattr(optimizer, "optimizer", optimizer)
         # Others keep more than tensors like their parameters, and shards only parts of them.
-        is_sharded = isinstance(inner.param_groups[0]["params"][0], DTensor)
+        is_sharded = any(isinstance(each, DTensor) for group in inner.param_groups for each in group["params"])
         if isinstance(inner, torch.optim.AdamW | MuonWithAdamW) and not is_sharded:
             check_optimizer_state(inner)
         groups, schedule = self.own

@@ -46,6 +46,7 @@ class PageArguments(ColumnArguments):
     abstain_below: Annotated[float, Range(0, 1)] = option(
         "The confidence below which the answer is: I don't know.", default=0.5
     )
+    weights: str | None = option("Has no effect any more: weights are rounded to float16.", default=None)
 
 
 def load_models(names: list[str]) -> list[PageModel]:
@@ -138,6 +139,8 @@ def main(argv: list[str] | None = None) -> None:
     folder = check_is_new(arguments.output_dir)
     check_installed("page", "onnx", "onnxscript")
     find_npm()
+    if arguments.weights is not None:
+        print("--weights has no effect any more: it will be refused.")
     content, titles = {}, list[str]()
     if arguments.corpus_file is not None:
         documents = [(title, text) for _, title, text in read_rows(arguments.corpus_file, arguments.columns)]
