@@ -1,5 +1,6 @@
 """The Trainer of the training commands: what differs from transformers' own, in the order in which a run comes to it."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -12,7 +13,7 @@ from torch import nn
 from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.utils.data import DataLoader
-from transformers import ProgressCallback, Trainer
+from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from data_scripts.errors import BadInput
@@ -20,7 +21,7 @@ from data_scripts.questions import Questions
 from posgpt.training import checkpoints, hardware, metrics, resuming, run_record
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.batches import blank_repeated_rows, describe_batch, describe_rows
-from posgpt.training.callbacks import FiguresProgressCallback, RiseCallback, measure_spike
+from posgpt.training.callbacks import RiseCallback, measure_spike
 from posgpt.training.data import build_epoch_sampler, encode_pairs
 from posgpt.training.errors import ARGUMENTS, reraise_as_bad_input
 from posgpt.training.hub import open_repository, upload_model
@@ -93,8 +94,6 @@ class PosGPTTrainer(Trainer):
         self.resuming = resuming.ResumeCallback()
         for callback in (self.resuming, checkpoints.LimitCallback, RiseCallback):
             self.add_callback(callback)
-        if self.pop_callback(ProgressCallback):
-            self.add_callback(FiguresProgressCallback)
 
     # --- The whole run ---
     def train_or_resume(self, checkpoint: str | None) -> None:
@@ -129,7 +128,9 @@ class PosGPTTrainer(Trainer):
                     run_record.check_same_training(Path(checkpoint), record, own)
                 resuming.check_files(Path(checkpoint), self.model.config, self.state)
         if self.args.should_save:
-            checkpoints.remove_later(Path(self.args.output_dir), checkpoint)
+            # They would be kept as the newest when older ones are deleted.
+            for later in checkpoints.list_later_checkpoints(self.args.output_dir, checkpoint):
+                shutil.rmtree(later)
         self.accelerator.wait_for_everyone()
 
     def train_from(self, checkpoint: str | None) -> dict[str, Any]:
