@@ -472,6 +472,7 @@ def test_finetuning_needs_a_model_or_a_vocabulary_and_never_changes_sizes(run, r
             ["--lr_scheduler_type", "linear", "--lr_schedule", "steps", "--lr_scheduler_kwargs", '{"x": 1}'],
             "not compatible",
         ),
+        (["--dataloader_drop_last", "--per_device_train_batch_size=4000", "--lr_schedule=steps"], "leaves out all"),
         (["--accelerator_config", '{"split_batches": true}'], "split_batches cannot be True here"),
         (["--eval_do_concat_batches", "false"], "eval_do_concat_batches has to stay True"),
         (["--use_liger_kernel", "true"], "use_liger_kernel has to stay False: Liger has no kernels"),
