@@ -66,16 +66,12 @@ class Range(NamedTuple):
             raise BadInput(f"{name} is {value:,}; choose {self}.")
 
 
-def find_range(dataclass_type: type, name: str) -> Range | None:
-    """Return the range that is part of a field's type, None when any value will do."""
-    return _find_range(get_type_hints(dataclass_type, include_extras=True)[name])
-
-
-def _find_range(hint: Any) -> Range | None:
+def find_range(hint: Any) -> Range | None:
+    """Return the range that is part of a type, None when any value will do."""
     if isinstance(hint, Range):
         return hint
     # `Annotated[int, Range(1)] | None` has it inside.
-    return next(filter(None, map(_find_range, get_args(hint))), None)
+    return next(filter(None, map(find_range, get_args(hint))), None)
 
 
 def find_choices(field: dataclasses.Field) -> list | None:
@@ -96,7 +92,7 @@ def check_options(options: Any) -> None:
         value = getattr(options, field.name)
         if value is None:
             continue
-        choices, limits = find_choices(field), _find_range(hints[field.name])
+        choices, limits = find_choices(field), find_range(hints[field.name])
         for each in value if isinstance(value, list) else [value]:
             if choices is not None and each not in choices:
                 raise BadInput(f"{field.name} is {each!r}; choose {' or '.join(map(str, choices))}.")
@@ -120,7 +116,7 @@ class OptionParser(HfArgumentParser):
         self._hints: dict[str, Any] = {}
         for each in dataclass_types:
             for name, hint in get_type_hints(each, include_extras=True).items():
-                if name not in self._hints and (limits := _find_range(hint)):
+                if name not in self._hints and (limits := find_range(hint)):
                     action = self._option_string_actions[f"--{name}"]
                     action.help = f"{(action.help or '').rstrip('.')}; {limits}."
             self._hints |= get_type_hints(each)
@@ -203,6 +199,10 @@ class OptionParser(HfArgumentParser):
         except ArgumentError as error:
             self.error(str(error))
 
+    def read_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of `read_value` by name."""
+        return {name: self.read_value(name, value) for name, value in values.items()}
+
     def build(self, values: Mapping[str, Any], dataclass_types: Sequence[type] = ()) -> tuple:
         """Return an instance of each dataclass (default: the parser's) with the values of options; they are checked.
 
@@ -235,10 +235,17 @@ def _suggest(name: str, names: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else _SEE_HELP
 
 
-def parse_options(dataclass_types: type | Sequence[type], argv: Sequence[str] | None = None) -> Any:
-    """Parse a command line (default: this program's) into one dataclass, or several; raises as `OptionParser` does."""
+def parse_options(
+    dataclass_types: type | Sequence[type], argv: Sequence[str] | None = None, options: Mapping[str, Any] | None = None
+) -> Any:
+    """Parse a command line (default: this program's), or options from Python, into one dataclass, or several.
+
+    Raises as `OptionParser` does.
+    """
     parser = OptionParser([dataclass_types] if isinstance(dataclass_types, type) else dataclass_types)
-    built = parser.build(parser.read(sys.argv[1:] if argv is None else argv))
+    built = parser.build(
+        parser.read_values(options) if options else parser.read(sys.argv[1:] if argv is None else argv)
+    )
     return built[0] if isinstance(dataclass_types, type) else built
 
 

@@ -3,6 +3,7 @@
 `posgpt.pretrain`, `finetune`, `evaluate` and `ask` are functions, as are the commands of these names:
 
     posgpt.pretrain("windows", train_file="wiki.txt", questions_file="train.tsv", output_dir="runs/windows")
+    print(posgpt.evaluate(model_name_or_path="runs/windows", test_file="birth_dev.tsv", output_dir="runs/eval"))
 """
 
 import sys
@@ -12,14 +13,20 @@ from typing import Any
 
 __version__ = "0.5.0"
 
-_FUNCTIONS = ("pretrain", "finetune", "evaluate", "ask")
+# With the dataclass that a function takes its options in, if it takes no keywords.
+_FUNCTIONS = {"pretrain": None, "finetune": None, "evaluate": "EvaluationArguments", "ask": "AskingArguments"}
 
 
 class _Command(ModuleType):
-    """The module of a command, which can be called: it calls the function of its own name."""
+    """The module of a command, which can be called: it calls the function of its own name, with options as keywords."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        return getattr(self, self.__name__.rpartition(".")[2])(*args, **options)
+        name = self.__name__.rpartition(".")[2]
+        if options and (kind := _FUNCTIONS[name]):
+            from data_scripts.options import parse_options
+
+            args, options = (parse_options(getattr(self, kind), options=options), *args), {}
+        return getattr(self, name)(*args, **options)
 
 
 class _Package(ModuleType):

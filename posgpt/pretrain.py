@@ -32,10 +32,9 @@ from posgpt.training.architecture import (
     describe_size,
 )
 from posgpt.training.arguments import PosGPTTrainingArguments, check_before_reading
-from posgpt.training.checkpoints import claim_output_dir
 from posgpt.training.data import choose_data_seed, leave_room_for_answers, load_pairs, load_validation
 from posgpt.training.run_record import describe_run
-from posgpt.training.trained import TrainedModel, keep_quiet, return_trained
+from posgpt.training.trained import TrainedModel, train
 from posgpt.training.trainer import PosGPTTrainer
 
 
@@ -143,10 +142,7 @@ def pretrain(config: PretrainingConfig | str = DEFAULT_RECIPE, quiet: bool = Fal
     """
     if isinstance(config, str):
         config = read_config(recipe=config, options=options)
-    with keep_quiet(quiet), claim_output_dir(config.training, config.data.overwrite_output_dir) as checkpoint:
-        trainer = build_trainer(*config)
-        trainer.train_or_resume(checkpoint)
-    return return_trained(trainer)
+    return train(config, build_trainer, quiet)
 
 
 def build_trainer(

@@ -13,11 +13,10 @@ from conftest import ON_CPU, TINY, history_of
 from data_scripts.documents import load_corpus, tokenize_corpus
 from data_scripts.epochs import EpochSampler
 from data_scripts.errors import BadInput
-from data_scripts.questions import drop_non_ascii, encode_questions, load_questions
+from data_scripts.questions import drop_non_ascii, load_questions
 from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from modeling_posgpt.dropout import draw_kept, drop
-from posgpt.recipe_parser import find_recipe, read_recipe
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.schedule import compute_rate_factor, count_examples
 from posgpt.training.trainer import PosGPTTrainer
@@ -120,18 +119,6 @@ def test_the_batches_of_one_step_are_sorted_and_hold_the_examples_of_the_step(da
         assert (np.diff(lengths[step]) >= 0).all()
 
 
-def test_the_first_steps_are_the_same_in_several_small_batches(run, world, tmp_path):
-    losses = {}
-    for size, steps in ((40, 1), (10, 4)):
-        folder = tmp_path / str(size)
-        run(
-            train_pretrain, "--train_file", world / "wiki.txt", "--per_device_train_batch_size", size, "--dropout", 0,
-            "--gradient_accumulation_steps", steps, "--max_steps", 4, "--logging_steps", 1, "--output_dir", folder, *TINY,
-        )  # fmt: skip
-        losses[size] = history_of(folder)
-    assert losses[10] == pytest.approx(losses[40], rel=1e-4)
-
-
 def test_without_a_closing_mask_an_example_ends_with_the_masked_span(dataset):
     tokenizer = build_tokenizer(["abc"], 64)
     feature = {"input_ids": np.array(tokenizer("abcabc")["input_ids"]), "cuts": np.array([6, 1, 3])}
@@ -141,33 +128,6 @@ def test_without_a_closing_mask_an_example_ends_with_the_masked_span(dataset):
         texts.append(tokenizer.decode(batch["input_ids"][0]))
         assert torch.equal(batch["input_ids"], batch["labels"]) and batch["input_ids"].dtype == torch.int64
     assert texts == ["a⁇abc⁇bc⁇", "a⁇abc⁇bc"]
-
-
-def test_finetuning_grades_the_first_mask_and_drops_what_is_not_ascii(tmp_path):
-    (tmp_path / "pairs.tsv").write_text("Where was Zoë Ek born?\tMalmö\n", encoding="utf-8")
-    questions = drop_non_ascii(load_questions(tmp_path / "pairs.tsv", answers=True))
-    tokenizer = build_tokenizer(questions.texts + questions.answers, 64)
-    graded = {}
-    for loss_on_first_mask in (False, True):
-        row = encode_questions(questions, tokenizer, loss_on_first_mask)[0]
-        assert tokenizer.decode(row["input_ids"]) == "Where was Zo Ek born?⁇Malm⁇"
-        graded[loss_on_first_mask] = tokenizer.decode([label for label in row["labels"] if label != -100])
-    assert graded == {False: "Malm⁇", True: "⁇Malm⁇"}
-
-
-def test_finetuning_takes_both_from_the_recipe(run, world, tmp_path, monkeypatch):
-    seen = []
-    train = PosGPTTrainer.train_or_resume
-    monkeypatch.setattr(PosGPTTrainer, "train_or_resume", lambda self, _: (seen.append(self), train(self, _))[1])
-    (tmp_path / "pairs.tsv").write_text("Where was Zoë Ek born?\tBerlin\n", encoding="utf-8")
-    printed = run(
-        train_finetune, "--vocabulary_file", world / "wiki.txt", "--train_file", tmp_path / "pairs.tsv",
-        "--output_dir", tmp_path / "out", "--max_steps", 1, *TINY,
-    )  # fmt: skip
-    assert "1 of 1 pairs lose characters that are not ASCII, as in the course; --ascii_only false keeps" in printed
-    (row,), tokenizer = seen[0].train_dataset, seen[0].processing_class
-    assert tokenizer.decode(row["input_ids"]) == "Where was Zo Ek born?⁇Berlin⁇"
-    assert tokenizer.decode([label for label in row["labels"] if label != -100]) == "⁇Berlin⁇"
 
 
 @pytest.fixture
@@ -182,11 +142,15 @@ def test_what_the_recipe_does_to_training_pairs_is_not_done_to_validation(run, t
     """Or an answer without its other characters would count as right."""
     (tmp_path / "wiki.txt").write_text("Zoë Ek. Born in Malmö. Where was born?\n", encoding="utf-8")
     (tmp_path / "pairs.tsv").write_text("Where was Zoë Ek born?\tMalmö\n", encoding="utf-8")
-    run(
+    printed = run(
         train_finetune, "--vocabulary_file", tmp_path / "wiki.txt", "--train_file", tmp_path / "pairs.tsv",
         "--validation_file", tmp_path / "pairs.tsv", "--output_dir", tmp_path / "out", "--data_seed", 5, *TINY,
     )  # fmt: skip
+    assert "1 of 1 pairs lose characters that are not ASCII, as in the course; --ascii_only false keeps" in printed
     (trainer,) = untrained
+    (row,), tokenizer = trainer.train_dataset, trainer.processing_class
+    assert tokenizer.decode(row["input_ids"]) == "Where was Zo Ek born?⁇Malm⁇"
+    assert tokenizer.decode([label for label in row["labels"] if label != -100]) == "⁇Malm⁇"
     (row,), tokenizer = trainer.eval_dataset, trainer.processing_class
     assert tokenizer.decode(row["input_ids"]) == "Where was Zoë Ek born?⁇Malmö⁇"
     assert tokenizer.decode([label for label in row["labels"] if label != -100]) == "Malmö⁇"
@@ -234,11 +198,8 @@ def test_learned_positions_can_begin_at_zero_or_anywhere():
 
     assert measure(position_initializer_range=0.0) == 0
     assert measure() == pytest.approx(0.02, rel=0.05)
-    assert measure(position_embedding_type="concatenated", position_initializer_range=0.5) == pytest.approx(
-        0.5, rel=0.05
-    )
-    with pytest.raises(Exception, match="position_initializer_range, a standard deviation, is -1"):
-        PosGPTConfig(position_initializer_range=-1.0)
+    wide = measure(position_embedding_type="concatenated", position_initializer_range=0.5)
+    assert wide == pytest.approx(0.5, rel=0.05)
 
 
 def test_a_trained_position_table_is_not_initialized_again(tmp_path):
@@ -286,16 +247,13 @@ def test_dropout_is_a_function_of_torchs_seed_and_its_gradient_has_the_same_zero
     torch.manual_seed(3)
     assert torch.equal(drop(x, 0.5, training=True), first)
     assert drop(x, 0.5, training=False) is x
+    # Without dropout, no random number is drawn.
+    before = torch.get_rng_state()
+    assert torch.equal(drop(x, 0.0, training=True), x) and torch.equal(torch.get_rng_state(), before)
 
 
 def test_no_two_draws_of_dropout_are_alike():
     assert len({draw_kept(torch.Size([64]), 0.5, torch.float32).numpy().tobytes() for _ in range(300)}) == 300
-
-
-def test_without_dropout_no_random_number_is_drawn():
-    before = torch.get_rng_state()
-    assert torch.equal(drop(torch.ones(50), 0.0, training=True), torch.ones(50))
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
@@ -316,16 +274,3 @@ def test_a_recomputed_forward_pass_drops_the_same():
         model(input_ids=ids, labels=ids).loss.backward()
         gradients.append(model.model.embed_tokens.weight.grad)
     torch.testing.assert_close(gradients[1], gradients[0])
-
-
-def test_a_recipe_has_its_own_options_on_top_of_those_of_its_base(tmp_path):
-    (tmp_path / "first.yaml").write_text("pretrain: {seed: 1, learning_rate: 2.0}\n")
-    (tmp_path / "second.yaml").write_text("base: first.yaml\npretrain: {seed: 3}\nfinetune: {seed: 4}\n")
-    expected = {"pretrain": {"seed": 3, "learning_rate": 2.0}, "finetune": {"seed": 4}}
-    assert read_recipe(tmp_path / "second.yaml") == expected
-
-
-def test_the_older_recipe_differs_in_its_schedule_alone():
-    course, older = (read_recipe(find_recipe(name)) for name in ("course", "course_2023"))
-    assert older.pop("pretrain") == course.pop("pretrain") | {"final_tokens": FINETUNING_TOKENS}
-    assert older == course

@@ -61,19 +61,6 @@ def test_stacked_matrices_are_updated_like_single_ones():
     assert torch.equal(stacked, torch.cat(single))
 
 
-def test_at_the_models_sizes_it_is_torchs_own_to_bfloat16s_precision():
-    shapes = [(768, 256), (256, 256), (1024, 256), (256, 1024)] * 2
-    ours, fp32, theirs = make_matrices(*shapes), make_matrices(*shapes), make_matrices(*shapes)
-    before = [matrix.detach().clone() for matrix in ours]
-    ours = take_steps(Muon(ours, 0.02, 0.1, torch.bfloat16), ours, steps=1)
-    fp32 = take_steps(Muon(fp32, 0.02, 0.1, torch.float32), fp32, steps=1)
-    theirs = take_steps(torch.optim.Muon(theirs, 0.02, 0.1, adjust_lr_fn="match_rms_adamw"), theirs, steps=1)
-    for ours_after, fp32_after, theirs_after, start in zip(ours, fp32, theirs, before, strict=True):
-        moved = (theirs_after - start).norm()
-        assert (ours_after - theirs_after).norm() < 0.01 * moved
-        assert (fp32_after - theirs_after).norm() < 0.02 * moved
-
-
 @pytest.mark.parametrize("shape", [(16, 48), (16, 16)])
 @pytest.mark.parametrize("smallest, tolerance, bf16_tolerance", [(0.1, 1e-5, 0.05), (1e-6, 1e-3, 0.2)])
 def test_in_float32_the_same_iterations_are_more_exact(shape, smallest, tolerance, bf16_tolerance):

@@ -4,6 +4,7 @@ import re
 import sys
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import posgpt
 from conftest import ON_CPU, ROOT, TINY
@@ -43,6 +44,16 @@ def test_pretraining_and_finetuning_return_models_and_print_nothing_when_quiet(w
         assert record["max_steps"] == 2 and record["data"] and any("loss" in each for each in record["log_history"])
         assert (folder / "model.safetensors").is_file()
     assert any("eval_accuracy" in each for each in finetuned.record["log_history"])
+    # Weights as torch.compile and DataParallel name them.
+    weights = load_file(folders[1] / "model.safetensors")
+    save_file({f"_orig_mod.module.{name}": each for name, each in weights.items()}, folders[1] / "model.safetensors")
+    question = train.read_text().split("\t")[0]
+    answers = posgpt.ask(model_name_or_path=folders[1], questions=question)
+    assert answers.predictions[0].answer == finetuned.model.answer([question], finetuned.tokenizer)[0].text
+    with pytest.raises(BadInput, match="'question' is not an option of this command; did you mean questions?"):
+        posgpt.ask(model_name_or_path=folders[1], question=question)
+    with pytest.raises(BadInput, match="arguments are required: --test_file"):
+        posgpt.evaluate(baseline="London")
 
 
 def test_a_config_is_what_the_command_line_gives_and_is_refused_in_one_line(tmp_path):
@@ -75,4 +86,3 @@ def test_every_command_takes_a_command_line_and_leaves_the_programs_own(monkeypa
         with pytest.raises(SystemExit, match="^error: there is no option --nonsense; "):
             monkeypatch.setattr(sys, "argv", ["posgpt", command, "--nonsense", *ON_CPU[:0]])
             cli.main()
-    assert callable(posgpt.evaluate) and callable(posgpt.ask)

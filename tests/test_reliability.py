@@ -31,7 +31,6 @@ from posgpt.training.checkpoints import (
     choose_checkpoint,
     delete_old_checkpoints,
     find_damage,
-    find_last_checkpoint,
     open_checkpoint,
     seal_checkpoint,
 )
@@ -188,17 +187,6 @@ def test_of_the_checkpoints_that_are_kept_one_is_the_best(tmp_path, limit, kept)
         (tmp_path / f"checkpoint-{step}").mkdir()
     delete_old_checkpoints(tmp_path, limit, str(tmp_path / "checkpoint-1"))
     assert {folder.name for folder in tmp_path.iterdir()} == {f"checkpoint-{step}" for step in kept}
-
-
-def test_a_copy_of_a_checkpoint_is_neither_resumed_from_nor_deleted(run, commands, tmp_path):
-    (script, arguments), folder = commands["span_corruption"], tmp_path / "out"
-    copy = folder / "checkpoint-500-best"
-    copy.mkdir(parents=True)
-    (copy / "mine").write_text("kept")
-    run(script, *arguments, "--output_dir", folder, "--save_total_limit", 1)
-    assert {each.name for each in folder.glob("checkpoint-*")} == {"checkpoint-6", copy.name}
-    assert json.loads((folder / "checkpoint-6" / "run.json").read_text())["options"]["save_total_limit"] == 1
-    assert find_last_checkpoint(folder).name == "checkpoint-6" and (copy / "mine").exists()
 
 
 def test_a_second_run_is_refused_until_the_first_is_killed(run, commands, uninterrupted, tmp_path):
@@ -366,18 +354,10 @@ def test_a_training_on_other_rows_is_not_resumed(run, commands, saved, world, tm
         with pytest.raises(SystemExit, match=f"checkpoint-6: cannot be resumed from with these options: .*{match}"):
             run(script, *resume, *change)
     # What is refused has deleted nothing: going on from an earlier checkpoint ends the later ones.
-    earlier = [
-        *arguments,
-        "--resume_from_checkpoint",
-        saved / "checkpoint-4",
-        "--overwrite_output_dir",
-        "--output_dir",
-        saved,
-    ]
-    too_few = ["--dataloader_drop_last", "true", "--per_device_train_batch_size", 4000, "--lr_schedule", "steps"]
-    for change, match in ((["--seed", 7], "seed was 42"), (too_few, "leaves out all")):
-        with pytest.raises(SystemExit, match=match):
-            run(script, *earlier, *change)
+    earlier = [*arguments, "--resume_from_checkpoint", saved / "checkpoint-4", "--overwrite_output_dir"]
+    earlier += ["--output_dir", saved]
+    with pytest.raises(SystemExit, match="seed was 42"):
+        run(script, *earlier, "--seed", 7)
     assert (saved / "checkpoint-6").is_dir()
     same_rows = ["--per_device_train_batch_size", 8, "--gradient_accumulation_steps", 2]
     run(script, *resume, *same_rows, "--train_file", shutil.copy(world / "wiki.txt", tmp_path / "copy.txt"))
@@ -400,15 +380,6 @@ def test_weights_that_are_not_finite_after_the_last_step_are_not_saved(run, comm
     saved = ["checkpoint-2"] if strategy == "steps" else []
     assert [folder.name for folder in tmp_path.glob("checkpoint-*")] == saved
     assert not (tmp_path / "model.safetensors").exists()
-
-
-def test_a_checkpoint_of_weights_alone_is_not_resumed_from(run, commands, saved):
-    script, arguments = commands["span_corruption"]
-    # As with save_only_model.
-    (saved / "checkpoint-6" / "optimizer.pt").unlink()
-    seal_checkpoint(saved / "checkpoint-6")
-    with pytest.raises(SystemExit, match=r"checkpoint-6: cannot be resumed from.*weights alone \(save_only_model\)"):
-        run(script, *arguments, "--output_dir", saved, "--resume_from_checkpoint", "last")
 
 
 def test_auto_begins_anew_where_a_finished_model_is_to_be_replaced(run, commands, uninterrupted, tmp_path):
@@ -458,10 +429,14 @@ def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(run, commands, sa
         ("optimizer.pt", (saved / "optimizer.pt").read_bytes()),
         ("model.safetensors", weights_alone),
         ("rng_state.pth", b"no pickle"),
+        # Weights alone, as with save_only_model.
+        ("optimizer.pt", None),
         ("trainer_state.json", json.dumps(state).encode()),
     ):
         kept = (saved / "checkpoint-6" / name).read_bytes()
-        (saved / "checkpoint-6" / name).write_bytes(content)
+        (saved / "checkpoint-6" / name).unlink()
+        if content is not None:
+            (saved / "checkpoint-6" / name).write_bytes(content)
         seal_checkpoint(saved / "checkpoint-6")
         with pytest.raises(SystemExit, match=refused):
             run(script, *command, "--max_steps", 10)
@@ -556,8 +531,8 @@ def test_an_error_of_the_program_is_not_taken_for_the_machines(run, commands, tm
         run(script, *arguments, "--output_dir", tmp_path)
 
 
-@pytest.mark.parametrize("name", ["README.md", "weights/part.bin"])
-def test_a_change_of_any_file_of_a_checkpoint_is_found(tmp_path, name):
+def test_a_change_of_a_shard_of_a_checkpoint_is_found(tmp_path):
+    name = "weights/part.bin"
     file = tmp_path / "checkpoint-2" / name
     open_checkpoint(tmp_path / "checkpoint-2")
     file.parent.mkdir(exist_ok=True)

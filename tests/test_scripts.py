@@ -2,7 +2,9 @@ import json
 import math
 import re
 import shutil
+import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -14,22 +16,15 @@ import evaluate_birthplace
 import train_finetune
 import train_pretrain
 from conftest import ON_CPU, TINY, history_of
-from data_scripts.errors import BadInput
 from data_scripts.name_windows import NameWindowsCollator
-from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.questions import load_questions
 from data_scripts.span_corruption import SpanCorruptionCollator
-from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM
 from posgpt import preview
-from posgpt.finetune import FinetuningArguments, ModelArguments
-from posgpt.generate_questions import GenerationArguments
-from posgpt.pretrain import PretrainingArguments
-from posgpt.recipe_parser import find_recipe, list_recipes, parse_with_recipe, read_recipe
-from posgpt.training.architecture import ArchitectureArguments
+from posgpt.pretrain import read_config
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.checks import check_flex_attention
 from posgpt.training.data import load_pairs, load_validation
-from posgpt.training.metrics import check_metrics, measure_answers, name_accuracies, reduce_logits
+from posgpt.training.metrics import measure_answers, reduce_logits
 from posgpt.training.saved_models import load_model
 from posgpt.training.trainer import PosGPTTrainer
 
@@ -42,10 +37,11 @@ def metrics_of(folder):
 def test_pretrain_finetune_evaluate(run, world, tmp_path, tiny_pretrained, positions):
     pretrained, finetuned, evaluated = tiny_pretrained[positions], tmp_path / "finetuned", tmp_path / "eval"
     train_file, dev_file = world / "birth_places_train.tsv", world / "birth_dev.tsv"
-    run(
-        train_finetune, "--model_name_or_path", pretrained, "--train_file", train_file, "--validation_file", dev_file,
+    printed = run(
+        train_finetune, "--model-name-or-path", pretrained, "--train_file", train_file, "--validation_file", dev_file,
         "--output_dir", finetuned, "--num_train_epochs", 2, "--per_device_train_batch_size", 16, *ON_CPU,
     )  # fmt: skip
+    assert "section 'finetune';" in printed
     printed = run(
         evaluate_birthplace, "--model_name_or_path", finetuned, "--test_file", dev_file, "--train_file", train_file,
         "--output_dir", evaluated, "--per_device_eval_batch_size", 4,
@@ -73,9 +69,6 @@ def test_pretrain_finetune_evaluate(run, world, tmp_path, tiny_pretrained, posit
 @pytest.fixture(scope="module")
 def memorised(world, tmp_path_factory):
     """A model trained from scratch on 12 pairs until it knows them by heart, and their file."""
-    import sys
-    from unittest import mock
-
     folder = tmp_path_factory.mktemp("memorised")
     lines = (world / "birth_places_train.tsv").read_text().splitlines(keepends=True)[:12]
     (folder / "pairs.tsv").write_text("".join(lines))
@@ -88,33 +81,16 @@ def memorised(world, tmp_path_factory):
 
 
 def test_what_was_learnt_by_heart_is_answered_in_the_order_of_the_questions(run, memorised, tmp_path):
-    questions, places = zip(
-        *(line.split("\t") for line in (memorised / "pairs.tsv").read_text().splitlines()), strict=True
-    )
+    places = [line.split("\t")[1] for line in (memorised / "pairs.tsv").read_text().splitlines()]
     run(
         evaluate_birthplace, "--model_name_or_path", memorised / "model", "--test_file", memorised / "pairs.tsv",
         "--output_dir", tmp_path, "--per_device_eval_batch_size", 5,
     )  # fmt: skip
-    assert (tmp_path / "predictions.txt").read_text().splitlines() == list(places)
+    assert (tmp_path / "predictions.txt").read_text().splitlines() == places
     metrics = metrics_of(tmp_path)
     assert (metrics["accuracy"], metrics["correct"], metrics["majority_accuracy"]) == (1.0, 12, None)
     # Teacher forcing in the Trainer and generation must agree on what is right.
     assert history_of(memorised / "model", "eval_accuracy")[-1] == 1.0
-
-
-def test_the_trainers_accuracy_is_that_of_generation(run, world, memorised, tmp_path):
-    lines = (memorised / "pairs.tsv").read_text() + (world / "birth_dev.tsv").read_text()
-    (tmp_path / "mixed.tsv").write_text(lines)
-    model = ["--model_name_or_path", memorised / "model"]
-    run(evaluate_birthplace, *model, "--test_file", tmp_path / "mixed.tsv", "--output_dir", tmp_path / "eval")
-    run(
-        train_finetune, *model, "--train_file", memorised / "pairs.tsv", "--validation_file", tmp_path / "mixed.tsv",
-        "--output_dir", tmp_path / "trained", "--max_steps", 1, "--learning_rate", 0, "--dropout", 0,
-        "--per_device_eval_batch_size", 5, "--save_strategy", "no", *ON_CPU,
-    )  # fmt: skip
-    generated = metrics_of(tmp_path / "eval")["accuracy"]
-    assert 12 / 29 <= generated < 1
-    assert history_of(tmp_path / "trained", "eval_accuracy") == [pytest.approx(generated)]
 
 
 def test_the_loss_of_an_evaluation_is_per_graded_symbol():
@@ -170,23 +146,6 @@ def test_answers_as_long_as_those_it_was_trained_on_are_not_cut(run, tmp_path):
     assert list(json.loads((tmp_path / "model" / "config.json").read_text())["relations"]) == ["Who prepared …?"]
 
 
-def test_questions_without_answers_are_answered_all_the_same(run, world, memorised, tmp_path):
-    printed = run(
-        evaluate_birthplace, "--model_name_or_path", memorised / "model", "--test_file", world / "birth_test_inputs.tsv",
-        "--output_dir", tmp_path,
-    )  # fmt: skip
-    assert "no answers to compare with" in printed
-    assert len((tmp_path / "predictions.txt").read_text().splitlines()) == 15
-    assert metrics_of(tmp_path) == {"accuracy": None, "correct": None, "total": 15}
-
-
-@pytest.fixture
-def count_dev_places(world):
-    """How many people of dev were born in a place."""
-    lines = (world / "birth_dev.tsv").read_text().splitlines()
-    return [line.split("\t")[1] for line in lines].count
-
-
 def test_a_validation_question_that_training_words_otherwise_is_named(tmp_path, capsys):
     (tmp_path / "train.tsv").write_text("Where was Ada Berg born\tRome\nWhere was Bo Ek born\tOslo\n")
     (tmp_path / "dev.tsv").write_text("Where was Cy Ek born?\tBern\n")
@@ -217,33 +176,30 @@ def test_each_relation_is_measured_while_training_and_one_that_is_not_trained_is
     assert "both.tsv: asks When was NAME born?, which the model is not trained to answer." in printed
     asked = len(load_questions(memorised / "pairs.tsv"))
     assert f"both.tsv: {asked} of {asked + 18} questions are also in {memorised / 'pairs.tsv'}, first" in printed
-    measured = metrics_of(tmp_path / "eval")["relations"]
+    metrics = metrics_of(tmp_path / "eval")
+    assert history_of(tmp_path / "out", "eval_accuracy") == [pytest.approx(metrics["accuracy"])]
+    measured = metrics["relations"]
     for name, each in measured.items():
         logged = history_of(tmp_path / "out", f"eval_accuracy_{name.replace(' ', '_')}")
         assert logged == [pytest.approx(each["accuracy"])]
     assert measured["birthplace"]["accuracy"] > 0
 
 
-@pytest.mark.parametrize("answer", ["London", "Paris", "Nowhere, at all"])
-def test_one_answer_for_everyone_is_evaluated_as_a_model_is(
-    run, world, tmp_path, monkeypatch, count_dev_places, answer
-):
-    monkeypatch.setattr("posgpt.evaluation.predictor.load_model", lambda *_, **__: pytest.fail("no model is asked"))
+@pytest.mark.parametrize("answer", ["London", "Nowhere, at all"])
+def test_one_answer_for_everyone_is_evaluated_as_a_model_is(run, world, tmp_path, answer):
+    count = [line.split("\t")[1] for line in (world / "birth_dev.tsv").read_text().splitlines()].count
     arguments = ["--baseline", answer, "--test_file", world / "birth_dev.tsv"]
     arguments += ["--train_file", world / "birth_places_train.tsv"]
     printed = run(evaluate_birthplace, *arguments, "--output_dir", tmp_path)
-    correct, london = count_dev_places(answer), count_dev_places("London")
-    metrics = metrics_of(tmp_path)
+    metrics, correct, london = metrics_of(tmp_path), count(answer), count("London")
+    frequent = metrics["majority_answer"]
     assert (metrics["accuracy"], metrics["correct"], metrics["total"]) == (correct / 17, correct, 17)
-    assert metrics["baseline_accuracy"] == london / 17
-    assert metrics["majority_accuracy"] == count_dev_places(metrics["majority_answer"]) / 17
+    assert metrics["baseline_accuracy"] == london / 17 and metrics["majority_accuracy"] == count(frequent) / 17
     assert (tmp_path / "predictions.txt").read_text() == f"{answer}\n" * 17
     rows = re.findall(r"^\| birthplace \| (.*?) +\| \d+\.\d% +\| [^|]* \| (\d+) of 17 \|$", printed, re.M)
-    assert rows == [
-        (f'"{answer}" for everyone', str(correct)),
-        *([] if answer == "London" else [('"London" for everyone', str(london))]),
-        (f'"{metrics["majority_answer"]}", the most frequent training answer', str(count_dev_places(metrics["majority_answer"]))),
-    ]  # fmt: skip
+    shown = {f'"{answer}" for everyone': correct, '"London" for everyone': london}
+    shown |= {f'"{frequent}", the most frequent training answer': count(frequent)}
+    assert rows == [(name, str(number)) for name, number in shown.items()]
 
 
 def test_what_makes_an_accuracy_mean_something_else_is_said(run, world, tmp_path):
@@ -256,13 +212,9 @@ def test_what_makes_an_accuracy_mean_something_else_is_said(run, world, tmp_path
     assert f"test.tsv: 3 of 4 questions are also in {world / 'birth_places_train.tsv'}, first {question!r}" in printed
     assert f"test.tsv: 1 questions have different answers, of which a model gives one, first {question!r}." in printed
     printed = run(
-        evaluate_birthplace,
-        *arguments[:2],
-        "--test_file",
-        world / "birth_dev.tsv",
-        "--train_file",
-        world / "birth_places_train.tsv",
-    )
+        evaluate_birthplace, *arguments[:2], "--test_file", world / "birth_dev.tsv",
+        "--train_file", world / "birth_places_train.tsv",
+    )  # fmt: skip
     assert "are also in" not in printed and "different answers" not in printed
 
 
@@ -277,44 +229,25 @@ def test_a_right_answer_in_another_spelling_counts_as_wrong_and_is_said_to_be_on
     assert "count as wrong" not in run(evaluate_birthplace, "--baseline", "Paris", *arguments)
 
 
-def test_one_answer_for_everyone_is_only_printed_unless_it_is_told_where_to_write(run, world, tmp_path, monkeypatch):
+def test_predictions_are_written_where_it_is_told(run, world, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    printed = run(evaluate_birthplace, "--baseline", "London", "--test_file", world / "birth_dev.tsv")
+    asked = ["--baseline", "London", "--test_file"]
+    printed = run(evaluate_birthplace, *asked, world / "birth_dev.tsv")
     assert '"London" for everyone' in printed and "Written" not in printed and not list(tmp_path.iterdir())
     # Questions without answers: the predictions are written, nothing is compared.
-    file, inputs = tmp_path / "london.predictions", world / "birth_test_inputs.tsv"
-    printed = run(evaluate_birthplace, "--baseline", "London", "--test_file", inputs, "--predictions_file", file)
-    assert file.read_text() == "London\n" * 15 and [*tmp_path.iterdir()] == [file]
+    asked += [world / "birth_test_inputs.tsv", "--predictions_file", "london.predictions"]
+    printed = run(evaluate_birthplace, *asked)
+    assert "Written: london.predictions\n" in printed and [each.name for each in tmp_path.iterdir()] == asked[-1:]
     assert "no answers to compare with" in printed and "for everyone" not in printed
-
-
-def test_the_predictions_have_the_name_that_is_asked_for(run, memorised, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    asked = ["--model_name_or_path", memorised / "model", "--test_file", memorised / "pairs.tsv"]
-    run(evaluate_birthplace, *asked, "--output_dir", "eval")
-    expected = (tmp_path / "eval" / "predictions.txt").read_text()
-    # A file in the current folder, and nothing else.
-    name = "vanilla.pretrain.test.predictions"
-    printed = run(evaluate_birthplace, *asked, "--predictions_file", name)
-    assert (tmp_path / name).read_text() == expected and f"Written: {name}\n" in printed
-    assert {file.name for file in tmp_path.iterdir()} == {"eval", name}
     # It takes the place of predictions.txt; what was there is replaced.
-    (tmp_path / name).write_text("older\n")
-    printed = run(evaluate_birthplace, *asked, "--output_dir", "other", "--predictions_file", name)
-    assert f"Written: {name}, other/predictions.jsonl, other/metrics.json, in place of earlier ones\n" in printed
-    assert (tmp_path / name).read_text() == expected
-    assert {file.name for file in (tmp_path / "other").iterdir()} == {"metrics.json", "predictions.jsonl"}
-
-
-def test_batches_and_padding_do_not_change_answers(memorised):
-    model = PosGPTForCausalLM.from_pretrained(memorised / "model")
-    tokenizer = AutoTokenizer.from_pretrained(memorised / "model")
-    questions = [f"Where was {name} born?" for name in ("Bo", "Ada Longer Example", "Al An", "Corine Oakley")]
-    alone = [model.answer([question], tokenizer, 1, 8)[0] for question in questions]
-    together = model.answer(questions, tokenizer, 4, 8)
-    assert [answer.text for answer in together] == [answer.text for answer in alone]
-    probabilities = [answer.probability for answer in alone]
-    assert [answer.probability for answer in together] == pytest.approx(probabilities, rel=1e-3)
+    Path("london.predictions").write_text("older\n")
+    printed = run(evaluate_birthplace, *asked, "--output_dir", "out")
+    assert (
+        "Written: london.predictions, out/predictions.jsonl, out/metrics.json, in place of earlier ones\n" in printed
+    )
+    assert Path("london.predictions").read_text() == "London\n" * 15
+    assert {file.name for file in Path("out").iterdir()} == {"metrics.json", "predictions.jsonl"}
+    assert metrics_of(Path("out")) == {"accuracy": None, "correct": None, "total": 15}
 
 
 def pretrain(run, world, output_dir, *arguments, recipe="course", max_steps=10):
@@ -334,31 +267,41 @@ def assert_same_run(folder, other):
 GROUPED = ["--train_sampling_strategy", "group_by_length"]
 
 
+def finetune(run, world, output_dir, *arguments):
+    pairs = ["--vocabulary_file", world / "wiki.txt", "--train_file", world / "birth_places_train.tsv", *TINY]
+    pairs += ["--per_device_train_batch_size", 16, "--logging_steps", 1, "--max_steps", 10]
+    return run(train_finetune, *pairs, "--output_dir", output_dir, *arguments)
+
+
 @pytest.mark.parametrize(
-    "checkpoint, options",
+    "train, checkpoint, options",
     [
         # 100 documents in batches of 16 make 7 steps an epoch: the checkpoints lie within the first, at its end, and
         # within the second.
-        (4, ["--dropout", "0.1"]),
-        (4, ["--dropout", "0", *GROUPED]),
-        (7, ["--dropout", "0.1"]),
-        (9, ["--dropout", "0.1", *GROUPED, "--dataloader_num_workers", 2]),
-        (6, ["--dropout", "0.1", "--dataloader_num_workers", 1]),
-        (5, ["--dropout", "0.1", "--gradient_accumulation_steps", 2]),
+        (pretrain, 4, ["--dropout", "0", *GROUPED]),
+        (pretrain, 7, ["--dropout", "0.1"]),
+        (pretrain, 9, ["--dropout", "0.1", *GROUPED, "--dataloader_num_workers", 2]),
+        (pretrain, 5, ["--dropout", "0.1", "--gradient_accumulation_steps", 2]),
+        (pretrain, 5, ["--objective", "name_windows", "--use_muon", "--eval_strategy", "steps", "--eval_steps", 5]),
+        # 68 pairs make 5 steps: saved after the last one of an epoch, and evaluated after that.
+        (finetune, 5, ["--save_strategy", "steps"]),
     ],
 )
 def test_a_resumed_run_ends_with_the_same_weights_bit_for_bit(
-    run, world, tmp_path, monkeypatch, steps, checkpoint, options
+    run, world, tmp_path, monkeypatch, steps, train, checkpoint, options
 ):
     # Workers are refused where there are fewer cores.
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     options = ["--save_steps", checkpoint, "--save_total_limit", 9, *options]
-    pretrain(run, world, tmp_path / "whole", *options)
-    (tmp_path / "resumed").mkdir()
+    if train == finetune or "--use_muon" in options:
+        options += ["--validation_file", world / "birth_dev.tsv"]
+    if "--use_muon" in options:
+        options += ["--questions_file", world / "birth_places_train.tsv"]
+    train(run, world, tmp_path / "whole", *options)
     name = f"checkpoint-{checkpoint}"
     shutil.copytree(tmp_path / "whole" / name, tmp_path / "resumed" / name)
     steps.clear()
-    pretrain(run, world, tmp_path / "resumed", *options, "--resume_from_checkpoint", "last")
+    train(run, world, tmp_path / "resumed", *options, "--resume_from_checkpoint", "last")
     assert sorted(set(steps)) == list(range(checkpoint, 10))
     assert_same_run(tmp_path / "whole", tmp_path / "resumed")
 
@@ -379,30 +322,9 @@ def test_with_workers_that_stay_as_on_a_gpu_a_resumed_run_ends_with_the_same_wei
     assert_same_run(tmp_path / "whole", tmp_path / "resumed")
 
 
-def test_a_resumed_run_of_name_windows_with_muon_ends_with_the_same_weights_bit_for_bit(run, world, tmp_path, steps):
-    options = [
-        "--objective",
-        "name_windows",
-        "--questions_file",
-        world / "birth_places_train.tsv",
-        "--use_muon",
-        "true",
-    ]
-    options += ["--validation_file", world / "birth_dev.tsv", "--eval_strategy", "steps", "--eval_steps", 5]
-    options += ["--save_steps", 5, "--save_total_limit", 9]
-    pretrain(run, world, tmp_path / "whole", *options)
-    (tmp_path / "resumed").mkdir()
-    shutil.copytree(tmp_path / "whole" / "checkpoint-5", tmp_path / "resumed" / "checkpoint-5")
-    pretrain(run, world, tmp_path / "resumed", *options, "--resume_from_checkpoint", "last")
-    assert steps == [*range(10), *range(5, 10)]
-    assert_same_run(tmp_path / "whole", tmp_path / "resumed")
-
-
 def test_muon_turns_the_blocks_matrices_and_adamw_the_rest(tmp_path, tiny_pretrained):
     model, _ = load_model(str(tiny_pretrained["learned"]))
-    args = PosGPTTrainingArguments(
-        tmp_path, use_muon=True, learning_rate=0.5, weight_decay=0.1, use_cpu=True, report_to="none"
-    )
+    args = PosGPTTrainingArguments(tmp_path, use_muon=True, weight_decay=0.1, use_cpu=True, report_to="none")
     optimizer = PosGPTTrainer(model, args, card_facts={}).create_optimizer()
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     matrices, others = ({names[id(parameter)] for parameter in group["params"]} for group in optimizer.param_groups)
@@ -426,38 +348,17 @@ def test_muon_turns_the_blocks_matrices_and_adamw_the_rest(tmp_path, tiny_pretra
 
 
 @pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"attention_dropout": 0.1}, "has no dropout"),
-        ({"num_attention_heads": 32}, "at least 16 .*, and these have 8;"),
-    ],
-)
-def test_what_flex_attention_cannot_train_is_refused(settings, message):
-    config = PosGPTConfig(**{"attention_dropout": 0.0, "attn_implementation": "flex_attention"} | settings)
-    with pytest.raises(BadInput, match=message):
-        check_flex_attention(config)
-    check_flex_attention(PosGPTConfig(attention_dropout=0.0, attn_implementation="flex_attention"))
-
-
-@pytest.mark.parametrize(
     "options, message",
     [
         (["--objective", "cloze"], "objective is 'cloze'; choose span_corruption or name_windows"),
         (["--max_spans", "2"], "--max_spans is an option of objective name_windows, not of span_corruption"),
         (["--no-keep-names"], "--keep_names is an option of objective name_windows"),
         (["--objective=name_windows", "--salient-share=0.5"], "--salient_share is an option of .* span_corruption"),
-        (
-            ["--window_wording", "poem", "--objective", "name_windows"],
-            "window_wording is 'poem'; choose question or document",
-        ),
-        (["--salient_share", "1.5"], "salient_share is 1.5; choose a number from 0 to 1"),
-        (["--question_share", "-0.1"], "question_share is -0.1; choose a number from 0 to 1"),
+        (["--window_wording", "poem", "--objective=name_windows"], "wording is 'poem'; choose question or document"),
         (["--objective", "name_windows", "--questions_file", "missing.tsv"], "missing.tsv: no such file"),
-        (["--objective", "name_windows", "--max_cue_words", "-1"], "max_cue_words is -1"),
-        (["--objective", "name_windows", "--max_spans", "0"], "max_spans is 0"),
         (
             ["--position_share", "0.5"],
-            "--position_share is an option of position_embedding_type concatenated, not of learned",
+            "position_share is an option of position_embedding_type concatenated, not of learned",
         ),
         (
             ["--position_embedding_type", "rotary", "--position_initializer_range", "0"],
@@ -479,8 +380,6 @@ def test_objectives_and_models_that_cannot_be_are_refused_in_one_line(run, world
 def test_the_best_weights_are_those_of_a_metric_that_is_measured(run, world, tmp_path):
     validated = ["--validation_file", world / "birth_dev.tsv", "--load_best_model_at_end", "--max_steps", 4]
     validated += ["--eval_strategy", "steps", "--save_strategy", "steps", "--lr_schedule", "steps"]
-    with pytest.raises(SystemExit, match="metric_for_best_model is foo; choose loss, accuracy or accuracy_RELATION"):
-        pretrain(run, world, tmp_path / "out", *validated, "--metric_for_best_model", "foo")
     with pytest.raises(SystemExit, match="metric_for_best_model is accuracy_birthplace; choose loss or accuracy[.]"):
         pretrain(run, world, tmp_path / "out", *validated, "--metric_for_best_model", "accuracy_birthplace")
     # The best evaluation is at a step that is not saved: then the last weights stay, and the card does not say otherwise.
@@ -489,13 +388,6 @@ def test_the_best_weights_are_those_of_a_metric_that_is_measured(run, world, tmp
     state = json.loads((tmp_path / "model" / "trainer_state.json").read_text())
     assert state["best_global_step"] < 4 and state["best_model_checkpoint"] is None
     assert "Weights: those of step" not in (tmp_path / "model" / "README.md").read_text()
-
-
-def test_relations_whose_accuracies_would_have_one_name_are_refused():
-    assert name_accuracies(["born", "born"]) == {} and set(name_accuracies(["born", "died"])) == {"born", "died"}
-    check_metrics("eval_accuracy_died", name_accuracies(["born", "died"]))
-    with pytest.raises(BadInput, match="'place, born', 'place born': the accuracies of two of these relations"):
-        check_metrics(None, name_accuracies(["place, born", "place born"]))
 
 
 def test_a_typed_number_of_steps_is_not_ignored(run, world, tmp_path, tiny_pretrained):
@@ -508,68 +400,11 @@ def test_a_typed_number_of_steps_is_not_ignored(run, world, tmp_path, tiny_pretr
 
 @pytest.mark.parametrize("schedule", ["polynomial", "reduce_lr_on_plateau"])
 def test_muon_follows_schedules_that_read_the_optimizers_defaults(run, world, tmp_path, schedule):
-    options = [
-        "--lr_schedule",
-        "steps",
-        "--use_muon",
-        "true",
-        "--max_steps",
-        2,
-        "--lr_scheduler_type",
-        schedule,
-        "--logging_steps",
-        1,
-    ]
+    options = ["--lr_schedule", "steps", "--use_muon", "true", "--max_steps", 2, "--lr_scheduler_type", schedule]
     if schedule != "polynomial":
         options += ["--validation_file", world / "birth_dev.tsv", "--eval_strategy", "steps", "--eval_steps", 1]
     pretrain(run, world, tmp_path / "model", *options)
     assert len(history_of(tmp_path / "model")) == 2
-
-
-def test_resumed_finetuning_ends_with_the_same_weights_bit_for_bit(run, world, tmp_path, steps):
-    arguments = ["--vocabulary_file", world / "wiki.txt", "--train_file", world / "birth_places_train.tsv", *TINY]
-    arguments += ["--validation_file", world / "birth_dev.tsv", "--num_train_epochs", 3, "--save_total_limit", 9]
-    # Saved after the last step of an epoch, and evaluated after that.
-    arguments += [
-        "--per_device_train_batch_size",
-        16,
-        "--logging_steps",
-        1,
-        "--save_strategy",
-        "steps",
-        "--save_steps",
-        5,
-    ]
-    run(train_finetune, *arguments, "--output_dir", tmp_path / "whole")
-    (tmp_path / "resumed").mkdir()
-    shutil.copytree(tmp_path / "whole" / "checkpoint-5", tmp_path / "resumed" / "checkpoint-5")
-    run(train_finetune, *arguments, "--output_dir", tmp_path / "resumed", "--resume_from_checkpoint", "last")
-    # 68 pairs in batches of 16 make 5 steps an epoch.
-    assert steps == [*range(15), *range(5, 15)]
-    assert_same_run(tmp_path / "whole", tmp_path / "resumed")
-
-
-@pytest.fixture
-def interrupted(run, world, tmp_path, monkeypatch):
-    """The folder of a run that was stopped in step 6 of 10, with checkpoints 2 and 4."""
-    step = PosGPTTrainer.training_step
-    steps = iter(range(5))
-    with monkeypatch.context() as patch:
-        patch.setattr(PosGPTTrainer, "training_step", lambda *args, **kwargs: (next(steps), step(*args, **kwargs))[1])
-        with pytest.raises(StopIteration):
-            pretrain(run, world, tmp_path / "interrupted", "--save_steps", 2, "--save_total_limit", 9)
-    return tmp_path / "interrupted"
-
-
-def test_an_interrupted_run_looks_unfinished_and_goes_on_where_it_was(run, world, tmp_path, interrupted, steps):
-    assert {folder.name for folder in interrupted.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
-    assert not (interrupted / "model.safetensors").exists()
-    with pytest.raises(SystemExit, match="unfinished run"):
-        pretrain(run, world, interrupted)
-    pretrain(run, world, interrupted, "--save_steps", 2, "--resume_from_checkpoint", "last")
-    assert steps == list(range(4, 10))
-    pretrain(run, world, tmp_path / "whole", "--save_strategy", "no")
-    assert_same_run(tmp_path / "whole", interrupted)
 
 
 def test_a_run_is_not_resumed_to_end_before_its_checkpoint(run, world, tmp_path):
@@ -598,16 +433,11 @@ def test_ctrl_c_ends_training_in_a_line_that_says_where_to_go_on(run, world, tmp
     line = rf"{stopped} the last whole checkpoint is .*checkpoint-2\.$"
     with pytest.raises(SystemExit, match=line):
         pretrain(run, world, tmp_path, "--save_steps", 2)
+    with pytest.raises(SystemExit, match="unfinished run"):
+        pretrain(run, world, tmp_path)
     with pytest.raises(SystemExit, match="training has not ended there; .*give its last checkpoint, .*checkpoint-2"):
         data = ["--test_file", world / "birth_dev.tsv", "--output_dir", tmp_path / "eval"]
         run(evaluate_birthplace, "--model_name_or_path", tmp_path, *data)
-
-
-def test_a_half_written_checkpoint_does_not_hide_the_whole_one_before(run, world, interrupted, steps):
-    (interrupted / "checkpoint-6").mkdir()
-    shutil.copy(interrupted / "checkpoint-4" / "model.safetensors", interrupted / "checkpoint-6")
-    pretrain(run, world, interrupted, "--save_strategy", "no", "--resume_from_checkpoint", "last")
-    assert len(history_of(interrupted)) == 10 and steps == list(range(4, 10))
 
 
 def test_every_epoch_of_a_training_run_reads_other_cuts(run, world, tmp_path, monkeypatch):
@@ -622,16 +452,6 @@ def test_every_epoch_of_a_training_run_reads_other_cuts(run, world, tmp_path, mo
     ]
     assert len(read) == 200 and epochs[0].keys() == epochs[1].keys() and len(epochs[0]) == 100
     assert sum(cuts == epochs[1][document] for document, cuts in epochs[0].items()) < 10
-
-
-def test_the_number_of_workers_does_not_change_the_run(run, world, tmp_path, monkeypatch):
-    # Workers are refused where there are fewer cores.
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
-    losses = []
-    for workers in (0, 2):
-        pretrain(run, world, tmp_path / str(workers), "--dataloader_num_workers", workers, "--save_strategy", "no")
-        losses.append(history_of(tmp_path / str(workers)))
-    assert losses[0] == losses[1]
 
 
 def test_training_lowers_the_loss_and_keeps_only_so_many_checkpoints(run, world, tmp_path):
@@ -663,71 +483,6 @@ def test_a_finished_model_is_replaced_when_asked(run, world, tmp_path):
     pretrain(run, world, tmp_path, "--max_steps", 1, "--save_steps", 1, "--overwrite_output_dir")
     assert (tmp_path / "model.safetensors").read_bytes() != before
     assert [folder.name for folder in tmp_path.glob("checkpoint-*")] == ["checkpoint-1"]
-
-
-def test_later_steps_need_no_corpus(run, world, tmp_path):
-    corpus = shutil.copy(world / "wiki.txt", tmp_path)
-    pretrained = tmp_path / "pretrained"
-    run(train_pretrain, "--train_file", corpus, "--output_dir", pretrained, "--max_steps", 1, *TINY)
-    Path(corpus).unlink()
-    run(
-        train_finetune, "--model_name_or_path", pretrained, "--train_file", world / "birth_places_train.tsv",
-        "--output_dir", tmp_path / "finetuned", "--max_steps", 1, *ON_CPU,
-    )  # fmt: skip
-    assert (tmp_path / "finetuned" / "model.safetensors").is_file()
-
-
-@pytest.mark.parametrize("recipe", list_recipes())
-def test_every_recipe_is_understood_by_its_name_and_can_be_overridden(recipe, tmp_path):
-    finetuning = [ModelArguments, ArchitectureArguments, FinetuningArguments, PosGPTTrainingArguments]
-    commands = {
-        "pretrain": [ArchitectureArguments, PretrainingArguments, ObjectiveConfig, PosGPTTrainingArguments],
-        "generate_questions": [ArchitectureArguments, GenerationArguments, PosGPTTrainingArguments],
-        "finetune": finetuning,
-        "finetune_from_scratch": finetuning,
-    }
-    for section, values in read_recipe(find_recipe(recipe)).items():
-        dataclasses = commands[section]
-        argv = [recipe, "--train_file", "x", "--output_dir", str(tmp_path), *ON_CPU]
-        argv += ["--questions_file", "x"] if section == "generate_questions" else []
-        plain = parse_with_recipe(dataclasses, section, argv)[-1]
-        assert plain.num_train_epochs == values["num_train_epochs"]
-        assert plain.lr_scheduler_kwargs == values.get("lr_scheduler_kwargs")
-        changed = parse_with_recipe(
-            dataclasses, section, [*argv, "--num_train_epochs", "3", "--learning_rate", "1e-5"]
-        )[-1]
-        assert (changed.num_train_epochs, changed.learning_rate) == (3, 1e-5)
-        assert changed.adam_beta2 == 0.95
-
-
-def test_a_recipe_of_ones_own_is_followed_and_the_command_line_overrides_it(run, world, tmp_path):
-    recipe = tmp_path / "mine.yaml"
-    recipe.write_text("pretrain: {max_steps: 3, hidden_size: 16, num_attention_heads: 2, num_hidden_layers: 1}\n")
-    corpus = ["--train_file", world / "wiki.txt", *ON_CPU]
-    for name, arguments, expected in (
-        ("plain", [], (3, 16)),
-        ("over", ["--max_steps=2", "--hidden_size=32"], (2, 32)),
-    ):
-        printed = run(train_pretrain, recipe, *corpus, "--output_dir", tmp_path / name, *arguments)
-        assert f"Recipe: {recipe}, section 'pretrain'" in printed
-        steps = json.loads((tmp_path / name / "trainer_state.json").read_text())["global_step"]
-        hidden_size = json.loads((tmp_path / name / "config.json").read_text())["hidden_size"]
-        assert (steps, hidden_size) == expected
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        "--model_name_or_path",
-        "--model-name-or-path",
-    ],
-)
-def test_a_pretrained_model_is_finetuned_with_the_recipe_for_that(run, world, tmp_path, tiny_pretrained, option):
-    printed = run(
-        train_finetune, option, tiny_pretrained["learned"], "--train_file", world / "birth_places_train.tsv",
-        "--output_dir", tmp_path, "--max_steps", 1, *ON_CPU,
-    )  # fmt: skip
-    assert "section 'finetune';" in printed
 
 
 @pytest.fixture
@@ -820,14 +575,9 @@ def test_the_best_checkpoint_and_somebodys_copy_stay_and_the_card_tells_of_the_b
     card, losses = (tmp_path / "README.md").read_text(), history_of(tmp_path)
     assert state["best_global_step"] == 2 and "those of step 2, the best by loss" in card
     assert f"{losses[1]:.4f} nats" in card and f"{losses[3]:.4f} nats" not in card and "30.0% (exact match)" in card
+    record = json.loads((tmp_path / "checkpoint-2" / "run.json").read_text())
+    assert record["options"]["save_total_limit"] == 1
     assert {"checkpoint-2", "checkpoint-9-mine"} <= {folder.name for folder in tmp_path.glob("checkpoint-*")}
-
-
-def parse_pretraining(tmp_path, *argv):
-    """Return the training arguments that a command line of `posgpt pretrain` gives."""
-    required = ["--train_file", "x", "--output_dir", tmp_path]
-    types = [ArchitectureArguments, PretrainingArguments, ObjectiveConfig, PosGPTTrainingArguments]
-    return parse_with_recipe(types, "pretrain", list(map(str, [*argv, *required])))[-1]
 
 
 @pytest.mark.parametrize(
@@ -847,7 +597,8 @@ def test_bf16_is_chosen_for_the_device_that_is_used(tmp_path, monkeypatch, optio
     monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
     monkeypatch.setattr("posgpt.training.arguments.bf16_is_fast", lambda device: device != "cpu")
     monkeypatch.setattr("transformers.training_args.is_torch_bf16_gpu_available", lambda: True)
-    assert parse_pretraining(tmp_path, "windows", "--report_to", "none", *options).bf16 is expected
+    argv = ["windows", "--train_file", "x", "--output_dir", str(tmp_path), "--report_to", "none", *options]
+    assert read_config(argv).training.bf16 is expected
 
 
 def test_the_preview_shows_exactly_what_a_recipe_trains_on(run, world, tmp_path, monkeypatch):
@@ -874,17 +625,6 @@ def test_the_preview_shows_exactly_what_a_recipe_trains_on(run, world, tmp_path,
         for text, graded in zip(inputs, labels, strict=True):
             assert len(text) == len(graded) and "⁇" in graded
             assert all(label in ("·", character) for character, label in zip(text, graded, strict=True))
-
-
-def test_the_vocabulary_has_the_characters_of_the_training_questions_too(run, world, tmp_path):
-    (tmp_path / "wiki.txt").write_text(
-        (world / "wiki.txt").read_text(encoding="utf-8").replace("?", ""), encoding="utf-8"
-    )
-    pairs = world / "birth_places_train.tsv"
-    recipe = ["windows", "--train_file", tmp_path / "wiki.txt", "--questions_file", pairs, *TINY, "--max_steps", 1]
-    printed = run(train_pretrain, *recipe, "--output_dir", tmp_path / "model")
-    assert "?" in json.loads((tmp_path / "model" / "tokenizer.json").read_text())["model"]["vocab"]
-    assert "does not know" not in printed
 
 
 def test_the_preview_of_finetuning_shows_questions(run, world):
@@ -920,13 +660,3 @@ def test_options_a_recipe_leaves_over_are_named_in_one_warning(run, world, tmp_p
     assert warning.endswith(
         "not used by the objective span_corruption: max_cue_words, min_cue_kept, plain_cues, keep_names, max_spans."
     )
-
-
-def test_help_names_every_option_once_with_its_range(run, capsys):
-    with pytest.raises(SystemExit) as stop:
-        run(train_pretrain, "windows", "--help")
-    text = " ".join(capsys.readouterr().out.split())
-    assert stop.value.code == 0
-    assert "--question_share" in text and "a number from 0 to 1." in text and "at least 1." in text
-    assert "options of the objective span_corruption: --salient_share" in text
-    assert "rope_type" in text

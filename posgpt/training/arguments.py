@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
@@ -42,6 +41,8 @@ _FIXED = {
     "enable_jit_checkpoint": "it would end an interrupted training as if it were finished",
     "eval_do_concat_batches": "answers are measured over all batches",
     "batch_eval_metrics": "answers are measured over all batches",
+    "label_names": "the labels are called `labels`",
+    "hub_token": "a command line stays in the shell's history (log in with `hf auth login`, or set HF_TOKEN)",
 }
 
 logger = logging.get_logger(__name__)
@@ -182,13 +183,6 @@ class PosGPTTrainingArguments(TrainingArguments):
                 )
         self._check_schedule()
         self._check_data_loading()
-        measured = self.metric_for_best_model
-        if measured and not re.fullmatch("(eval_)?(loss|accuracy(_.+)?)", measured):
-            raise BadInput(f"metric_for_best_model is {measured}; choose loss, accuracy or accuracy_RELATION.")
-        if self.hub_token is not None:
-            raise BadInput(
-                "hub_token would be saved in each checkpoint's training_args.bin; log in with `hf auth login`, or set HF_TOKEN."
-            )
 
     def _check_numbers(self) -> None:
         check_options(self)
@@ -215,12 +209,7 @@ class PosGPTTrainingArguments(TrainingArguments):
         strategy, cores = self.train_sampling_strategy, os.cpu_count() or 1
         if strategy not in EpochSampler.STRATEGIES:
             raise BadInput(f"train_sampling_strategy is {strategy!r}; choose {' or '.join(EpochSampler.STRATEGIES)}.")
-        if self.label_names not in (None, ["labels"]):
-            raise BadInput("label_names: the labels are called `labels`; leave it out.")
         Range(0, cores).check("dataloader_num_workers", self.dataloader_num_workers)
-        for name in ("dataloader_multiprocessing_context", "dataloader_persistent_workers"):
-            if getattr(self, name) and not self.dataloader_num_workers:
-                raise BadInput(f"{name} is for workers; leave it out, or add --dataloader_num_workers.")
         if self.dataloader_persistent_workers and self.device.type == "cpu":
             # Starting workers draws from the generator that drops values out on a CPU.
             raise BadInput(
@@ -261,8 +250,7 @@ def check_before_reading(
     """Check what would otherwise be refused after the corpus has been read, which may take long.
 
     Raises:
-        BadInput: a tracker is not installed, a file of questions is not there, there is none to evaluate on, or a part of it
-            would be left out.
+        BadInput: a tracker is not installed, a file of questions is not there, or there is none to evaluate on.
     """
     try:
         for tracker in get_reporting_integration_callbacks(args.report_to):
@@ -273,7 +261,3 @@ def check_before_reading(
         check_is_file(file, "TSV of questions and answers")
     if not validation_file and (args.eval_strategy != "no" or args.eval_on_start):
         raise BadInput("there is nothing to evaluate on; add --validation_file, or leave evaluation out.")
-    if validation_file and args.dataloader_drop_last:
-        raise BadInput(
-            "dataloader_drop_last would leave out validation questions, too; leave it or --validation_file out."
-        )

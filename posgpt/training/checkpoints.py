@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
+from torch import nn
 from torch.distributed.checkpoint import CheckpointException
 from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
@@ -121,26 +122,20 @@ def find_damage(checkpoint: Path) -> str | None:
     return None
 
 
-def list_checkpoints(output_dir: Path) -> list[Path]:
+def list_checkpoints(output_dir: str | Path) -> list[Path]:
     """Return a folder's checkpoints, whole or not, the newest first."""
     folders = [Path(folder) for folder in reversed(sort_checkpoints(str(output_dir)))]
     # `checkpoint-500-best` is somebody's copy, which is neither resumed from nor deleted.
     return [folder for folder in folders if re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-\d+", folder.name)]
 
 
-def list_later_checkpoints(output_dir: Path, checkpoint: Path | None) -> list[Path]:
+def list_later_checkpoints(output_dir: str | Path, checkpoint: str | Path | None) -> list[Path]:
     """Return a folder's checkpoints, whole or not, of later steps than `checkpoint`, which is whole; None: all of them."""
     if checkpoint is None:
         return list_checkpoints(output_dir)
     # A copy may have any name.
-    step = int(load_json(checkpoint / TRAINER_STATE_NAME, "state of a training").get("global_step", 0))
+    step = int(load_json(Path(checkpoint) / TRAINER_STATE_NAME, "state of a training").get("global_step", 0))
     return [folder for folder in list_checkpoints(output_dir) if read_step(folder) > step]
-
-
-def remove_later(output_dir: Path, checkpoint: str | None) -> None:
-    """Remove a folder's checkpoints of later steps: they would be kept as the newest when older ones are deleted."""
-    for folder in list_later_checkpoints(output_dir, Path(checkpoint) if checkpoint else None):
-        shutil.rmtree(folder)
 
 
 def read_step(checkpoint: str | Path) -> int:
@@ -157,6 +152,19 @@ def describe_last(output_dir: str) -> str:
     """Return where work can go on, for messages."""
     checkpoint = find_last_checkpoint(Path(output_dir))
     return f"the last whole checkpoint is {checkpoint}" if checkpoint else "no checkpoint was saved before"
+
+
+def check_weights(model: nn.Module, step: int, output_dir: str) -> None:
+    """Check that the weights are finite: a step that went wrong would show in the next one's loss alone.
+
+    Raises:
+        BadInput: they are not.
+    """
+    if not all(parameter.isfinite().all() for parameter in model.parameters()):
+        raise BadInput(
+            f"step {step}: the weights are not finite after it; {describe_last(output_dir)}. Most often a lower"
+            " --learning_rate helps."
+        )
 
 
 def explain_stop(error: BaseException) -> str | None:
@@ -247,7 +255,7 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
                 f"{resume}: no whole checkpoint to resume from ({damage}); give a folder named checkpoint-STEP, or `last`"
                 " for the newest whole one."
             )
-        later = ", ".join(folder.name for folder in list_later_checkpoints(output_dir, Path(resume)))
+        later = ", ".join(folder.name for folder in list_later_checkpoints(output_dir, resume))
         if later and not overwrite_output_dir:
             raise BadInput(
                 f"{output_dir}: holds later checkpoints ({later}), which `last` would resume from the next time; give"

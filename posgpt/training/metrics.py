@@ -50,22 +50,13 @@ def name_accuracies(asked: Iterable[str]) -> dict[str, str]:
     return {name: f"accuracy_{make_file_name(name)}" for name in names} if len(names) > 1 else {}
 
 
-def check_metrics(metric_for_best_model: str | None, accuracies: dict[str, str]) -> None:
-    """Check that relations have accuracies of different names, and that what the best model is chosen by is measured.
-
-    Args:
-        accuracies: From `name_accuracies`.
+def check_metric(metric_for_best_model: str | None, asked: Iterable[str]) -> None:
+    """Check that what the best model is chosen by is measured of these relations.
 
     Raises:
-        BadInput: it is not so.
+        BadInput: it is not.
     """
-    if len(set(accuracies.values())) < len(accuracies):
-        names = ", ".join(map(repr, accuracies))
-        raise BadInput(
-            f"{names}: the accuracies of two of these relations would have one name, since theirs differ in punctuation only;"
-            " give one of them another name, with --relations."
-        )
-    measured = ["loss", "accuracy", *accuracies.values()]
+    measured = ["loss", "accuracy", *name_accuracies(asked).values()]
     if metric_for_best_model and metric_for_best_model.removeprefix("eval_") not in measured:
         raise BadInput(f"metric_for_best_model is {metric_for_best_model}; choose {' or '.join(measured)}.")
 

@@ -3,7 +3,6 @@
 import json
 import platform
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -48,14 +47,8 @@ def find_best_step(state: Mapping[str, Any], keeps_best: bool) -> int | None:
 
 def find_last_figure(log_history: Sequence[Mapping[str, float]], name: str, best_step: int | None) -> float | None:
     """Return what was logged last under a name, until the best step if there is one; None: it was not logged."""
-    return next(
-        (
-            entry[name]
-            for entry in reversed(log_history)
-            if name in entry and (best_step is None or entry["step"] <= best_step)
-        ),
-        None,
-    )
+    found = [each for each in log_history if name in each and (best_step is None or each["step"] <= best_step)]
+    return found[-1][name] if found else None
 
 
 def describe_run(*options: Any) -> dict[str, Any]:
@@ -184,11 +177,10 @@ def copy_record(name_or_path: str, folder: Path) -> None:
 
     Models that were trained before there was one have none; then an older copy is removed.
     """
-    content = None
-    with suppress(BadInput):
+    try:
         content = find_model_file(name_or_path, RUN_FILE).read_bytes()
-    if content is None:
+    except BadInput:
         (folder / RUN_FILE).unlink(missing_ok=True)
-        return
-    with write_atomically(folder / RUN_FILE, "wb") as file:
-        file.write(content)
+    else:
+        with write_atomically(folder / RUN_FILE, "wb") as file:
+            file.write(content)

@@ -1,5 +1,6 @@
 """Load a saved PosGPT without running or unpickling anything in its folder, and say in one line what is wrong with it."""
 
+import re
 import warnings
 from copy import deepcopy
 from pathlib import Path
@@ -21,6 +22,7 @@ from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint
 from posgpt.training.hardware import avoid_cudnn_attention
 
 CONFIG_FILE, TOKENIZER_FILE = "config.json", "tokenizer.json"
+_WRAPPERS = re.compile(r"^(_orig_mod\.|module\.)+")
 
 
 def _refuse(where: str | Path, reason: str, fix: str = "copy the model again, or give another one.") -> BadInput:
@@ -86,8 +88,9 @@ def load_weights(file: Path, config: PosGPTConfig) -> dict[str, torch.Tensor]:
     """
     check_is_file(file, "weights of a model")
     try:
-        # Copies: the file would stay open, and Windows does not replace an open file.
-        weights = {name: tensor.clone() for name, tensor in load_file(file).items()}
+        # Copies: the file would stay open, and Windows does not replace an open file. torch.compile and DataParallel put a
+        # prefix before the names.
+        weights = {_WRAPPERS.sub("", name): tensor.clone() for name, tensor in load_file(file).items()}
     except (OSError, SafetensorError, ValueError, RuntimeError) as error:
         raise _refuse(file, shorten_error(error)) from None
     norm, other_sizes = weights.get("model.norm.weight"), f"{CONFIG_FILE} is of a model with other sizes"

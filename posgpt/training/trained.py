@@ -1,13 +1,14 @@
 """What a training command returns to Python, and how it keeps quiet there."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
 from modeling_posgpt import PosGPTForCausalLM
+from posgpt.training.checkpoints import claim_output_dir
 
 
 class TrainedModel(NamedTuple):
@@ -22,17 +23,15 @@ class TrainedModel(NamedTuple):
     record: dict[str, Any]
 
 
-def return_trained(trainer: Any) -> TrainedModel:
-    """Return what a `PosGPTTrainer` has trained."""
+def train(config: Any, build_trainer: Callable[..., Any], quiet: bool) -> TrainedModel:
+    """Train from the beginning or from a checkpoint; errors are raised also where `quiet` has nothing printed."""
+    with ExitStack() as context:
+        if quiet:
+            nowhere = context.enter_context(open(os.devnull, "w"))
+            context.enter_context(redirect_stdout(nowhere))
+            context.enter_context(redirect_stderr(nowhere))
+        checkpoint = context.enter_context(claim_output_dir(config.training, config.data.overwrite_output_dir))
+        trainer = build_trainer(*config)
+        trainer.train_or_resume(checkpoint)
     record = trainer.args.to_dict() | {"log_history": trainer.state.log_history}
     return TrainedModel(trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class, record)
-
-
-@contextmanager
-def keep_quiet(quiet: bool) -> Iterator[None]:
-    """Have nothing printed, nor progress shown, if `quiet`; errors are raised all the same."""
-    if not quiet:
-        yield
-        return
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        yield

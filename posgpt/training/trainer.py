@@ -1,5 +1,6 @@
 """The Trainer of the training commands: what differs from transformers' own, in the order in which a run comes to it."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -12,7 +13,7 @@ from torch import nn
 from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.utils.data import DataLoader
-from transformers import ProgressCallback, Trainer
+from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from data_scripts.errors import BadInput
@@ -20,8 +21,7 @@ from data_scripts.questions import Questions
 from posgpt.training import checkpoints, hardware, metrics, resuming, run_record
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.batches import blank_repeated_rows, describe_batch, describe_rows
-from posgpt.training.callbacks import FiguresProgressCallback, RiseCallback, measure_spike
-from posgpt.training.checks import check_flex_attention, check_rows, check_weights
+from posgpt.training.callbacks import RiseCallback, measure_spike
 from posgpt.training.data import build_epoch_sampler, encode_pairs
 from posgpt.training.errors import ARGUMENTS, reraise_as_bad_input
 from posgpt.training.hub import open_repository, upload_model
@@ -51,11 +51,11 @@ class PosGPTTrainer(Trainer):
     hub_model_id: Any
     train_dataset: Any
     processing_class: Any
-    samples: dict[str, list[str]]
+    samples: dict[str, list[str]] = {}
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Any,
         args: PosGPTTrainingArguments,
         card_facts: dict[str, str] | None = None,
         validation: Questions | None = None,
@@ -70,10 +70,12 @@ class PosGPTTrainer(Trainer):
         # Counting waits for an accelerator at every step; on a CPU it is free. Padding does not count as read.
         if args.device.type == "cpu" or args.include_num_input_tokens_seen != "no":
             args.include_num_input_tokens_seen = "non_padding"
-        uses_flex, self.samples = check_flex_attention(cast(Any, model).config), {}
+        uses_flex = model.config._attn_implementation == "flex_attention"
+        if uses_flex and model.config.attention_dropout:
+            raise BadInput("flex_attention has no dropout; add --dropout 0, or choose another --attn_implementation.")
         if validation is not None:
             asked = [relation.name for relation in validation.asked]
-            metrics.check_metrics(args.metric_for_best_model, metrics.name_accuracies(asked))
+            metrics.check_metric(args.metric_for_best_model, asked)
             kwargs |= {
                 "eval_dataset": encode_pairs(validation, kwargs["processing_class"], args),
                 "compute_metrics": partial(metrics.measure_answers, asked=asked),
@@ -92,8 +94,6 @@ class PosGPTTrainer(Trainer):
         self.resuming = resuming.ResumeCallback()
         for callback in (self.resuming, checkpoints.LimitCallback, RiseCallback):
             self.add_callback(callback)
-        if self.pop_callback(ProgressCallback):
-            self.add_callback(FiguresProgressCallback)
 
     # --- The whole run ---
     def train_or_resume(self, checkpoint: str | None) -> None:
@@ -120,7 +120,6 @@ class PosGPTTrainer(Trainer):
 
     def prepare_folder(self, checkpoint: str | None) -> None:
         """Check that the checkpoint is of this training, and only then remove later ones."""
-        check_rows(len(self.train_dataset), self._train_batch_size, self.args)
         if checkpoint:
             with resuming.refuse_checkpoint(checkpoint):
                 # The first process alone knows what the run reads.
@@ -129,7 +128,9 @@ class PosGPTTrainer(Trainer):
                     run_record.check_same_training(Path(checkpoint), record, own)
                 resuming.check_files(Path(checkpoint), self.model.config, self.state)
         if self.args.should_save:
-            checkpoints.remove_later(Path(self.args.output_dir), checkpoint)
+            # They would be kept as the newest when older ones are deleted.
+            for later in checkpoints.list_later_checkpoints(self.args.output_dir, checkpoint):
+                shutil.rmtree(later)
         self.accelerator.wait_for_everyone()
 
     def train_from(self, checkpoint: str | None) -> dict[str, Any]:
@@ -257,7 +258,7 @@ class PosGPTTrainer(Trainer):
         if checkpoints.find_damage(folder) is None:
             # This run was resumed from it.
             return
-        check_weights(self.model, self.state.global_step, self.args.output_dir)
+        checkpoints.check_weights(self.model, self.state.global_step, self.args.output_dir)
         with checkpoints.save_or_remove(folder):
             if self.args.should_save:
                 checkpoints.open_checkpoint(folder)
@@ -269,7 +270,7 @@ class PosGPTTrainer(Trainer):
 
     def save_finished_model(self, output_dir: Path) -> None:
         """Save the model beside `output_dir`'s files, then move it there, so that a folder with weights is finished."""
-        check_weights(self.model, self.state.global_step, self.args.output_dir)
+        checkpoints.check_weights(self.model, self.state.global_step, self.args.output_dir)
         if self.is_fsdp_enabled:
             # Checkpoints may be in shards; the finished model is whole.
             self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
