@@ -54,13 +54,10 @@ def load_runs(folders: Sequence[str]) -> list[SavedRun]:
     Raises:
         BadInput: a folder has neither, or the reports are about different questions.
     """
-    is_training = [
-        Path(each, TRAINER_STATE_NAME).is_file() and not Path(each, DETAILS_FILE).exists() for each in folders
-    ]
-    runs = [
-        load_training(each) if trained else load_report(each)
-        for each, trained in zip(folders, is_training, strict=True)
-    ]
+    runs = []
+    for folder in folders:
+        is_report = Path(folder, DETAILS_FILE).exists() or not Path(folder, TRAINER_STATE_NAME).is_file()
+        runs.append(load_report(folder) if is_report else load_training(folder))
     reports = [run for run in runs if run.questions is not None]
     for report in reports:
         if report.questions != reports[0].questions:
@@ -141,39 +138,16 @@ def load_record(folder: str) -> Record | None:
 
 def list_differences(records: Sequence[Record]) -> list[tuple[str, ...]]:
     """Return part, name and each run's value of what is not the same in all runs."""
-    names = dict.fromkeys(name for record in records for name in sorted(record))
-    differences = []
-    for name in names:
+    rows = []
+    for name in dict.fromkeys(name for record in records for name in sorted(record)):
         values, cells = zip(*(record.get(name, _ABSENT) for record in records), strict=True)
         if any(value != values[0] for value in values):
-            differences.append((*name, *(cells if name[0] == _DATA else _shorten(cells))))
-    return differences
-
-
-def _shorten(cells: Sequence[str]) -> Sequence[str]:
-    """Cut what is too long for a table's cells to a part that begins shortly before the first difference."""
-    given = {cell for cell in cells if cell != _MISSING}
-    if max(map(len, given), default=0) <= _LONGEST_CELL:
-        return cells
-    start = max(len(commonprefix(list(given))) - 10, 0) if len(given) > 1 else 0
-    before = "…" if start else ""
-    return [cell if cell == _MISSING else before + cell[start : start + _LONGEST_CELL] for cell in cells]
-
-
-def compare_data(first: SavedRun, other: SavedRun) -> str:
-    """Say in one line whether two runs were trained on the same data."""
-    unknown = [run.folder for run in (first, other) if not any(part == _DATA for part, _ in run.record or ())]
-    if first.record is None or other.record is None or unknown:
-        known = f"Whether {first.folder} and {other.folder} were trained on the same data is not known"
-        return f"{known}: {' and '.join(unknown)}: not recorded."
-    differing = [
-        name
-        for part, name, *_ in list_differences([first.record, other.record])
-        if part == _DATA and name not in _MEASURED_ON
-    ]
-    if differing:
-        return f"{other.folder} was trained on other data than {first.folder}: {', '.join(differing)}."
-    return f"{other.folder} was trained on the same data as {first.folder}."
+            # Of long values, what begins shortly before the first difference.
+            start = max(len(commonprefix([cell for cell in cells if cell != _MISSING])) - 10, 0)
+            if name[0] != _DATA and max(map(len, cells)) > _LONGEST_CELL and _MISSING not in cells:
+                cells = tuple("…" * (start > 0) + cell[start : start + _LONGEST_CELL] for cell in cells)
+            rows.append((*name, *cells))
+    return rows
 
 
 def format_comparison(runs: Sequence[SavedRun]) -> str:
@@ -187,15 +161,16 @@ def format_comparison(runs: Sequence[SavedRun]) -> str:
         for a, b in combinations([run for run in runs if run.questions is not None], 2)
     ]  # fmt: skip
     if pairs:
-        header_of_pairs = ("pair", "only the first is correct", "only the second", "p (McNemar, exact)")
-        parts.append(format_table(header_of_pairs, pairs))
-    parts.append("\n".join(compare_data(runs[0], other) for other in runs[1:]))
+        parts.append(
+            format_table(("pair", "only the first is correct", "only the second", "p (McNemar, exact)"), pairs)
+        )
     recorded = {run.folder: run.record for run in runs if run.record is not None}
     if len(recorded) > 1:
         differences = list_differences(list(recorded.values()))
+        data = [name for part, name, *_ in differences if part == _DATA and name not in _MEASURED_ON]
+        if all(any(part == _DATA for part, _ in record) for record in recorded.values()):
+            parts.append(f"Trained on {'other data: ' + ', '.join(data) if data else 'the same data'}.")
         header = ("part", "what differs", *recorded)
         parts.append(format_table(header, differences) if differences else "Options and versions are the same.")
-    for run in runs:
-        if run.record is None:
-            parts.append(f"{run.folder}: options, data and versions: not recorded (it has no {RUN_FILE}).")
-    return "\n\n".join(filter(None, parts))
+    missing = [f"{run.folder}: options, data and versions: not recorded." for run in runs if run.record is None]
+    return "\n\n".join([*parts, *missing])
