@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator
-from data_scripts.documents import ColumnArguments, build_corpus_tokenizer, load_corpus
+from data_scripts.documents import ColumnArguments, Columns, build_corpus_tokenizer, load_corpus
 from data_scripts.epochs import FixedDataset
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.options import option
@@ -71,7 +71,8 @@ class FinetuningArguments(RelationArguments):
     )
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
     add_characters: bool = option(
-        "Whether the characters of the training pairs that the model does not know are added to its vocabulary.",
+        "Whether the characters of the training pairs, and of --corpus_file, that the model does not know are added to its"
+        " vocabulary.",
         default=False,
     )
     ascii_only: bool = option(
@@ -120,14 +121,21 @@ def load_training_pairs(
     return load_pairs(data_args.train_file, training_args, known, corpus, data_args.ascii_only)
 
 
-def add_questions_characters(
+def add_unknown_characters(
     model: PosGPTForCausalLM,
     tokenizer: PreTrainedTokenizerBase,
     questions: Questions,
+    corpus_file: list[str] | None,
+    columns: Columns,
     training_args: PosGPTTrainingArguments,
 ) -> PreTrainedTokenizerBase:
-    """Add the characters of questions and answers that a model does not know to it, and print them; see `add_characters`."""
-    extended = add_characters(model, tokenizer, [*questions.texts, *questions.answers], training_args.seed)
+    """Add the characters of questions, answers and a corpus that a model does not know to it, and print them."""
+    texts = [*questions.texts, *questions.answers]
+    if corpus_file:
+        with training_args.main_process_first():
+            corpus = load_corpus(corpus_file, columns)
+        texts += build_corpus_tokenizer(corpus, tokenizer.model_max_length).get_vocab()
+    extended = add_characters(model, tokenizer, texts, training_args.seed)
     if training_args.should_log and (
         added := extended.convert_ids_to_tokens(list(range(len(tokenizer), len(extended))))
     ):
@@ -194,7 +202,9 @@ def build_trainer(
     known = [*load_relations(data_args.relations), *read_relations(model.config.relations)]
     questions = load_training_pairs(model_args, data_args, training_args, known)
     if data_args.add_characters:
-        tokenizer = add_questions_characters(model, tokenizer, questions, training_args)
+        tokenizer = add_unknown_characters(
+            model, tokenizer, questions, data_args.corpus_file, model_args.columns, training_args
+        )
     train_examples = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
     model.config.relations = add_relations(model.config.relations or {}, questions.to_config())
     leave_room_for_answers(model, questions)

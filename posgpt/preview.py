@@ -28,7 +28,7 @@ from modeling_posgpt import build_tokenizer
 from posgpt.finetune import (
     FinetuningArguments,
     ModelArguments,
-    add_questions_characters,
+    add_unknown_characters,
     load_or_build_model,
     load_training_pairs,
 )
@@ -142,7 +142,9 @@ def preview_finetuning(section: str, argv: Sequence[str]) -> None:
         build_config(architecture)
     questions = load_training_pairs(model_args, data_args, training_args, known)
     if tokenizer and data_args.add_characters:
-        tokenizer = add_questions_characters(model, tokenizer, questions, training_args)
+        tokenizer = add_unknown_characters(
+            model, tokenizer, questions, data_args.corpus_file, model_args.columns, training_args
+        )
     elif tokenizer is None:
         tokenizer = build_tokenizer([*questions.texts, *questions.answers], choose_max_length(architecture))
     encoded = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)

@@ -528,6 +528,10 @@ def test_finetuning_can_add_the_characters_of_its_pairs_to_a_model(run, tmp_path
     assert model.answer(["Where was Ada Weiß born?"], tokenizer)[0].text == "Groß"
     shown = run(preview, *options[:4], "--section", "finetune", "--ascii_only", "false", "--add_characters")
     assert "input  Where was Ada Weiß born?⁇Groß⁇" in shown
+    # A corpus's, too.
+    (tmp_path / "new.txt").write_text("Bo Ωmega. Þór saw Bo Ωmega .\n", "utf-8")
+    more = ["--corpus_file", tmp_path / "new.txt", "--max_steps", 1, "--output_dir", tmp_path / "more"]
+    assert "4 characters are added to the vocabulary: ÞßóΩ" in run(train_finetune, *options, "--add_characters", *more)
     # Nothing is new to it now.
     options[1] = tmp_path / "out"
     printed = run(train_finetune, *options, "--output_dir", tmp_path / "again", "--add_characters", "--max_steps", 1)

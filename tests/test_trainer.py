@@ -1,9 +1,15 @@
 """What of transformers' Trainer the commands override: a library that changes it fails here, before a training does."""
 
 import inspect
+from unittest import mock
 
-from transformers import Trainer
+import pytest
+from transformers import ProgressCallback, Trainer
 
+from data_scripts.epochs import FixedDataset
+from data_scripts.errors import BadInput
+from model_helpers import tiny_model
+from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.trainer import PosGPTTrainer
 
 # The private methods, with the parameters that Trainer calls them with.
@@ -30,3 +36,24 @@ def test_the_library_still_calls_them_between_gradient_and_weights():
     places = [source.index(f"self.{name}") for name in order]
     assert places == sorted(places)
     assert "_save_checkpoint" in inspect.getsource(Trainer._maybe_log_save_evaluate)
+
+
+def test_flex_attention_is_refused_where_its_kernels_cannot_train(tmp_path):
+    args = PosGPTTrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
+    for settings, reason in (
+        ({}, "has no dropout; add"),
+        ({"attention_dropout": 0.0}, "needs 16 dimensions per head"),
+    ):
+        model = tiny_model("learned", "flex_attention", **settings)
+        with pytest.raises(BadInput, match=reason):
+            PosGPTTrainer(model, args, train_dataset=FixedDataset([], 0))
+
+
+def test_the_progress_bar_shows_the_newest_figures(tmp_path):
+    args = PosGPTTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", disable_tqdm=False)
+    trainer = PosGPTTrainer(tiny_model("learned"), args, train_dataset=FixedDataset([], 0))
+    callbacks = trainer.callback_handler.callbacks
+    (shown,) = (each for each in callbacks if isinstance(each, ProgressCallback))
+    shown.training_bar = mock.Mock()
+    shown.on_log(args, trainer.state, trainer.control, {"loss": 1.23456, "eval_accuracy": 0.9, "other": 2})
+    shown.training_bar.set_postfix.assert_called_once_with({"loss": "1.235", "eval_accuracy": "0.9"})

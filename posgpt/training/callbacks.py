@@ -1,9 +1,9 @@
-"""What training says of its loss: spikes, and an end far above the lowest."""
+"""What training shows of its loss: the newest figures on the progress bar, spikes, and an end far above the lowest."""
 
 import statistics
 from collections.abc import Mapping, Sequence
 
-from transformers import TrainerCallback
+from transformers import ProgressCallback, TrainerCallback
 from transformers.utils import logging
 
 # A logged loss above SPIKE times the median of the SPIKE_WINDOW before it is marked in the log.
@@ -20,6 +20,15 @@ def measure_spike(log_history: Sequence[Mapping[str, float]], loss: float) -> fl
     if len(losses) < SPIKE_WINDOW or loss <= SPIKE * statistics.median(losses):
         return None
     return loss / statistics.median(losses)
+
+
+class FiguresProgressCallback(ProgressCallback):
+    """Transformers' progress bar with the newest figures on it instead of a new line of figures at every log."""
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if self.training_bar is not None and logs:
+            shown = ("epoch", "loss", "loss_spike", "learning_rate", "eval_loss", "eval_accuracy")
+            self.training_bar.set_postfix({name: f"{float(logs[name]):.4g}" for name in shown if name in logs})
 
 
 class RiseCallback(TrainerCallback):

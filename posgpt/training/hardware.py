@@ -12,6 +12,9 @@ import psutil
 import torch
 from accelerate import PartialState
 
+from data_scripts.errors import BadInput
+from modeling_posgpt import PosGPTConfig
+
 
 def bf16_is_fast(device: torch.device | str | None = None) -> bool:
     """Whether hardware multiplies matrices in bfloat16 on `device` (default: CUDA where there is one, else the CPU).
@@ -38,6 +41,22 @@ def avoid_cudnn_attention() -> None:
     corrupt what models with fewer than 8 heads write on a B200 (193893).
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def check_flex_attention(config: PosGPTConfig) -> bool:
+    """Return whether flex_attention is to train a model.
+
+    Raises:
+        BadInput: it is, and the model has dropout, which it has not, or smaller heads than its kernels allow.
+    """
+    if config._attn_implementation != "flex_attention":
+        return False
+    if config.attention_dropout:
+        raise BadInput("flex_attention has no dropout; add --dropout 0, or choose another --attn_implementation.")
+    if config.head_dim < 16:
+        # Torch's compiler would say so in pages.
+        raise BadInput("flex_attention needs 16 dimensions per head; choose fewer num_attention_heads, or sdpa.")
+    return True
 
 
 def close_process_group_at_exit(state: PartialState) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.utils.data import DataLoader
-from transformers import Trainer
+from transformers import ProgressCallback, Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from data_scripts.errors import BadInput
@@ -21,7 +21,7 @@ from data_scripts.questions import Questions
 from posgpt.training import checkpoints, hardware, metrics, resuming, run_record
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.batches import blank_repeated_rows, describe_batch, describe_rows
-from posgpt.training.callbacks import RiseCallback, measure_spike
+from posgpt.training.callbacks import FiguresProgressCallback, RiseCallback, measure_spike
 from posgpt.training.data import build_epoch_sampler, encode_pairs
 from posgpt.training.errors import ARGUMENTS, reraise_as_bad_input
 from posgpt.training.hub import open_repository, upload_model
@@ -70,9 +70,7 @@ class PosGPTTrainer(Trainer):
         # Counting waits for an accelerator at every step; on a CPU it is free. Padding does not count as read.
         if args.device.type == "cpu" or args.include_num_input_tokens_seen != "no":
             args.include_num_input_tokens_seen = "non_padding"
-        uses_flex = model.config._attn_implementation == "flex_attention"
-        if uses_flex and model.config.attention_dropout:
-            raise BadInput("flex_attention has no dropout; add --dropout 0, or choose another --attn_implementation.")
+        uses_flex = hardware.check_flex_attention(cast(Any, model).config)
         if validation is not None:
             asked = [relation.name for relation in validation.asked]
             metrics.check_metric(args.metric_for_best_model, asked)
@@ -94,6 +92,8 @@ class PosGPTTrainer(Trainer):
         self.resuming = resuming.ResumeCallback()
         for callback in (self.resuming, checkpoints.LimitCallback, RiseCallback):
             self.add_callback(callback)
+        if self.pop_callback(ProgressCallback):
+            self.add_callback(FiguresProgressCallback)
 
     # --- The whole run ---
     def train_or_resume(self, checkpoint: str | None) -> None:
