@@ -45,7 +45,9 @@ def test_columns_that_are_empty_throughout_do_not_count(tmp_path, ends):
     file.write_text(f"Where was A B born?{ends}\nWhere was C D born?{ends}\n")
     assert load_questions(file).texts == ["Where was A B born?", "Where was C D born?"]
     assert load_questions(file).answers == []
-    with pytest.raises(BadInput, match="questions.tsv: has questions without answers; give a TSV with answers"):
+    with pytest.raises(
+        BadInput, match="questions.tsv, line 1: has questions without answers; give a TSV with answers"
+    ):
         load_questions(file, answers=True)
     other.write_text(f"Where was A B born?\tRome{ends}\nWhere was C D born?\tOslo{ends}\n")
     assert load_questions(other, answers=True).answers == ["Rome", "Oslo"]
@@ -108,7 +110,7 @@ def test_a_changed_file_is_read_anew(tmp_path):
         (["Where was A B born?\tRome", "Whn was B C born?\t1901", "When was C D born?\t1902", "When was D E born?\t1903"],
          r"line 2: 'Whn was B C born\?.*' is not of the form 'When was NAME born\?'"),
         (["Where was A B born?\tRome", "When was C D born?\t1902", "When was D E born? 1903"],
-         r"line 3: no tab .* a line is When was NAME born\?<TAB>ANSWER"),
+         "line 3: no tab .*1 of 3 lines have none.; a line is a question, one tab"),
         (["When was A B born?\t1815", "Where is Bo Ek?\tOslo"], "line 2: .*not of the form 'When was NAME born"),
         (["When was A B born?\t1815", "Where was A B born?\tRome", "Were was Bo Ek born?\tOslo"], "line 3: .*'Where was"),
         (["Who made A?\t1", "Who made B?\t2", "Who made C? 3"], "line 3: no tab"),

@@ -204,7 +204,7 @@ def test_a_language_says_line_by_line_what_english_says(language):
     language, english = LANGUAGES[language], LANGUAGES["english"]
 
     def list_slots(line):
-        return set(re.findall(r"\{(?:a_)?(\w+)\}", line)) - {"name", "last"}
+        return set(re.findall(r"\{(?:a_)?(\w+)\}", line)) - {"name", "last_name"}
 
     for part in ("biography", *ATTRIBUTES.values()):
         ours, theirs = (each.read_words(f"sentences/{part}") for each in (language, english))
