@@ -199,15 +199,13 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
         for number, raw in enumerate(file, start=1):
             try:
                 line = raw.decode("utf-8")
+                wrong = "holds '\\x00', a null character, which no text has; remove it or" if b"\0" in raw else None
             except UnicodeDecodeError as error:
+                wrong = f"byte {error.start + 1} of the line is not UTF-8;"
+            if wrong:
+                encoding = guess_encoding(raw)
                 raise BadInput(
-                    f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8"
-                    f" (for instance: iconv -f {guess_encoding(raw)} -t utf-8)."
-                ) from None
-            if b"\0" in raw:
-                raise BadInput(
-                    f"{path}, line {number}: holds {chr(0)!r}, a null character, which no text has; remove it or, if this is"
-                    f" {guess_encoding(raw).upper()}, save the file as UTF-8 (iconv -f {guess_encoding(raw)} -t utf-8)."
+                    f"{path}, line {number}: {wrong} save the file as UTF-8 (iconv -f {encoding} -t utf-8)."
                 )
             line = drop_invisible_start(line.rstrip("\r\n"))
             if "\r" in line:
@@ -248,15 +246,21 @@ def load_json(path: str | os.PathLike, what: str) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's loader, which reads YAML 1.1, with YAML 1.2's numbers: `1e-5` is one; neither aliases nor a name twice."""
+    """PyYAML's loader, which reads YAML 1.1, with YAML 1.2's numbers: `1e-5` is one; no name twice, no aliases of aliases."""
+
+    # How many nodes with an anchor are being read.
+    open_anchors = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node:
+        event = self.peek_event()
         # A few lines of aliases of aliases can stand for billions of values.
-        if self.check_event(yaml.AliasEvent):
-            raise ValueError(
-                f"line {self.peek_event().start_mark.line + 1} has an alias; write out what it stands for"
-            )
-        return super().compose_node(parent, index)
+        if isinstance(event, yaml.AliasEvent) and self.open_anchors:
+            raise ValueError(f"line {event.start_mark.line + 1} has an alias within what another alias stands for")
+        has_anchor = event.anchor is not None
+        self.open_anchors += has_anchor
+        node = super().compose_node(parent, index)
+        self.open_anchors -= has_anchor
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         # YAML forbids names that are there twice, but PyYAML would take the last of them.
@@ -276,8 +280,8 @@ def load_yaml(path: str | os.PathLike, what: str) -> Any:
     """Return what a YAML file holds; `what` names its role in the message.
 
     Raises:
-        BadInput: see `check_is_file`; or the file is not YAML, has tags other than YAML's own, an alias, a name twice in one
-            place, or half a character.
+        BadInput: see `check_is_file`; or the file is not YAML, has tags other than YAML's own, aliases of aliases, a name
+            twice in one place, or half a character.
     """
     path = check_is_file(path, what)
     try:

@@ -114,7 +114,7 @@ def test_a_changed_file_is_read_anew(tmp_path):
         (["When was A B born?\t1815", "Where is Bo Ek?\tOslo"], "line 2: .*not of the form 'When was NAME born"),
         (["When was A B born?\t1815", "Where was A B born?\tRome", "Were was Bo Ek born?\tOslo"], "line 3: .*'Where was"),
         (["Who made A?\t1", "Who made B?\t2", "Who made C? 3"], "line 3: no tab"),
-        (["Who is Ada?\tBo"], "line 1: 'Who is Ada.*not of the form .*nearest that is known; .*add a second question like it"),
+        (["Who is Ada?\tBo"], "line 1: 'Who is Ada.*not of the form .*nearest that is known; .*add a second question of its form"),
         (["Who made Silent Dungeon?Moonbeam", "Who sold Old Ship?Kestrel"], "line 1: no tab between question and answer"),
         (["Who directed {title}?\tBo", "Who directed {title}?\tAda"], "line 1: "),
         (["Who directed {title} of Alien?\tBo", "Who directed {title} of Alien?\tAda"], "line 1: "),
