@@ -281,12 +281,14 @@ def load_yaml(path: str | os.PathLike, what: str) -> Any:
 
     Raises:
         BadInput: see `check_is_file`; or the file is not YAML, has tags other than YAML's own, aliases of aliases, a name
-            twice in one place, or half a character.
+            twice in one place, a null character, or half a character.
     """
     path = check_is_file(path, what)
     try:
         content = yaml.load(path.read_bytes(), _Loader)
-        json.dumps(content, ensure_ascii=False, default=str).encode()
+        written = json.dumps(content, ensure_ascii=False, default=str).encode()
+        if rb"\u0000" in written:
+            raise ValueError("it has a null character, which no text has")
         return content
     # PyYAML's constructors raise exceptions of many types, for a date such as 2024-13-40.
     except Exception as error:

@@ -1,4 +1,3 @@
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -88,20 +87,6 @@ def test_spaces_around_questions_and_answers_do_not_count(tmp_path):
     assert (
         len(questions.relations) == 1 and questions.titles == ["X", "Y", "Z"] and questions.answers == ["A", "B", "C"]
     )
-
-
-def test_questions_alone_load_without_answers(world):
-    questions = load_questions(world / "birth_test_inputs.tsv")
-    assert questions.answers == [] and questions.rows.column_names == ["question"]
-    assert len(questions) == 15
-
-
-def test_a_changed_file_is_read_anew(tmp_path):
-    file = tmp_path / "pairs.tsv"
-    for place in ("Rome", "Oslo"):
-        file.write_text(f"Where was A B born?\t{place}\n")
-        os.utime(file, (0, 0))  # a copy that keeps the time, as `cp -p` makes
-        assert load_questions(file).answers == [place]
 
 
 @pytest.mark.parametrize(
