@@ -15,6 +15,7 @@ from unicodedata import name as name_character
 
 import pyarrow
 import yaml
+from yaml.error import MarkedYAMLError
 
 from data_scripts.errors import BadInput
 from data_scripts.options import shorten_error
@@ -251,11 +252,11 @@ class _Loader(yaml.SafeLoader):
     # How many nodes with an anchor are being read.
     open_anchors = 0
 
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = self.peek_event()
         # A few lines of aliases of aliases can stand for billions of values.
         if isinstance(event, yaml.AliasEvent) and self.open_anchors:
-            raise ValueError(f"line {event.start_mark.line + 1} has an alias within what another alias stands for")
+            raise MarkedYAMLError(None, None, "an alias stands within what another alias stands for", event.start_mark)
         has_anchor = event.anchor is not None
         self.open_anchors += has_anchor
         node = super().compose_node(parent, index)
@@ -264,11 +265,18 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         # YAML forbids names that are there twice, but PyYAML would take the last of them.
-        names = [str(name.value) for name, _ in node.value]
+        names: set[str] = set()
         for name, _ in node.value:
-            if names.count(str(name.value)) > 1:
+            if str(name.value) in names:
                 raise ValueError(f"line {name.start_mark.line + 1} has {name.value!r}, which is there twice")
+            names.add(str(name.value))
         return super().construct_mapping(node, deep)
+
+    def construct_scalar(self, node: yaml.ScalarNode) -> Any:
+        # Numbers of characters may be halves of some, which no encoding holds.
+        if b"\0" in str(text := super().construct_scalar(node)).encode():
+            raise ValueError(f"line {node.start_mark.line + 1} has a null character, which no text has")
+        return text
 
 
 _Loader.add_implicit_resolver(
@@ -285,11 +293,7 @@ def load_yaml(path: str | os.PathLike, what: str) -> Any:
     """
     path = check_is_file(path, what)
     try:
-        content = yaml.load(path.read_bytes(), _Loader)
-        written = json.dumps(content, ensure_ascii=False, default=str).encode()
-        if rb"\u0000" in written:
-            raise ValueError("it has a null character, which no text has")
-        return content
+        return yaml.load(path.read_bytes(), _Loader)
     # PyYAML's constructors raise exceptions of many types, for a date such as 2024-13-40.
     except Exception as error:
         raise BadInput(f"{path}: not YAML that can be read: {shorten_error(error)}; fix it there.") from None

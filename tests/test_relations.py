@@ -203,7 +203,7 @@ def test_two_relations_of_one_name_are_refused(run, tiny_pretrained, tmp_path):
         ),
         (
             "a:\n  wordings: ['Who led {title}?']\nb:\n  wordings: ['Who left {title}?']\na:\n  baseline: Bo\n",
-            "relations.yaml: .*line 1 has 'a', which is there twice",
+            "relations.yaml: .*line 5 has 'a', which is there twice",
         ),
         ('a:\n  wordings: ["Who led {title} \\ud83d?"]\n', "relations.yaml: not YAML .*surrogates"),
         ("{}\n", "relations.yaml: holds no relations"),
