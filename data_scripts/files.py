@@ -274,8 +274,10 @@ class _Loader(yaml.SafeLoader):
 
     def construct_scalar(self, node: yaml.ScalarNode) -> Any:
         # Numbers of characters may be halves of some, which no encoding holds.
-        if b"\0" in str(text := super().construct_scalar(node)).encode():
-            raise ValueError(f"line {node.start_mark.line + 1} has a null character, which no text has")
+        text = super().construct_scalar(node)
+        if found := re.search("[\0\ud800-\udfff]", str(text)):
+            what = "a null character" if found[0] == "\0" else "half a character"
+            raise ValueError(f"line {node.start_mark.line + 1} has {str(text)[:60]!r}, with {what}")
         return text
 
 

@@ -167,27 +167,18 @@ def test_a_name_that_is_a_pattern_is_that_of_its_own_file(tmp_path):
 
 
 def test_the_preview_counts_titles_that_are_missing_or_shared(run, tmp_path):
-    lines = [
-        "Inv. 1. A red cup .",
-        "Inv. 2. A blue cup .",
-        "Inv. 3. A cup .",
-        "Bo Ek. Born in Oslo .",
-        "A line without",
-    ]
-    (tmp_path / "wiki.txt").write_text(
-        "".join(f"{line}\n" for line in [*lines, "Bo Ek. Ek sang in Rome .", "Ada. Ada sang ."])
-    )
-    printed = run(preview, "--train_file", tmp_path / "wiki.txt")
-    assert (
-        "1 of 7 documents have no title; 5 of 7 documents share 2 titles, most often 'Inv' (3 documents)." in printed
-    )
-    (tmp_path / "wiki.txt").write_text("Bo Ek. Ek sang in Rome .\nAda. Ada sang .\n")
-    assert "documents have no title" not in (printed := run(preview, "--train_file", tmp_path / "wiki.txt"))
-    assert "documents share" not in printed
+    wiki, more = tmp_path / "wiki.txt", tmp_path / "more.txt"
+    cups = "Inv. 1. A red cup .\nInv. 2. A blue cup .\nInv. 3. A cup .\nA line without\n"
+    own = "Bo Ek. Ek sang in Rome .\nAda. Ada sang .\n"
+    wiki.write_text(f"{cups}Bo Ek. Born in Oslo .\n{own}")
+    counted = "1 of 7 documents have no title; 5 of 7 documents share 2 titles, most often 'Inv' (3 documents)."
+    assert counted in run(preview, "--train_file", wiki)
+    wiki.write_text(own)
     # Weights repeat documents.
-    (tmp_path / "more.txt").write_text("".join(f"Bo{number}. Sang .\n" for number in range(9)))
-    weighted = [tmp_path / "wiki.txt", tmp_path / "more.txt", "--corpus_weights", 1, 1]
-    assert "documents share" not in run(preview, "--train_file", *weighted)
+    more.write_text("".join(f"Bo{number}. Sang .\n" for number in range(9)))
+    for given in ([wiki], [wiki, more, "--corpus_weights", 1, 1]):
+        printed = run(preview, "--train_file", *given)
+        assert "documents have no title" not in printed and "documents share" not in printed
 
 
 def test_the_columns_are_named_on_the_command_line(run, world, tmp_path):

@@ -31,11 +31,11 @@ def test_marks_and_line_ends_of_other_systems_are_not_part_of_the_text(tmp_path,
     assert pairs.answers == ["Køge", "Rome"] and pairs.titles == ["Zoë Ř", "A B"]
 
 
-@pytest.mark.parametrize("blank", ["", "   ", "\t", " \t ", "\u00a0", "\x0c"])
-def test_blank_lines_are_no_rows(tmp_path, blank):
+def test_blank_lines_are_no_rows(tmp_path):
     file = tmp_path / "pairs.tsv"
-    file.write_text(f"Where was A B born?\tRome\n{blank}\nWhere was C D born?\tOslo\n{blank}\n", encoding="utf-8")
-    assert load_questions(file, answers=True).texts == ["Where was A B born?", "Where was C D born?"]
+    for blank in ("", "   ", "\t", " \t ", "\u00a0", "\x0c"):
+        file.write_text(f"Where was A B born?\tRome\n{blank}\nWhere was C D born?\tOslo\n{blank}\n", encoding="utf-8")
+        assert load_questions(file, answers=True).texts == ["Where was A B born?", "Where was C D born?"]
 
 
 @pytest.mark.parametrize("ends", ["\t", "\t\t", "\t \t"])

@@ -205,7 +205,7 @@ def test_two_relations_of_one_name_are_refused(run, tiny_pretrained, tmp_path):
             "a:\n  wordings: ['Who led {title}?']\nb:\n  wordings: ['Who left {title}?']\na:\n  baseline: Bo\n",
             "relations.yaml: .*line 5 has 'a', which is there twice",
         ),
-        ('a:\n  wordings: ["Who led {title} \\ud83d?"]\n', "relations.yaml: not YAML .*surrogates"),
+        ('a:\n  wordings: ["Who led {title} \\ud83d?"]\n', "relations.yaml: not YAML .*half a character"),
         ("{}\n", "relations.yaml: holds no relations"),
         ("- a\n", "relations.yaml: "),
         ("a: [\n", "relations.yaml: "),
