@@ -15,7 +15,6 @@ from unicodedata import name as name_character
 
 import pyarrow
 import yaml
-from yaml.error import MarkedYAMLError
 
 from data_scripts.errors import BadInput
 from data_scripts.options import shorten_error
@@ -256,7 +255,7 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()
         # A few lines of aliases of aliases can stand for billions of values.
         if isinstance(event, yaml.AliasEvent) and self.open_anchors:
-            raise MarkedYAMLError(None, None, "an alias stands within what another alias stands for", event.start_mark)
+            raise ValueError(f"an alias stands within what another alias stands for {event.start_mark}")
         has_anchor = event.anchor is not None
         self.open_anchors += has_anchor
         node = super().compose_node(parent, index)
@@ -272,7 +271,7 @@ class _Loader(yaml.SafeLoader):
             names.add(str(name.value))
         return super().construct_mapping(node, deep)
 
-    def construct_scalar(self, node: yaml.ScalarNode) -> Any:
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         # Numbers of characters may be halves of some, which no encoding holds.
         text = super().construct_scalar(node)
         if found := re.search("[\0\ud800-\udfff]", str(text)):
