@@ -9,7 +9,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from glob import glob, has_magic
 from itertools import chain, islice
 from pathlib import Path
@@ -47,7 +46,6 @@ FEATURES = Features({"title": Value("string"), "text": Value("string")})
 # Versions of what the cache keeps: another number when files are read differently, or when what is made of documents (titles,
 # words, spans, ids) becomes another for the same documents, so that nothing older is used.
 READING_VERSION, DERIVING_VERSION = 3, 1
-_JSON_FORM = 'write one object per line, such as {"title": "Ada Ek", "text": "Born in Rome."}'
 # A cell of a CSV may be a whole article.
 csv.field_size_limit(2**31 - 1)
 
@@ -137,16 +135,16 @@ def _index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
     contents = [identify_content(file) for file in find_files(path)]
     fingerprint = Hasher.hash([READING_VERSION, contents, columns])
     folder = Path(config.HF_DATASETS_CACHE, "generator", f"default-fingerprint={fingerprint}")
-    read = partial(Dataset.from_generator, _read_rows_with_text, FEATURES, fingerprint=fingerprint)
+    arguments = {"gen_kwargs": {"path": path, "columns": columns}, "features": FEATURES, "fingerprint": fingerprint}
     try:
         try:
             for file in folder.rglob("*.arrow"):
                 Dataset.from_file(str(file))
-            corpus = read(gen_kwargs={"path": path, "columns": columns})
+            corpus = Dataset.from_generator(_read_rows_with_text, **arguments)
         except (OSError, ValueError):
             # What a full disk or a power cut left empty or cut off is made again, with all that was derived from it.
             shutil.rmtree(folder, ignore_errors=True)
-            corpus = read(gen_kwargs={"path": path, "columns": columns})
+            corpus = Dataset.from_generator(_read_rows_with_text, **arguments)
     except DatasetGenerationError as error:
         raise (error.__cause__ or error) from None
     # The fingerprint of all that is made of a corpus, to which `datasets` adds the functions that make it.
@@ -315,14 +313,7 @@ def _read_csv(path: str, role: str) -> Iterator[tuple[str, dict[str, str]]]:
     where = f"{path}, line 1"
     try:
         for cells in rows:
-            if header and len(cells) == len(header):
-                yield where, dict(zip(header, cells, strict=True))
-            elif header and cells:
-                raise BadInput(
-                    f"{where}: has {len(cells)} columns, but the first line names {len(header)}; put cells with commas in"
-                    " quotation marks."
-                )
-            elif cells:
+            if cells and not header:
                 header = cells
                 if separators := {";", "\t"}.intersection(header[0]):
                     raise BadInput(
@@ -330,10 +321,17 @@ def _read_csv(path: str, role: str) -> Iterator[tuple[str, dict[str, str]]]:
                     )
                 if twice := [name for name in header if name and header.count(name) > 1]:
                     raise BadInput(f"{where}: names the column {twice[0]!r} twice; give each another name.")
+            elif cells and len(cells) != len(header):
+                raise BadInput(
+                    f"{where}: has {len(cells)} columns, but the first line names {len(header)}; put cells with commas in"
+                    " quotation marks."
+                )
+            elif cells:
+                yield where, dict(zip(header, cells, strict=True))
             where = f"{path}, line {rows.line_num + 1}"
     except csv.Error as error:
         raise BadInput(
-            f"{where}: not a row of CSV: {error}; write a quotation mark within quotation marks twice."
+            f"{where}: not a row of CSV: {error}; double a quotation mark within quotation marks."
         ) from None
 
 
@@ -347,12 +345,11 @@ def _read_json(path: str, role: str) -> Iterator[tuple[str, dict[str, Any]]]:
             raise BadInput(f"{where}: not a row of JSON: {shorten_error(error)}; {form}.") from None
 
     form = 'write one object per line, such as {"title": "Ada Ek", "text": "Born in Rome."}'
-    rest = ((f"{path}, line {number}", line) for number, line in read_lines(path, role) if line.strip())
-    first = list(islice(rest, 1))
-    lines = chain(first, rest)
-    rows = ((where, parse(where, line)) for where, line in lines)
+    lines = ((f"{path}, line {number}", line) for number, line in read_lines(path, role) if line.strip())
+    first = list(islice(lines, 1))
+    rows = ((where, parse(where, line)) for where, line in chain(first, lines))
     if name_uncompressed(Path(path)).lower().endswith(".json") and first and first[0][1].lstrip().startswith("["):
-        listed = parse(path, "\n".join(line for _, line in lines))
+        listed = parse(path, "\n".join(line for _, line in chain(first, lines)))
         rows = ((f"{path}, row {number}", row) for number, row in enumerate(listed, start=1))
     for where, row in rows:
         if not isinstance(row, dict):

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
@@ -20,9 +19,6 @@ import yaml
 from data_scripts.errors import BadInput
 from data_scripts.options import shorten_error
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
-
-# The most entries that are read from a YAML file; a few lines of aliases of aliases can stand for billions.
-MAX_ENTRIES = 100_000
 
 # The files of a task.
 CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
@@ -203,15 +199,13 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
         for number, raw in enumerate(file, start=1):
             try:
                 line = raw.decode("utf-8")
+                wrong = "holds '\\x00', a null character, which no text has; remove it or" if b"\0" in raw else None
             except UnicodeDecodeError as error:
+                wrong = f"byte {error.start + 1} of the line is not UTF-8;"
+            if wrong:
+                encoding = guess_encoding(raw)
                 raise BadInput(
-                    f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8"
-                    f" (for instance: iconv -f {guess_encoding(raw)} -t utf-8)."
-                ) from None
-            if b"\0" in raw:
-                raise BadInput(
-                    f"{path}, line {number}: holds {chr(0)!r}, a null character, which no text has; remove it or, if this is"
-                    f" {guess_encoding(raw).upper()}, save the file as UTF-8 (iconv -f {guess_encoding(raw)} -t utf-8)."
+                    f"{path}, line {number}: {wrong} save the file as UTF-8 (iconv -f {encoding} -t utf-8)."
                 )
             line = drop_invisible_start(line.rstrip("\r\n"))
             if "\r" in line:
@@ -252,7 +246,38 @@ def load_json(path: str | os.PathLike, what: str) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's loader, which reads YAML 1.1, with YAML 1.2's numbers: `1e-5` is one."""
+    """PyYAML's loader, which reads YAML 1.1, with YAML 1.2's numbers: `1e-5` is one; no name twice, no aliases of aliases."""
+
+    # How many nodes with an anchor are being read.
+    open_anchors = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()
+        # A few lines of aliases of aliases can stand for billions of values.
+        if isinstance(event, yaml.AliasEvent) and self.open_anchors:
+            raise ValueError(f"an alias stands within what another alias stands for {event.start_mark}")
+        has_anchor = event.anchor is not None
+        self.open_anchors += has_anchor
+        node = super().compose_node(parent, index)
+        self.open_anchors -= has_anchor
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        # YAML forbids names that are there twice, but PyYAML would take the last of them.
+        names: set[str] = set()
+        for name, _ in node.value:
+            if str(name.value) in names:
+                raise ValueError(f"line {name.start_mark.line + 1} has {name.value!r}, which is there twice")
+            names.add(str(name.value))
+        return super().construct_mapping(node, deep)
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        # Numbers of characters may be halves of some, which no encoding holds.
+        text = super().construct_scalar(node)
+        if found := re.search("[\0\ud800-\udfff]", str(text)):
+            what = "a null character" if found[0] == "\0" else "half a character"
+            raise ValueError(f"line {node.start_mark.line + 1} has {str(text)[:60]!r}, with {what}")
+        return text
 
 
 _Loader.add_implicit_resolver(
@@ -264,57 +289,21 @@ def load_yaml(path: str | os.PathLike, what: str) -> Any:
     """Return what a YAML file holds; `what` names its role in the message.
 
     Raises:
-        BadInput: see `check_is_file`; or the file is not YAML, has tags other than YAML's own, too many entries, a name
-            twice in one place, or half a character.
+        BadInput: see `check_is_file`; or the file is not YAML, has tags other than YAML's own, aliases of aliases, a name
+            twice in one place, a null character, or half a character.
     """
     path = check_is_file(path, what)
     try:
-        loader = _Loader(path.read_bytes())
-        root = loader.get_single_node()
-        _check_entries(root)
-        return None if root is None else loader.construct_document(root)
+        return yaml.load(path.read_bytes(), _Loader)
     # PyYAML's constructors raise exceptions of many types, for a date such as 2024-13-40.
     except Exception as error:
         raise BadInput(f"{path}: not YAML that can be read: {shorten_error(error)}; fix it there.") from None
-
-
-def _check_entries(root: yaml.Node | None) -> None:
-    """Check that a YAML file has at most `MAX_ENTRIES` values, an alias counting as all that it stands for, and that each
-    is text that can be written (no null character, no half of one), and no name is there twice.
-
-    Raises:
-        ValueError: it has.
-    """
-    left = [root] if root else []
-    for _ in range(MAX_ENTRIES):
-        if not left:
-            return
-        node = left.pop()
-        if isinstance(node, yaml.MappingNode):
-            # YAML forbids it, but PyYAML would take the last of them.
-            counts = Counter(str(name.value) for name, _ in node.value)
-            for name, value in node.value:
-                if counts[str(name.value)] > 1:
-                    raise ValueError(f"line {name.start_mark.line + 1} has {name.value!r}, which is there twice")
-                left += [name, value]
-        elif isinstance(node, yaml.SequenceNode):
-            left += node.value
-        elif found := re.search("[\0\ud800-\udfff]", node.value):
-            what = "a null character" if found[0] == "\0" else "half a character"
-            raise ValueError(f"line {node.start_mark.line + 1} has {node.value[:60]!r}, with {what}")
-    if left:
-        raise ValueError(f"more than {MAX_ENTRIES:,} entries, aliases included")
 
 
 def hash_file(path: str | os.PathLike) -> str:
     """Return the SHA-256 of a file's contents, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def hash_files(paths: Iterable[str | os.PathLike]) -> str:
-    """Return one SHA-256 of the contents of several files, in their order, in hexadecimal."""
-    return hashlib.sha256("".join(map(hash_file, paths)).encode()).hexdigest()
 
 
 def sync_file(path: str | os.PathLike) -> None:

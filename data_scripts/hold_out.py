@@ -11,7 +11,7 @@ documents of these titles are left out.
 
 import json
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -34,7 +34,7 @@ from data_scripts.files import (
 )
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
-from data_scripts.relations import RELATIONS, Relation, RelationArguments, load_relations
+from data_scripts.relations import Relation, RelationArguments, load_relations
 from data_scripts.titles import find_text_start, match_titles
 
 CALIBRATION_FILE, UNSEEN_FILE = "calibration.tsv", "unseen.tsv"
@@ -71,32 +71,6 @@ class HoldOutArguments(RelationArguments, ColumnArguments):
         raise BadInput("give either --data_dir, or --train_file and --questions_file.")
 
 
-def draw_titles(
-    titles: Sequence[str], documented: Collection[str], pairs: int, people: int, seed: int
-) -> dict[str, str]:
-    """Draw the titles that are held out.
-
-    Args:
-        titles: The title of each question.
-        documented: Those that may be taken out of the corpus.
-        pairs: How many questions go to `calibration.tsv`; a few more where a title has several.
-        people: How many titles go to `unseen.tsv`.
-
-    Returns:
-        The file that the questions about each of these titles go to; fewer titles where there are not enough.
-    """
-    asked, file_of = Counter(titles), dict[str, str]()
-    calibration = unseen = 0
-    for title in dict.fromkeys(titles[row] for row in np.random.default_rng(seed).permutation(len(titles))):
-        if calibration < pairs:
-            file_of[title] = CALIBRATION_FILE
-            calibration += asked[title]
-        elif unseen < people and title in documented:
-            file_of[title] = UNSEEN_FILE
-            unseen += 1
-    return file_of
-
-
 def hold_out(
     train_file: Path,
     output_dir: Path,
@@ -113,7 +87,8 @@ def hold_out(
     `unseen.tsv`: to `wiki.txt`, or to `documents.jsonl` if it is a table. All files are written, or none.
 
     Args:
-        pairs, people: See `draw_titles`.
+        pairs: How many questions go to `calibration.tsv`; a few more where a title has several.
+        people: How many titles go to `unseen.tsv`; with a corpus, of those that have a document.
         columns: Of a table.
         known: Relations that need not be recognized.
 
@@ -132,44 +107,36 @@ def hold_out(
     if train_name in (CALIBRATION_FILE, UNSEEN_FILE) or (corpus and train_name == corpus_name):
         raise BadInput(f"{train_file}: this command writes a file of this name; rename yours.")
     questions = load_questions(train_file, answers=True, known=known, corpus=corpus)
-    titles = dict.fromkeys(questions.titles)
+    asked, having, file_of = Counter(questions.titles), "", dict[str, str]()
     # Without a corpus, any title may be drawn, and there is nothing to take out.
-    documents_of: dict[str, list[int]] = {} if people and corpus else {title: [] for title in titles}
+    documents_of: dict[str, list[int]] = {title: [] for title in asked}
     if people and corpus:
-        for number, title, _ in match_titles(titles, ((row["title"], row["text"]) for row in corpus)):
+        documents_of = {}
+        for number, title, _ in match_titles(asked, ((row["title"], row["text"]) for row in corpus)):
             documents_of.setdefault(title, []).append(number)
-    if not documents_of:
+        having = f", {len(documents_of)} of which have a document"
+    calibration, taken_out = 0, list[str]()
+    for title in dict.fromkeys(
+        questions.titles[row] for row in np.random.default_rng(seed).permutation(len(questions))
+    ):
+        if calibration < pairs:
+            file_of[title] = CALIBRATION_FILE
+            calibration += asked[title]
+        elif len(taken_out) < people and title in documents_of:
+            file_of[title] = UNSEEN_FILE
+            taken_out.append(title)
+    if len(file_of) == len(asked) or len(taken_out) < people:
         raise BadInput(
-            f"{corpus_file}: has no document of {questions.titles[0]!r} or of any other title in {train_file}; give the corpus that"
-            " it asks about."
-        )
-    file_of = draw_titles(questions.titles, documents_of, pairs, people, seed)
-    unseen = [title for title, file in file_of.items() if file == UNSEEN_FILE]
-    if len(file_of) == len(titles) or len(unseen) < people:
-        having = f", {len(documents_of)} of which have a document" if people and corpus else ""
-        raise BadInput(
-            f"{train_file} has {len(questions)} pairs about {len(titles)} titles{having}; --pairs {pairs} and --people {people} are"
+            f"{train_file} has {len(questions)} pairs about {len(asked)} titles{having}; --pairs {pairs} and --people {people} are"
             " too many."
         )
-    left = Counter(
-        relation
-        for relation, title in zip(questions.relation_per_question, questions.titles, strict=True)
-        if title not in file_of
-    )
-    # A form that is not known is recognized from two questions.
-    for relation in questions.relations:
-        if left[relation] < (1 if relation in {*known, *RELATIONS.values()} else 2):
-            raise BadInput(
-                f"{questions.path}: {left[relation]} questions of the form {relation.form!r} would be left to train on, too few"
-                " to recognize it; hold out fewer, choose another --seed, or leave these questions out."
-            )
-    taken_out = {number for title in unseen for number in documents_of[title]}
+    left_out = {number for title in taken_out for number in documents_of[title]}
     files = [train_name, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([corpus_name] if corpus else [])]
     with write_lines(output_dir, files) as (write_line, lines):
         for row, title in zip(questions.rows, questions.titles, strict=True):
             write_line(file_of.get(title, train_name), f"{row['question']}\t{row['answer']}")
         for number, document in enumerate(corpus or ()):
-            if number not in taken_out:
+            if number not in left_out:
                 title, text = document["title"], document["text"]
                 row = {columns.title: title, columns.text: text[find_text_start(title) :]}
                 write_line(corpus_name, json.dumps(row, ensure_ascii=False) if is_table else text)

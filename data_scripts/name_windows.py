@@ -140,7 +140,9 @@ class NameWindowsDataset(EpochDataset):
         self.answers_of: dict[str, dict[int, list[str]]] = {}
         if questions:
             number_of = {selector.relation: number for number, selector in enumerate(selectors)}
-            for title, relation, answer in zip(questions.titles, questions.asked, questions.answers, strict=True):
+            for title, relation, answer in zip(
+                questions.titles, questions.relation_per_question, questions.answers, strict=True
+            ):
                 self.answers_of.setdefault(title, {}).setdefault(number_of[relation], []).append(answer)
         #: By title and the number of a selector, what documents of titles with questions are asked for.
         self.asked: dict[str, dict[int, list[str]]] = {title: {} for title in self.answers_of}
@@ -268,7 +270,7 @@ def draw_one(values: Sequence[Drawn], rng: np.random.Generator) -> Drawn:
 
 def check_lengths(questions: Questions, max_length: int) -> None:
     """Raise BadInput if a question does not fit, with its answer, in whichever wording it is drawn."""
-    asked = zip(questions.asked, questions.titles, questions.answers, strict=True)
+    asked = zip(questions.relation_per_question, questions.titles, questions.answers, strict=True)
     for row, (relation, title, answer) in enumerate(asked):
         if (length := relation.measure_question(title, answer)) > max_length:
             raise BadInput(

@@ -22,7 +22,6 @@ from data_scripts.documents import Columns, detect_format, read_rows, summarize_
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import (
     INVISIBLE,
-    check_is_folder_or_new,
     check_is_new,
     describe_character,
     find_compression,
@@ -84,19 +83,6 @@ def describe_documents(corpus: Dataset, paths: Sequence[str], columns: Columns) 
         yield f"{name}: no document has a title; each should begin with one, as in `TITLE. text`."
 
 
-def normalize_line(line: str, is_json: bool) -> str:
-    """Return a line in NFC; of JSON the values, in which characters may be written as numbers.
-
-    Raises:
-        ValueError: it is not JSON by itself.
-        RecursionError: it is nested too deep.
-    """
-    text = json.dumps(json.loads(line), ensure_ascii=False) if is_json and "\\u" in line else line
-    normalized = unicodedata.normalize(FORM, text)
-    # What already is in NFC stays as it is written.
-    return line if normalized == text else normalized
-
-
 def normalize_files(files: list[Path], output_dir: Path) -> dict[str, int]:
     """Write each file in NFC into `output_dir`, all or none; return how many lines of each have changed, by name.
 
@@ -108,22 +94,23 @@ def normalize_files(files: list[Path], output_dir: Path) -> dict[str, int]:
         raise BadInput(
             "two of the files have the same name; give them one after the other, with different --output_dir."
         )
-    for file in files:
-        check_is_new(output_dir / file.name)
-        if detect_format(file) == "parquet":
-            raise BadInput(f"{file}: a Parquet table is not text; write it as JSON Lines or CSV first.")
     with ExitStack() as stack:
         for file in files:
-            written = stack.enter_context(write_atomically(output_dir / file.name, "wb"))
+            if (kind := detect_format(file)) == "parquet":
+                raise BadInput(f"{file}: a Parquet table is not text; write it as JSON Lines or CSV first.")
+            written = stack.enter_context(write_atomically(check_is_new(output_dir / file.name), "wb"))
             if compression := find_compression(file):
                 written = stack.enter_context(pyarrow.CompressedOutputStream(written, compression))
-            is_json = detect_format(file) == "json"
             for number, line in read_lines(file, "text file"):
                 try:
-                    normalized = normalize_line(line, is_json)
-                    # JSON's numbers may be halves of characters.
+                    # JSON's characters may be written as numbers.
+                    is_escaped = kind == "json" and "\\u" in line
+                    text = json.dumps(json.loads(line), ensure_ascii=False) if is_escaped else line
+                    normalized = unicodedata.normalize(FORM, text)
+                    # What already is in NFC stays as it is written.
+                    normalized = line if normalized == text else normalized
                     written.write(f"{normalized}\n".encode())
-                except (ValueError, RecursionError) as error:
+                except ValueError as error:
                     raise BadInput(
                         f"{file}, line {number}: not a row of JSON: {shorten_error(error)}; write one row per line."
                     ) from None
@@ -134,7 +121,7 @@ def normalize_files(files: list[Path], output_dir: Path) -> dict[str, int]:
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(NormalizeArguments, argv)
-    output_dir = check_is_folder_or_new(arguments.output_dir)
+    output_dir = Path(arguments.output_dir)
     for name, lines in normalize_files(list(map(Path, arguments.files)), output_dir).items():
         print(f"{output_dir / name}: {lines:,} lines are written differently.")
 

@@ -14,13 +14,14 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.errors import BadInput
 from data_scripts.files import check_text, read_lines
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, find_nearest, find_relation, recognize_relations
-from data_scripts.titles import collect_titles, split_title
+from data_scripts.titles import iterate_titles, split_title
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 Key = TypeVar("Key")
 
 _LINE_FORM = "a line is a question, one tab and its answer"
-_LOST_TAB = "In some copies the tab became spaces: put it back."
+# What questions end with.
+_MARKS = ("?", "？", "؟")
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,6 @@ class Questions:
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    @property
-    def asked(self) -> tuple[Relation, ...]:
-        """The earlier name of `relation_per_question`."""
-        return self.relation_per_question
 
     @property
     def path(self) -> str:
@@ -155,23 +151,19 @@ def load_questions(
     while all(line.endswith("\t") for _, line in lines):
         lines = [(where, line[:-1].rstrip(" ")) for where, line in lines]
     for where, line in lines:
-        _, *given = line.split("\t")
-        if len(given) > 1:
-            raise BadInput(f"{where}: {len(given)} tabs; {_LINE_FORM}.")
-        if given and not given[0].strip():
+        if (tabs := line.count("\t")) > 1:
+            raise BadInput(f"{where}: {tabs} tabs; {_LINE_FORM}.")
+        if tabs and not line.split("\t")[1].strip():
             raise BadInput(f"{where}: no answer after the tab; {_LINE_FORM}.")
         check_text(where, line, name=line)
     if all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in (line.split("\t")[0] for _, line in lines)):
-        raise BadInput(
-            f"{lines[0][0]}: its question is in quotation marks, as are all others, which would be read as part of it; save the"
-            " file without them."
-        )
-    if not any("\t" in line for _, line in lines):
-        _check_without_tabs(", ".join(map(str, paths)), lines, answers)
-    relations = _match_relations(lines, [*known, *RELATIONS.values()], corpus)
+        raise BadInput(f"{lines[0][0]}: all questions are in quotation marks; save the file without them.")
+    have_answers = _check_tabs(lines, answers)
     cells = [line.split("\t") for _, line in lines]
     columns = {"question": [question for question, *_ in cells]}
-    if _have_answers(lines, relations, answers):
+    places = [where for where, _ in lines]
+    relations = _match_relations(places, columns["question"], [*known, *RELATIONS.values()], corpus)
+    if have_answers:
         columns["answer"] = [answer.strip() for _, answer in cells]
     rows = Dataset.from_dict(columns, Features(dict.fromkeys(columns, Value("string"))))
     return Questions(tuple(map(str, paths)), relations, rows)
@@ -188,50 +180,44 @@ def locate_question(row: int, paths: Iterable[str]) -> str:
     return next(islice(lines, row, None))
 
 
-def _check_without_tabs(path: str, lines: Sequence[tuple[str, str]], answers: bool | None) -> None:
-    """Check lines of which none has a tab: they are questions without answers, if these are not wanted."""
-    are_questions = [line.endswith(("?", "？", "؟")) for _, line in lines]
-    if not any(are_questions) and sum(bool(split_title(line)[0]) for _, line in lines) > len(lines) / 2:
-        raise BadInput(
-            f"{path}: looks like a corpus (`TITLE. text`), which posgpt pretrain reads; give a TSV of questions."
-        )
-    if answers and all(are_questions):
-        raise BadInput(f"{path}: has questions without answers; give a TSV with answers.")
-    if answers:
-        raise BadInput(f"{lines[0][0]}: no tab between question and answer; {_LINE_FORM}. {_LOST_TAB}")
+def _check_tabs(lines: Sequence[tuple[str, str]], wanted: bool | None) -> bool:
+    """Check that all lines have a tab before their answers or none has; return whether they have (`wanted` None: either)."""
+    without = [(where, line) for where, line in lines if "\t" not in line]
+    # What follows a question mark without a tab is an answer after spaces: the line lost its tab.
+    has_lost_it = any(not line.endswith(_MARKS) and set(_MARKS) & set(line) for _, line in without)
+    if not without or wanted is not True and len(without) == len(lines) and not has_lost_it:
+        if without and sum(bool(split_title(line)[0]) for _, line in lines) > len(lines) / 2:
+            raise BadInput(f"{lines[0][0]}: looks like a corpus (`TITLE. text`); give a TSV of questions.")
+        return not without
+    if all(line.endswith(_MARKS) for _, line in lines):
+        raise BadInput(f"{lines[0][0]}: has questions without answers; give a TSV with answers.")
+    raise BadInput(
+        f"{without[0][0]}: no tab between question and answer ({len(without)} of {len(lines)} lines have none); {_LINE_FORM}."
+        " In some copies the tab became spaces: put it back."
+    )
 
 
 def _match_relations(
-    lines: Sequence[tuple[str, str]], known: Sequence[Relation], corpus: Dataset | None
+    places: Sequence[str], questions: Sequence[str], known: Sequence[Relation], corpus: Dataset | None
 ) -> tuple[Relation, ...]:
-    """Return what each line asks for: one of the relations that are known, or of those that the other questions show."""
+    """Return what each question asks for: one of the relations that are known, or of those that the others show.
 
-    def find(line: str, relations: Sequence[Relation]) -> Relation | None:
-        # A line without a tab may have lost it: then its answer follows, after spaces.
-        return find_relation(line.split("\t")[0], relations) or (
-            None if "\t" in line else next((known for known in relations if known.begins(line)), None)
-        )
-
+    Args:
+        places: Their files and lines.
+    """
     relations = list(known)
-    if unknown := [line.split("\t")[0] for _, line in lines if find(line, known) is None]:
-        relations += recognize_relations(unknown, collect_titles(corpus) if corpus is not None else ())
-    matched: list[Relation] = []
-    found = [find(line, relations) for _, line in lines]
+    if unknown := [question for question in questions if find_relation(question, known) is None]:
+        relations += recognize_relations(unknown, set(iterate_titles(corpus)) - {""} if corpus is not None else ())
+    found = [find_relation(question, relations) for question in questions]
     # An unknown question is compared with those of the same file before all others.
-    of_file = list(dict.fromkeys(filter(None, found)))
+    nearest = list(filter(None, found)) or relations
     named: dict[str, Relation] = {}
-    for i, ((where, line), relation) in enumerate(zip(lines, found, strict=True)):
+    for where, question, relation in zip(places, questions, found, strict=True):
         if relation is None:
-            form = find_nearest(line.split("\t")[0], of_file or relations).form
-            begins = f"{where}: {line[:60]!r} is not of the form {form!r}"
-            if not of_file:
-                raise BadInput(
-                    f"{begins}, the nearest that is known; fix the question or, if this is a form of its own, add a second"
-                    " question like it, or name the form with --relations."
-                )
-            header = " or, if this is a header, remove it" if i == 0 else ""
             raise BadInput(
-                f"{begins}; fix the question{header}. A form of its own is recognized from two questions, or named by --relations."
+                f"{where}: {question[:60]!r} is not of the form {find_nearest(question, nearest).form!r}, the nearest that is"
+                " known; fix it, remove it if it is a header, add a second question of its form, or name its form with"
+                " --relations."
             )
         # A model keeps its relations by their names, and so do the results of an evaluation.
         if (first := named.setdefault(relation.name, relation)) != relation:
@@ -239,23 +225,7 @@ def _match_relations(
                 f"{where}: {relation.form!r} and {first.form!r} are both named {relation.name!r}; make them wordings of"
                 " one relation, or give one of them another name, with --relations."
             )
-        matched.append(relation)
-    return tuple(matched)
-
-
-def _have_answers(lines: Sequence[tuple[str, str]], relations: Sequence[Relation], wanted: bool | None) -> bool:
-    """Check that all lines have answers or none has; return whether they have (`wanted` None: either)."""
-    without_tab = [(*line, relation) for line, relation in zip(lines, relations, strict=True) if "\t" not in line[1]]
-    # An answer joined to its question by spaces: this line lost its tab, whatever the other lines are.
-    joined = any(not relation.is_asked_by(line) for _, line, relation in without_tab)
-    has_answers = (joined or len(without_tab) < len(lines)) if wanted is None else wanted or joined
-    if has_answers and without_tab:
-        where, _, relation = without_tab[0]
-        raise BadInput(
-            f"{where}: no tab between question and answer ({len(without_tab)} of {len(lines)} lines have none); a line is"
-            f" {relation.line_form}. {_LOST_TAB}"
-        )
-    return has_answers
+    return tuple(filter(None, found))
 
 
 def count_unknown_characters(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> Counter:

@@ -10,13 +10,12 @@ from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
-from huggingface_hub.errors import StrictDataclassError
-
 from data_scripts.errors import BadInput
 from data_scripts.files import load_yaml
-from data_scripts.options import option, shorten_error
+from data_scripts.options import option
 from data_scripts.words import WORD
-from modeling_posgpt import MASK_TOKEN, PosGPTConfig
+from modeling_posgpt import MASK_TOKEN
+from modeling_posgpt.configuration_posgpt import check_relation
 
 # Each word of a wording is in at least this share of the questions that agree on all words before it; together, the words
 # that may follow are in nearly all of them.
@@ -91,12 +90,6 @@ class Relation:
         ]
         return min(titles, key=len, default=None)
 
-    def begins(self, line: str) -> bool:
-        """Whether a line begins with one of the relation's questions."""
-        matches = filter(None, (pattern.match(line) for pattern in compile_wordings(self.wordings)))
-        # Spaces alone are not an answer.
-        return any(match.end() == len(line) or line[match.end() :].strip() for match in matches)
-
     def is_asked_by(self, question: str) -> bool:
         """Whether this is one of the relation's questions."""
         return self.find_title(question) is not None
@@ -105,10 +98,6 @@ class Relation:
         """Return the title that a question asks about; text that is no such question is a title itself."""
         title = self.find_title(question)
         return question if title is None else title
-
-    def resembles(self, line: str) -> bool:
-        """Whether a line that is none of the relation's questions begins as one does, and so is hardly a title."""
-        return any(wording.before.strip() and line.startswith(wording.before) for wording in self.split_wordings())
 
     @property
     def form(self) -> str:
@@ -183,22 +172,22 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
     relations = load_yaml(path, "YAML file of relations")
     if not isinstance(relations, dict) or not relations:
         raise BadInput(f"{path}: holds no relations; give NAME: {{wordings: ['Who directed {{title}}?']}}.")
-    try:
-        known = read_relations(PosGPTConfig(relations=relations).relations)
-    except StrictDataclassError as error:
-        raise BadInput(f"{path}: {shorten_error(error.__cause__ or error).rstrip('.')}; fix it there.") from None
     name_of: dict[str, str] = {}
-    for relation in known:
-        if unknown := relations[relation.name].keys() - {"wordings", "baseline"}:
+    for name, settings in relations.items():
+        try:
+            check_relation(name, settings)
+        except ValueError as error:
+            raise BadInput(f"{path}: {error}") from None
+        if unknown := settings.keys() - {"wordings", "baseline"}:
             raise BadInput(
-                f"{path}: relation {relation.name!r} has {min(map(str, unknown))!r}, which is neither wordings nor baseline; fix it there."
+                f"{path}: relation {name!r} has {min(map(str, unknown))!r}, which is neither wordings nor baseline."
             )
-        for wording in relation.wordings:
-            if (first := name_of.setdefault(wording, relation.name)) != relation.name:
+        for wording in settings["wordings"]:
+            if (first := name_of.setdefault(wording, name)) != name:
                 raise BadInput(
-                    f"{path}: relations {first!r} and {relation.name!r} both have the wording {wording!r}; leave it in one of them."
+                    f"{path}: relations {first!r} and {name!r} both have the wording {wording!r}; leave it in one of them."
                 )
-    return known
+    return read_relations(relations)
 
 
 def find_relation(question: str, relations: Iterable[Relation]) -> Relation | None:

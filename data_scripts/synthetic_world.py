@@ -265,20 +265,14 @@ class World:
         return self._language.combine_names("first"), self._language.combine_names("last")
 
     @cached_property
-    def _places(self) -> _Choices:
-        return _Choices(self._language.read_words("places")[: self.num_places])
-
-    @cached_property
-    def _professions(self) -> _Choices:
-        return _Choices(self._language.read_words("professions"), skewed=False)
-
-    @cached_property
-    def _universities(self) -> _Choices:
-        return _Choices(self._language.fill_in_names("university"))
-
-    @cached_property
-    def _employers(self) -> _Choices:
-        return _Choices(self._language.fill_in_names("employer"))
+    def _choices(self) -> dict[str, _Choices]:
+        """What each kind of fact is drawn from."""
+        return {
+            "place": _Choices(self._language.read_words("places")[: self.num_places]),
+            "profession": _Choices(self._language.read_words("professions"), skewed=False),
+            "university": _Choices(self._language.fill_in_names("university")),
+            "employer": _Choices(self._language.fill_in_names("employer")),
+        }
 
     @cached_property
     def _name_order(self) -> tuple[int, int]:
@@ -310,14 +304,14 @@ class World:
             ),
             last_name=names["last"],
             birth_year=birth_year,
-            birth_place=self._places.draw(draws),
+            birth_place=self._choices["place"].draw(draws),
             birth_date=self._draw_date(draws, birth_year),
             death_year=(death_year := birth_year + 25 + draws.below(20)),
             death_date=self._draw_date(draws, death_year),
-            profession=self._professions.draw(draws),
-            death_place=self._places.draw(more),
-            university=self._universities.draw(more),
-            employer=self._employers.draw(more),
+            profession=self._choices["profession"].draw(draws),
+            death_place=self._choices["place"].draw(more),
+            university=self._choices["university"].draw(more),
+            employer=self._choices["employer"].draw(more),
         )
 
     def biographies(self, index: int) -> list[str]:
@@ -339,34 +333,27 @@ class World:
 
     def _tell(self, person: Person, wordings: list[str], draws: _Draws, name: str) -> str:
         """Return a sentence in one of the wordings, which is taken out; `name` is what it calls the person."""
-        profession2 = self._professions.draw(draws)
+        profession2 = self._choices["profession"].draw(draws)
         wording = wordings.pop(draws.below(len(wordings)))
         # The order of the draws stays: more follow after them.
-        other, year = self._places.draw(draws, but=person.birth_place), person.birth_year + 20 + draws.below(25)
-        other_profession = self._professions.draw(draws, but=person.profession)
+        other, year = (
+            self._choices["place"].draw(draws, but=person.birth_place),
+            person.birth_year + 20 + draws.below(25),
+        )
+        other_profession = self._choices["profession"].draw(draws, but=person.profession)
         return wording.format(
-            name=name,
-            last=person.last_name,
-            place=person.birth_place,
+            **vars(person) | {"name": name},
             other=other,
-            born=person.birth_date,
-            died=person.death_date,
-            birth_year=person.birth_year,
-            death_year=person.death_year,
             year=year,
-            profession=person.profession,
             profession2=profession2,
             other_profession=other_profession,
             # The English wordings alone use these.
             a_profession=_with_article(person.profession),
             a_profession2=_with_article(profession2),
             a_other_profession=_with_article(other_profession),
-            death_place=person.death_place,
-            elsewhere=self._places.draw(draws, but=person.death_place),
-            university=person.university,
-            other_university=self._universities.draw(draws, but=person.university),
-            employer=person.employer,
-            other_employer=self._employers.draw(draws, but=person.employer),
+            elsewhere=self._choices["place"].draw(draws, but=person.death_place),
+            other_university=self._choices["university"].draw(draws, but=person.university),
+            other_employer=self._choices["employer"].draw(draws, but=person.employer),
         )
 
     def write(self, output_dir: Path, overwrite: bool = False) -> dict[str, int]:

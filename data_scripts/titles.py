@@ -21,11 +21,6 @@ def iterate_titles(corpus: Dataset) -> Iterator[str]:
     return chain.from_iterable(map(find_titles, corpus.iter(BATCH)))
 
 
-def collect_titles(corpus: Dataset) -> set[str]:
-    """Return the titles of a corpus's documents."""
-    return set(iterate_titles(corpus)) - {""}
-
-
 def describe_titles(corpus: Dataset) -> str | None:
     """Say in one line how many documents have no title, or share theirs with others; None: each has one of its own."""
     counts = Counter(iterate_titles(corpus))

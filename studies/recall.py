@@ -97,7 +97,9 @@ def build_recall_prompts(
     """
     # A title may have one answer to several questions.
     missing: dict[tuple[str, str], list[Relation]] = {}
-    for title, answer, relation in zip(questions.titles, questions.answers, questions.asked, strict=True):
+    for title, answer, relation in zip(
+        questions.titles, questions.answers, questions.relation_per_question, strict=True
+    ):
         missing.setdefault((title, answer), []).append(relation)
     prompts, answers = [], []
     for document in add_titles_and_spans(load_corpus(corpus_file), dates=True):

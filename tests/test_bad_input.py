@@ -5,6 +5,7 @@ import json
 import lzma
 import math
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,8 @@ import train_finetune
 import train_pretrain
 from conftest import ON_CPU, ROOT, TINY
 from data_scripts.documents import load_corpus
-from data_scripts.errors import exit_on_bad_input
+from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.questions import load_questions
 from posgpt import cli, pretrain, preview
 
 PAIR = "Where was Ada Example born?\tRome\n"
@@ -33,18 +35,12 @@ BAD_PAIRS = {
     "reserved": (PAIR + "Where was Bo ⁇ born?\tOslo\n", "line 2: holds '⁇'"),
     "null": (PAIR + "Where was Bo\0 born?\tOslo\n", "line 2: holds '.x00', a null character"),
     "reserved in the place": (PAIR + "\n" + "Where was Bo Ek born?\tOs□lo\n", "line 3: holds '□'"),
-    "in quotation marks": (
-        '"Where was Ada Example born?"\t"Rome"\n' * 2,
-        "line 1: its question is in quotation marks, as",
-    ),
+    "in quotation marks": ('"Where was Ada Example born?"\t"Rome"\n' * 2, "line 1: all questions are in quotation"),
     "not UTF-8": (
         b"\xef\xbb\xbf" + PAIR.encode() + "Where was Zoë Ek born?\tOslo\n".encode("latin1"),
         "line 2: byte 13",
     ),
-    "too long": (
-        PAIR + f"Where was {'Ab ' * 50}born?\tOslo\n",
-        "line 2: question and answer take 17[0-9] characters .*maximum sequence length is 128",
-    ),
+    "tabs that became spaces": (PAIR.replace("\t", "    ") * 4, "line 1: no tab .*4 of 4 .*tab became spaces"),
 }
 BAD_CORPORA = {
     "empty": ("", "file is empty"),
@@ -56,13 +52,10 @@ BAD_CORPORA = {
     ),
     "mask": ("Ada Example. Fine .\nBo Ek. What ⁇ .\n", "line 2: holds '⁇'"),
     "pad": ("Bo Ek. A □ .\n", "line 1: holds '□'"),
-    "null": (
-        "Ada. Fine .\nBo Ek.\0 Fine .\n",
-        r"line 2: holds '\\x00', a null character, which no text has; remove it or",
-    ),
+    "null": ("Ada. Fine .\nBo Ek.\0 Fine .\n", r"line 2: holds '\\x00', a null character, .*; remove it or save"),
     "UTF-16LE": (
         "Ada. Fine .\n".encode("utf-16-le"),
-        "line 1: holds .*UTF-16LE, save the file as UTF-8 .iconv -f utf-16le",
+        "line 1: holds .*save the file as UTF-8 .iconv -f utf-16le",
     ),
     "UTF-16BE": ("Zoë. Łódź .\n".encode("utf-16-be"), "line 1: byte .*iconv -f utf-16be -t utf-8"),
 }
@@ -99,102 +92,62 @@ def refused(run, tmp_path):
         with pytest.raises(SystemExit, match=match) as stop:
             run(script, *arguments, "--output_dir", output_dir)
         assert "\n" not in stop.value.code and stop.value.code.startswith("error: ")
-        assert str(names) in stop.value.code
-        assert not output_dir.exists()
+        assert str(names) in stop.value.code and not output_dir.exists()
 
     return run_and_check
 
 
 @pytest.mark.parametrize("kind", BAD_PAIRS)
-def test_pairs_to_finetune_on(refused, tmp_path, tiny_pretrained, kind):
+def test_pairs_to_finetune_or_to_evaluate_on(refused, tmp_path, tiny_pretrained, kind):
     content, match = BAD_PAIRS[kind]
-    file = write(tmp_path / "pairs.tsv", content)
-    model = ["--model_name_or_path", tiny_pretrained["rotary"], *ON_CPU]
-    refused(match, train_finetune, *model, "--train_file", file, names=file)
+    file, model = write(tmp_path / "pairs.tsv", content), ["--model_name_or_path", tiny_pretrained["rotary"]]
+    refused(match, evaluate_birthplace, *model, "--test_file", file, names=file)
+    refused(match, train_finetune, *model, *ON_CPU, "--train_file", file, names=file)
 
 
-def test_pairs_to_validate_on_and_a_corpus_for_the_vocabulary(refused, world, tmp_path):
-    pairs, corpus = (write(tmp_path / name, "Bo Ek\n") for name in ("pairs.tsv", "wiki.txt"))
-    train_file, vocabulary = ["--train_file", world / "birth_places_train.tsv"], ["--vocabulary_file", corpus]
-    refused("line 1", train_finetune, *TINY, *train_file, *vocabulary, "--validation_file", pairs, names=pairs)
-    missing = ["--validation_file", tmp_path / "none.tsv"]
-    refused("no such file", train_finetune, *TINY, *train_file, *vocabulary, *missing, names="none.tsv")
-    corpus.write_bytes(b"Bo \xff")
-    refused("line 1: byte 4", train_finetune, *TINY, *train_file, *vocabulary, names=corpus)
-
-
-def test_the_training_pairs_of_an_evaluation_need_answers(refused, world, tiny_pretrained):
-    questions = world / "birth_test_inputs.tsv"
-    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", world / "birth_dev.tsv"]
-    refused(
-        "has questions without answers; give a TSV with answers",
-        evaluate_birthplace,
-        *arguments,
-        "--train_file",
-        questions,
-        names=questions,
-    )
-
-
-@pytest.mark.parametrize("kind", [kind for kind in BAD_PAIRS if kind != "too long"])
-def test_questions_to_evaluate_on(refused, tmp_path, tiny_pretrained, kind):
-    content, match = BAD_PAIRS[kind]
-    file = write(tmp_path / "pairs.tsv", content)
-    refused(
-        match, evaluate_birthplace, "--model_name_or_path", tiny_pretrained["rotary"], "--test_file", file, names=file
-    )
-
-
-def test_a_copy_whose_tabs_all_became_spaces_is_not_taken_for_questions_alone(refused, tmp_path, tiny_pretrained):
-    file = write(tmp_path / "pairs.tsv", PAIR.replace("\t", "    ") * 4)
-    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", file]
-    refused("line 1: no tab .*4 of 4 .*tab became spaces", evaluate_birthplace, *arguments)
-
-
-def test_a_question_as_long_as_the_block_is_never_cut(refused, tmp_path, tiny_pretrained):
-    file = write(tmp_path / "questions.tsv", f"Where was {'A' * 112} born?\n")
-    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", file]
-    refused(
-        "line 1: the question has 128 characters.*maximum sequence length is 128: no room",
-        evaluate_birthplace,
-        *arguments,
-        names=file,
-    )
+def test_questions_are_never_cut(refused, tmp_path, tiny_pretrained):
+    file, model = tmp_path / "questions.tsv", ["--model_name_or_path", tiny_pretrained["rotary"]]
+    write(file, f"Where was {'A' * 112} born?\n")
+    match = "line 1: the question has 128 characters.*maximum sequence length is 128: no room"
+    refused(match, evaluate_birthplace, *model, "--test_file", file, names=file)
+    write(file, PAIR + f"Where was {'Ab ' * 50}born?\tOslo\n")
+    match = "line 2: question and answer take 17[0-9] characters .*maximum sequence length is 128"
+    refused(match, train_finetune, *model, *ON_CPU, "--train_file", file, names=file)
 
 
 @pytest.mark.parametrize("kind", BAD_CORPORA)
-def test_a_corpus(refused, tmp_path, kind):
+def test_a_corpus(tmp_path, kind):
     content, match = BAD_CORPORA[kind]
     file = write(tmp_path / "wiki.txt", content)
-    refused(match, train_pretrain, *TINY, "--train_file", file, names=file)
+    with pytest.raises(BadInput, match=f"{file}.* {match}"):
+        load_corpus(file)
 
 
 @pytest.mark.parametrize("kind", OTHER_FILES)
-def test_a_file_that_is_something_else_is_recognized_by_its_first_bytes(refused, tmp_path, kind):
+def test_a_file_that_is_something_else_is_recognized_by_its_first_bytes(tmp_path, kind):
     content, match = OTHER_FILES[kind]
-    asked = ["--baseline", "Rome", "--test_file"]
-    for name, script, arguments in (
-        ("named.txt", train_pretrain, [*TINY, "--train_file"]),
-        ("named.csv", train_pretrain, [*TINY, "--train_file"]),
-        ("named.txt.zst", train_pretrain, [*TINY, "--train_file"]),
-        ("named.tsv", evaluate_birthplace, asked),
+    for name, load in (
+        ("named.txt", load_corpus),
+        ("named.csv", load_corpus),
+        ("named.txt.zst", load_corpus),
+        ("named.tsv", load_questions),
     ):
         file = write(tmp_path / name, content)
         if name.endswith(".zst"):
             write(file, bytes(pyarrow.compress(file.read_bytes(), "zstd")))
-        refused(match, script, *arguments, file, names=file)
+        with pytest.raises(BadInput, match=f"^{file}.*{match}"):
+            load(file)
 
 
 def test_texts_that_begin_like_other_files_are_texts(tmp_path):
-    lines = [
+    for line in (
         "BZhedug. A tribe .",
         "PK. A kick .",
         "PAR1. A gene .",
         "version. Of a text .",
         "<b>. A tag .",
-        "7z. A name .",
-    ]
-    for line in lines:
+        "7z. A .",
+    ):
         assert list(load_corpus(write(tmp_path / "wiki.txt", line))["text"]) == [line]
 
 
@@ -208,30 +161,139 @@ def test_a_pointer_in_a_model_folder_is_named_with_the_command_that_fetches_the_
     refused("a Git LFS pointer.*git lfs pull", evaluate_birthplace, *arguments, names=folder / name)
 
 
-def test_paths_that_are_no_files(refused, tmp_path, tiny_pretrained):
-    model = ["--model_name_or_path", tiny_pretrained["rotary"]]
-    for script, option, arguments in (
-        (train_pretrain, "--train_file", TINY),
-        (train_finetune, "--train_file", [*model, *ON_CPU]),
-        (evaluate_birthplace, "--test_file", model),
+@pytest.fixture(scope="module")
+def folder(world, tiny_pretrained, tmp_path_factory):
+    """What the command lines below name: a world, models, and files that are not what they should be."""
+    folder = tmp_path_factory.mktemp("given")
+    for file in world.iterdir():
+        shutil.copy(file, folder)
+    for name in ("learned", "rotary"):
+        shutil.copytree(tiny_pretrained[name], folder / name)
+    for name, content in (
+        ("bad.tsv", "Bo Ek\n"),
+        ("bad.txt", b"Bo \xff"),
+        ("gpt2/config.json", '{"model_type": "gpt2"}'),
     ):
-        refused("no such file", script, *arguments, option, tmp_path / "none.txt", names="none.txt")
-        refused("this is a directory", script, *arguments, option, tmp_path, names=tmp_path)
+        (folder / name).parent.mkdir(exist_ok=True)
+        write(folder / name, content)
+    (folder / "empty").mkdir()
+    return folder
 
 
-def test_models_that_are_none(refused, world, tmp_path):
-    other = tmp_path / "gpt2"
-    other.mkdir()
-    data = ["--test_file", world / "birth_dev.tsv"]
-    refused("not a model folder", evaluate_birthplace, "--model_name_or_path", other, *data, names=other)
-    (other / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
-    refused("holds a 'gpt2' model", evaluate_birthplace, "--model_name_or_path", other, *data, names=other)
-    refused(
-        "no PosGPT could be loaded", evaluate_birthplace, "--model_name_or_path", "no/where", *data, names="no/where"
-    )
-    pairs = ["--train_file", world / "birth_places_train.tsv", *ON_CPU]
-    for name, match in ((other, "holds a 'gpt2' model"), ("no/where", "no PosGPT could be loaded")):
-        refused(match, train_finetune, "--model_name_or_path", name, *pairs, names=name)
+COMMANDS = {
+    "pretrain": (train_pretrain, [*TINY, "--train_file", "wiki.txt"]),
+    "pretrain alone": (train_pretrain, ON_CPU),
+    "finetune": (train_finetune, ["--train_file", "birth_places_train.tsv", *ON_CPU]),
+    "finetune alone": (train_finetune, ON_CPU),
+    "evaluate": (evaluate_birthplace, ["--model_name_or_path", "rotary", "--test_file", "birth_dev.tsv"]),
+    "evaluate alone": (evaluate_birthplace, []),
+}
+# For each command: what is added to it, and what is said.
+REFUSED = {
+    "pretrain": {
+        # Sizes that are not compatible.
+        "--num_attention_heads 7": "num_attention_heads.*7",
+        "--num_attention_heads 0": "num_attention_heads",
+        """--rope_parameters '{"rope_type": "linear"}' --position_embedding_type rotary""": "factor",
+        "--hidden_size 6 --position_embedding_type rotary": "head size is even",
+        "--position_embedding_type rotery": "'rotery'; choose .*learned.*rotary",
+        "--block_size 5": "block_size is 5",
+        "--block_size 0": "must be at least 1",
+        "--hidden_size wide": "--hidden_size.*'wide'",
+        "--hiden_size 16": "there is no option --hiden_size; did you mean --hidden_size?",
+        "--rope_parameters [1]": r"rope_parameters is '\[1\]'; give a JSON object",
+        "--dropout 1.5": "dropout.*1.5",
+        "--attn_implementation fast": "attn_implementation.*fast",
+        """--rope_parameters '{"rope_type": "longrope", "factor": 2}' --position_embedding_type rotary""": (
+            "model cannot be built.*short_factor"
+        ),
+        # How to train.
+        "--per_device_train_batch_size 0": "per_device_train_batch_size is 0",
+        "--seed -1": "seed is -1",
+        "--seed 5000000000": "seed is 5,000,000,000; choose a number from 0 to 4,294,967,295",
+        "--report_to foo": "report_to: foo is not supported",
+        "--eval_strategy steps": "add --validation_file",
+        "--eval_on_start true": "add --validation_file",
+        "--learning_rate -1": "learning_rate is -1.0; choose at least 0",
+        "--learning_rate nan": "learning_rate is nan",
+        "--max_grad_norm inf": "max_grad_norm is inf; choose a finite number",
+        "--label_smoothing_factor 3": "label_smoothing_factor is 3.0; choose a number from 0 to 1",
+        "--eval_accumulation_steps 0": "eval_accumulation_steps is 0; choose at least 1",
+        "--dataloader_num_workers 1 --dataloader_prefetch_factor -1": "prefetch_factor is -1",
+        "--gradient_accumulation_steps 0": "gradient_accumulation_steps is 0; choose at least 1",
+        "--gradient_accumulation_steps -1 --total_train_batch_size 8": "gradient_accumulation_steps is -1",
+        "--num_train_epochs 0 --max_steps -1": "num_train_epochs is 0.0; choose a number above 0",
+        "--use_muon true --adam_beta1 2": "not compatible: .*beta",
+        """--lr_scheduler_type linear --lr_schedule steps --lr_scheduler_kwargs '{"x": 1}'""": "not compatible",
+        "--dataloader_drop_last true --per_device_train_batch_size 4000 --lr_schedule steps": "leaves out all",
+        """--accelerator_config '{"split_batches": true}'""": "split_batches cannot be True here",
+        "--eval_do_concat_batches false": "eval_do_concat_batches has to stay True",
+        "--use_liger_kernel true": "use_liger_kernel has to stay False: Liger has no kernels",
+        "--auto_find_batch_size": "auto_find_batch_size.*would change how many rows",
+        """--accelerator_config '{"gradient_accumulation_kwargs": {"num_steps": 2}}'""": "num_steps is what",
+        "--enable_jit_checkpoint": "enable_jit_checkpoint.*would end",
+        "--dataloader_num_workers 1 --dataloader_persistent_workers true": (
+            "persistent_workers: on a CPU, dropout would draw other"
+        ),
+        "--label_names foo": "the labels are called `labels`",
+        "--neftune_noise_alpha -5": "neftune_noise_alpha is -5",
+        "--eval_steps nan": "eval_steps is nan; choose at least 0",
+        "--per_device_train_batch_size 8 --total_train_batch_size 32": "leave one of them out",
+        "--corpus_weights nan": "corpus_weights has nan; give numbers above 0",
+        "--corpus_weights 1 2": "corpus_weights has 2 numbers for 1 corpora",
+        "--lr_schedule tokens --warmup_steps 100": "--warmup_steps is an option of lr_schedule steps, not of tokens; .* add",
+        "none.yaml": "none.yaml: no such recipe",
+    },
+    "pretrain alone": {
+        "--train_file none.txt": "none.txt: no such file",
+        "--train_file empty": "empty: this is a directory",
+        "--train_file bad.txt": "bad.txt, line 1: byte 4",
+    },
+    "finetune": {
+        "--model_name_or_path gpt2": "gpt2: .*holds a 'gpt2' model",
+        "--model_name_or_path no/where": "no/where.*no PosGPT could be loaded|no PosGPT could be loaded.*no/where",
+        "": "no model to start from",
+        "windows": "no model to start from: .*windows.yaml does not train",
+        "--model_name_or_path learned --hidden_size 64": "hidden_size cannot change",
+        "--model_name_or_path learned --vocabulary_file wiki.txt": "brings its own vocabulary",
+        "--vocabulary_file wiki.txt --validation_file bad.tsv": "bad.tsv, line 1: ",
+        "--vocabulary_file wiki.txt --validation_file none.tsv": "none.tsv: no such file",
+        "--vocabulary_file bad.txt": "bad.txt, line 1: byte 4",
+    },
+    "finetune alone": {
+        "--model_name_or_path rotary --train_file none.txt": "none.txt: no such file",
+        "--model_name_or_path rotary --train_file empty": "empty: this is a directory",
+    },
+    "evaluate": {
+        "--train_file birth_test_inputs.tsv": "birth_test_inputs.tsv, line 1: has questions without answers; give a TSV",
+        "--per_device_eval_batch_size 0": "per_device_eval_batch_size",
+        "--max_new_tokens 0": "max_new_tokens",
+        "--max_new_tokens many": "max_new_tokens",
+        "--tset_file x": "--tset_file",
+        "--baseline Rome": "--baseline gives everyone one answer and asks no model",
+    },
+    "evaluate alone": {
+        "--model_name_or_path rotary --test_file none.txt": "none.txt: no such file",
+        "--model_name_or_path rotary --test_file empty": "empty: this is a directory",
+        "--model_name_or_path empty --test_file birth_dev.tsv": "empty.*not a model folder",
+        "--model_name_or_path gpt2 --test_file birth_dev.tsv": "gpt2.*holds a 'gpt2' model",
+        "--model_name_or_path no/where --test_file birth_dev.tsv": "no PosGPT could be loaded.*no/where|no/where.*no PosGPT",
+        "--baseline Rome --test_file birth_dev.tsv --report report": "--baseline gives everyone one answer and asks no model",
+        "--baseline Rome": "arguments are required: --test_file",
+        "--test_file birth_dev.tsv": "--model_name_or_path is missing; .*--baseline",
+    },
+}
+
+
+@pytest.mark.parametrize("command, line", [(name, line) for name, lines in REFUSED.items() for line in lines])
+def test_a_command_line_that_cannot_be(refused, folder, monkeypatch, command, line):
+    monkeypatch.chdir(folder)
+    before = sorted(folder.rglob("*"))
+    script, arguments = COMMANDS[command]
+    given = shlex.split(line)
+    recipe = [given.pop(0)] if given and not line.startswith("-") else []
+    refused(REFUSED[command][line], script, *recipe, *arguments, *given)
+    assert sorted(folder.rglob("*")) == before
 
 
 def change_config(**changes):
@@ -284,47 +346,6 @@ def test_a_damaged_model_folder(refused, world, tmp_path, tiny_pretrained, damag
     refused("no PosGPT could be loaded", evaluate_birthplace, *arguments, names=folder)
 
 
-@pytest.mark.parametrize(
-    "sizes, match",
-    [
-        (["--num_attention_heads", "7"], "num_attention_heads.*7"),
-        (["--num_attention_heads", "0"], "num_attention_heads"),
-        (["--rope_parameters", '{"rope_type": "linear"}', "--position_embedding_type", "rotary"], "factor"),
-        (["--hidden", "64"], "--hidden"),
-        (["--hidden_size", "6", "--position_embedding_type", "rotary"], "head size is even"),
-        (["--position_embedding_type", "rotery"], "'rotery'; choose .*learned.*rotary"),
-        (["--block_size", "5"], "block_size is 5"),
-        (["--block_size", "0"], "must be at least 1"),
-        (["--hidden_size", "wide"], "--hidden_size.*'wide'"),
-        (["--hiden_size", "16"], "there is no option --hiden_size; did you mean --hidden_size?"),
-        (["--rope_parameters", "[1]"], r"rope_parameters is '\[1\]'; give a JSON object"),
-        (["--dropout", "1.5"], "dropout.*1.5"),
-        (["--attn_implementation", "fast"], "attn_implementation.*fast"),
-        (
-            ["--rope_parameters", '{"rope_type": "longrope", "factor": 2}', "--position_embedding_type", "rotary"],
-            "model cannot be built.*short_factor",
-        ),
-    ],
-)
-def test_sizes_that_are_not_compatible(refused, world, sizes, match):
-    refused(match, train_pretrain, *TINY, *sizes, "--train_file", world / "wiki.txt")
-
-
-@pytest.mark.parametrize(
-    "arguments, match",
-    [
-        (["--per_device_eval_batch_size", "0"], "per_device_eval_batch_size"),
-        (["--per_device_eval_batch_size", "-1"], "per_device_eval_batch_size"),
-        (["--max_new_tokens", "0"], "max_new_tokens"),
-        (["--max_new_tokens", "many"], "max_new_tokens"),
-        (["--tset_file", "x"], "--tset_file"),
-    ],
-)
-def test_arguments_of_the_evaluation(refused, world, tiny_pretrained, arguments, match):
-    known = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", world / "birth_dev.tsv"]
-    refused(match, evaluate_birthplace, *known, *arguments)
-
-
 @pytest.mark.parametrize("asked", ["model", "baseline"])
 def test_a_file_for_predictions_that_cannot_be_written(refused, world, tmp_path, tiny_pretrained, monkeypatch, asked):
     monkeypatch.setattr(
@@ -375,15 +396,6 @@ def test_a_reader_that_has_seen_enough_ends_a_command_without_a_word():
     assert process.stderr.read() == "" and process.wait(60) == 1
 
 
-def test_a_baseline_beside_a_model_or_a_report(refused, world, tmp_path, tiny_pretrained):
-    known = ["--baseline", "Rome", "--test_file", world / "birth_dev.tsv"]
-    for other in (["--model_name_or_path", tiny_pretrained["rotary"]], ["--report", tmp_path / "report"]):
-        refused("--baseline gives everyone one answer and asks no model", evaluate_birthplace, *known, *other)
-    refused("arguments are required: --test_file", evaluate_birthplace, "--baseline", "Rome")
-    refused("--model_name_or_path is missing; .*--baseline", evaluate_birthplace, *known[2:])
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("section, file", [("pretrain", "wiki.txt"), ("finetune", "birth_dev.tsv")])
 def test_a_preview_of_nothing(run, world, section, file):
     with pytest.raises(SystemExit, match="error: .*examples"):
@@ -392,26 +404,12 @@ def test_a_preview_of_nothing(run, world, section, file):
 
 def test_a_preview_of_a_bad_file_or_section(run, tmp_path):
     file = write(tmp_path / "pairs.tsv", PAIR + "Where was Bo Ek born? Oslo\n")
-    with pytest.raises(SystemExit, match="error: .*pairs.tsv, line 2: no tab"):
-        run(preview, "--section", "finetune", "--train_file", file)
-    with pytest.raises(SystemExit, match="error: section is 'train'; choose pretrain or"):
-        run(preview, "--section", "train", "--train_file", file)
-
-
-@pytest.mark.parametrize(
-    "content, match",
-    [
-        ("pretrain: {objective: cloze}", "objective is 'cloze'; choose span_corruption or name_windows"),
-        ("pretrain: {objective: name_windows, window_wording: poem}", "window_wording is 'poem'; choose question or"),
-        ("pretrain: {objective: name_windows, max_spans: 0}", "max_spans is 0; choose at least 1"),
-        ("pretrain: {objective: name_windows, max_spans: [1]}", r"max_spans is \[1\]; give one value"),
-        ("pretrain: {salient_share: 2}", "salient_share is 2.0; choose a number from 0 to 1"),
-        ("pretrain: {bottleneck_type: bottle}", "bottleneck_type is 'bottle'; choose perceiver or strided"),
-    ],
-)
-def test_options_of_a_recipe_are_checked_as_those_on_the_command_line(refused, world, tmp_path, content, match):
-    recipe = write(tmp_path / "mine.yaml", content)
-    refused(match, train_pretrain, recipe, "--train_file", world / "wiki.txt", *TINY)
+    for section, match in (
+        ("finetune", "pairs.tsv, line 2: no tab"),
+        ("train", "section is 'train'; choose pretrain or"),
+    ):
+        with pytest.raises(SystemExit, match=f"error: .*{match}"):
+            run(preview, "--section", section, "--train_file", file)
 
 
 def test_posgpt_without_a_known_command_lists_the_commands(run, capsys):
@@ -427,75 +425,6 @@ def test_a_command_without_options_ends_in_one_line_or_starts(command, tmp_path,
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match="^error: [^\n]+$"):
         run(cli, command)
-
-
-def test_finetuning_needs_a_model_or_a_vocabulary_and_never_changes_sizes(run, refused, world, tiny_pretrained):
-    pairs = ["--train_file", world / "birth_places_train.tsv"]
-    refused("no model to start from", train_finetune, *TINY, *pairs)
-    refused("no model to start from: .*windows.yaml does not train", train_finetune, "windows", *TINY, *pairs)
-    with pytest.raises(SystemExit) as left:
-        run(train_finetune, "windows", "--help")
-    assert left.value.code == 0
-    refused(
-        "hidden_size cannot change", train_finetune, "--model_name_or_path", tiny_pretrained["learned"],
-        "--hidden_size", "64", *ON_CPU, *pairs,
-    )  # fmt: skip
-    refused(
-        "brings its own vocabulary", train_finetune, "--model_name_or_path", tiny_pretrained["learned"],
-        "--vocabulary_file", world / "wiki.txt", *ON_CPU, *pairs,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "arguments, match",
-    [
-        (["--per_device_train_batch_size", "0"], "per_device_train_batch_size is 0"),
-        (["--seed", "-1"], "seed is -1"),
-        (["--report_to", "foo"], "report_to: foo is not supported"),
-        (["--eval_strategy", "steps"], "add --validation_file"),
-        (["--eval_on_start", "true"], "add --validation_file"),
-        (["--learning_rate", "-1"], "learning_rate is -1.0; choose at least 0"),
-        (["--learning_rate", "nan"], "learning_rate is nan"),
-        (["--weight_decay", "nan"], "weight_decay is nan"),
-        (["--max_grad_norm", "inf"], "max_grad_norm is inf; choose a finite number"),
-        (["--label_smoothing_factor", "3"], "label_smoothing_factor is 3.0; choose a number from 0 to 1"),
-        (["--eval_accumulation_steps", "0"], "eval_accumulation_steps is 0; choose at least 1"),
-        (["--dataloader_num_workers", "1", "--dataloader_prefetch_factor", "-1"], "prefetch_factor is -1"),
-        (["--gradient_accumulation_steps", "0"], "gradient_accumulation_steps is 0; choose at least 1"),
-        (
-            ["--gradient_accumulation_steps", "-1", "--total_train_batch_size", "8"],
-            "gradient_accumulation_steps is -1",
-        ),
-        (["--num_train_epochs", "0", "--max_steps", "-1"], "num_train_epochs is 0.0; choose a number above 0"),
-        (["--use_muon", "true", "--adam_beta1", "2"], "not compatible: .*beta"),
-        (
-            ["--lr_scheduler_type", "linear", "--lr_schedule", "steps", "--lr_scheduler_kwargs", '{"x": 1}'],
-            "not compatible",
-        ),
-        (["--dataloader_drop_last", "--per_device_train_batch_size=4000", "--lr_schedule=steps"], "leaves out all"),
-        (["--accelerator_config", '{"split_batches": true}'], "split_batches cannot be True here"),
-        (["--eval_do_concat_batches", "false"], "eval_do_concat_batches has to stay True"),
-        (["--use_liger_kernel", "true"], "use_liger_kernel has to stay False: Liger has no kernels"),
-        (["--auto_find_batch_size"], "auto_find_batch_size.*would change how many rows"),
-        (["--accelerator_config", '{"gradient_accumulation_kwargs": {"num_steps": 2}}'], "num_steps is what"),
-        (["--enable_jit_checkpoint"], "enable_jit_checkpoint.*would end"),
-        (
-            ["--dataloader_num_workers", "1", "--dataloader_persistent_workers", "true"],
-            "persistent_workers: on a CPU, dropout would draw other",
-        ),
-        (["--label_names", "foo"], "the labels are called `labels`"),
-        (["--seed", "5000000000"], "seed is 5,000,000,000; choose a number from 0 to 4,294,967,295"),
-        (["--neftune_noise_alpha", "-5"], "neftune_noise_alpha is -5"),
-        (["--eval_steps", "-5"], "eval_steps is -5.0; choose at least 0"),
-        (["--eval_steps", "nan"], "eval_steps is nan; choose at least 0"),
-        (["--per_device_train_batch_size", "8", "--total_train_batch_size", "32"], "leave one of them out"),
-        (["--corpus_weights", "nan"], "corpus_weights has nan; give numbers above 0"),
-        (["--corpus_weights", "0"], "corpus_weights has 0.0; give numbers above 0"),
-        (["--corpus_weights", "1", "2"], "corpus_weights has 2 numbers for 1 corpora"),
-    ],
-)
-def test_training_arguments_that_cannot_be(refused, world, arguments, match):
-    refused(match, train_pretrain, *TINY, *arguments, "--train_file", world / "wiki.txt")
 
 
 @pytest.mark.parametrize(
@@ -517,17 +446,15 @@ def test_what_can_be_refused_before_the_corpus_is_read_is(refused, world, monkey
 def test_recipes(refused, world, tmp_path):
     corpus = ["--train_file", world / "wiki.txt"]
     recipe = tmp_path / "mine.yaml"
-    refused("no such recipe", train_pretrain, recipe, *corpus, names=recipe)
     looping = write(tmp_path / "looping.yaml", f"base: {recipe}")
-    refused(
-        "--warmup_steps is an option of lr_schedule steps, not of tokens; .* add --lr_schedule steps",
-        train_pretrain,
-        *corpus,
-        "--warmup_steps",
-        100,
-    )
     for content, match in (
         ("pretrain: [", "not YAML that can be read"),
+        ("pretrain: {objective: cloze}", "objective is 'cloze'; choose span_corruption or name_windows"),
+        ("pretrain: {objective: name_windows, window_wording: poem}", "window_wording is 'poem'; choose question or"),
+        ("pretrain: {objective: name_windows, max_spans: 0}", "max_spans is 0; choose at least 1"),
+        ("pretrain: {objective: name_windows, max_spans: [1]}", r"max_spans is \[1\]; give one value"),
+        ("pretrain: {salient_share: 2}", "salient_share is 2.0; choose a number from 0 to 1"),
+        ("pretrain: {bottleneck_type: bottle}", "bottleneck_type is 'bottle'; choose perceiver or strided"),
         ("finetune: {seed: 1}", "no section 'pretrain'"),
         ("pretrain: {learning_rat: 1}", "section 'pretrain': 'learning_rat' .*did you mean learning_rate"),
         ("pretrain: {warmup_steps: -1}", "warmup_steps"),
@@ -596,21 +523,10 @@ def test_an_output_folder_with_a_finished_model_or_an_unfinished_run(run, world,
         (train_finetune, [*model, "--train_file", world / "birth_places_train.tsv", *ON_CPU]),
         (evaluate_birthplace, [*model, "--test_file", world / "birth_dev.tsv"]),
     ):
-        with pytest.raises(SystemExit, match="this is a file") as stop:
-            run(script, *arguments, "--output_dir", file)
-        assert "\n" not in stop.value.code and str(file) in stop.value.code
+        for output_dir in (file, file / "below"):
+            with pytest.raises(SystemExit, match=f"^error: {file}: this is a file[^\n]*$"):
+                run(script, *arguments, "--output_dir", output_dir)
     assert file.read_text() == "mine"
-
-
-@pytest.mark.parametrize("script", [train_pretrain, evaluate_birthplace])
-def test_an_output_folder_below_a_file(run, world, tmp_path, tiny_pretrained, script):
-    file = write(tmp_path / "file", "mine")
-    arguments = {
-        train_pretrain: ["--train_file", world / "wiki.txt", "--max_steps", 1, *TINY],
-        evaluate_birthplace: ["--model_name_or_path", tiny_pretrained["learned"], "--test_file", world / "birth_dev.tsv"],
-    }  # fmt: skip
-    with pytest.raises(SystemExit, match=f"error: {file}"):
-        run(script, *arguments[script], "--output_dir", file / "below")
 
 
 def test_unknown_characters_are_said_and_do_not_stop(run, tmp_path, tiny_pretrained):

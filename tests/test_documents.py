@@ -27,24 +27,12 @@ ROWS = [
 TEXTS = [f"{row['title']}. {row['text']}" if row["title"] else row["text"] for row in ROWS]
 
 
-@pytest.mark.parametrize(
-    "name, builder",
-    [
-        ("wiki.txt", None),
-        ("wiki.txt.gz", None),
-        ("wiki.text", None),
-        ("nobody/wiki.txt", None),
-        ("nobody/wiki", "hub"),
-        ("nobody/wiki.csv", "csv"),
-        ("wiki.jsonl.zst", "json"),
-        ("wiki.ndjson", "json"),
-        ("WIKI.CSV", "csv"),
-        ("wiki.Txt.GZ", None),
-        ("wiki.Parquet.GZ", "parquet"),
-    ],
-)
-def test_a_corpus_is_read_as_what_its_name_says(name, builder):
-    assert detect_format(name) == builder
+def test_a_corpus_is_read_as_what_its_name_says():
+    texts = ["wiki.txt", "wiki.text", "nobody/wiki.txt", "wiki.Txt.GZ"]
+    tables = {"nobody/wiki": "hub", "nobody/wiki.csv": "csv", "wiki.jsonl.zst": "json", "wiki.ndjson": "json"}
+    tables |= {"WIKI.CSV": "csv", "wiki.Parquet.GZ": "parquet"}
+    for name, kind in (dict.fromkeys(texts) | tables).items():
+        assert detect_format(name) == kind, name
 
 
 def write_table(folder, kind, rows=ROWS):
@@ -135,33 +123,9 @@ def test_what_is_no_text_where_text_belongs_is_refused(tmp_path, monkeypatch, ki
         list(read_rows(file, TITLE_AND_TEXT))
 
 
-@pytest.mark.parametrize(
-    "lines, match",
-    [
-        (
-            ["title,text", "Ada Example,Born in Rome .,", "Bo Sample,Born in Paris .,"],
-            "line 2: has 3 columns, but the first",
-        ),
-        (
-            ["title,text", "Ada,Born in Rome, Italy .", "Bo,Born ."],
-            "line 2: has 3 columns, .*put cells with commas in",
-        ),
-        (["title,text", "", "Ada,Born .", '"B\no",Born in Oslo, Norway .'], "line 4: has 3 columns"),
-        (["id,title,text", "1,Ada,Born .", "2,Bo"], "line 3: has 2 columns, but the first line names 3"),
-        (["title,text,text", "Ada,Born ., Sang ."], "line 1: names the column 'text' twice"),
-        (["title,text", "Ada,Born .", '"Bo,Born .', "Cy,Born ."], "line 3: not a row of CSV: unexpected end of data"),
-        (["title,text", 'Ada,"Born in "Rome" ."'], "line 2: not a row of CSV: .*write a quotation mark within"),
-    ],
-)
-def test_a_row_of_a_csv_with_other_columns_than_the_first_line_is_refused(tmp_path, lines, match):
-    (tmp_path / "people.csv").write_text("\n".join(lines) + "\n")
-    with pytest.raises(BadInput, match=f"people.csv, {match}"):
-        load_corpus(tmp_path / "people.csv")
-
-
 def test_cells_of_a_csv_may_hold_commas_quotation_marks_lines_and_articles(tmp_path):
     cells = ["Born in Rome, Italy .", 'Called "Bo" .', "Two\nlines .", "long " * 40_000]
-    pandas.DataFrame({"n": 1, "text": cells, "title": "Ada"}).to_csv(tmp_path / "people.csv", index=False)
+    pandas.DataFrame({"text": cells, "title": "Ada", "tags; notes": 1}).to_csv(tmp_path / "people.csv", index=False)
     assert list(load_corpus(tmp_path / "people.csv")["text"]) == [f"Ada. {cell}" for cell in cells]
 
 
@@ -169,36 +133,6 @@ def test_a_file_of_json_holds_a_list_or_an_object_per_line(tmp_path):
     for content in (json.dumps(ROWS), json.dumps(ROWS, indent=1), "\n".join(map(json.dumps, ROWS))):
         (tmp_path / "people.json").write_text(content)
         assert list(load_corpus(tmp_path / "people.json")["text"]) == TEXTS
-    for content, match in (
-        ('{"title": ["Ada"]', "people.json, line 1: not a row of JSON: Exp"),
-        ("[1,", "people.json: not a row of JSON: Exp"),
-        ('[{"title": "Ada", "text": ""}, 1]', "row 2: not a row of JSON: it is no object"),
-    ):
-        (tmp_path / "people.json").write_text(content)
-        with pytest.raises(BadInput, match=match):
-            load_corpus(tmp_path / "people.json")
-
-
-@pytest.mark.parametrize(
-    "row, match",
-    [
-        (
-            {"title": "Ada", "text": "A \ud83d ."},
-            r"line 2: holds '\\ud83d', half a character, which no encoding holds",
-        ),
-        ({"title": "\udfff", "text": "Born ."}, "line 2: holds .*half a character"),
-        ({"title": "Ada", "text": "A\0b"}, "line 2: holds .*a null character"),
-        ({"title": "A□da", "text": "Born ."}, "line 2: holds '□', which the model reserves"),
-        (
-            {"title": "Ada\u200b Berg", "text": "Born ."},
-            r"line 2: 'Ada.* holds U\+200B ZERO WIDTH SPACE, which nobody sees",
-        ),
-    ],
-)
-def test_text_that_no_encoding_holds_or_the_model_reserves_is_refused(tmp_path, row, match):
-    file = write_json(tmp_path / "people.jsonl", {"title": "Bo", "text": "😀 می\u200cخواهم ."}, row)
-    with pytest.raises(BadInput, match=match):
-        load_corpus(file)
 
 
 def test_what_nobody_sees_is_dropped_where_a_line_begins_and_refused_in_titles(tmp_path):
@@ -225,11 +159,6 @@ def test_dates_are_titles_and_later_lines_of_json_may_have_other_keys(tmp_path):
     assert list(load_corpus(file)["text"]) == texts
 
 
-def test_a_semicolon_may_be_in_the_name_of_a_column(tmp_path):
-    (tmp_path / "people.csv").write_text('title,text,"tags; notes"\nAda,Born in Rome .,a\n')
-    assert list(load_corpus(tmp_path / "people.csv")["text"]) == ["Ada. Born in Rome ."]
-
-
 def test_a_name_that_is_a_pattern_is_that_of_its_own_file(tmp_path):
     (tmp_path / "people1.csv").write_text("title,text\nBo Ek,Born in Oslo .\n")
     for name in ("people[1].csv", "people?.csv", "people*.csv"):
@@ -238,27 +167,18 @@ def test_a_name_that_is_a_pattern_is_that_of_its_own_file(tmp_path):
 
 
 def test_the_preview_counts_titles_that_are_missing_or_shared(run, tmp_path):
-    lines = [
-        "Inv. 1. A red cup .",
-        "Inv. 2. A blue cup .",
-        "Inv. 3. A cup .",
-        "Bo Ek. Born in Oslo .",
-        "A line without",
-    ]
-    (tmp_path / "wiki.txt").write_text(
-        "".join(f"{line}\n" for line in [*lines, "Bo Ek. Ek sang in Rome .", "Ada. Ada sang ."])
-    )
-    printed = run(preview, "--train_file", tmp_path / "wiki.txt")
-    assert (
-        "1 of 7 documents have no title; 5 of 7 documents share 2 titles, most often 'Inv' (3 documents)." in printed
-    )
-    (tmp_path / "wiki.txt").write_text("Bo Ek. Ek sang in Rome .\nAda. Ada sang .\n")
-    assert "documents have no title" not in (printed := run(preview, "--train_file", tmp_path / "wiki.txt"))
-    assert "documents share" not in printed
+    wiki, more = tmp_path / "wiki.txt", tmp_path / "more.txt"
+    cups = "Inv. 1. A red cup .\nInv. 2. A blue cup .\nInv. 3. A cup .\nA line without\n"
+    own = "Bo Ek. Ek sang in Rome .\nAda. Ada sang .\n"
+    wiki.write_text(f"{cups}Bo Ek. Born in Oslo .\n{own}")
+    counted = "1 of 7 documents have no title; 5 of 7 documents share 2 titles, most often 'Inv' (3 documents)."
+    assert counted in run(preview, "--train_file", wiki)
+    wiki.write_text(own)
     # Weights repeat documents.
-    (tmp_path / "more.txt").write_text("".join(f"Bo{number}. Sang .\n" for number in range(9)))
-    weighted = [tmp_path / "wiki.txt", tmp_path / "more.txt", "--corpus_weights", 1, 1]
-    assert "documents share" not in run(preview, "--train_file", *weighted)
+    more.write_text("".join(f"Bo{number}. Sang .\n" for number in range(9)))
+    for given in ([wiki], [wiki, more, "--corpus_weights", 1, 1]):
+        printed = run(preview, "--train_file", *given)
+        assert "documents have no title" not in printed and "documents share" not in printed
 
 
 def test_the_columns_are_named_on_the_command_line(run, world, tmp_path):
@@ -317,9 +237,44 @@ def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
             '{"title": "Ada", "text": "Sang ."}\n\n["Bo", "Sang ."]',
             "line 3: not a row of JSON: it is no object",
         ),
+        (
+            "half.jsonl",
+            '{"title": "Ada", "text": "A \\ud83d ."}',
+            r"line 1: holds '\\ud83d', half a character, which no",
+        ),
+        ("half_title.jsonl", '{"title": "\\udfff", "text": "Born ."}', "line 1: holds .*half a character"),
+        ("null.jsonl", '{"title": "Ada", "text": "A\\u0000b"}', "line 1: holds .*a null character"),
+        ("pad.jsonl", '{"title": "A□da", "text": "Born ."}', "line 1: holds '□', which the model reserves"),
+        (
+            "unseen.jsonl",
+            '{"title": "Ada\u200b Berg", "text": "Born ."}',
+            r"1: 'Ada.* holds U\+200B ZERO WIDTH SPACE, which nobody",
+        ),
+        ("open.json", '{"title": ["Ada"]', "line 1: not a row of JSON: Exp"),
+        ("list.json", "[1,", "not a row of JSON: Exp"),
+        ("number.json", '[{"title": "Ada", "text": ""}, 1]', "row 2: not a row of JSON: it is no object"),
         ("broken.parquet", "no parquet", "no table of documents"),
         ("empty.csv", "", "the file is empty"),
         ("semicolons.csv", "title;text\nAda;Born, it says\n", "columns are separated by ';'; save it with commas"),
+        ("comma.csv", "title,text\nAda,Born .,\nBo,Born .,\n", "line 2: has 3 columns, but the first"),
+        (
+            "first.csv",
+            "title,text\nAda,Born in Rome, Italy .\nBo,Born .\n",
+            "line 2: has 3 columns, .*put cells with commas in",
+        ),
+        ("lines.csv", 'title,text\n\nAda,Born .\n"B\no",Born in Oslo, Norway .\n', "line 4: has 3 columns"),
+        ("short.csv", "id,title,text\n1,Ada,Born .\n2,Bo\n", "line 3: has 2 columns, but the first line names 3"),
+        ("twice.csv", "title,text,text\nAda,Born ., Sang .\n", "line 1: names the column 'text' twice"),
+        (
+            "quote.csv",
+            'title,text\nAda,Born .\n"Bo,Born .\nCy,Born .\n',
+            "line 3: not a row of CSV: unexpected end of data",
+        ),
+        (
+            "quotes.csv",
+            'title,text\nAda,"Born in "Rome" ."\n',
+            "line 2: not a row of CSV: .*double a quotation mark within",
+        ),
         ("tabs.tsv", "title\ttext\nAda\tBorn\n", "read as questions and answers .*; save a table of documents as CSV"),
         ("mask.csv", "title,text\nAda,What \u2047 .\n", "line 2: holds '\u2047'"),
         ("latin.csv", "title,text\nAda,Rome\nZoë,Köln\n".encode("latin1"), "line 3: byte 3 of the line is not UTF-8"),

@@ -1,4 +1,3 @@
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -32,11 +31,11 @@ def test_marks_and_line_ends_of_other_systems_are_not_part_of_the_text(tmp_path,
     assert pairs.answers == ["Køge", "Rome"] and pairs.titles == ["Zoë Ř", "A B"]
 
 
-@pytest.mark.parametrize("blank", ["", "   ", "\t", " \t ", "\u00a0", "\x0c"])
-def test_blank_lines_are_no_rows(tmp_path, blank):
+def test_blank_lines_are_no_rows(tmp_path):
     file = tmp_path / "pairs.tsv"
-    file.write_text(f"Where was A B born?\tRome\n{blank}\nWhere was C D born?\tOslo\n{blank}\n", encoding="utf-8")
-    assert load_questions(file, answers=True).texts == ["Where was A B born?", "Where was C D born?"]
+    for blank in ("", "   ", "\t", " \t ", "\u00a0", "\x0c"):
+        file.write_text(f"Where was A B born?\tRome\n{blank}\nWhere was C D born?\tOslo\n{blank}\n", encoding="utf-8")
+        assert load_questions(file, answers=True).texts == ["Where was A B born?", "Where was C D born?"]
 
 
 @pytest.mark.parametrize("ends", ["\t", "\t\t", "\t \t"])
@@ -45,7 +44,9 @@ def test_columns_that_are_empty_throughout_do_not_count(tmp_path, ends):
     file.write_text(f"Where was A B born?{ends}\nWhere was C D born?{ends}\n")
     assert load_questions(file).texts == ["Where was A B born?", "Where was C D born?"]
     assert load_questions(file).answers == []
-    with pytest.raises(BadInput, match="questions.tsv: has questions without answers; give a TSV with answers"):
+    with pytest.raises(
+        BadInput, match="questions.tsv, line 1: has questions without answers; give a TSV with answers"
+    ):
         load_questions(file, answers=True)
     other.write_text(f"Where was A B born?\tRome{ends}\nWhere was C D born?\tOslo{ends}\n")
     assert load_questions(other, answers=True).answers == ["Rome", "Oslo"]
@@ -88,31 +89,17 @@ def test_spaces_around_questions_and_answers_do_not_count(tmp_path):
     )
 
 
-def test_questions_alone_load_without_answers(world):
-    questions = load_questions(world / "birth_test_inputs.tsv")
-    assert questions.answers == [] and questions.rows.column_names == ["question"]
-    assert len(questions) == 15
-
-
-def test_a_changed_file_is_read_anew(tmp_path):
-    file = tmp_path / "pairs.tsv"
-    for place in ("Rome", "Oslo"):
-        file.write_text(f"Where was A B born?\t{place}\n")
-        os.utime(file, (0, 0))  # a copy that keeps the time, as `cp -p` makes
-        assert load_questions(file).answers == [place]
-
-
 @pytest.mark.parametrize(
     "lines, match",
     [
         (["Where was A B born?\tRome", "Whn was B C born?\t1901", "When was C D born?\t1902", "When was D E born?\t1903"],
          r"line 2: 'Whn was B C born\?.*' is not of the form 'When was NAME born\?'"),
         (["Where was A B born?\tRome", "When was C D born?\t1902", "When was D E born? 1903"],
-         r"line 3: no tab .* a line is When was NAME born\?<TAB>ANSWER"),
+         "line 3: no tab .*1 of 3 lines have none.; a line is a question, one tab"),
         (["When was A B born?\t1815", "Where is Bo Ek?\tOslo"], "line 2: .*not of the form 'When was NAME born"),
         (["When was A B born?\t1815", "Where was A B born?\tRome", "Were was Bo Ek born?\tOslo"], "line 3: .*'Where was"),
         (["Who made A?\t1", "Who made B?\t2", "Who made C? 3"], "line 3: no tab"),
-        (["Who is Ada?\tBo"], "line 1: 'Who is Ada.*not of the form .*nearest that is known; .*add a second question like it"),
+        (["Who is Ada?\tBo"], "line 1: 'Who is Ada.*not of the form .*nearest that is known; .*add a second question of its form"),
         (["Who made Silent Dungeon?Moonbeam", "Who sold Old Ship?Kestrel"], "line 1: no tab between question and answer"),
         (["Who directed {title}?\tBo", "Who directed {title}?\tAda"], "line 1: "),
         (["Who directed {title} of Alien?\tBo", "Who directed {title} of Alien?\tAda"], "line 1: "),

@@ -32,6 +32,9 @@ NAMES = [name for name, _ in zip(fictional_names(), range(400), strict=False)]
 
 
 def test_a_title_may_hold_the_words_of_the_question_and_braces():
+    for wordings in permutations(["Who directed {title}", "Who directed {title}?"]):
+        asked = ("Who directed Heat", "Who directed Heat?", "Who painted Heat?")
+        assert list(map(Relation("director", wordings).find_title, asked)) == ["Heat", "Heat", None]
     for title in ("Ada Example", "Newly born?", "born? born", "{title}", "A"):
         assert BIRTHPLACE.read_title(BIRTHPLACE.ask(title)) == title
     assert BIRTHPLACE.read_title("Ada Example") == "Ada Example"
@@ -173,13 +176,6 @@ def test_the_longer_of_two_wordings_is_asked_whatever_is_known_or_comes_first(tm
     assert load_questions(file, known=[named, both]).rows_of == {both: [0], named: [1]}
 
 
-@pytest.mark.parametrize("wordings", [*permutations(["Who directed {title}", "Who directed {title}?"])])
-def test_the_longest_wording_of_a_relation_that_fits_counts_whatever_comes_first(wordings):
-    director = Relation("director", wordings)
-    assert [director.find_title(question) for question in ("Who directed Heat", "Who directed Heat?")] == ["Heat"] * 2
-    assert director.find_title("Who painted Heat?") is None
-
-
 def test_two_relations_of_one_name_are_refused(run, tiny_pretrained, tmp_path):
     (tmp_path / "relations.yaml").write_text("birthplace:\n  wordings: ['What is the birthplace of {title}?']\n")
     test = tmp_path / "test.tsv"
@@ -207,7 +203,7 @@ def test_two_relations_of_one_name_are_refused(run, tiny_pretrained, tmp_path):
         ),
         (
             "a:\n  wordings: ['Who led {title}?']\nb:\n  wordings: ['Who left {title}?']\na:\n  baseline: Bo\n",
-            "relations.yaml: .*line 1 has 'a', which is there twice",
+            "relations.yaml: .*line 5 has 'a', which is there twice",
         ),
         (
             "a:\n  wordings: ['Who led {title}?']\nb:\n  wordings: ['Who left {title}?', 'Who led {title}?']\n",
@@ -240,17 +236,23 @@ def two_relations(world, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("recipe", ["windows", "quick"])
-def test_several_relations_are_trained_and_reported_each_by_itself(run, world, two_relations, tmp_path, recipe):
-    # In one file or in several.
-    train_files, dev_files = (
-        [two_relations / name] if recipe == "windows" else [world / name, two_relations / f"lengths_{name}"]
-        for name in ("birth_places_train.tsv", "birth_dev.tsv")
-    )
+def test_several_relations_are_trained_and_reported_each_by_itself(run, world, two_relations, tmp_path):
+    # In several files or in one.
+    train_files = [world / "birth_places_train.tsv", two_relations / "lengths_birth_places_train.tsv"]
+    dev_files = [two_relations / "birth_dev.tsv"]
     arguments = ["--max_steps", 2, *TINY]
-    questions = ["--questions_file", *train_files] if recipe == "windows" else []
+    questions = ["--questions_file", *train_files]
     pretrained, finetuned, evaluated = tmp_path / "pretrained", tmp_path / "finetuned", tmp_path / "evaluated"
-    run(train_pretrain, recipe, "--train_file", world / "wiki.txt", *questions, "--output_dir", pretrained, *arguments)
+    run(
+        train_pretrain,
+        "windows",
+        "--train_file",
+        world / "wiki.txt",
+        *questions,
+        "--output_dir",
+        pretrained,
+        *arguments,
+    )
     printed = run(
         train_finetune, "--model_name_or_path", pretrained, "--train_file", *train_files, "--output_dir", finetuned,
         "--max_steps", 2, *ON_CPU,

@@ -116,20 +116,6 @@ def test_those_taken_out_of_the_corpus_were_in_it(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_a_form_that_would_not_be_recognized_any_more_is_not_held_out(tmp_path):
-    pairs = [f"Who wrote Book{number}?\tAda\n" for number in range(20)]
-    pairs += [f"Where was Book{number} printed?\tRome\n" for number in range(2)]
-    (tmp_path / "pairs.tsv").write_text("".join(pairs))
-    match = "pairs.tsv: [01] questions of the form 'Where was NAME printed.' would be left"
-    with pytest.raises(BadInput, match=match):
-        hold_out.hold_out(tmp_path / "pairs.tsv", tmp_path / "out", 19)
-    # One question alone shows no form.
-    (tmp_path / "few.tsv").write_text("".join(f"Where was Book{number} printed?\tRome\n" for number in range(3)))
-    with pytest.raises(BadInput, match="few.tsv: 1 questions of the form 'Where was NAME printed.' would be left"):
-        hold_out.hold_out(tmp_path / "few.tsv", tmp_path / "out", 2)
-    assert not (tmp_path / "out").exists()
-
-
 def test_titles_of_a_table_are_held_out_in_any_relation(run, tmp_path):
     things = "Harbour Winter Train Garden Letter Mirror".split()
     films = [f"The {kind} {thing}, Part 2. Ende" for kind in ("Last", "Quiet", "Red") for thing in things]
@@ -164,7 +150,7 @@ def test_titles_of_a_table_are_held_out_in_any_relation(run, tmp_path):
     # Of another corpus, nothing would be taken out.
     (tmp_path / "others.jsonl").write_text(json.dumps({"film": "Heat", "about": "Bo directed it."}) + "\n")
     given[1] = tmp_path / "others.jsonl"
-    with pytest.raises(SystemExit, match="others.jsonl: has no document of '.*give the corpus"):
+    with pytest.raises(SystemExit, match="18 titles, 0 of which have a document; --pairs 5"):
         run(hold_out, *given, "--people", 4, "--pairs", 5, "--output_dir", tmp_path / "none")
     assert not (tmp_path / "none").exists()
     with pytest.raises(SystemExit, match="give either --data_dir, or --train_file and --questions_file"):

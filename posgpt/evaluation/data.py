@@ -52,7 +52,11 @@ class EvaluationData:
             (group, relation.name, title, text, reference)
             for group, questions in self.groups.items()
             for relation, title, text, reference in zip(
-                questions.asked, questions.titles, questions.texts, questions.answers or repeat(None), strict=False
+                questions.relation_per_question,
+                questions.titles,
+                questions.texts,
+                questions.answers or repeat(None),
+                strict=False,
             )
         ]
         return [

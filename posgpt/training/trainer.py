@@ -72,7 +72,7 @@ class PosGPTTrainer(Trainer):
             args.include_num_input_tokens_seen = "non_padding"
         uses_flex = hardware.check_flex_attention(cast(Any, model).config)
         if validation is not None:
-            asked = [relation.name for relation in validation.asked]
+            asked = [relation.name for relation in validation.relation_per_question]
             metrics.check_metric(args.metric_for_best_model, asked)
             kwargs |= {
                 "eval_dataset": encode_pairs(validation, kwargs["processing_class"], args),
