@@ -105,24 +105,25 @@ def read_through_latents(
     positions, latent_positions = (each.expand(inputs.shape[0], -1) for each in (positions, limits))
     is_real = (torch.ones_like(positions) if attention_mask is None else attention_mask).bool()[:, None, :]
 
-    def read(layer_idx, hidden_states, query_positions, key_positions, is_visible, *others):
-        """Pass (batch, keys, hidden_size) through a layer whose queries at some positions see keys at others."""
-        return layers[layer_idx](
-            hidden_states,
-            position_embedding.bias(layer_idx, query_positions, key_positions),
-            *others,
-            attention_mask=build_mask(config._attn_implementation, is_visible[:, None]),
-            position_embeddings=position_embedding.rotation(hidden_states, query_positions),
-            key_position_embeddings=position_embedding.rotation(hidden_states, key_positions),
-            **kwargs,
-        )
+    def prepare(query_positions: torch.Tensor, key_positions: torch.Tensor, is_visible: torch.Tensor) -> dict:
+        """Return what layers whose queries at some positions see keys at others have in common."""
+        return {
+            "attention_mask": build_mask(config._attn_implementation, is_visible[:, None]),
+            "position_embeddings": position_embedding.rotation(inputs, query_positions),
+            "key_position_embeddings": position_embedding.rotation(inputs, key_positions),
+        }
 
-    # First layer: the latents read the tokens. Layers between: they read each other, in ordinary self-attention.
+    # First layer: the latents read the tokens.
     is_visible = (positions[:, None, :] <= latent_positions[:, :, None]) & is_real
-    latents = read(0, inputs, latent_positions, positions, is_visible)
+    bias = position_embedding.bias(0, latent_positions, positions)
+    latents = layers[0](inputs, bias, **prepare(latent_positions, positions, is_visible), **kwargs)
+
+    # Layers between: the latents read each other, in ordinary self-attention.
     is_visible = latent_positions[:, None, :] <= latent_positions[:, :, None]
-    for layer_idx in range(1, len(layers) - 1):
-        latents = read(layer_idx, latents, latent_positions, latent_positions, is_visible)
+    shared = prepare(latent_positions, latent_positions, is_visible)
+    for layer_idx, layer in enumerate(layers[1:-1], start=1):
+        bias = position_embedding.bias(layer_idx, latent_positions, latent_positions)
+        latents = layer(latents, bias, **shared, **kwargs)
 
     # Last layer: the tokens read the latents and, in the strided arrangement, tokens.
     is_visible, key_positions = latent_positions[:, None, :] <= positions[:, :, None], latent_positions
@@ -130,4 +131,5 @@ def read_through_latents(
         latents = torch.cat([latents, inputs], dim=1)
         key_positions = torch.cat([latent_positions, positions], dim=1)
         is_visible = torch.cat([is_visible, find_tokens_after_limits(positions, limits) & is_real], dim=2)
-    return read(len(layers) - 1, latents, positions, key_positions, is_visible, inputs)
+    bias = position_embedding.bias(len(layers) - 1, positions, key_positions)
+    return layers[-1](latents, bias, inputs, **prepare(positions, key_positions, is_visible), **kwargs)

@@ -59,7 +59,7 @@ def draw_reliability(axes: Any, scored: ScoredQuestions) -> None:
         axes.plot(*points, color=color, label=f"temperature {temperature:.2f}: ECE {measure(curve)['ece']:.3f}")
         axes.scatter(*points, s=[4 + 200 * row["count"] / len(scored) for row in bins], color=color, clip_on=False)
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="share correct", title="Reliability")
-    axes.legend(loc="upper left", fontsize="small")
+    axes.legend(loc="lower right", fontsize="small")
 
 
 def draw_selection(axes: Any, scored: ScoredQuestions) -> None:
