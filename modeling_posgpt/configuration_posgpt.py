@@ -1,16 +1,22 @@
 """The configuration of PosGPT models."""
 
 import json
+import os
+from pathlib import Path
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import RopeParameters
+from transformers.utils import cached_file
 
 from .bottleneck import BOTTLENECKS
 from .cache import CACHE
 from .position_embeddings import POSITION_EMBEDDINGS
 
+#: What a model's folder says of its task: the `relations` that it can be asked. Folders of versions before 0.6 have them in
+#: `config.json`.
+TASK_FILE = "task.json"
 # Building more takes longer than anyone means to wait; the deepest models known have 1,000.
 MOST_LAYERS = 1_000
 
@@ -48,7 +54,8 @@ class PosGPTConfig(PreTrainedConfig):
         initializer_range: Standard deviation of the normal distribution that initializes the weights.
         use_cache: Whether the model returns its keys and values, so that generation need not compute them again.
         relations: What the model can be asked: for each relation its wordings, of which questions use the first, e.g.
-            {"birthplace": {"wordings": ["Where was {title} born?"], "baseline": "London"}}.
+            {"birthplace": {"wordings": ["Where was {title} born?"], "baseline": "London"}}. Saved in `task.json`, beside
+            `config.json`.
         max_answer_length: The maximum number of characters that `answer` writes.
         pad_token_id: Id of `□`, which pads batches and stands for unknown characters.
         bos_token_id: Id of a token that begins a text; PosGPT uses none.
@@ -123,11 +130,20 @@ class PosGPTConfig(PreTrainedConfig):
         return kwargs
 
     def to_json_string(self, use_diff: bool = True) -> str:
-        """Return transformers' JSON with the relations in their own order instead of sorted: `ask` asks for the first."""
+        """Return transformers' JSON without the relations: a model's folder has them in `task.json`."""
         settings = json.loads(super().to_json_string(use_diff))
-        if self.relations:
-            settings["relations"] = self.relations
+        settings.pop("relations", None)
         return json.dumps(settings, indent=2) + "\n"
+
+    def save_pretrained(self, save_directory: str | os.PathLike, *args, **kwargs) -> None:
+        """Save the configuration and, beside it, the task; see transformers. A model's `save_pretrained` calls this."""
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / TASK_FILE).unlink(missing_ok=True)
+        if self.relations:
+            task = json.dumps({"relations": self.relations}, indent=2, ensure_ascii=False)
+            (folder / TASK_FILE).write_text(task + "\n", encoding="utf-8")
+        super().save_pretrained(save_directory, *args, **kwargs)
 
     def validate_architecture(self):
         """Check that sizes and choices are compatible; called by `@strict`, which has checked their types."""
@@ -172,6 +188,27 @@ class PosGPTConfig(PreTrainedConfig):
             )
         for name, relation in (self.relations or {}).items():
             check_relation(name, relation)
+
+
+def load_task(name_or_path: str | os.PathLike, **options) -> dict | None:
+    """Return the relations of a saved model's task, None if it has none.
+
+    Args:
+        name_or_path: A folder, or a name on the hub.
+        options: Those of `cached_file`, such as `revision`.
+
+    Raises:
+        ValueError: the file is not as it was saved.
+    """
+    file = cached_file(name_or_path, TASK_FILE, _raise_exceptions_for_missing_entries=False, **options)
+    if file is None:
+        return None
+    task = json.loads(Path(file).read_text(encoding="utf-8"))
+    if not isinstance(task, dict) or not isinstance(task.get("relations"), dict):
+        raise ValueError(f"{file}: holds no relations; copy the model again.")
+    for name, relation in task["relations"].items():
+        check_relation(name, relation)
+    return task["relations"]
 
 
 def check_relation(name: str, relation: dict) -> None:

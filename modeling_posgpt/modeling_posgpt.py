@@ -15,7 +15,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .answering_posgpt import AnsweringMixin
 from .bottleneck import PosGPTDownProjection, PosGPTLatentBasis, PosGPTUpProjection, check_inputs, read_through_latents
 from .cache import CACHE, take_past_key_values
-from .configuration_posgpt import PosGPTConfig
+from .configuration_posgpt import PosGPTConfig, load_task
 from .dropout import PosGPTDropout
 from .layers import PosGPTAttention, PosGPTDecoderLayer, build_mask
 from .position_embeddings import POSITION_EMBEDDINGS, PosGPTPositionTable, PositionEmbedding
@@ -194,6 +194,18 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
         self.generation_config.do_sample = False
         if config.bottleneck_size is not None:
             self.generation_config.use_cache = False
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
+        """Load the model and its task; see transformers."""
+        loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        # With `output_loading_info`, there is more.
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        if pretrained_model_name_or_path and model.config.relations is None:
+            where = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
+            options = {name: kwargs[name] for name in where if kwargs.get(name) is not None}
+            model.config.relations = load_task(pretrained_model_name_or_path, **options)
+        return loaded
 
     @take_past_key_values
     @can_return_tuple

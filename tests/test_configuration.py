@@ -2,8 +2,10 @@
 
 import pytest
 from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoModelForCausalLM
 from transformers.utils.chat_template_utils import parse_google_format_docstring
 
+from model_helpers import tiny_model
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
 
 RELATIONS = {
@@ -29,8 +31,9 @@ def test_a_setting_is_a_field_that_some_position_embeddings_read():
 
 
 def test_relations_are_saved_and_loaded_in_their_order(tmp_path):
-    PosGPTConfig(relations=RELATIONS).save_pretrained(tmp_path)
-    loaded = PosGPTConfig.from_pretrained(tmp_path).relations
+    tiny_model("none", relations=RELATIONS).save_pretrained(tmp_path)
+    assert "relations" not in (tmp_path / "config.json").read_text(encoding="utf-8")
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path).config.relations
     assert loaded == RELATIONS and list(loaded) == list(RELATIONS)
     assert PosGPTConfig().relations is None
 

@@ -258,7 +258,7 @@ def test_several_relations_are_trained_and_reported_each_by_itself(run, world, t
         "--max_steps", 2, *ON_CPU,
     )  # fmt: skip
     assert "birthplace questions" in printed and "How long is …? questions" in printed
-    relations = json.loads((finetuned / "config.json").read_text())["relations"]
+    relations = json.loads((finetuned / "task.json").read_text())["relations"]
     assert set(relations) == {"birthplace", "How long is …?"} and relations["How long is …?"]["baseline"]
     printed = run(
         evaluate_birthplace, "--model_name_or_path", finetuned, "--test_file", *dev_files, "--train_file", *train_files,

@@ -143,7 +143,7 @@ def test_answers_as_long_as_those_it_was_trained_on_are_not_cut(run, tmp_path):
     printed = run(evaluate_birthplace, *model, "--output_dir", tmp_path / "cut", "--max_new_tokens", 32)
     assert "4 of 4 answers are longer than 32 characters" in printed and "choose a larger --max_new_tokens" in printed
     # The titles are known by the vocabulary's documents.
-    assert list(json.loads((tmp_path / "model" / "config.json").read_text())["relations"]) == ["Who prepared …?"]
+    assert list(json.loads((tmp_path / "model" / "task.json").read_text())["relations"]) == ["Who prepared …?"]
 
 
 def test_a_validation_question_that_training_words_otherwise_is_named(tmp_path, capsys):

@@ -18,6 +18,7 @@ from data_scripts.files import check_is_file, load_json
 from data_scripts.options import shorten_error
 from data_scripts.relations import BIRTHPLACE
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
+from modeling_posgpt.configuration_posgpt import load_task
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint
 from posgpt.training.hardware import avoid_cudnn_attention
 
@@ -181,8 +182,11 @@ def load_model(name_or_path: str, **settings: Any) -> tuple[PosGPTForCausalLM, P
     changes = {name: settings.pop(name) for name in list(settings) if name in PosGPTConfig.__annotations__}
     config = load_config(name_or_path, changes)
     if config.relations is None:
-        # Saved before models kept how they are asked.
-        config.relations = BIRTHPLACE.to_config()
+        try:
+            # Models saved before 0.3 say nothing of how they are asked.
+            config.relations = load_task(name_or_path) or BIRTHPLACE.to_config()
+        except (OSError, ValueError) as error:
+            raise _refuse(name_or_path, shorten_error(error)) from None
     weights = load_weights(find_model_file(name_or_path, WEIGHTS_FILE), config)
     tokenizer = load_tokenizer(find_model_file(name_or_path, TOKENIZER_FILE), config)
     try:
