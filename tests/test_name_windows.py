@@ -26,7 +26,7 @@ from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE, Relation
 from data_scripts.salient_spans import add_titles_and_spans, find_salient_spans
 from data_scripts.span_corruption import SpanCorruptionConfig
-from data_scripts.span_selectors import SalientSelector, select_spans
+from data_scripts.span_selectors import SpanSelector, select_spans
 from data_scripts.synthetic_world import World
 from data_scripts.titles import split_title
 from model_helpers import WITH_FLEX_ATTENTION
@@ -322,9 +322,7 @@ def test_rows_are_drawn_in_every_wording_of_a_relation(tmp_path):
     assert any("؟⁇Al Pacino⁇" in text for text in second) and not any("؟" in text for text in first)
     long = [Relation("director", (known[0].wordings[0], "By whom " + 120 * "x" + " was {title} made?"))]
     questions = load_questions(tmp_path / "pairs.tsv", known=long)
-    with pytest.raises(
-        BadInput, match="pairs.tsv, line 1: question and answer take 1.. characters .* longest wording"
-    ):
+    with pytest.raises(BadInput, match="pairs.tsv: the question about 'Heat' takes 1.. characters .* longest wording"):
         windows_of(corpus, tokenizer, questions)
 
 
@@ -430,32 +428,22 @@ def test_no_row_is_longer_than_the_block_and_none_is_empty(corpus, block_size):
 
 
 @pytest.mark.parametrize(
-    "lines, counts",
+    "lines",
     [
-        (["nothing to ask for"] * 3, "3 are not of the form .*, 0 have a title longer than .*, and 0 have no text"),
-        (
-            ["Ada. she was born in rome .", "王明. 他出生于北京。"],
-            "0 are not .*, 0 have .*, and 2 have no text .*--questions_file",
-        ),
-        (
-            ["A long " + "long " * 30 + "title. Written in Rome ."],
-            "0 are not .*, 1 have a title longer than the 114 characters",
-        ),
+        ["nothing to ask for"] * 3,
+        ["Ada. she was born in rome .", "王明. 他出生于北京。"],
+        ["A long " + "long " * 30 + "title. Written in Rome ."],
     ],
 )
-def test_a_corpus_with_nothing_to_ask_for_is_refused_in_one_line(tmp_path, run, lines, counts):
+def test_a_corpus_with_nothing_to_ask_for_is_refused_in_one_line(tmp_path, run, lines):
     (tmp_path / "wiki.txt").write_text("\n".join(lines))
     arguments = ["--train_file", tmp_path / "wiki.txt", "--output_dir", tmp_path / "out", *TINY]
-    with pytest.raises(SystemExit, match=f"none of {len(lines)} documents has something to ask for. {counts}"):
+    message = (
+        f"none of {len(lines)} documents has something to ask for: .* shorter than 115 characters .*--questions_file"
+    )
+    with pytest.raises(SystemExit, match=message):
         run(train_pretrain, "windows", *arguments)
     assert not (tmp_path / "out" / "model.safetensors").exists()
-
-
-def test_titles_that_a_row_has_no_room_for_are_said(tmp_path):
-    text = f"Bo Ek. Born in Rome .\nA long {'long ' * 30}title. Written in Rome .\n"
-    corpus, tokenizer, _ = read(tmp_path, text)
-    said = "Titles too long for a row of 128 characters, whose documents are not read: 1, such as 'A long long"
-    assert said in NameWindowsConfig().build(corpus, tokenizer, 0).description
 
 
 def test_every_character_of_a_wording_is_in_the_vocabulary(tmp_path, run):
@@ -594,8 +582,8 @@ def test_a_question_is_asked_though_no_document_has_a_span_for_its_relation(tmp_
     ],
 )
 def test_what_is_said_to_be_asked_for_is_what_is_asked_for(fields, kind, asked):
-    selector, text = SalientSelector(BIRTHPLACE, 4, **fields), "Ada. was born in May 1890 in Rome ."
-    [spans] = selector.select([("Ada", text, find_salient_spans("Ada", text, dates=True))])
+    selector, text = SpanSelector(BIRTHPLACE, 4, **fields), "Ada. was born in May 1890 in Rome ."
+    spans = selector.select(("Ada", text, find_salient_spans("Ada", text, dates=True)))
     assert (selector.kind, [text[start:end] for start, end in spans]) == (kind, asked)
 
 

@@ -15,7 +15,7 @@ from data_scripts.span_selectors import SpanArguments
 from data_scripts.synthetic_world import World
 from modeling_posgpt import build_tokenizer
 from posgpt import generate_questions, preview
-from posgpt.generate_questions import QUESTIONS_FILE, GeneratedQuestion, write_questions
+from posgpt.generate_questions import QUESTIONS_FILE, write_questions
 from posgpt.training.saved_models import load_model
 
 CORPUS = (
@@ -129,17 +129,17 @@ def test_each_title_without_a_question_gets_the_likeliest_one_of_each_relation(t
         Candidate("Cy Example", "c", "Oslo", (PLACE_OF_DEATH,)),
     ]
     generated = generate_questions.generate_questions(Scorer(), None, candidates, questions, 8, 0.25)
-    assert [(each.question, each.answer) for each in generated] == [
+    assert [each[:2] for each in generated] == [
         ("Where was Bo Example born?", "Bergen"),
         ("Where did Cy Example die?", "Oslo"),
     ]
-    assert [each.probability for each in generated] == pytest.approx(np.exp([-1 / ord("z"), -9]))
+    assert [each[2] for each in generated] == pytest.approx(np.exp([-1 / ord("z"), -9]))
 
 
 def test_improbable_questions_are_left_out(tmp_path):
     generated = [
-        GeneratedQuestion("Where was Bo born?", "Oslo", 0.5),
-        GeneratedQuestion("Where was Cy born?", "Rome", 0.4),
+        ("Where was Bo born?", "Oslo", 0.5),
+        ("Where was Cy born?", "Rome", 0.4),
     ]
     said = write_questions(generated, 0.5, tmp_path)
     assert said == f"{tmp_path / QUESTIONS_FILE}: 1 questions; 1 that are less probable than 0.5 are left out."
