@@ -163,7 +163,7 @@ class NameWindowsDataset(EpochDataset):
         return self.rows_with_document + len(self.standalone)
 
     def lengths(self, epoch: int) -> np.ndarray:
-        """Return (rows,) integers: rows are filled nearly up to the maximum sequence length; few hold a question alone."""
+        """(rows,) integers: rows are filled nearly up to the maximum sequence length; few hold a question alone."""
         return np.broadcast_to(self.tokenizer.model_max_length, len(self))
 
     def list_asked(self, documents: int) -> dict[str, list[str]]:
@@ -268,18 +268,16 @@ def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterato
     """Yield sentences on what rows ask for, and on what is left out of `documents`, from `add_titles_and_spans`."""
     selected = []
     for number, selector in enumerate(dataset.selectors):
-        pairs = [
-            (key, answer) for key, answers in dataset.answers_of.items() if key[1] == number for answer in answers
-        ]
+        own = {key: answers for key, answers in dataset.answers_of.items() if key[1] == number}
+        pairs = [(key, answer) for key, answers in own.items() for answer in answers]
         missed = [(key, answer) for key, answer in pairs if answer not in dataset.asked.get(key, ())]
         selected.append(f"{selector.relation.name}: {selector.kind}")
         if missed:
             key, answer = missed[0]
-            instead = ", ".join(map(repr, dataset.asked.get(key, ()))) or "nothing"
+            count, instead = f"{len(missed):,} of {len(pairs):,}", ", ".join(dataset.asked.get(key, ["nothing"]))
             selected[-1] += (
-                f", which miss {len(missed):,} of {len(pairs):,} training answers, such as {answer!r} ({key[0]},"
+                f", which miss {count} training answers, such as {answer!r} ({key[0]}, asked for: {instead})"
             )
-            selected[-1] += f" asked for: {instead})"
     yield (
         f"{len(dataset.documents):,} of {len(documents):,} documents have a title and something to ask for,"
         f" {dataset.rows_with_document:,} spans in all ({'; '.join(selected)})."

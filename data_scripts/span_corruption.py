@@ -45,15 +45,10 @@ def compute_longest_cut(max_length: int) -> int:
 
 
 def draw_cuts(draws: np.ndarray, document_lengths: np.ndarray, max_length: int) -> np.ndarray:
-    """Turn uniform random numbers into the places to cut each document at.
+    """Turn uniform random numbers, (documents, 3) in [0, 1), into the places to cut each document at.
 
     The length is uniform on 4..⌊7/8 · max_length⌋, but never beyond the document; the span's length is uniform on
     1..⌊length/2⌋ - 1, a quarter of the length on average; its place is uniform.
-
-    Args:
-        draws: (documents, 3) numbers in [0, 1).
-        document_lengths: (documents,) in tokens, each at least 1.
-        max_length: The maximum sequence length, in tokens.
 
     Returns:
         (documents, 3) integers: the truncated length, and the masked span's start and end within it.

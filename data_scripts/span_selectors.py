@@ -128,10 +128,8 @@ class SpanSelector:
         return spans[: self.max_spans]
 
     def _takes(self, span: str) -> bool:
-        if self.ask_dates:
-            return True
-        if span[0].isdigit():
-            return find_shape(span) in (self.shapes or ())
+        if self.ask_dates or span[0].isdigit():
+            return self.ask_dates or find_shape(span) in (self.shapes or ())
         return not self.shapes and span.split()[0] not in MONTH_NAMES
 
 
@@ -158,14 +156,13 @@ def select_spans(
     """Select what is asked for of each document; documents without a title, or without anything, are left out.
 
     Args:
-        documents: From `add_titles_and_spans`, with dates.
+        documents: From `add_titles_and_spans`, with dates. For the other arguments see `choose_selectors`.
         tokenizer: What the spans are read with; words beside them have no characters that it lacks.
         room: How many characters title and span may have together, with a word where a cue has to keep one.
 
     Returns:
-        A dataset and the selectors, for whose other arguments see `choose_selectors`. Its columns are `title`, `asked` (the
-        spans), `asked_by` (the numbers of the selectors of each), `before` and `after` (the words beside each, with spaces
-        between them).
+        A dataset of `title`, `asked` (the spans), `asked_by` (the numbers of the selectors of each), `before` and `after` (the
+        words beside each, with spaces between them); and the selectors.
     """
     selectors = choose_selectors(documents, questions, options, ask_dates, relations)
     # Strings and tuples alone: `datasets` finds its cache by a hash, and a set has another order in each process.
@@ -311,12 +308,8 @@ def choose_selectors(
 def learn_selector(selector: SpanSelector, examples: Examples, is_rival: bool) -> SpanSelector | None:
     """Return a selector of the spans that look most like the answers, as many per document as are worth reading.
 
-    Args:
-        selector: How they are selected otherwise.
-        is_rival: Whether the new one has to find nearly as many answers as `selector`, of a fifth that is held out.
-
     Returns:
-        None: it does not, or no answer is a run of a few words.
+        None: no answer is a run of a few words or, with `is_rival`, it finds fewer of a fifth that is held out than `selector`.
     """
     num_held_out, ranker = len(examples.pairs) // 5, SpanRanker(examples)
     if ranker.classifier is None or num_held_out < _MIN_HELD_OUT:
@@ -413,6 +406,7 @@ class SpanRanker:
                 if not (word[0][0].isalnum() or word[0] in self.last_marks):
                     continue
                 span = text[begin.start() : word.end()]
+                shape = ("A" if each.isupper() else "a" if each.isalpha() else each for each in find_shape(span))
                 features = {
                     "before": tokens[first + 1],
                     "two before": " ".join(tokens[first : first + 2]),
@@ -422,7 +416,7 @@ class SpanRanker:
                     "last": word[0],
                     "words": last + 1 - first,
                     # That of `Ann Ek` is `Aa Aa`, that of `1,950` is `0,0`.
-                    "shape": re.sub(r"(.)\1+", r"\1", "".join(map(_find_kind, span))),
+                    "shape": re.sub(r"(.)\1+", r"\1", "".join(shape)),
                 }
                 yield (begin.start(), word.end()), [f"{name}={value}" for name, value in features.items()]
 
@@ -431,10 +425,6 @@ class SpanRanker:
         is_tight = before.end() == token.start() and token.end() == after.start()
         is_spaced = not is_unspaced(before[0]) and not is_unspaced(after[0])
         return token[0][0].isalnum() or token[0] in self.marks_inside or (is_tight and is_spaced)
-
-
-def _find_kind(character: str) -> str:
-    return "A" if character.isupper() else "a" if character.isalpha() else find_shape(character)
 
 
 def _find_marks(tokens: Sequence[str], count: int = 0) -> list[str]:

@@ -100,52 +100,40 @@ def generate_questions(
     return [(relation.ask(title), span, float(np.exp(score))) for (title, relation), (score, span) in best.items()]
 
 
-def write_questions(generated: Sequence[tuple[str, str, float]], least_probability: float, folder: Path) -> str:
-    """Write the questions that are probable enough as a TSV; return one line on how many these are.
-
-    Raises:
-        BadInput: none is.
-    """
-    kept = [
-        f"{question}\t{answer}\n" for question, answer, probability in generated if probability >= least_probability
-    ]
+def write_questions(generated: Sequence[tuple[str, str, float]], least: float, folder: Path) -> str:
+    """Write the questions that are probable enough as a TSV; return one line on how many these are, or raise BadInput."""
+    kept = [f"{question}\t{answer}\n" for question, answer, probability in generated if probability >= least]
     if not kept:
         raise BadInput(
-            f"{folder}: none of {len(generated):,} questions is at least as probable as {least_probability}; train longer"
+            f"{folder}: none of {len(generated):,} questions is at least as probable as {least}; train longer"
             " (--num_train_epochs), or choose a smaller --least_probability."
         )
     with write_atomically(folder / QUESTIONS_FILE) as file:
         file.writelines(kept)
-    left_out = len(generated) - len(kept)
-    return (
-        f"{folder / QUESTIONS_FILE}: {len(kept):,} questions; {left_out:,} that are less probable than {least_probability} are"
-        " left out."
-    )
+    left_out = f"{len(generated) - len(kept):,} that are less probable than {least} are left out"
+    return f"{folder / QUESTIONS_FILE}: {len(kept):,} questions; {left_out}."
 
 
 class GenerationData(NamedTuple):
-    """All that the training of a model that writes questions reads; `pretrained` is what it begins with, if anything."""
+    """What the training of a model that writes questions reads; `model` is the one that training goes on with, if any."""
 
-    pretrained: PosGPTForCausalLM | None
+    model: PosGPTForCausalLM | None
     questions: Questions
     tokenizer: PreTrainedTokenizerBase
     candidates: list[Candidate]
     examples: Dataset
-
-    def describe(self) -> str:
-        """Say what is read."""
-        return f"{len(self.examples):,} of {len(self.candidates):,} names are in documents that training questions ask about."
+    description: str
 
 
 def load_generation_data(
     architecture: Any, data_args: GenerationArguments, training_args: PosGPTTrainingArguments
 ) -> GenerationData:
     """Read the model that training begins with, if it is pretrained, corpus and questions."""
-    pretrained = tokenizer = None
+    model = tokenizer = None
     if data_args.model_name_or_path:
-        pretrained, tokenizer = load_pretrained(data_args.model_name_or_path, architecture, training_args)
+        model, tokenizer = load_pretrained(data_args.model_name_or_path, architecture, training_args)
     # Sizes that are not compatible are refused before the corpus is read.
-    max_length = (pretrained.config if pretrained else build_config(architecture)).max_position_embeddings
+    max_length = (model.config if model else build_config(architecture)).max_position_embeddings
     with training_args.main_process_first():
         corpus = load_corpus(data_args.train_file, data_args.columns)
     questions = load_pairs(data_args.questions_file, training_args, load_relations(data_args.relations), corpus)
@@ -157,40 +145,8 @@ def load_generation_data(
         examples = encode_examples(candidates, questions, tokenizer)
     read = [*(candidate.prompt for candidate in candidates), *own_texts]
     report_unknown_characters(read, tokenizer, ", ".join(data_args.train_file), training_args)
-    return GenerationData(pretrained, questions, tokenizer, candidates, examples)
-
-
-def train_and_generate(
-    architecture: Any,
-    data_args: GenerationArguments,
-    training_args: PosGPTTrainingArguments,
-    checkpoint: str | None,
-) -> None:
-    """Train from the beginning or from a checkpoint, save the model, and write questions beside it."""
-    check_before_reading(training_args, None, data_args.questions_file)
-    data = load_generation_data(architecture, data_args, training_args)
-    model = data.pretrained or build_model(architecture, data.tokenizer, training_args)
-    model.config.relations = data.questions.to_config()
-    if training_args.should_log:
-        print(f"{data.describe()} {describe_size(model)}.")
-    trainer = PosGPTTrainer(
-        model,
-        training_args,
-        train_dataset=FixedDataset(data.examples, choose_data_seed(training_args)),
-        data_collator=RightPaddingCollator(data.tokenizer),
-        processing_class=data.tokenizer,
-        record=describe_run(data_args) if training_args.should_save else None,
-        card_facts={"Objective": f"writing questions: {len(data.examples):,} names, each with its question or none"},
-    )
-    trainer.train_or_resume(checkpoint)
-    if training_args.should_save:
-        # As it was saved: while training, its weights may be divided among processes.
-        trained, tokenizer = load_model(training_args.output_dir)
-        trained.to(PartialState().device)
-        begin, batch_size, least = time.time(), training_args.per_device_eval_batch_size, data_args.least_probability
-        generated = generate_questions(trained, tokenizer, data.candidates, data.questions, batch_size, least)
-        trainer.save_metrics("generate", speed_metrics("generate", begin, len(data.candidates)))
-        print(write_questions(generated, least, Path(training_args.output_dir)))
+    description = f"{len(examples):,} of {len(candidates):,} names are in documents that training questions ask about."
+    return GenerationData(model, questions, tokenizer, candidates, examples, description)
 
 
 @exit_on_bad_input()
@@ -199,7 +155,36 @@ def main(argv: list[str] | None = None) -> None:
         [GenerationArguments, ArchitectureArguments, PosGPTTrainingArguments], "generate_questions", argv, "windows"
     )
     with claim_output_dir(training_args, data_args.overwrite_output_dir) as checkpoint:
-        train_and_generate(architecture, data_args, training_args, checkpoint)
+        check_before_reading(training_args, None, data_args.questions_file)
+        data = load_generation_data(architecture, data_args, training_args)
+        model = data.model or build_model(architecture, data.tokenizer, training_args)
+        model.config.relations = data.questions.to_config()
+        if training_args.should_log:
+            print(f"{data.description} {describe_size(model)}.")
+        trainer = PosGPTTrainer(
+            model,
+            training_args,
+            train_dataset=FixedDataset(data.examples, choose_data_seed(training_args)),
+            data_collator=RightPaddingCollator(data.tokenizer),
+            processing_class=data.tokenizer,
+            record=describe_run(data_args) if training_args.should_save else None,
+            card_facts={
+                "Objective": f"writing questions: {len(data.examples):,} names, each with its question or none"
+            },
+        )
+        trainer.train_or_resume(checkpoint)
+        if training_args.should_save:
+            # As it was saved: while training, its weights may be divided among processes.
+            trained, tokenizer = load_model(training_args.output_dir)
+            trained.to(PartialState().device)
+            begin, batch_size, least = (
+                time.time(),
+                training_args.per_device_eval_batch_size,
+                data_args.least_probability,
+            )
+            generated = generate_questions(trained, tokenizer, data.candidates, data.questions, batch_size, least)
+            trainer.save_metrics("generate", speed_metrics("generate", begin, len(data.candidates)))
+            print(write_questions(generated, least, Path(training_args.output_dir)))
 
 
 if __name__ == "__main__":

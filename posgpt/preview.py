@@ -121,7 +121,7 @@ def preview_generation(argv: Sequence[str]) -> None:
         default="windows",
     )
     data = load_generation_data(architecture, data_args, training_args)
-    print(data.describe(), *render_first(data.examples, data.tokenizer, preview.examples), sep="\n")
+    print(data.description, *render_first(data.examples, data.tokenizer, preview.examples), sep="\n")
 
 
 def preview_finetuning(section: str, argv: Sequence[str]) -> None:

@@ -96,18 +96,13 @@ def test_what_a_relation_that_is_not_asked_about_a_title_may_ask_for_is_no_examp
         Candidate("Bo Example", "in: Bergen", "Bergen", both),
     ]
     tokenizer = tokenizer_of(corpus)
+    with pytest.raises(BadInput, match=r"train.tsv: none of its answers is a name .* questions are learned from such"):
+        encode_examples(candidates[1:3], questions, tokenizer)
     assert [text for text, _ in read_examples(candidates, questions, tokenizer)] == [
         f"in: Oslo⁇{FORM}⁇",
         "of: Brann⁇⁇",
         "in: Bergen⁇Where did NAME die?⁇",
     ]
-
-
-def test_answers_that_are_no_names_of_documents_teach_nothing(corpus, tmp_path):
-    questions = ask(tmp_path, "Where was Ada Example born?\tRome")
-    candidates = list_candidates(corpus, questions, SpanArguments(), tokenizer_of(corpus))
-    with pytest.raises(BadInput, match=r"train.tsv: none of its answers is a name .* questions are learned from such"):
-        encode_examples(candidates, questions, build_tokenizer(corpus["text"], 128))
 
 
 class Scorer:

@@ -181,25 +181,6 @@ def test_documents_that_do_not_say_it_are_not_asked_for_a_profession(tmp_path):
     assert len(right) - sum(right) < 0.05 * say_it, "each document used to be asked for some run of words"
 
 
-@pytest.mark.parametrize(
-    "text, answer",
-    [
-        ("{title}. seen on july {day}, 1950 by many .", "july {day}, 1950"),
-        ("{title}. home of 6{day},755 people .", "6{day},755"),
-        ("{title}. सन् 19{day} में दिल्ली{day} में जन्मे .", "दिल्ली{day}"),
-    ],
-)
-def test_answers_with_commas_in_numbers_and_with_vowel_signs_are_found(tmp_path, text, answer):
-    people = [dict(title=f"n{number} p{number}", day=10 + number) for number in range(60)]
-    pairs = [(f"what about {person['title']}?", answer.format(**person)) for person in people]
-    corpus, questions = load(tmp_path, [text.format(**person) for person in people], pairs[:40])
-    documents = [(person["title"], text.format(**person)) for person in people[40:]]
-    for (_, own), person, [(start, end)] in zip(
-        documents, people[40:], select_like(corpus, questions, documents, 1), strict=True
-    ):
-        assert own[start:end] == answer.format(**person)
-
-
 def test_a_relation_with_answers_longer_than_any_span_does_not_stop_the_others(tmp_path):
     motto = "Never Give Up On What You Love, And Laugh, And Laugh, And Laugh, And Laugh"
     names = [f"Ann{number} Ek" for number in range(60)]
@@ -214,26 +195,15 @@ def test_a_relation_with_answers_longer_than_any_span_does_not_stop_the_others(t
         train(corpus, questions, span_finder="answers")
 
 
-def test_names_with_marks_in_them_are_asked_for_whole(tmp_path):
-    names = ["O'Brien & Sons", "Marbri-sur-Shatu", "St. Louis", "Springfield, Illinois", "Ek"]
-    rivers = {f"River Ax{number}": [names[number % len(names)]] for number in range(150)}
-    documents = [f"{title}. It rises at {name} . Its water is cold ." for title, [name] in rivers.items()]
-    pairs = [(f"Where does {title} rise?", name) for title, [name] in rivers.items()]
-    assert asked_by(train(*load(tmp_path, documents, pairs[:100]))) == rivers
-
-
-def test_a_mark_joins_two_words_only_without_a_space_on_either_side(tmp_path):
-    people = [f"n{number}. lived at place{number} here ." for number in range(30)]
-    pairs = [(f"where was n{number} living?", f"place{number}") for number in range(30)]
-    ranker = rank_like(*load(tmp_path, people, pairs))
-    for text, joined in (("n. ran ek-al .", True), ("n. ran ek -al .", False), ("n. ran ek- al .", False)):
-        runs = {text[start:end] for (start, end), _ in ranker.describe_runs("n", text)}
-        assert {"ek", "al"} <= runs or joined
-        assert any("-" in run for run in runs) == joined
-
-
 # A document and a question with its answer; TITLE and 00 stand for a word and a number that differ.
 HARD_TO_FIND = {
+    "commas in numbers": ("TITLE. seen on july 00, 1950 by 600,755 .", "When was TITLE seen?", "july 00, 1950"),
+    "vowel signs": ("TITLE. सन् 1900 में दिल्ली00 में जन्मे .", "Where was TITLE living?", "दिल्ली00"),
+    "marks inside": (
+        "TITLE. It is home of O'Brien & Sons-sur-Orne now .",
+        "Whose is TITLE?",
+        "O'Brien & Sons-sur-Orne",
+    ),
     "no word before, and the title ends the question": (
         "TITLE. TITLE (Temminck, 1800) is found in Lake Orne .",
         "Who described TITLE?",
@@ -265,13 +235,3 @@ def test_answers_are_asked_for_wherever_they_stand(tmp_path, document, question,
     assert "miss" not in training.description
     asked = training.dataset.list_asked(len(rows))
     assert all(given in asked[text.partition(". ")[0]] for text, _, given in rows)
-
-
-def test_a_cue_may_lose_a_name_before_a_span_that_is_none(tmp_path):
-    rows = [(f"Ann{number} Ek", "poet" if number % 2 else "painter") for number in range(60)]
-    pairs = [(f"What did {name} do for a living?", does) for name, does in rows]
-    documents = [f"{name}. Ek was an English {does} ." for name, does in rows]
-    dataset = train(*load(tmp_path, documents, pairs), question_share=0.0).dataset
-    texts = [dataset.tokenizer.decode(row["input_ids"]) for row in dataset.__getitems__(list(range(60)))]
-    cues = {cue for text in texts for cue in text.removeprefix("What did ").split("⁇")[:-1:2]}
-    assert " was?" in cues and any(cue.endswith(" English?") for cue in cues), cues
