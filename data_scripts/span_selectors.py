@@ -353,10 +353,8 @@ class SpanRanker:
         answers = [[token[0] for token in _list_tokens(answer)] for _, answer in examples.pairs]
         usual = int(np.quantile([*map(len, answers)], 1 - _NEGLIGIBLE, method="lower"))
         self.max_words = min(max(usual + 2, _MIN_WORDS), _MAX_WORDS)
-        # In `Tiger & Crane`, `Springfield, Illinois` and `St. Louis`, marks stand between words; in `$12` and `C++` at an end.
-        self.marks_inside = _find_marks([token for tokens in answers for token in tokens[1:-1]])
-        self.first_marks = _find_marks([tokens[0] for tokens in answers if tokens], len(answers))
-        self.last_marks = _find_marks([tokens[-1] for tokens in answers if tokens], len(answers))
+        # As in `Tiger & Crane`, `Springfield, Illinois`, `$12` and `C++`; in a fixed order, as `datasets` hashes it.
+        self.marks = sorted({token for tokens in answers for token in tokens if not token[0].isalnum()})
         # Who won `Arsenal v Chelsea` is a word of the title; a person's own name is not a place.
         alike = [any(find_words(re.findall(r"\w+", title), answer)) for title, answer in examples.pairs]
         self.takes_title_words = sum(alike) > _NEGLIGIBLE * len(alike)
@@ -397,13 +395,13 @@ class SpanRanker:
         parts = () if self.takes_title_words else re.findall(r"\w+", title)
         known = {place for span in find_words(parts, text) for place in range(*span)}
         for first, begin in enumerate(words):
-            if not (begin[0][0].isalnum() or begin[0] in self.first_marks):
+            if not (begin[0][0].isalnum() or begin[0] in self.marks):
                 continue
             for last in range(first, min(first + self.max_words, len(words))):
                 word = words[last]
                 if word.start() in known or (last > first + 1 and not self._is_inside(*words[last - 2 : last + 1])):
                     break
-                if not (word[0][0].isalnum() or word[0] in self.last_marks):
+                if not (word[0][0].isalnum() or word[0] in self.marks):
                     continue
                 span = text[begin.start() : word.end()]
                 shape = ("A" if each.isupper() else "a" if each.isalpha() else each for each in find_shape(span))
@@ -424,13 +422,7 @@ class SpanRanker:
         """Whether a run goes on over a token: a word, a mark as in a training answer, or one between no spaces."""
         is_tight = before.end() == token.start() and token.end() == after.start()
         is_spaced = not is_unspaced(before[0]) and not is_unspaced(after[0])
-        return token[0][0].isalnum() or token[0] in self.marks_inside or (is_tight and is_spaced)
-
-
-def _find_marks(tokens: Sequence[str], count: int = 0) -> list[str]:
-    """Return the marks among tokens, those of more than a negligible share of `count` answers, in a fixed order."""
-    counts = Counter(token for token in tokens if not token[0].isalnum())
-    return sorted(mark for mark, number in counts.items() if number > _NEGLIGIBLE * count)
+        return token[0][0].isalnum() or token[0] in self.marks or (is_tight and is_spaced)
 
 
 def _list_tokens(text: str, start: int = 0) -> list[re.Match]:
