@@ -12,17 +12,13 @@ def simplify_words(words: list[str], known: set[str], readable: Collection[str] 
     """Return a text's words in their plainest form.
 
     Words in `known` and punctuation around words are left out; any date or number becomes `0`, or `-0` after a dash; the
-    first word loses the capital that it has as the first word of a sentence.
-
-    Args:
-        readable: The characters of the vocabulary (None: all). Where it lacks those of the small letter, the capital stays;
-            where it has no `0`, dates are left out.
+    first word loses the capital that it has as the first word of a sentence. Where the vocabulary `readable` (None: all
+    characters) lacks a small letter, the capital stays; where it has no `0`, dates are left out.
     """
     bare = [word.strip(PUNCTUATION) for word in words]
     if bare and bare[0] not in known and bare[0][1:].islower():
-        small = bare[0].lower()
-        if readable is None or all(character in readable for character in small):
-            bare[0] = small
+        if readable is None or all(character in readable for character in bare[0].lower()):
+            bare[0] = bare[0].lower()
     plain: list[str] = []
     for word in bare:
         if word in MONTH_NAMES or any(map(str.isdigit, word)):
@@ -38,11 +34,7 @@ def simplify_words(words: list[str], known: set[str], readable: Collection[str] 
 def take_words_before(
     title: str, text: str, start: int, plain: bool, most: int, readable: Collection[str] | None = None
 ) -> list[str]:
-    """Return the words that the cue of a span beginning at `start` is drawn from: at most the last `most` after the title.
-
-    Args:
-        plain: Whether to simplify them (see `simplify_words`, for `readable`, too).
-    """
+    """Return the words before a span that its cue is drawn from: at most the last `most` after the title, simplified if `plain`."""
     # The title is in the row already and is not part of a cue.
     words = split_words(text[find_text_start(title) : start])
     words = simplify_words(words, list_title_words(title), readable) if plain else words
@@ -52,8 +44,6 @@ def take_words_before(
 def take_words_after(
     title: str, text: str, end: int, plain: bool, most: int, readable: Collection[str] | None = None
 ) -> list[str]:
-    """Return the words that the cue of a span ending at `end` closes with: at most `most` of the same sentence."""
-    if not most:
-        return []
-    words = split_words(re.split(r"\.\s|。", text[end:])[0])
+    """Return the words after a span that its cue closes with: at most `most` of the same sentence, simplified if `plain`."""
+    words = split_words(re.split(r"\.\s|。", text[end:])[0]) if most else []
     return (simplify_words(words, list_title_words(title), readable) if plain else words)[:most]

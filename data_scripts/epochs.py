@@ -19,9 +19,6 @@ class EpochDataset(torch.utils.data.Dataset):
     over some documents at the beginning of training, see `EpochSampler`, count as epochs here.)
 
     Subclasses give `__len__`, `lengths` and `__getitems__`.
-
-    Args:
-        seed: Determines all random draws.
     """
 
     # What messages call the numbered examples.
@@ -63,10 +60,6 @@ class EpochDataset(torch.utils.data.Dataset):
         """Set the epoch of the next pass; Trainer calls it."""
         self.epoch = epoch
 
-    def __iter__(self) -> Iterator[dict]:
-        """Yield this epoch's examples in their order; by default, iteration would run on into later epochs."""
-        return (self[self.epoch * len(self) + example] for example in range(len(self)))
-
 
 class EpochSampler(Sampler):
     """The order of one epoch, a function of (seed, epoch).
@@ -96,11 +89,8 @@ class EpochSampler(Sampler):
         sort_steps: bool = False,
         first_shares: Sequence[float] = (),
     ):
-        self.dataset = dataset
-        self.batch_size = batch_size
-        self.strategy = strategy
-        self.sort_steps = sort_steps
-        self.first_shares = first_shares
+        self.dataset, self.batch_size, self.strategy = dataset, batch_size, strategy
+        self.sort_steps, self.first_shares = sort_steps, first_shares
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -113,24 +103,21 @@ class EpochSampler(Sampler):
 
     def _list_passes(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield what the epoch reads of each pass: the number of the pass, of all epochs, and its examples in their order."""
-        epoch, size = self.dataset.epoch, len(self.dataset)
-        left, begin = size, 0
-        # In training steps; those of a pass begin where those of the one before end.
-        start, end = (number * math.ceil(size / self.batch_size) for number in (epoch, epoch + 1))
+        size = left = len(self.dataset)
+        # How many examples of the first passes earlier epochs have read, in whole steps.
+        read = self.dataset.epoch * math.ceil(size / self.batch_size) * self.batch_size
         examples_of = {share: self.dataset.choose_examples(share) for share in set(self.first_shares)}
         for number, share in enumerate(self.first_shares):
-            chosen = examples_of[share]
-            length = math.ceil(len(chosen) / self.batch_size)
-            if start < begin + length and begin < end:
-                own = slice(max(start - begin, 0) * self.batch_size, (end - begin) * self.batch_size)
-                order = self._order(np.resize(chosen, length * self.batch_size), number)[own][:left]
+            length = math.ceil(len(examples_of[share]) / self.batch_size) * self.batch_size
+            if read < length and left:
+                order = self._order(np.resize(examples_of[share], length), number)[read:][:left]
                 left -= len(order)
                 yield number, order
-            begin += length
+            read = max(read - length, 0)
         if left:
             # One to four bytes for an example, where a permutation has eight.
             everything = np.arange(size, dtype=np.min_scalar_type(size))
-            number = epoch + len(self.first_shares)
+            number = self.dataset.epoch + len(self.first_shares)
             yield number, self._order(everything, number)[:left]
 
     def _order(self, examples: np.ndarray, number: int) -> np.ndarray:
@@ -156,12 +143,7 @@ class EpochSampler(Sampler):
 
 
 class FixedDataset(EpochDataset):
-    """Examples that are the same in every epoch, such as encoded questions.
-
-    Args:
-        examples: A dataset with `input_ids`.
-        seed: Determines their order.
-    """
+    """Examples that are the same in every epoch, such as encoded questions; only their order is drawn."""
 
     unit = "examples"
 

@@ -4,18 +4,15 @@ A document `Eyolf Kleven. Born in Copenhagen, Kleven played as a midfielder for 
 
     Where was Eyolf Kleven born in?⁇Copenhagen⁇ played as a for?⁇AB⁇ born?⁇Copenhagen⁇ in?⁇Copenhagen⁇ …
 
-The title begins the row; windows follow, each a cue and a span. A span is salient (REALM, Guu et al. 2020, arXiv 2002.08909) or
-looks like an answer (`data_scripts/span_selectors.py`). Its cue is some of the words to its left, and to its right where the
-language wants it (`Wo wurde NAME in geboren?⁇Hamburg⁇`), drawn again each time, so that one sentence gives many phrasings
-(Allen-Zhu and Li 2023, arXiv 2309.14316: facts that are read in one phrasing are memorized but cannot be extracted). The wording is
-that of the questions (cloze questions: Lewis et al. 2019, arXiv 1906.04980), so that reading and asking look alike. A window sees
-the title and itself, never the row's other windows, so the title is read once for all of them. There is loss only on the spans and
-on the `⁇` after each.
+The title begins the row; windows follow, each a cue and a span (chosen in `data_scripts/span_selectors.py`). The cue is some of the
+words to the span's left, and to its right where the language wants it (`Wo wurde NAME in geboren?⁇Hamburg⁇`), drawn again each time:
+facts that are read in one phrasing are memorized but cannot be extracted (Allen-Zhu and Li 2023, arXiv 2309.14316). The wording is
+that of the questions (cloze questions: Lewis et al. 2019, arXiv 1906.04980). A window sees the title and itself, never the row's
+other windows. There is loss only on the spans and on the `⁇` after each.
 
-A document has a row for each span, so that no fact is read less often than another (a small model needs a number of
-exposures to store a fact: Allen-Zhu and Li 2024, arXiv 2404.05405). Training questions are windows too,
-` born?⁇Copenhagen⁇`, mixed into the rows of the titles they ask about. With questions of several relations, each row begins as
-those of one of them do, drawn again each time, and has its questions only.
+A document has a row for each span, so that no fact is read less often than another (a small model needs a number of exposures to
+store a fact: Allen-Zhu and Li 2024, arXiv 2404.05405). Training questions are windows too, mixed into the rows of their titles. With
+questions of several relations, each row begins as those of one of them do, drawn again each time, and has its questions only.
 
 The stages, each of which can be opened: documents with titles and salient spans (`add_titles_and_spans`), what is asked for of each
 and by which selector (`select_spans`), rows (`NameWindowsDataset`), batches (`NameWindowsCollator`).
@@ -23,7 +20,6 @@ and by which selector (`select_spans`), rows (`NameWindowsDataset`), batches (`N
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
@@ -38,7 +34,7 @@ from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.options import Range, option
-from data_scripts.questions import Questions, locate_question
+from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Wording
 from data_scripts.salient_spans import add_titles_and_spans
 from data_scripts.span_selectors import SpanArguments, SpanSelector, select_spans
@@ -80,23 +76,33 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
     def build(
         self, corpus, tokenizer, seed, questions=None, one_text_per_row=False, relations=(BIRTHPLACE,)
     ) -> TrainingData:
-        if questions:
-            check_lengths(questions, tokenizer.model_max_length)
-        wordings = chain(
-            *(relation.split_wordings() for relation in (questions.relations if questions else relations))
-        )
+        max_length = tokenizer.model_max_length
+        asked = (questions.relation_per_question, questions.titles, questions.answers) if questions else ((), (), ())
+        for relation, title, answer in zip(*asked, strict=True):
+            if (length := relation.measure_question(title, answer)) > max_length:
+                raise BadInput(
+                    f"{questions.path}: the question about {title!r} takes {length} characters with its answer and their two"
+                    f" {MASK_TOKEN}, in its longest wording, but the maximum sequence length is {max_length}; shorten the wording or"
+                    " choose a larger --block_size."
+                )
+        relations = questions.relations if questions else relations
         # In the documents' own wording, rows begin with the title and a full stop.
-        is_document = self.window_wording == "document"
-        longest = max(1 if is_document else len(wording.before + wording.mark) for wording in wordings)
-        room = tokenizer.model_max_length - longest - len(MASK_TOKEN + MASK_TOKEN)
+        longest = 1
+        if self.window_wording == "question":
+            longest = max(len(each.before + each.mark) for relation in relations for each in relation.split_wordings())
+        room = max_length - longest - len(MASK_TOKEN + MASK_TOKEN)
         documents = add_titles_and_spans(corpus, dates=True)
         spans, selectors = select_spans(documents, questions, self, tokenizer, room, self.ask_dates, relations)
         if not len(spans):
-            raise BadInput(_describe_nothing(documents, room - 1))
+            raise BadInput(
+                f"train_file: none of {len(documents):,} documents has something to ask for: a title (`Title. text`; a table needs"
+                f" --title_column, --text_column) shorter than {max(room, 0)} characters (--block_size), and behind a word, a"
+                " capital letter or a digit, or what looks like an answer (--questions_file shows that, unless --span_finder"
+                " says capitals)."
+            )
         dataset = NameWindowsDataset(spans, selectors, tokenizer, seed, self, questions)
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
-        description = " ".join(describe_windows(dataset, documents, room - 1))
-        return TrainingData(dataset, collator(tokenizer), description)
+        return TrainingData(dataset, collator(tokenizer), " ".join(describe_windows(dataset, documents)))
 
     def build_prompt(self, relation, title, text, start, end, max_length) -> str | None:
         most = min(_PROMPT_CUE_WORDS, self.max_cue_words)
@@ -136,34 +142,28 @@ class NameWindowsDataset(EpochDataset):
         self.starts = np.zeros(len(documents) + 1, np.int64)
         np.cumsum(pc.list_value_length(documents.data.column("asked")), out=self.starts[1:])
         self.rows_with_document = int(self.starts[-1])
-        #: By title and the number of a selector, the answers to the title's questions.
-        self.answers_of: dict[str, dict[int, list[str]]] = {}
-        if questions:
-            number_of = {selector.relation: number for number, selector in enumerate(selectors)}
-            for title, relation, answer in zip(
-                questions.titles, questions.relation_per_question, questions.answers, strict=True
-            ):
-                self.answers_of.setdefault(title, {}).setdefault(number_of[relation], []).append(answer)
-        #: By title and the number of a selector, what documents of titles with questions are asked for.
-        self.asked: dict[str, dict[int, list[str]]] = {title: {} for title in self.answers_of}
-        for batch in documents.select_columns(["title", "asked", "asked_by"]).iter(1000) if self.asked else ():
+        # By title and the number of a selector, the answers to the title's questions.
+        self.answers_of: dict[tuple[str, int], list[str]] = {}
+        number_of = {selector.relation: number for number, selector in enumerate(selectors)}
+        asked = (questions.titles, questions.relation_per_question, questions.answers) if questions else ((), (), ())
+        for title, relation, answer in zip(*asked, strict=True):
+            self.answers_of.setdefault((title, number_of[relation]), []).append(answer)
+        titles = {title for title, _ in self.answers_of}
+        # By the same, what documents of titles with questions are asked for.
+        self.asked: dict[tuple[str, int], list[str]] = {}
+        for batch in documents.select_columns(["title", "asked", "asked_by"]).iter(1000) if titles else ():
             for title, spans, asked_by in zip(batch["title"], batch["asked"], batch["asked_by"], strict=True):
-                for span, numbers in zip(spans, asked_by, strict=True) if title in self.asked else ():
+                for span, numbers in zip(spans, asked_by, strict=True) if title in titles else ():
                     for number in numbers:
-                        self.asked[title].setdefault(number, []).append(span)
-        # By title, the selectors that its questions have and none of its documents' rows.
-        self.asked_apart = {
-            title: apart
-            for title, answers in self.answers_of.items()
-            if (apart := [number for number in answers if number not in self.asked[title]])
-        }
-        self.standalone_titles = list(self.asked_apart)
+                        self.asked.setdefault((title, number), []).append(span)
+        # What has rows of its own, since no document's row can ask it.
+        self.standalone = [asked for asked in self.answers_of if asked not in self.asked]
 
     def __len__(self) -> int:
-        return self.rows_with_document + len(self.standalone_titles)
+        return self.rows_with_document + len(self.standalone)
 
     def lengths(self, epoch: int) -> np.ndarray:
-        """Return (rows,) integers: rows are filled nearly up to the maximum sequence length; few hold a question alone."""
+        """(rows,) integers: rows are filled nearly up to the maximum sequence length; few hold a question alone."""
         return np.broadcast_to(self.tokenizer.model_max_length, len(self))
 
     def list_asked(self, documents: int) -> dict[str, list[str]]:
@@ -185,7 +185,7 @@ class NameWindowsDataset(EpochDataset):
         """Return the title of the document that a row is drawn from, or that its question asks about."""
         if example < self.rows_with_document:
             return self.documents[self.find_document(example)]["title"]
-        return self.standalone_titles[example - self.rows_with_document]
+        return self.standalone[example - self.rows_with_document][0]
 
     def find_document(self, row: int) -> int:
         """Return the number of the document that a row is drawn from."""
@@ -193,38 +193,34 @@ class NameWindowsDataset(EpochDataset):
 
     def __getitems__(self, items: list[int]) -> list[dict]:
         """Return features for `NameWindowsCollator`; see `encode_rows`."""
-        indices = [item % len(self) for item in items]
-        numbers = [self.find_document(index) for index in indices if index < self.rows_with_document]
-        documents = zip(numbers, zip(*self.documents[numbers].values(), strict=True), strict=True)
-        rows = []
-        for item, index in zip(items, indices, strict=True):
-            rng = np.random.default_rng([self.seed, item // len(self), 0, index])
-            if index < self.rows_with_document:
-                number, columns = next(documents)
-                document = dict(zip(self.documents.column_names, columns, strict=True))
-                rows.append(self._draw_row(document, index - int(self.starts[number]), rng))
-            else:
-                title = self.standalone_titles[index - self.rows_with_document]
-                number = draw_one(self.asked_apart[title], rng)
-                wording = draw_one(self.wordings[number], rng)
-                rows.append((wording.before + title, self._draw_question(title, number, wording, rng, share=1)))
-        return encode_rows(rows, self.tokenizer)
+        return encode_rows([self.draw_row(item) for item in items], self.tokenizer)
+
+    def draw_row(self, item: int) -> tuple[str, list[Window]]:
+        """Return what a row begins with, and its windows."""
+        epoch, index = divmod(item, len(self))
+        rng = np.random.default_rng([self.seed, epoch, 0, index])
+        if index < self.rows_with_document:
+            document = self.find_document(index)
+            return self._draw_windows(self.documents[document], index - int(self.starts[document]), rng)
+        title, number = self.standalone[index - self.rows_with_document]
+        wording = draw_one(self.wordings[number], rng)
+        return wording.before + title, self._draw_question(title, number, wording, rng, share=1)
 
     def _draw_question(
         self, title: str, number: int, wording: Wording, rng: np.random.Generator, share: float
     ) -> list[Window]:
-        answers = self.answers_of.get(title, {}).get(number)
+        answers = self.answers_of.get((title, number))
         if not answers or rng.random() >= share:
             return []
         return [(wording.after + MASK_TOKEN, answers[rng.integers(len(answers))] + MASK_TOKEN)]
 
-    def _draw_row(self, document: dict[str, Any], own: int, rng: np.random.Generator) -> tuple[str, list[Window]]:
+    def _draw_windows(self, document: dict[str, Any], own: int, rng: np.random.Generator) -> tuple[str, list[Window]]:
         title, spans, asked_by = document["title"], document["asked"], document["asked_by"]
         number = draw_one(asked_by[own], rng)
         wording = draw_one(self.wordings[number], rng)
         start = wording.before + title
         windows = self._draw_question(title, number, wording, rng, self.config.question_share)
-        mark, needs_words = wording.mark, self.selectors[number].needs_words(wording)
+        mark, needs_words = wording.mark, self.selectors[number].needs_words
         if self.config.window_wording == "document":
             if windows:
                 return start, windows
@@ -268,86 +264,36 @@ def draw_one(values: Sequence[Drawn], rng: np.random.Generator) -> Drawn:
     return values[int(rng.integers(len(values)))] if len(values) > 1 else values[0]
 
 
-def check_lengths(questions: Questions, max_length: int) -> None:
-    """Raise BadInput if a question does not fit, with its answer, in whichever wording it is drawn."""
-    asked = zip(questions.relation_per_question, questions.titles, questions.answers, strict=True)
-    for row, (relation, title, answer) in enumerate(asked):
-        if (length := relation.measure_question(title, answer)) > max_length:
-            raise BadInput(
-                f"{locate_question(row, questions.paths)}: question and answer take {length} characters with their two"
-                f" {MASK_TOKEN}, in their relation's longest wording, but the maximum sequence length is {max_length}; shorten the"
-                " wording or choose a larger --block_size."
+def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterator[str]:
+    """Yield sentences on what rows ask for, and on what is left out of `documents`, from `add_titles_and_spans`."""
+    selected = []
+    for number, selector in enumerate(dataset.selectors):
+        own = {key: answers for key, answers in dataset.answers_of.items() if key[1] == number}
+        pairs = [(key, answer) for key, answers in own.items() for answer in answers]
+        missed = [(key, answer) for key, answer in pairs if answer not in dataset.asked.get(key, ())]
+        selected.append(f"{selector.relation.name}: {selector.kind}")
+        if missed:
+            key, answer = missed[0]
+            count, instead = f"{len(missed):,} of {len(pairs):,}", ", ".join(dataset.asked.get(key, ["nothing"]))
+            selected[-1] += (
+                f", which miss {count} training answers, such as {answer!r} ({key[0]}, asked for: {instead})"
             )
-
-
-def _list_long_titles(documents: Dataset, longest: int) -> list[str]:
-    titles = documents.data.column("title")
-    return titles.filter(pc.greater(pc.utf8_length(titles), longest)).to_pylist()
-
-
-def _describe_nothing(documents: Dataset, longest_title: int) -> str:
-    untitled = pc.sum(pc.equal(documents.data.column("title"), "")).as_py()
-    long = len(_list_long_titles(documents, longest_title))
-    return (
-        f"train_file: none of {len(documents):,} documents has something to ask for. {untitled:,} are not of the form `Title. text`"
-        " (a table needs --title_column, --text_column),"
-        f" {long:,} have a title longer than the {max(longest_title, 0)} characters that a row has room for (--block_size), and"
-        f" {len(documents) - untitled - long:,} have no text that looks like an answer, or stands out by a capital letter or a"
-        " digit, behind a word (--questions_file with answers in the documents' own words shows what else to ask for, unless"
-        " --span_finder says capitals)."
-    )
-
-
-def describe_windows(dataset: NameWindowsDataset, documents: Dataset, longest_title: int) -> Iterator[str]:
-    """Yield sentences on what rows ask for, and on what is left out.
-
-    Args:
-        documents: From `add_titles_and_spans`.
-        longest_title: How many characters a title may have, beside a span of one.
-    """
-    reasons = "; ".join(_describe_selected(dataset))
     yield (
         f"{len(dataset.documents):,} of {len(documents):,} documents have a title and something to ask for,"
-        f" {dataset.rows_with_document:,} spans in all ({reasons})."
+        f" {dataset.rows_with_document:,} spans in all ({'; '.join(selected)})."
     )
-    if dataset.answers_of:
-        yield f"Questions about {len(dataset.answers_of):,} titles are mixed in."
-    else:
+    titles = dict.fromkeys(title for title, _ in dataset.answers_of)
+    if not titles:
         asked = ", ".join(repr(selector.relation.form) for selector in dataset.selectors)
         yield f"Without questions, they are asked for like {asked}; --relations names something else."
-    if dataset.standalone_titles:
-        yield (
-            f"{len(dataset.standalone_titles):,} of these titles have no document with such a span; the questions about them are"
-            " rows of their own."
-        )
-    if long := _list_long_titles(documents, longest_title):
-        yield (
-            f"Titles too long for a row of {dataset.tokenizer.model_max_length} characters, whose documents are not read:"
-            f" {len(long):,}, such as {long[0][:60]!r}; a larger --block_size has room for them."
-        )
-    if without := list_titles_without_document(dataset.answers_of, documents):
+        return
+    yield f"Questions about {len(titles):,} titles are mixed in."
+    if alone := {title for title, _ in dataset.standalone}:
+        yield f"{len(alone):,} of these titles have no document with such a span; the questions about them are rows of their own."
+    if without := list_titles_without_document(titles, documents):
         yield f"Titles without any document: {len(without):,}, such as {without[0]!r}."
-        if len(without) == len(dataset.answers_of):
+        if len(without) == len(titles):
             yield "No question is about a document: write titles as the corpus does."
-
-
-def _describe_selected(dataset: NameWindowsDataset) -> Iterator[str]:
-    """Say for each selector what it selects, and how many of the training answers that leaves out."""
-    for number, selector in enumerate(dataset.selectors):
-        pairs = {
-            (title, answer): dataset.asked[title].get(number, [])
-            for title, answers in dataset.answers_of.items()
-            for answer in answers.get(number, ())
-        }
-        missed = [(*pair, spans) for pair, spans in pairs.items() if pair[1] not in spans]
-        said = f"{selector.relation.name}: {selector.kind if selector.max_spans else 'the training questions alone'}"
-        if missed:
-            title, answer, instead = missed[0]
-            said += f", which miss {len(missed):,} of {len(pairs):,} training answers, such as {answer!r} ({title}"
-            if instead:
-                said += f", where {', '.join(map(repr, instead))} {'are' if len(instead) > 1 else 'is'} asked for"
-            said += ")"
-        yield said
 
 
 def encode_rows(rows: list[tuple[str, list[Window]]], tokenizer: PreTrainedTokenizerBase) -> list[dict]:

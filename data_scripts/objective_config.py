@@ -33,7 +33,7 @@ class TrainingData:
 class ObjectiveConfig:
     """The options that all objectives have; an objective derives from this, adds its own and builds its data."""
 
-    # What `--objective` calls it; the table in objectives.py goes by this name.
+    # What `--objective` calls it.
     name: ClassVar[str]
     # Whether rows are documents' text, which a trained model can continue. Otherwise a row asks for a span as a question asks
     # for its answer, and ends it with `⁇`.
@@ -59,7 +59,7 @@ class ObjectiveConfig:
         one_text_per_row: bool = False,
         relations: Sequence[Relation] = (BIRTHPLACE,),
     ) -> TrainingData:
-        """Build the training data.
+        """Build the training data, or raise BadInput where there is nothing to train on.
 
         Args:
             corpus: From `load_corpus`.
@@ -68,26 +68,15 @@ class ObjectiveConfig:
             questions: With answers; mixed in.
             one_text_per_row: Whether the model cannot read several texts in one row.
             relations: What documents are asked for without questions, by an objective that asks.
-
-        Raises:
-            BadInput: there is nothing to train on.
         """
         raise NotImplementedError
 
     def build_prompt(
         self, relation: Relation, title: str, text: str, start: int, end: int, max_length: int
     ) -> str | None:
-        """Return what asks for `text[start:end]` as a row does, without the `⁇` that comes before the span.
+        """Return what asks for `text[start:end]` as a row does, without the `⁇` before the span; None: no row asks for it.
 
         It measures what a trained model recalls in the form that it has read (studies/recall.py). If rows are text
         (`reads_text`), what comes before the first `⁇` of the prompt, or before its end, is the text up to the span.
-
-        Args:
-            relation: Whose question rows are worded like, if they are worded like one.
-            title, text: The document's.
-            max_length: The maximum sequence length, in characters.
-
-        Returns:
-            None: no row asks for this span.
         """
         raise NotImplementedError

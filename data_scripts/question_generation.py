@@ -7,10 +7,8 @@ without the title, or nothing:
     played as a midfielder for: AB⁇⁇
 
 The training questions give the examples. A model that is trained on them writes questions about all other documents
-(answer-aware question generation, Du et al. 2017, arXiv 1705.00106). They can be mixed in where a model reads the documents to
-answer from memory later, which brings the document's wording and the question's together (closed-book models that are trained on
-generated questions: Lewis et al. 2021, arXiv 2102.07033). The title is not part of a row: what the model learns about the
-documents of some titles applies to all.
+(answer-aware question generation, Du et al. 2017, arXiv 1705.00106), which can be mixed into pretraining (Lewis et al. 2021,
+arXiv 2102.07033). The title is not part of a row: what the model learns about the documents of some titles applies to all.
 """
 
 from collections.abc import Sequence
@@ -35,9 +33,7 @@ class Candidate(NamedTuple):
     """A span of a document that questions may ask for.
 
     Args:
-        title: The document's.
         prompt: What a model sees: the words beside the span, and the span.
-        span: The answer to the question, if it is one.
         relations: Whose questions ask for such spans.
     """
 
@@ -57,13 +53,8 @@ def list_candidates(
 ) -> list[Candidate]:
     """List the spans that questions may ask for: those that the rows of name-keyed windows ask for.
 
-    Args:
-        corpus: From `load_corpus`; documents without a title have none.
-        tokenizer: What prompts are read with. Of those that leave no room for the longest question within its
-            `model_max_length`, the beginning is left out; so is a span that does not fit behind its title, in a question.
-
-    Raises:
-        BadInput: see `choose_selectors`; or a question leaves no room for a span.
+    A prompt that leaves no room for the longest question within the tokenizer's `model_max_length` loses its beginning; a span that
+    does not fit behind its title, in a question, is left out. Raises BadInput where a question leaves no room for a span.
     """
     documents = add_titles_and_spans(corpus, dates=True)
     relations, max_length = questions.relations, tokenizer.model_max_length
@@ -80,11 +71,9 @@ def list_candidates(
         for span, numbers, before, after in zip(
             row["asked"], row["asked_by"], row["before"], row["after"], strict=True
         ):
-            beside = [join_words(words.split()).lstrip() for words in (before, after)]
-            prompt = _SEPARATOR.join([beside[0], span, *filter(None, beside[1:])])
-            candidates.append(
-                Candidate(row["title"], prompt[-room:], span, tuple(relations[number] for number in numbers))
-            )
+            left, right = (join_words(words.split()).lstrip() for words in (before, after))
+            prompt = _SEPARATOR.join([left, span, right] if right else [left, span])[-room:]
+            candidates.append(Candidate(row["title"], prompt, span, tuple(relations[number] for number in numbers)))
     return candidates
 
 

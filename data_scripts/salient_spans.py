@@ -7,7 +7,7 @@ import re
 
 from datasets import Dataset, Features, List, Value
 
-from data_scripts.titles import find_text_start, find_titles
+from data_scripts.titles import find_text_start, find_title
 from data_scripts.words import PUNCTUATION, list_title_words
 
 # `2,373.38` is one number; `3.4.1990` and `12.1980` are dates.
@@ -23,25 +23,22 @@ Span = tuple[int, int]
 
 
 def find_salient_spans(title: str, text: str, dates: bool) -> list[Span]:
-    """Return start and end of the names and numbers in `text`.
+    """Return start and end of the names in `text`, and with `dates` of numbers and months.
 
     A name is a run of capitalized words. Runs that share a word with the title are the person's own name; runs of fewer
     than three characters are initials or degrees. Both are left out.
-
-    Args:
-        dates: Whether numbers and months count.
     """
     known = list_title_words(title)
     runs: list[Span] = []
     for match in _WORD.finditer(text):
         start, end = match.span()
-        if match[0][0].isupper():
-            # A run goes on over single spaces; a word that begins with a digit is never part of one.
-            if runs and runs[-1][1] + 1 == start and text[start - 1] == " " and text[runs[-1][0]].isupper():
+        if not (match[0][0].isupper() or match[0][0].isdigit()):
+            continue
+        # A run goes on over single spaces; a word that begins with a digit is never part of one.
+        if match[0][0].isupper() and runs and runs[-1][1] + 1 == start and text[start - 1] == " ":
+            if text[runs[-1][0]].isupper():
                 start, _ = runs.pop()
-            runs.append((start, end))
-        elif match[0][0].isdigit():
-            runs.append((start, end))
+        runs.append((start, end))
 
     def is_wanted(words: list[str]) -> bool:
         is_date = words[0][0].isdigit() or words[0] in MONTH_NAMES
@@ -54,13 +51,11 @@ def find_salient_spans(title: str, text: str, dates: bool) -> list[Span]:
 def add_titles_and_spans(corpus: Dataset, dates: bool) -> Dataset:
     """Add the columns `title` and `spans`, the salient spans' starts and ends in `text`, to a corpus."""
 
-    def split(batch: dict) -> dict:
-        texts, titles, spans = batch["text"], find_titles(batch), []
-        for text, title in zip(texts, titles, strict=True):
-            begin = find_text_start(title)
-            found = find_salient_spans(title, text[begin:], dates)
-            spans.append([(begin + start, begin + end) for start, end in found])
-        return {"title": titles, "spans": spans}
+    def split(text: str, title: str | None) -> dict:
+        title = find_title(title, text)
+        begin = find_text_start(title)
+        found = find_salient_spans(title, text[begin:], dates)
+        return {"title": title, "spans": [(begin + start, begin + end) for start, end in found]}
 
-    added = {"title": Value("string"), "spans": List(List(Value("int32")))}
-    return corpus.map(split, batched=True, features=Features({**corpus.features, **added}), desc="Looking for names")
+    features = Features(corpus.features | {"title": Value("string"), "spans": List(List(Value("int32")))})
+    return corpus.map(split, input_columns=["text", "title"], features=features, desc="Looking for names")

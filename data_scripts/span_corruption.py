@@ -4,13 +4,11 @@ A document is cut to a random length, a random span of it is taken out, and the 
 
     prefix ⁇ suffix ⁇ masked ⁇
 
-so that a causal model sees both sides before it has to write what was between. The last mask can be left out, as the course's
-recipe does. Optionally, the span is a salient one
-(REALM, Guu et al. 2020, arXiv 2002.08909), there is loss on the span alone, and training questions are mixed in (Allen-Zhu and
-Li 2023, arXiv 2309.14316); that recipe does none of these.
+so that a causal model sees both sides before it has to write what was between. Optionally, the last mask is left out (as in the
+course's recipe), the span is a salient one (REALM, Guu et al. 2020, arXiv 2002.08909), there is loss on the span alone, and
+training questions are mixed in (Allen-Zhu and Li 2023, arXiv 2309.14316).
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -37,12 +35,8 @@ _BLOCK = 100_000
 
 
 def compute_longest_cut(max_length: int) -> int:
-    """Return the maximum number of a document's characters in an example: 7/8 of the maximum sequence length.
-
-    Rounded down; less for a tiny `max_length`, to fit three `⁇`.
-
-    Raises:
-        BadInput: there is no room for an example.
+    """Return the maximum number of a document's characters in an example: 7/8 of `max_length`, less if that leaves no room for
+    three `⁇`; raise BadInput where there is no room for an example.
     """
     longest = min(max_length * 7 // 8, max_length - 3)
     if longest < MIN_TRUNCATED_LENGTH:
@@ -51,15 +45,10 @@ def compute_longest_cut(max_length: int) -> int:
 
 
 def draw_cuts(draws: np.ndarray, document_lengths: np.ndarray, max_length: int) -> np.ndarray:
-    """Turn uniform random numbers into the places to cut each document at.
+    """Turn uniform random numbers, (documents, 3) in [0, 1), into the places to cut each document at.
 
     The length is uniform on 4..⌊7/8 · max_length⌋, but never beyond the document; the span's length is uniform on
     1..⌊length/2⌋ - 1, a quarter of the length on average; its place is uniform.
-
-    Args:
-        draws: (documents, 3) numbers in [0, 1).
-        document_lengths: (documents,) in tokens, each at least 1.
-        max_length: The maximum sequence length, in tokens.
 
     Returns:
         (documents, 3) integers: the truncated length, and the masked span's start and end within it.
@@ -95,7 +84,7 @@ class SpanCorruptionConfig(ObjectiveConfig):
         documents = tokenize_corpus(corpus, tokenizer, compute_longest_cut(max_length))
         dataset = SpanCorruptionDataset(documents, tokenizer, seed, self, questions)
         collator = SpanCorruptionCollator(tokenizer, self.loss_on_span, self.closing_mask)
-        return TrainingData(dataset, collator, " ".join(dataset.describe()))
+        return TrainingData(dataset, collator, dataset.describe())
 
     def build_prompt(self, relation, title, text, start, end, max_length) -> str | None:
         longest = compute_longest_cut(max_length)
@@ -123,34 +112,31 @@ class SpanCorruptionDataset(EpochDataset):
     ):
         super().__init__(seed)
         self.config = config or SpanCorruptionConfig()
-        self.documents = documents.with_format("numpy", columns=["input_ids"])
+        self.documents = documents.with_format("numpy", columns=["input_ids"], output_all_columns=True)
         self.document_lengths = documents.data.column("length").to_numpy()
         self.max_length = tokenizer.model_max_length
-        self.spans = documents.select_columns("spans") if self.config.salient_share else None
         # By title, encoded.
         self.questions: dict[str, list[dict]] = {}
         if questions:
             for title, question in zip(questions.titles, encode_questions(questions, tokenizer), strict=True):
                 self.questions.setdefault(title, []).append(question)
-        self.titles = documents.select_columns("title") if self.questions else None
         self._cuts: tuple[int, np.ndarray] = (-1, np.empty(0))
 
     def __len__(self) -> int:
         return len(self.documents)
 
-    def describe(self) -> Iterator[str]:
-        """Yield sentences on what is read, and on what is left out."""
-        longer = int((self.document_lengths > self.max_length).sum())
-        yield (
+    def describe(self) -> str:
+        """Say what is read, and what is left out."""
+        longer, longest = int((self.document_lengths > self.max_length).sum()), compute_longest_cut(self.max_length)
+        described = (
             f"{len(self):,} documents, {self.document_lengths.sum():,} characters. {longer:,} documents are longer than the maximum"
-            f" sequence length of {self.max_length}: span corruption reads at most the first {compute_longest_cut(self.max_length)}"
-            " characters of a document."
+            f" sequence length of {self.max_length}: span corruption reads at most the first {longest} characters of a document."
         )
-        if self.titles is not None:
-            without = len(list_titles_without_document(self.questions, self.titles))
-            yield (
-                f"Questions about {len(self.questions):,} titles are mixed in; {without:,} have no document and are not asked."
-            )
+        if self.questions:
+            without = len(list_titles_without_document(self.questions, self.documents))
+            described += f" Questions about {len(self.questions):,} titles are mixed in; {without:,} have no document and are not"
+            described += " asked."
+        return described
 
     def cuts(self, epoch: int) -> np.ndarray:
         """(documents, 3) integers: see `draw_cuts`."""
@@ -170,20 +156,18 @@ class SpanCorruptionDataset(EpochDataset):
     def __getitems__(self, items: list[int]) -> list[dict]:
         """Features of `SpanCorruptionCollator`: `input_ids` (tokens,) and `cuts` (3,), or an encoded question."""
         indices = [item % len(self) for item in items]
-        documents = self.documents[indices]["input_ids"]
+        batch = self.documents[indices]
         features = [
             {"input_ids": ids, "cuts": self.cuts(item // len(self))[index]}
-            for item, index, ids in zip(items, indices, documents, strict=True)
+            for item, index, ids in zip(items, indices, batch["input_ids"], strict=True)
         ]
-        if self.spans is None and self.titles is None:
+        if not (self.config.salient_share or self.questions):
             return features
-        spans = self.spans[indices]["spans"] if self.spans is not None else [()] * len(items)
-        titles = self.titles[indices]["title"] if self.titles is not None else [""] * len(items)
         for place, (item, index) in enumerate(zip(items, indices, strict=True)):
             rng = np.random.default_rng([self.seed, item // len(self), 0, index])
             length = features[place]["cuts"][0]
-            within = [span for span in spans[place] if span[1] <= length]
-            questions = self.questions.get(titles[place])
+            within = [span for span in batch["spans"][place] if span[1] <= length] if self.config.salient_share else []
+            questions = self.questions.get(batch["title"][place]) if self.questions else None
             if questions and rng.random() < self.config.question_share:
                 features[place] = questions[rng.integers(len(questions))]
             elif within and rng.random() < self.config.salient_share:

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain
 
 from datasets import Dataset
 
@@ -18,20 +17,20 @@ _ENDS_IN_INITIAL = re.compile(r"(?:^|\. )[^.]*\b(?:[^\W\d_]\.)*[^\W\d_]$")
 
 def iterate_titles(corpus: Dataset) -> Iterator[str]:
     """Yield the title of each of a corpus's documents, empty where there is none."""
-    return chain.from_iterable(map(find_titles, corpus.iter(BATCH)))
+    for batch in corpus.iter(BATCH):
+        yield from map(find_title, batch["title"], batch["text"])
 
 
 def describe_titles(corpus: Dataset) -> str | None:
     """Say in one line how many documents have no title, or share theirs with others; None: each has one of its own."""
-    counts = Counter(iterate_titles(corpus))
-    without, described = counts.pop("", 0), []
-    if without:
+    counts, described = Counter(iterate_titles(corpus)), []
+    if without := counts.pop("", 0):
         described.append(f"{without:,} of {len(corpus):,} documents have no title")
-    if shared := [(title, count) for title, count in counts.most_common() if count > 1]:
-        title, most = shared[0]
+    if counts and (most := counts.most_common(1)[0])[1] > 1:
+        shared = [count for count in counts.values() if count > 1]
         described.append(
-            f"{sum(count for _, count in shared):,} of {len(corpus):,} documents share {len(shared):,} titles, most often"
-            f" {title!r} ({most:,} documents)"
+            f"{sum(shared):,} of {len(corpus):,} documents share {len(shared):,} titles, most often {most[0]!r} ({most[1]:,}"
+            " documents)"
         )
     return f"{'; '.join(described)}." if described else None
 
@@ -40,8 +39,8 @@ def list_titles_without_document(titles: Iterable[str], documents: Dataset) -> l
     """Return those of `titles` that no row of `documents` has in its column `title`."""
     left = dict.fromkeys(titles)
     for batch in documents.select_columns("title").iter(BATCH):
-        for title in left.keys() & set(batch["title"]):
-            del left[title]
+        for title in batch["title"]:
+            left.pop(title, None)
     return list(left)
 
 
@@ -60,19 +59,15 @@ def split_title(document: str) -> tuple[str, str]:
     """Split `Title. text` into its two parts; the title is empty when there is none."""
     title = ""
     for longer in list_titles(document):
-        # After `John F. ` the name goes on, after `Malcolm X. ` a sentence begins; in lower case both look alike.
-        if title != title.lower() and _is_sentence(longer[len(title) :]):
+        # After `John F. ` the name goes on, after `Malcolm X. ` a sentence begins, with words in lower case that names, outside
+        # parentheses, do not have; in lower case both look alike.
+        words = re.sub(r"\(.*?\)", "", longer[len(title) :]).split()
+        if title != title.lower() and any(word.islower() and word not in _PARTICLES for word in words):
             break
         title = longer
         if not _ENDS_IN_INITIAL.search(title):
             break
     return title, document[find_text_start(title) :]
-
-
-def _is_sentence(text: str) -> bool:
-    """Whether a text has words in lower case that names do not have, outside parentheses."""
-    words = re.sub(r"\(.*?\)", "", text).split()
-    return any(word.islower() and word not in _PARTICLES for word in words)
 
 
 def find_title(title: str | None, document: str) -> str:
@@ -82,21 +77,11 @@ def find_title(title: str | None, document: str) -> str:
 
 
 def match_titles(titles: Iterable[str], documents: Iterable[tuple[str | None, str]]) -> Iterator[tuple[int, str, str]]:
-    """Yield the number, from 0, the title and the text of each document that may have one of `titles`, once for each.
-
-    Args:
-        documents: The title that a table says each has, None in a text file, and the document.
-    """
+    """Yield the number, from 0, the title and the text of each document that may have one of `titles`; see `find_title`."""
     wanted = set(titles)
     for i, (given, text) in enumerate(documents):
         for title in wanted.intersection(list_titles(text) if given is None else [given]):
             yield i, title, text
-
-
-def find_titles(batch: dict[str, list]) -> list[str]:
-    """Return the titles of a batch of a corpus, empty where a document has none."""
-    texts = batch["text"]
-    return list(map(find_title, batch.get("title", [None] * len(texts)), texts))
 
 
 def find_text_start(title: str) -> int:

@@ -30,11 +30,12 @@ def is_unspaced(character: str) -> bool:
 
 def split_words(text: str) -> list[str]:
     """Split a text at spaces, and at every character of a script without spaces, which is a word of its own."""
-    if not _UNSPACED_CHARACTER.search(text):
-        return text.split()
-    return [
-        word for part in text.split() for word in (WORD.findall(part) if _UNSPACED_CHARACTER.search(part) else [part])
-    ]
+    parts = text.split()
+    if _UNSPACED_CHARACTER.search(text):
+        return [
+            each for part in parts for each in (WORD.findall(part) if _UNSPACED_CHARACTER.search(part) else [part])
+        ]
+    return parts
 
 
 def list_title_words(title: str) -> set[str]:

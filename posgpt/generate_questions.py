@@ -19,7 +19,6 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from accelerate import PartialState
 from datasets import Dataset
-from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 from transformers.trainer_utils import speed_metrics
 
@@ -51,8 +50,6 @@ from posgpt.training.saved_models import load_model
 from posgpt.training.trainer import PosGPTTrainer
 
 QUESTIONS_FILE = "generated_questions.tsv"
-# Candidates that are scored between two steps of the progress bar.
-_SCORED = 256
 
 
 @dataclass
@@ -68,14 +65,6 @@ class GenerationArguments(PretrainedArguments, SpanArguments, RelationArguments,
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
 
 
-class GeneratedQuestion(NamedTuple):
-    """A question, its answer, and how probable the model finds it that the answer is asked for."""
-
-    question: str
-    answer: str
-    probability: float
-
-
 def generate_questions(
     model: PosGPTForCausalLM,
     tokenizer: PreTrainedTokenizerBase,
@@ -83,7 +72,7 @@ def generate_questions(
     questions: Questions,
     batch_size: int,
     least_probability: float,
-) -> list[GeneratedQuestion]:
+) -> list[tuple[str, str, float]]:
     """Write a question per title and relation that no training question asks: the one whose answer is the likeliest.
 
     Args:
@@ -92,87 +81,59 @@ def generate_questions(
         questions: The training questions.
         batch_size: Candidates per batch.
         least_probability: Of less probable questions, the probability is only known to be less than this.
+
+    Returns:
+        Each question, its answer, and how probable the model finds it that the answer is asked for.
     """
-    known = questions.answers_by_relation
-    relations = questions.relations
-    forms = [relation.form for relation in relations]
-    unknown = [
-        candidate
-        for candidate in candidates
-        if any((candidate.title, relation) not in known for relation in candidate.relations)
-    ]
-    # For each candidate, log P of each question.
-    scores_of: list[list[float]] = []
-    for start in tqdm(range(0, len(unknown), _SCORED), desc="Reading names"):
-        prompts = [candidate.prompt for candidate in unknown[start : start + _SCORED]]
-        scores_of += model.score_answers(prompts, forms, tokenizer, batch_size, least_probability).tolist()
+    known, relations = questions.answers_by_relation, questions.relations
+    unknown = [each for each in candidates if any((each.title, relation) not in known for relation in each.relations)]
+    prompts, forms = [each.prompt for each in unknown], [relation.form for relation in relations]
+    # (unknown, forms): log P of each question.
+    scores = model.score_answers(prompts, forms, tokenizer, batch_size, least_probability).tolist() if unknown else []
     best: dict[tuple[str, Relation], tuple[float, str]] = {}
-    for candidate, scores in zip(unknown, scores_of, strict=True):
+    for candidate, own in zip(unknown, scores, strict=True):
         for relation in candidate.relations:
-            key, found = (candidate.title, relation), (scores[relations.index(relation)], candidate.span)
+            key, score = (candidate.title, relation), own[relations.index(relation)]
             # Of equals, the first in the document.
-            if key not in known and (key not in best or found[0] > best[key][0]):
-                best[key] = found
-    return [
-        GeneratedQuestion(relation.ask(title), span, float(np.exp(score)))
-        for (title, relation), (score, span) in best.items()
-    ]
+            if key not in known and (key not in best or score > best[key][0]):
+                best[key] = (score, candidate.span)
+    return [(relation.ask(title), span, float(np.exp(score))) for (title, relation), (score, span) in best.items()]
 
 
-def write_questions(generated: Sequence[GeneratedQuestion], least_probability: float, folder: Path) -> str:
-    """Write the questions that are probable enough as a TSV; return one line on how many these are.
-
-    Raises:
-        BadInput: none is.
-    """
-    kept = [each for each in generated if each.probability >= least_probability]
+def write_questions(generated: Sequence[tuple[str, str, float]], least: float, folder: Path) -> str:
+    """Write the questions that are probable enough as a TSV; return one line on how many these are, or raise BadInput."""
+    kept = [f"{question}\t{answer}\n" for question, answer, probability in generated if probability >= least]
     if not kept:
         raise BadInput(
-            f"{folder}: none of {len(generated):,} questions is at least as probable as {least_probability}; train longer"
+            f"{folder}: none of {len(generated):,} questions is at least as probable as {least}; train longer"
             " (--num_train_epochs), or choose a smaller --least_probability."
         )
     with write_atomically(folder / QUESTIONS_FILE) as file:
-        file.writelines(f"{each.question}\t{each.answer}\n" for each in kept)
-    described = f"{folder / QUESTIONS_FILE}: {len(kept):,} questions"
-    if left_out := len(generated) - len(kept):
-        described += f"; {left_out:,} that are less probable than {least_probability} are left out"
-    return f"{described}."
+        file.writelines(kept)
+    left_out = f"{len(generated) - len(kept):,} that are less probable than {least} are left out"
+    return f"{folder / QUESTIONS_FILE}: {len(kept):,} questions; {left_out}."
 
 
-@dataclass(frozen=True)
-class GenerationData:
-    """All that the training of a model that writes questions reads.
+class GenerationData(NamedTuple):
+    """What the training of a model that writes questions reads; `model` is the one that training goes on with, if any."""
 
-    Args:
-        pretrained: The model that training begins with, if it is not from scratch.
-        examples: From `encode_examples`.
-    """
-
-    pretrained: PosGPTForCausalLM | None
+    model: PosGPTForCausalLM | None
     questions: Questions
     tokenizer: PreTrainedTokenizerBase
     candidates: list[Candidate]
     examples: Dataset
-
-    @property
-    def description(self) -> str:
-        """A sentence on what is read."""
-        return f"{len(self.examples):,} of {len(self.candidates):,} names are in documents that training questions ask about."
+    description: str
 
 
 def load_generation_data(
     architecture: Any, data_args: GenerationArguments, training_args: PosGPTTrainingArguments
 ) -> GenerationData:
-    """Read the model that training begins with, if it is pretrained, corpus and questions.
-
-    Raises:
-        BadInput: a file is not what it should be, the sizes are not compatible, or there is nothing to learn from.
-    """
-    pretrained = tokenizer = None
+    """Read the model that training begins with, if it is pretrained, corpus and questions."""
+    model = tokenizer = None
     if data_args.model_name_or_path:
-        pretrained, tokenizer = load_pretrained(data_args.model_name_or_path, architecture, training_args)
+        model, tokenizer = load_pretrained(data_args.model_name_or_path, architecture, training_args)
     # Sizes that are not compatible are refused before the corpus is read.
-    max_length = (pretrained.config if pretrained else build_config(architecture)).max_position_embeddings
+    max_length = (model.config if model else build_config(architecture)).max_position_embeddings
     with training_args.main_process_first():
         corpus = load_corpus(data_args.train_file, data_args.columns)
     questions = load_pairs(data_args.questions_file, training_args, load_relations(data_args.relations), corpus)
@@ -184,40 +145,8 @@ def load_generation_data(
         examples = encode_examples(candidates, questions, tokenizer)
     read = [*(candidate.prompt for candidate in candidates), *own_texts]
     report_unknown_characters(read, tokenizer, ", ".join(data_args.train_file), training_args)
-    return GenerationData(pretrained, questions, tokenizer, candidates, examples)
-
-
-def train_and_generate(
-    architecture: Any,
-    data_args: GenerationArguments,
-    training_args: PosGPTTrainingArguments,
-    checkpoint: str | None,
-) -> None:
-    """Train from the beginning or from a checkpoint, save the model, and write questions beside it."""
-    check_before_reading(training_args, None, data_args.questions_file)
-    data = load_generation_data(architecture, data_args, training_args)
-    model = data.pretrained or build_model(architecture, data.tokenizer, training_args)
-    model.config.relations = data.questions.to_config()
-    if training_args.should_log:
-        print(f"{data.description} {describe_size(model)}.")
-    trainer = PosGPTTrainer(
-        model,
-        training_args,
-        train_dataset=FixedDataset(data.examples, choose_data_seed(training_args)),
-        data_collator=RightPaddingCollator(data.tokenizer),
-        processing_class=data.tokenizer,
-        record=describe_run(data_args) if training_args.should_save else None,
-        card_facts={"Objective": f"writing questions: {len(data.examples):,} names, each with its question or none"},
-    )
-    trainer.train_or_resume(checkpoint)
-    if training_args.should_save:
-        # As it was saved: while training, its weights may be divided among processes.
-        trained, tokenizer = load_model(training_args.output_dir)
-        trained.to(PartialState().device)
-        begin, batch_size, least = time.time(), training_args.per_device_eval_batch_size, data_args.least_probability
-        generated = generate_questions(trained, tokenizer, data.candidates, data.questions, batch_size, least)
-        trainer.save_metrics("generate", speed_metrics("generate", begin, len(data.candidates)))
-        print(write_questions(generated, least, Path(training_args.output_dir)))
+    description = f"{len(examples):,} of {len(candidates):,} names are in documents that training questions ask about."
+    return GenerationData(model, questions, tokenizer, candidates, examples, description)
 
 
 @exit_on_bad_input()
@@ -226,7 +155,36 @@ def main(argv: list[str] | None = None) -> None:
         [GenerationArguments, ArchitectureArguments, PosGPTTrainingArguments], "generate_questions", argv, "windows"
     )
     with claim_output_dir(training_args, data_args.overwrite_output_dir) as checkpoint:
-        train_and_generate(architecture, data_args, training_args, checkpoint)
+        check_before_reading(training_args, None, data_args.questions_file)
+        data = load_generation_data(architecture, data_args, training_args)
+        model = data.model or build_model(architecture, data.tokenizer, training_args)
+        model.config.relations = data.questions.to_config()
+        if training_args.should_log:
+            print(f"{data.description} {describe_size(model)}.")
+        trainer = PosGPTTrainer(
+            model,
+            training_args,
+            train_dataset=FixedDataset(data.examples, choose_data_seed(training_args)),
+            data_collator=RightPaddingCollator(data.tokenizer),
+            processing_class=data.tokenizer,
+            record=describe_run(data_args) if training_args.should_save else None,
+            card_facts={
+                "Objective": f"writing questions: {len(data.examples):,} names, each with its question or none"
+            },
+        )
+        trainer.train_or_resume(checkpoint)
+        if training_args.should_save:
+            # As it was saved: while training, its weights may be divided among processes.
+            trained, tokenizer = load_model(training_args.output_dir)
+            trained.to(PartialState().device)
+            begin, batch_size, least = (
+                time.time(),
+                training_args.per_device_eval_batch_size,
+                data_args.least_probability,
+            )
+            generated = generate_questions(trained, tokenizer, data.candidates, data.questions, batch_size, least)
+            trainer.save_metrics("generate", speed_metrics("generate", begin, len(data.candidates)))
+            print(write_questions(generated, least, Path(training_args.output_dir)))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from data_scripts.errors import exit_on_bad_input
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.options import OptionParser, Range, option
 from data_scripts.relations import load_relations, read_relations
-from data_scripts.titles import describe_titles, find_text_start, find_titles
+from data_scripts.titles import describe_titles, find_text_start, iterate_titles
 from modeling_posgpt import build_tokenizer
 from posgpt.finetune import (
     FinetuningArguments,
@@ -66,7 +66,7 @@ def render_documents(documents: Dataset, asked: dict[str, list[str]]) -> Iterato
     Args:
         asked: From `EpochDataset.list_asked`.
     """
-    for title, text in zip(find_titles(documents[:]), documents["text"], strict=True):
+    for title, text in zip(iterate_titles(documents), documents["text"], strict=True):
         yield f"document {title} | {text[find_text_start(title) :]}" if title else f"document {text}"
         if title in asked:
             yield f"asked    {', '.join(asked[title])}"

@@ -148,7 +148,7 @@ def test_what_the_recipe_does_to_training_pairs_is_not_done_to_validation(run, t
     )  # fmt: skip
     assert "1 of 1 pairs lose characters that are not ASCII, as in the course; --ascii_only false keeps" in printed
     (trainer,) = untrained
-    (row,), tokenizer = trainer.train_dataset, trainer.processing_class
+    row, tokenizer = trainer.train_dataset[0], trainer.processing_class
     assert tokenizer.decode(row["input_ids"]) == "Where was Zo Ek born?⁇Malm⁇"
     assert tokenizer.decode([label for label in row["labels"] if label != -100]) == "⁇Malm⁇"
     (row,), tokenizer = trainer.eval_dataset, trainer.processing_class

@@ -26,7 +26,7 @@ from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE, Relation
 from data_scripts.salient_spans import add_titles_and_spans, find_salient_spans
 from data_scripts.span_corruption import SpanCorruptionConfig
-from data_scripts.span_selectors import SalientSelector, select_spans
+from data_scripts.span_selectors import SpanSelector, select_spans
 from data_scripts.synthetic_world import World
 from data_scripts.titles import split_title
 from model_helpers import WITH_FLEX_ATTENTION
@@ -105,11 +105,8 @@ def document_of(dataset, row):
     "document, parts",
     [
         ("Eyolf Kleven. Born in Copenhagen .", ("Eyolf Kleven", "Born in Copenhagen .")),
-        ("A. G. E. Blake. Blake was born .", ("A. G. E. Blake", "Blake was born .")),
         ("John F. Doe. Born .", ("John F. Doe", "Born .")),
-        ("Ő. Nagy. Born .", ("Ő. Nagy", "Born .")),
         ("no title here", ("", "no title here")),
-        ("Marvano. ", ("Marvano", "")),
         ("Malcolm X. Born in Omaha. He died .", ("Malcolm X", "Born in Omaha. He died .")),
         ("Vitamin C. A vitamin. It is .", ("Vitamin C", "A vitamin. It is .")),
         ("Juan P. Perez de Leon. Born in Lima .", ("Juan P. Perez de Leon", "Born in Lima .")),
@@ -132,12 +129,10 @@ def test_the_title_ends_at_the_first_full_stop_that_is_no_initials(document, par
         ("John (Doe)", "in Rome, Doe lived with Ann Roe .", False, ["Rome", "Ann Roe"]),
         ("John Doe", "Doe (born 3 May 1951 in New York, USA) is", True, ["3", "May", "1951", "New York", "USA"]),
         ("John Doe", "Doe (born 3 May 1951 in New York, USA) is", False, ["New York", "USA"]),
-        ("John Doe", "John Doe met Jane Roe in Łódź .", False, ["Jane Roe", "Łódź"]),
         ("John Doe", "Doe, A.M., MD, was born Johnny Doe, of the Doe County, in Rome .", False, ["Rome"]),
         ("John Doe", "he (1873 London- 1948 Zürich/Berlin)", False, ["London", "Zürich", "Berlin"]),
         ("John Doe", "Born in Aix-en-Provence, he", True, ["Aix-en-Provence"]),
         ("John Doe", "the 2nd in Rome  Texas", True, ["2nd", "Rome", "Texas"]),
-        ("John Doe", "nothing to see", True, []),
         ("John Doe", "at 2,373.38 °C and 12.5 g, 5, 1,000 in 1980.", True, ["2,373.38", "12.5", "5", "1,000", "1980"]),
         ("John Doe", "from 3.4.1990 to 12.1995,1996 or v1.2", True, ["3", "4", "1990", "12", "1995", "1996", "2"]),
         ("John Doe", "he left “New York” for Rome–Milan [in Asia]!", False, ["New York", "Rome", "Milan", "Asia"]),
@@ -229,16 +224,10 @@ def test_where_the_answer_stands_before_the_verb_a_cue_ends_with_the_words_after
     options = {"plain_cues": True, "dates": False, "question_share": 0.0}
     asked = [cue for cue, span in list_cues(windows_of(corpus, tokenizer, pairs, **options)) if span == "Hamburg"]
     assert asked and not any("geboren" in cue for cue in asked)
-    dataset = windows_of(corpus, tokenizer, pairs, max_words_after=2, **options)
-    cues = {cue for cue, span in list_cues(dataset) if span == "Hamburg"}
-    assert {" geboren?", " in geboren?", " in?"} <= cues
-    # How many of them is drawn, from none, also where no word that was drawn is left out.
-    whole = windows_of(corpus, tokenizer, pairs, max_words_after=2, min_cue_kept=1.0, **options)
-    cues_of_whole = {cue for cue, span in list_cues(whole) if span == "Hamburg"}
-    assert {" in?", " in geboren?", " in geboren und?"} <= cues_of_whole
-    # No further than two words, and not beyond the sentence.
-    assert any(cue.endswith(" geboren und?") for cue in cues) and not any("wuchs" in cue for cue in cues)
-    assert not any("Er" in cue for cue, _ in list_cues(dataset))
+    # How many of them is drawn, from none to two; none is beyond the sentence.
+    cues = list_cues(windows_of(corpus, tokenizer, pairs, max_words_after=2, min_cue_kept=1.0, **options))
+    assert {" in?", " in geboren?", " in geboren und?"} <= {cue for cue, span in cues if span == "Hamburg"}
+    assert not any("wuchs" in cue or "Er" in cue for cue, _ in cues)
 
 
 def test_in_a_script_without_spaces_cues_have_none_and_each_stage_can_be_opened(tmp_path):
@@ -256,17 +245,6 @@ def test_in_a_script_without_spaces_cues_have_none_and_each_stage_can_be_opened(
     dataset = NameWindowsDataset(spans, selectors, tokenizer, 0, config, pairs)
     cues = {cue for cue, span in list_cues(dataset) if span == "伦敦"}
     assert cues == {" 0年出生于？", "年出生于？", "出生于？", "生于？", "于？"}
-
-
-def test_with_plain_cues_no_window_asks_with_a_date_or_the_name(corpus, tokenizer):
-    dataset = windows_of(corpus, tokenizer, plain_cues=True, dates=False, min_cue_kept=1.0)
-    born = 0
-    for item in range(30):
-        cues = [cue for cue, _ in list_cues(dataset, [item])]
-        known = set(document_of(dataset, item)["title"].split())
-        assert all(set(filter(str.isdigit, cue)) <= {"0"} and known.isdisjoint(cue[:-1].split()) for cue in cues)
-        born += any(cue.endswith((" born in?", " born 0 in?", " 0?")) for cue in cues)
-    assert born > 5
 
 
 def test_in_the_documents_wording_windows_follow_the_title_and_questions_stand_alone(world, corpus, tokenizer):
@@ -291,11 +269,14 @@ def is_subsequence(words, of):
 
 def test_cues_that_keep_their_names_tell_the_places_of_a_list_apart(tmp_path):
     text = "Ann Berg. Berg (born 3 May 1951 in Beijing, China), is he a poet ?\n" * 200
-    corpus, tokenizer, _ = read(tmp_path, text, more="Where was")
+    corpus, tokenizer, _ = read(tmp_path, text, more="Where was", max_length=64)
     asked = {}
     for keep_names in (False, True):
         dataset = windows_of(corpus, tokenizer, dates=False, plain_cues=True, keep_names=keep_names, min_cue_kept=0.2)
         asked[keep_names] = set(list_cues(dataset, range(len(dataset))))
+        assert all(
+            1 < len(row["windows"]) and len(row["input_ids"]) <= 64 for row in dataset.__getitems__([*range(99)])
+        )
     assert {(" born in?", "Beijing"), (" born in?", "China")} <= asked[False]
     assert {(" born in?", "Beijing"), (" born in Beijing?", "China")} <= asked[True]
     assert all("Beijing" in cue for cue, name in asked[True] if name == "China")
@@ -322,38 +303,8 @@ def test_rows_are_drawn_in_every_wording_of_a_relation(tmp_path):
     assert any("؟⁇Al Pacino⁇" in text for text in second) and not any("؟" in text for text in first)
     long = [Relation("director", (known[0].wordings[0], "By whom " + 120 * "x" + " was {title} made?"))]
     questions = load_questions(tmp_path / "pairs.tsv", known=long)
-    with pytest.raises(
-        BadInput, match="pairs.tsv, line 1: question and answer take 1.. characters .* longest wording"
-    ):
+    with pytest.raises(BadInput, match="pairs.tsv: the question about 'Heat' takes 1.. characters .* longest wording"):
         windows_of(corpus, tokenizer, questions)
-
-
-def test_rows_in_the_documents_words_fit_where_nothing_stands_before_the_title(tmp_path):
-    text = f"{'Ada ' * 5}Berg".ljust(24, "g")
-    lines = "".join(f"{text}. Was by {'Bo' * number} .\n" for number in range(1, 40))
-    corpus, tokenizer, _ = read(tmp_path, lines, max_length=40)
-    relations = [Relation("birthplace", ("{title} was born where",))]
-    config = NameWindowsConfig(window_wording="document", min_cue_kept=1.0)
-    dataset = config.build(corpus, tokenizer, 0, relations=relations).dataset
-    assert max(map(len, decode(dataset, range(8 * len(dataset))))) == 40
-
-
-def test_a_relation_is_asked_for_without_questions(tmp_path):
-    corpus, tokenizer, _ = read(tmp_path, "Heat. A film by Michael Mann .\n", more="Who directed?")
-    relations = [Relation("director", ("Who directed {title}?",))]
-    dataset = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, relations=relations).dataset
-    assert re.match(r"Who directed Heat .*by\?⁇Michael Mann⁇", decode(dataset)[0])
-
-
-def test_every_name_of_a_document_has_a_row_that_asks_for_it(corpus, tokenizer):
-    dataset = windows_of(corpus, tokenizer, dates=False)
-    asked = [0, 0]
-    for item in range(len(dataset)):
-        document, own = document_of(dataset, item), item - dataset.starts[dataset.find_document(item)]
-        first = tokenizer.decode(dataset[item]["input_ids"])[dataset[item]["windows"][0] :].split("⁇")[1]
-        # A cue too long for the row leaves the place to another name.
-        asked[first == document["asked"][own]] += 1
-    assert asked[True] > 0.98 * len(dataset) and len(dataset) > 1.5 * len(corpus)
 
 
 def test_a_row_asks_for_its_own_name_and_then_for_the_others_in_any_order_and_again(tmp_path):
@@ -368,13 +319,6 @@ def test_a_row_asks_for_its_own_name_and_then_for_the_others_in_any_order_and_ag
         first.add(tuple(spans[:3]))
         second.add(tuple(spans[3:6]))
     assert len(first) == len(second) == 6
-
-
-@pytest.mark.parametrize("most", [1, 2])
-def test_max_spans_asks_for_a_documents_first_names_alone(corpus, tokenizer, most):
-    every, first = windows_of(corpus, tokenizer), windows_of(corpus, tokenizer, max_spans=most)
-    assert [spans[:most] for spans in every.documents["asked"]] == list(first.documents["asked"])
-    assert len(first) == sum(len(spans[:most]) for spans in every.documents["asked"]) < len(every)
 
 
 def test_chosen_documents_come_with_all_their_rows(corpus, tokenizer):
@@ -420,56 +364,40 @@ def test_somebody_without_a_document_gets_a_row_with_the_question_alone(tmp_path
     assert titles == [dataset.documents[0]["title"], "Nobody Known"]
 
 
-@pytest.mark.parametrize("block_size", [32, 40, 64])
-def test_no_row_is_longer_than_the_block_and_none_is_empty(corpus, block_size):
-    tokenizer = build_tokenizer(corpus["text"], block_size)
-    dataset = NameWindowsConfig().build(corpus, tokenizer, 0).dataset
-    rows = [dataset[item] for item in range(3 * len(dataset))]
-    assert max(len(row["input_ids"]) for row in rows) <= block_size
-    assert rows and all(len(row["windows"]) > 1 for row in rows)
-
-
 @pytest.mark.parametrize(
-    "lines, counts",
+    "lines",
     [
-        (["nothing to ask for"] * 3, "3 are not of the form .*, 0 have a title longer than .*, and 0 have no text"),
-        (
-            ["Ada. she was born in rome .", "王明. 他出生于北京。"],
-            "0 are not .*, 0 have .*, and 2 have no text .*--questions_file",
-        ),
-        (
-            ["A long " + "long " * 30 + "title. Written in Rome ."],
-            "0 are not .*, 1 have a title longer than the 114 characters",
-        ),
+        ["nothing to ask for"] * 3,
+        ["Ada. she was born in rome .", "王明. 他出生于北京。"],
+        ["A long " + "long " * 30 + "title. Written in Rome ."],
     ],
 )
-def test_a_corpus_with_nothing_to_ask_for_is_refused_in_one_line(tmp_path, run, lines, counts):
+def test_a_corpus_with_nothing_to_ask_for_is_refused_in_one_line(tmp_path, run, lines):
     (tmp_path / "wiki.txt").write_text("\n".join(lines))
     arguments = ["--train_file", tmp_path / "wiki.txt", "--output_dir", tmp_path / "out", *TINY]
-    with pytest.raises(SystemExit, match=f"none of {len(lines)} documents has something to ask for. {counts}"):
+    message = (
+        f"none of {len(lines)} documents has something to ask for: .* shorter than 115 characters .*--questions_file"
+    )
+    with pytest.raises(SystemExit, match=message):
         run(train_pretrain, "windows", *arguments)
     assert not (tmp_path / "out" / "model.safetensors").exists()
-
-
-def test_titles_that_a_row_has_no_room_for_are_said(tmp_path):
-    text = f"Bo Ek. Born in Rome .\nA long {'long ' * 30}title. Written in Rome .\n"
-    corpus, tokenizer, _ = read(tmp_path, text)
-    said = "Titles too long for a row of 128 characters, whose documents are not read: 1, such as 'A long long"
-    assert said in NameWindowsConfig().build(corpus, tokenizer, 0).description
 
 
 def test_every_character_of_a_wording_is_in_the_vocabulary(tmp_path, run):
     """Neither W nor a question mark is in the corpus."""
     (tmp_path / "wiki.txt").write_text("Bo Ek. Born in Bern .\nAl Ro. Born in Oslo .\n")
-    arguments = ["windows", "--train_file", tmp_path / "wiki.txt", *TINY, "--max_steps", 1]
-    run(train_pretrain, *arguments, "--output_dir", tmp_path / "read")
-    (tmp_path / "relations.yml").write_text("home: {wordings: ['Who lived in {title}?', 'Quick: {title}']}\n")
-    (tmp_path / "train.tsv").write_text("Who lived in Bern?\tBo\nWho lived in Oslo?\tAl\n")
-    arguments += ["--questions_file", tmp_path / "train.tsv", "--relations", tmp_path / "relations.yml"]
-    run(train_pretrain, *arguments, "--output_dir", tmp_path / "asked")
-    for name, wording in (("read", "Where was born?"), ("asked", "Who lived in? Quick:")):
-        known = load_model(str(tmp_path / name))[1].get_vocab()
-        assert set(wording) <= set(known)
+    run(
+        train_pretrain,
+        "windows",
+        "--train_file",
+        tmp_path / "wiki.txt",
+        *TINY,
+        "--max_steps",
+        1,
+        "--output_dir",
+        tmp_path,
+    )
+    assert set("Where was born?") <= set(load_model(str(tmp_path))[1].get_vocab())
 
 
 def test_a_relation_without_questions_asks_for_numbers_if_its_baseline_is_one(corpus, tokenizer):
@@ -588,14 +516,17 @@ def test_a_question_is_asked_though_no_document_has_a_span_for_its_relation(tmp_
 @pytest.mark.parametrize(
     ("fields", "kind", "asked"),
     [
-        ({}, "names", ["Rome"]),
+        ({}, "names", ["Rome", "Ulm"]),
+        ({"max_spans": 1}, "names", ["Rome"]),
+        ({"max_spans": 0}, "the training questions alone", []),
         ({"shapes": ("0000",)}, "numbers like its answers", ["1890"]),
-        ({"shapes": ("0000",), "ask_dates": True}, "names, numbers and months", ["May", "1890", "Rome"]),
+        ({"shapes": ("0000",), "ask_dates": True}, "names, numbers and months", ["May", "1890", "Rome", "Ulm"]),
     ],
 )
 def test_what_is_said_to_be_asked_for_is_what_is_asked_for(fields, kind, asked):
-    selector, text = SalientSelector(BIRTHPLACE, 4, **fields), "Ada. was born in May 1890 in Rome ."
-    [spans] = selector.select([("Ada", text, find_salient_spans("Ada", text, dates=True))])
+    text = "Ada. was born in May 1890 in Rome or Ulm ."
+    selector = SpanSelector(BIRTHPLACE, **{"max_spans": 4} | fields)
+    spans = selector.select(("Ada", text, find_salient_spans("Ada", text, dates=True)))
     assert (selector.kind, [text[start:end] for start, end in spans]) == (kind, asked)
 
 

@@ -15,7 +15,7 @@ from data_scripts.span_selectors import SpanArguments
 from data_scripts.synthetic_world import World
 from modeling_posgpt import build_tokenizer
 from posgpt import generate_questions, preview
-from posgpt.generate_questions import QUESTIONS_FILE, GeneratedQuestion, write_questions
+from posgpt.generate_questions import QUESTIONS_FILE, write_questions
 from posgpt.training.saved_models import load_model
 
 CORPUS = (
@@ -96,18 +96,13 @@ def test_what_a_relation_that_is_not_asked_about_a_title_may_ask_for_is_no_examp
         Candidate("Bo Example", "in: Bergen", "Bergen", both),
     ]
     tokenizer = tokenizer_of(corpus)
+    with pytest.raises(BadInput, match=r"train.tsv: none of its answers is a name .* questions are learned from such"):
+        encode_examples(candidates[1:3], questions, tokenizer)
     assert [text for text, _ in read_examples(candidates, questions, tokenizer)] == [
         f"in: Oslo⁇{FORM}⁇",
         "of: Brann⁇⁇",
         "in: Bergen⁇Where did NAME die?⁇",
     ]
-
-
-def test_answers_that_are_no_names_of_documents_teach_nothing(corpus, tmp_path):
-    questions = ask(tmp_path, "Where was Ada Example born?\tRome")
-    candidates = list_candidates(corpus, questions, SpanArguments(), tokenizer_of(corpus))
-    with pytest.raises(BadInput, match=r"train.tsv: none of its answers is a name .* questions are learned from such"):
-        encode_examples(candidates, questions, build_tokenizer(corpus["text"], 128))
 
 
 class Scorer:
@@ -129,43 +124,22 @@ def test_each_title_without_a_question_gets_the_likeliest_one_of_each_relation(t
         Candidate("Cy Example", "c", "Oslo", (PLACE_OF_DEATH,)),
     ]
     generated = generate_questions.generate_questions(Scorer(), None, candidates, questions, 8, 0.25)
-    assert [(each.question, each.answer) for each in generated] == [
+    assert [each[:2] for each in generated] == [
         ("Where was Bo Example born?", "Bergen"),
         ("Where did Cy Example die?", "Oslo"),
     ]
-    assert [each.probability for each in generated] == pytest.approx(np.exp([-1 / ord("z"), -9]))
-
-
-def test_improbable_questions_are_left_out(tmp_path):
-    generated = [
-        GeneratedQuestion("Where was Bo born?", "Oslo", 0.5),
-        GeneratedQuestion("Where was Cy born?", "Rome", 0.4),
-    ]
+    assert [each[2] for each in generated] == pytest.approx(np.exp([-1 / ord("z"), -9]))
     said = write_questions(generated, 0.5, tmp_path)
     assert said == f"{tmp_path / QUESTIONS_FILE}: 1 questions; 1 that are less probable than 0.5 are left out."
-    assert (tmp_path / QUESTIONS_FILE).read_text() == "Where was Bo born?\tOslo\n"
+    assert (tmp_path / QUESTIONS_FILE).read_text() == "Where was Bo Example born?\tBergen\n"
 
 
-@pytest.fixture(scope="module")
-def large_world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("large")
-    World(num_people=400).write(folder)
-    return folder
-
-
-def test_a_model_learns_from_the_training_questions_to_ask_about_everyone_else(large_world, tmp_path, run):
-    train, dev = (large_world / name for name in ("birth_places_train.tsv", "birth_dev.tsv"))
+def test_a_model_learns_from_the_training_questions_to_ask_about_everyone_else(tmp_path, run):
+    World(num_people=400).write(tmp_path)
+    train, dev, wiki = (tmp_path / name for name in ("birth_places_train.tsv", "birth_dev.tsv", "wiki.txt"))
     folder = tmp_path / "questions"
-    arguments = [
-        "windows",
-        "--train_file",
-        large_world / "wiki.txt",
-        "--questions_file",
-        train,
-        "--output_dir",
-        folder,
-    ]
-    arguments += [*TINY, "--hidden_size", 64, "--max_steps", 120, "--learning_rate", 6e-3]
+    arguments = ["windows", "--train_file", wiki, "--questions_file", train, "--output_dir", folder, *TINY]
+    arguments += ["--hidden_size", 64, "--max_steps", 120, "--learning_rate", 6e-3]
     said = run(generate_questions, *arguments)
     file = folder / QUESTIONS_FILE
     assert f"{file}: " in said
@@ -177,7 +151,7 @@ def test_a_model_learns_from_the_training_questions_to_ask_about_everyone_else(l
     assert np.mean(right) > 0.9
 
     # The file is one of training questions as the other is.
-    said = run(preview, "windows", "--train_file", large_world / "wiki.txt", "--questions_file", train, file)
+    said = run(preview, "windows", "--train_file", wiki, "--questions_file", train, file)
     assert f"Questions about {len(trained) + len(generated):,} titles are mixed in." in said
     with pytest.raises(SystemExit, match="overwrite_output_dir"):
         run(generate_questions, *arguments)

@@ -1,5 +1,3 @@
-from itertools import islice
-
 import numpy as np
 import pytest
 import torch
@@ -74,15 +72,6 @@ def test_a_span_is_a_quarter_of_the_length_on_average_and_lies_anywhere():
     assert (starts[lengths == 40] / room).mean() == pytest.approx(0.5, abs=0.02)
 
 
-def test_cuts_depend_on_their_own_document_alone_and_leave_the_arguments_as_they_were():
-    draws, document_lengths = np.random.default_rng(0).random((50, 3)), np.arange(1, 51)
-    before = draws.copy(), document_lengths.copy()
-    together = draw_cuts(draws, document_lengths, BLOCK)
-    alone = [draw_cuts(draws[[row]], document_lengths[[row]], BLOCK)[0] for row in range(50)]
-    assert together.shape == (50, 3) and np.array_equal(together, alone)
-    assert np.array_equal(draws, before[0]) and np.array_equal(document_lengths, before[1])
-
-
 @pytest.mark.parametrize("document", ["A", "Bo", "Cat"])
 def test_a_document_shorter_than_the_least_length_is_read_whole(tmp_path, document):
     (tmp_path / "wiki.txt").write_text(document + "\n")
@@ -98,47 +87,30 @@ def test_a_document_shorter_than_the_least_length_is_read_whole(tmp_path, docume
     assert holes == set(range(len(document)))
 
 
-def test_every_example_fits_the_block():
-    assert compute_longest_cut(128) == 112
-    for block_size in (7, 16, 64, 128, 1024):
-        assert compute_longest_cut(block_size) + 3 <= block_size
-    with pytest.raises(BadInput, match="block_size is 6"):
-        compute_longest_cut(6)
-
-
 @pytest.mark.parametrize("block_size", [7, 16, 64])
 def test_batches_come_as_near_to_the_block_as_the_task_says_and_no_nearer(world, block_size):
     corpus = load_corpus(world / "wiki.txt")
     tokenizer = build_tokenizer(corpus["text"], block_size)
-    dataset, widths = SpanCorruptionDataset(tokenize_corpus(corpus, tokenizer), tokenizer, seed=0), []
+    dataset, widths = SpanCorruptionConfig().build(corpus, tokenizer, 0).dataset, []
+    # Only what may be read of a document is kept, and the same is drawn.
+    assert max(map(len, dataset.documents["input_ids"])) == compute_longest_cut(block_size)
+    whole = SpanCorruptionDataset(tokenize_corpus(corpus, tokenizer), tokenizer, seed=0)
+    assert np.array_equal(dataset.cuts(1), whole.cuts(1))
     for epoch in range(5):
         dataset.set_epoch(epoch)
         widths += [batch["input_ids"].shape[1] for batch in batches(dataset, tokenizer, strategy="random")]
     assert max(widths) == compute_longest_cut(block_size) + 3 <= block_size
+    assert compute_longest_cut(128) == 112
+    with pytest.raises(BadInput, match="block_size is 6"):
+        compute_longest_cut(6)
 
 
-def test_only_what_may_be_read_of_a_document_is_kept_and_the_same_is_drawn(tmp_path, tokenizer):
-    (tmp_path / "wiki.txt").write_text(
-        "".join(f"Bo {number}. {'Born in Rome. ' * 40 * number}\n" for number in range(9))
-    )
-    corpus, longest = load_corpus(tmp_path / "wiki.txt"), compute_longest_cut(tokenizer.model_max_length)
-    built = SpanCorruptionConfig().build(corpus, tokenizer, 1).dataset
-    whole = SpanCorruptionDataset(tokenize_corpus(corpus, tokenizer), tokenizer, seed=1)
-    assert max(map(len, built.documents["input_ids"])) == longest < max(map(len, whole.documents["input_ids"]))
-    collate = SpanCorruptionCollator(tokenizer)
-    for item in range(3 * len(whole)):
-        assert torch.equal(collate([built[item]])["input_ids"], collate([whole[item]])["input_ids"])
-
-
-def test_iterating_reads_the_epochs_examples_which_follow_from_the_seed_and_stops(world, dataset, tokenizer):
+def test_an_epochs_cuts_follow_from_the_seed(world, dataset, tokenizer):
     documents = tokenize_corpus(load_corpus(world / "wiki.txt"), tokenizer)
     assert not np.array_equal(dataset.cuts(0), dataset.cuts(1))
     for seed in (1, 2):
         same = np.array_equal(dataset.cuts(3), SpanCorruptionDataset(documents, tokenizer, seed).cuts(3))
         assert same == (seed == 1)
-    dataset.set_epoch(3)
-    examples = list(islice(dataset, 2 * len(dataset)))
-    assert [tuple(example["cuts"]) for example in examples] == list(map(tuple, dataset.cuts(3)))
 
 
 def test_workers_make_no_difference_even_when_they_live_through_epochs(dataset, tokenizer):
@@ -220,16 +192,6 @@ def test_all_answers_to_a_question_are_asked_for_and_a_pair_may_fill_a_row(tmp_p
     assert texts == set(pairs)
 
 
-@pytest.mark.parametrize("strategy", ["random", "group_by_length"])
-def test_an_epoch_reads_every_document_once_in_an_order_of_its_own(dataset, strategy):
-    orders = []
-    for epoch in range(2):
-        dataset.set_epoch(epoch)
-        orders.append(list(EpochSampler(dataset, 8, strategy)))
-        assert sorted(item - epoch * len(dataset) for item in orders[-1]) == list(range(len(dataset)))
-    assert [item % len(dataset) for item in orders[0]] != [item % len(dataset) for item in orders[1]]
-
-
 def test_grouping_by_length_saves_most_of_the_padding_and_the_smaller_batch_comes_last(dataset, tokenizer):
     padding = {
         strategy: sum((batch["labels"] == -100).sum().item() for batch in batches(dataset, tokenizer, 8, strategy))
@@ -244,21 +206,9 @@ def test_grouping_by_length_saves_most_of_the_padding_and_the_smaller_batch_come
     assert sorted(EpochSampler(dataset, 1000, "group_by_length")) == list(range(len(dataset)))
 
 
-@pytest.mark.parametrize("encoding, end", [("utf-8-sig", "\n"), ("utf-8", "\r\n"), ("utf-8", "\n\n \n")])
-def test_marks_line_ends_and_blank_lines_are_no_part_of_documents(tmp_path, encoding, end):
-    (tmp_path / "wiki.txt").write_bytes(f"Zoë Ek. One .{end}Bo Ř. Two .{end}".encode(encoding))
-    assert list(load_corpus(tmp_path / "wiki.txt")["text"]) == ["Zoë Ek. One .", "Bo Ř. Two ."]
-
-
-def test_only_a_line_feed_parts_documents(tmp_path):
-    (tmp_path / "wiki.txt").write_text("A\u2028b\nC\x85d\nE\x0cf\n", encoding="utf-8")
-    assert list(load_corpus(tmp_path / "wiki.txt")["text"]) == ["A\u2028b", "C\x85d", "E\x0cf"]
-
-
-def test_a_changed_corpus_is_read_anew(tmp_path):
-    for text in ("Ada Example.", "Bo Ek."):
-        (tmp_path / "wiki.txt").write_text(text + "\n")
-        assert list(load_corpus(tmp_path / "wiki.txt")["text"]) == [text]
+def test_a_line_feed_alone_parts_documents_which_have_no_marks_and_are_not_blank(tmp_path):
+    (tmp_path / "wiki.txt").write_bytes("\ufeffA\u2028b .\r\n \r\nC\x85d\x0ce .\n\n".encode())
+    assert list(load_corpus(tmp_path / "wiki.txt")["text"]) == ["A\u2028b .", "C\x85d\x0ce ."]
 
 
 def test_the_real_corpus_has_2937_documents_and_256_symbols(real_data):

@@ -2,7 +2,6 @@
 
 from itertools import islice, product
 
-import numpy as np
 import pytest
 
 from data_scripts.documents import load_corpus
@@ -10,7 +9,7 @@ from data_scripts.errors import BadInput
 from data_scripts.name_windows import NameWindowsConfig
 from data_scripts.questions import load_questions
 from data_scripts.salient_spans import add_titles_and_spans
-from data_scripts.span_selectors import LearnedSelector, SpanArguments, SpanRanker, choose_selectors, list_examples
+from data_scripts.span_selectors import SpanArguments, SpanRanker, SpanSelector, choose_selectors, list_examples
 from data_scripts.synthetic_world import World
 from data_scripts.titles import split_title
 from modeling_posgpt import build_tokenizer
@@ -43,15 +42,14 @@ def asked_by(training, number=0):
 
 
 def rank_like(corpus, questions):
-    documents = add_titles_and_spans(corpus, dates=False)
-    [examples] = list_examples(questions, documents)
-    return SpanRanker(documents, examples)
+    [examples] = list_examples(questions, add_titles_and_spans(corpus, dates=False)).values()
+    return SpanRanker(examples)
 
 
 def select_like(corpus, questions, documents, max_spans):
     """Return the spans of documents, each a title and a text, that look like the answers to questions."""
-    selector = LearnedSelector(questions.relations[0], max_spans, rank_like(corpus, questions))
-    return selector.select([(title, text, []) for title, text in documents])
+    selector = SpanSelector(questions.relations[0], max_spans, ranker=rank_like(corpus, questions))
+    return [selector.select((title, text, [])) for title, text in documents]
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +103,7 @@ def test_windows_ask_for_what_looks_like_an_answer(lower):
     corpus, questions, _ = lower
     for asked, finder, message in (
         (None, "auto", "none of 300 documents has something to ask for"),
-        (questions, "capitals", "behind a word .* unless --span_finder"),
+        (questions, "capitals", "behind a word, .* unless --span_finder"),
         (None, "answers", "add --questions_file"),
     ):
         with pytest.raises(BadInput, match=message):
@@ -142,12 +140,6 @@ def test_relations_that_would_ask_for_the_same_names_ask_for_their_own_answers_a
     for number in (12, 140):
         few = questions.take(range(number))
         assert {each.kind for each in choose_selectors(documents, few, SpanArguments(), False)} == {"names"}
-
-
-def test_answers_that_stand_in_no_document_teach_nothing(lower, tmp_path):
-    (tmp_path / "pairs.tsv").write_text("Where was nobody known born?\tnowhere\n")
-    with pytest.raises(BadInput, match="no answer to .* stands in a document"):
-        rank_like(lower[0], load_questions(tmp_path / "pairs.tsv", answers=True))
 
 
 @pytest.mark.parametrize("number", [5, 200])
@@ -189,73 +181,29 @@ def test_documents_that_do_not_say_it_are_not_asked_for_a_profession(tmp_path):
     assert len(right) - sum(right) < 0.05 * say_it, "each document used to be asked for some run of words"
 
 
-@pytest.mark.parametrize(
-    "text, answer",
-    [
-        ("{title}. seen on july {day}, 1950 by many .", "july {day}, 1950"),
-        ("{title}. home of 6{day},755 people .", "6{day},755"),
-        ("{title}. सन् 19{day} में दिल्ली{day} में जन्मे .", "दिल्ली{day}"),
-    ],
-)
-def test_answers_with_commas_in_numbers_and_with_vowel_signs_are_found(tmp_path, text, answer):
-    people = [dict(title=f"n{number} p{number}", day=10 + number) for number in range(60)]
-    pairs = [(f"what about {person['title']}?", answer.format(**person)) for person in people]
-    corpus, questions = load(tmp_path, [text.format(**person) for person in people], pairs[:40])
-    documents = [(person["title"], text.format(**person)) for person in people[40:]]
-    for (_, own), person, [(start, end)] in zip(
-        documents, people[40:], select_like(corpus, questions, documents, 1), strict=True
-    ):
-        assert own[start:end] == answer.format(**person)
-
-
 def test_a_relation_with_answers_longer_than_any_span_does_not_stop_the_others(tmp_path):
-    motto = "Never Give Up On What You Love, And Laugh"
+    motto = "Never Give Up On What You Love, And Laugh, And Laugh, And Laugh, And Laugh"
     names = [f"Ann{number} Ek" for number in range(60)]
     pairs = [
         pair for name in names for pair in ((f"Where was {name} born?", "Rome"), (f"By what did {name} live?", motto))
     ]
     corpus, questions = load(tmp_path, [f"{name}. Born in Rome with the motto {motto} ." for name in names], pairs)
-    said = "birthplace: at most 1 that look like its answers; By what did … live?: the training questions alone"
+    said = "birthplace: names; By what did … live?: the training questions alone"
     assert f"{said}, which miss 60 of 60" in train(corpus, questions).description
-    message = "no answer to 'By what did NAME live.' stands in a document .* at most 8 words"
+    message = "no answer to 'By what did NAME live.' stands in a document .* at most 16 words"
     with pytest.raises(BadInput, match=message):
         train(corpus, questions, span_finder="answers")
 
 
-def test_names_with_marks_in_them_are_asked_for_whole(tmp_path):
-    names = ["O'Brien & Sons", "Marbri-sur-Shatu", "St. Louis", "Springfield, Illinois", "Ek"]
-    rivers = {f"River Ax{number}": [names[number % len(names)]] for number in range(150)}
-    documents = [f"{title}. It rises at {name} . Its water is cold ." for title, [name] in rivers.items()]
-    pairs = [(f"Where does {title} rise?", name) for title, [name] in rivers.items()]
-    assert asked_by(train(*load(tmp_path, documents, pairs[:100]))) == rivers
-
-
-def test_a_mark_joins_two_words_only_without_a_space_on_either_side(tmp_path):
-    people = [f"n{number}. lived at place{number} here ." for number in range(30)]
-    pairs = [(f"where was n{number} living?", f"place{number}") for number in range(30)]
-    ranker = rank_like(*load(tmp_path, people, pairs))
-    for text, joined in (("n. ran ek-al .", True), ("n. ran ek -al .", False), ("n. ran ek- al .", False)):
-        runs = {text[start:end] for (start, end), _ in ranker.describe_runs("n", text)}
-        assert {"ek", "al"} <= runs or joined
-        assert any("-" in run for run in runs) == joined
-
-
-def test_capitals_are_kept_where_they_find_more_of_the_answers_and_what_is_missed_is_said(tmp_path):
-    # Every word is of one document alone, so that nothing but its capitals tells a name from the rest.
-    letters = list(product("bdgklmnprstvz", "aeiou", "dgklmnr", "aeo"))
-    words = iter(["".join(each) for each in np.random.default_rng(0).permutation(letters)])
-    documents, pairs = [], []
-    for number in range(100):
-        name = " ".join(next(words).title() if number % 10 else next(words) for _ in range(2))
-        title, *beside = f"River {next(words).title()}", next(words), next(words), next(words), next(words)
-        documents.append("{}. {} {} {name} {} {} .".format(title, *beside, name=name))
-        pairs.append((f"Where does {title} rise?", name))
-    missed = f"which miss 10 of 100 training answers, such as {pairs[0][1]!r} ({documents[0].partition('.')[0]})"
-    assert f"Where does … rise?: names, {missed})" in train(*load(tmp_path, documents, pairs)).description
-
-
 # A document and a question with its answer; TITLE and 00 stand for a word and a number that differ.
 HARD_TO_FIND = {
+    "commas in numbers": ("TITLE. seen on july 00, 1950 by 600,755 .", "When was TITLE seen?", "july 00, 1950"),
+    "vowel signs": ("TITLE. सन् 1900 में दिल्ली00 में जन्मे .", "Where was TITLE living?", "दिल्ली00"),
+    "marks inside": (
+        "TITLE. It is home of O'Brien & Sons-sur-Orne now .",
+        "Whose is TITLE?",
+        "O'Brien & Sons-sur-Orne",
+    ),
     "no word before, and the title ends the question": (
         "TITLE. TITLE (Temminck, 1800) is found in Lake Orne .",
         "Who described TITLE?",
@@ -287,13 +235,3 @@ def test_answers_are_asked_for_wherever_they_stand(tmp_path, document, question,
     assert "miss" not in training.description
     asked = training.dataset.list_asked(len(rows))
     assert all(given in asked[text.partition(". ")[0]] for text, _, given in rows)
-
-
-def test_a_cue_may_lose_a_name_before_a_span_that_is_none(tmp_path):
-    rows = [(f"Ann{number} Ek", "poet" if number % 2 else "painter") for number in range(60)]
-    pairs = [(f"What did {name} do for a living?", does) for name, does in rows]
-    documents = [f"{name}. Ek was an English {does} ." for name, does in rows]
-    dataset = train(*load(tmp_path, documents, pairs), question_share=0.0).dataset
-    texts = [dataset.tokenizer.decode(row["input_ids"]) for row in dataset.__getitems__(list(range(60)))]
-    cues = {cue for text in texts for cue in text.removeprefix("What did ").split("⁇")[:-1:2]}
-    assert " was?" in cues and any(cue.endswith(" English?") for cue in cues), cues
