@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from glob import glob, has_magic
@@ -27,8 +28,10 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from data_scripts.errors import BadInput
 from data_scripts.files import (
     COMPRESSED,
+    INVISIBLE,
     check_is_file,
     check_text,
+    describe_character,
     drop_invisible_start,
     hash_file,
     name_uncompressed,
@@ -36,7 +39,7 @@ from data_scripts.files import (
     write_atomically,
 )
 from data_scripts.options import option, shorten_error
-from data_scripts.titles import BATCH, find_title
+from data_scripts.titles import BATCH, find_title, iterate_titles
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
 
 # What each kind of table is read as. Not by `datasets`, which takes texts such as 2001-09-11 for dates, later lines with other
@@ -50,40 +53,22 @@ READING_VERSION, DERIVING_VERSION = 3, 1
 csv.field_size_limit(2**31 - 1)
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True)
 class Columns:
-    """The columns of a table that hold each document's title and its text.
+    """Where a table has its documents."""
 
-    Args:
-        config_name: Of a dataset on the hub, the configuration that has them; None: the only one, or its default.
-    """
-
-    title: str = "title"
-    text: str = "text"
-    config_name: str | None = None
+    title_column: str = option("Column of titles, if the corpus is a table.", default="title")
+    text_column: str = option("Column of texts, if the corpus is a table.", default="text")
+    dataset_config_name: str | None = option(
+        "Its configuration, if the corpus is a dataset on the hub that has several.", default=None
+    )
 
 
 TITLE_AND_TEXT = Columns()
 
 
 @dataclass(kw_only=True)
-class ColumnArguments:
-    """Where a table has its documents."""
-
-    title_column: str = option("Column of titles, if the corpus is a table.", default=Columns.title)
-    text_column: str = option("Column of texts, if the corpus is a table.", default=Columns.text)
-    dataset_config_name: str | None = option(
-        "Its configuration, if the corpus is a dataset on the hub that has several.", default=None
-    )
-
-    @property
-    def columns(self) -> Columns:
-        """Where the documents are."""
-        return Columns(self.title_column, self.text_column, self.dataset_config_name)
-
-
-@dataclass(kw_only=True)
-class CorpusArguments(ColumnArguments):
+class CorpusArguments(Columns):
     """What is trained on."""
 
     train_file: list[str] = option(
@@ -104,18 +89,15 @@ def load_corpus(
     read and checked once, wherever it lies.
 
     Args:
-        paths: One corpus or several: a text file with one document per line; a table (`TABLES`); a pattern such as
-            `part-*.txt` of the names of either; or the name of a dataset on the hub, whose split `train` is read. Files
-            may be compressed (`COMPRESSED`).
+        paths: One corpus or several: text files with one document per line, tables (`TABLES`), patterns of their names such
+            as `part-*.txt`, or datasets on the hub, whose split `train` is read. Files may be compressed (`COMPRESSED`).
         columns: Of a table.
         weights: For each corpus how often its documents are read, in proportion to the other weights: documents are
             drawn from the corpora until each has been read, and the smaller ones are read again as often as it takes. By
             default, all are read once, one after the other.
 
     Raises:
-        BadInput: a file is missing, a directory, empty, not UTF-8, all blank, something else than its name says, or holds
-            what `check_text` refuses; a table cannot be read, does not have the columns, or has something else than text in
-            them; or there is not a weight above 0 for each corpus.
+        BadInput: a file cannot be read as what its name says, or there is not a weight above 0 for each corpus.
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     if weights is not None and len(weights) != len(paths):
@@ -133,7 +115,8 @@ def load_corpus(
 def _index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
     """Return one corpus out of the cache, where it is written first if need be."""
     contents = [identify_content(file) for file in find_files(path)]
-    fingerprint = Hasher.hash([READING_VERSION, contents, columns])
+    named = [columns.title_column, columns.text_column, columns.dataset_config_name]
+    fingerprint = Hasher.hash([READING_VERSION, contents, named])
     folder = Path(config.HF_DATASETS_CACHE, "generator", f"default-fingerprint={fingerprint}")
     arguments = {"gen_kwargs": {"path": path, "columns": columns}, "features": FEATURES, "fingerprint": fingerprint}
     try:
@@ -152,21 +135,16 @@ def _index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
 
 
 def _read_rows_with_text(path: str | os.PathLike, columns: Columns) -> Iterator[dict[str, str | None]]:
-    is_blank = True
+    row = None
     for _, title, text in read_rows(path, columns):
         if text.strip():
-            is_blank = False
-            yield {"title": title, "text": text}
-    if is_blank:
+            yield (row := {"title": title, "text": text})
+    if row is None:
         raise BadInput(f"{path}: every line is blank; give a corpus with one document per line.")
 
 
 def identify_content(file: str) -> tuple[str | None, str]:
-    """Return what a file is read as and the SHA-256 of what it holds; for a dataset of the hub its commit.
-
-    Raises:
-        BadInput: there is no such file or dataset, or the hub does not answer and it was not read before.
-    """
+    """Return what a file is read as and the SHA-256 of what it holds; for a dataset of the hub its commit."""
     kind = detect_format(file)
     if kind != "hub":
         return kind, hash_file(check_is_file(file, "corpus"))
@@ -184,11 +162,7 @@ def identify_content(file: str) -> tuple[str | None, str]:
 
 
 def find_files(path: str | os.PathLike) -> list[str]:
-    """Return the files that a corpus's name stands for, in the order of their names; a data set of the hub is one.
-
-    Raises:
-        BadInput: no file matches this pattern.
-    """
+    """Return the files that a corpus's name stands for, in the order of their names; a dataset of the hub is one."""
     name = os.fspath(path)
     if not has_magic(name) or os.path.exists(name):
         return [name]
@@ -209,11 +183,7 @@ def detect_format(path: str | os.PathLike) -> str | None:
 def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, str | None, str]]:
     """Yield where each document stands (file and line or row), its title if a table says it, and the document.
 
-    Documents are streamed: files are read once from beginning to end, and data sets of the hub are not kept. Each is checked
-    here, and nowhere else.
-
-    Raises:
-        BadInput: see `load_corpus`.
+    Documents are streamed, and each is checked here, and nowhere else.
     """
     rows: Iterable[tuple[str, str | None, str]]
     for file in find_files(path):
@@ -234,24 +204,17 @@ def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, 
 
 
 def _read_table(path: str, columns: Columns) -> Iterator[tuple[str, str, str]]:
-    for number, (where, row) in enumerate(open_table(path, "documents", columns.config_name)):
+    for number, (where, row) in enumerate(open_table(path, "documents", columns.dataset_config_name)):
         # Later lines of JSON may leave out what is empty.
-        if number == 0:
-            for option_name, column in (("title_column", columns.title), ("text_column", columns.text)):
-                if column not in row:
-                    raise BadInput(
-                        f"{path}: has no column {column!r}, but {', '.join(row)}; name one with --{option_name}."
-                    )
-        title, text = read_title(row.get(columns.title), where), read_cell(row.get(columns.text), where)
+        for name in ("title_column", "text_column") if number == 0 else ():
+            if (column := getattr(columns, name)) not in row:
+                raise BadInput(f"{path}: has no column {column!r}, but {', '.join(row)}; name one with --{name}.")
+        title, text = read_title(row.get(columns.title_column), where), read_cell(row.get(columns.text_column), where)
         yield where, title, f"{title}. {text}" if title else text
 
 
 def read_cell(value: Any, where: str) -> str:
-    """Return the text of a table's cell, empty where nothing stands (null, or NaN).
-
-    Raises:
-        BadInput: the cell holds something else.
-    """
+    """Return the text of a table's cell, empty where nothing stands (null, or NaN)."""
     # NaN alone is not itself.
     if value is None or value != value:
         return ""
@@ -279,22 +242,16 @@ def open_table(path: str, what: str, config_name: str | None = None) -> Iterator
     """
     kind, role = detect_format(path), f"table of {what}"
     try:
-        if kind == "csv":
-            yield from _read_csv(path, role)
-        elif kind == "json":
-            yield from _read_json(path, role)
+        if kind in ("csv", "json"):
+            yield from _read_csv(path, role) if kind == "csv" else _read_json(path, role)
+            return
+        # Much faster than row by row.
+        if kind == "parquet":
+            batches = ParquetFile(check_is_file(path, role)).iter_batches(1000)
         else:
-            # Much faster than row by row.
-            if kind == "parquet":
-                batches = (batch.to_pylist() for batch in ParquetFile(check_is_file(path, role)).iter_batches(1000))
-            else:
-                columns = load_dataset(path, config_name, split="train", streaming=True).iter(1000)
-                batches = (
-                    [dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)]
-                    for batch in columns
-                )
-            for number, row in enumerate(chain.from_iterable(batches), start=1):
-                yield f"{path}, row {number}", row
+            batches = load_dataset(path, config_name, split="train", streaming=True).with_format("arrow").iter(1000)
+        for number, row in enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), start=1):
+            yield f"{path}, row {number}", row
     except BadInput:
         raise
     except (DatasetsError, HTTPError, OSError, ValueError, ImportError, ArrowException) as error:
@@ -316,9 +273,7 @@ def _read_csv(path: str, role: str) -> Iterator[tuple[str, dict[str, str]]]:
             if cells and not header:
                 header = cells
                 if separators := {";", "\t"}.intersection(header[0]):
-                    raise BadInput(
-                        f"{path}: its columns are separated by {separators.pop()!r}; save it with commas between them."
-                    )
+                    raise BadInput(f"{path}: its columns are separated by {separators.pop()!r}; save it with commas.")
                 if twice := [name for name in header if name and header.count(name) > 1]:
                     raise BadInput(f"{where}: names the column {twice[0]!r} twice; give each another name.")
             elif cells and len(cells) != len(header):
@@ -360,12 +315,7 @@ def _read_json(path: str, role: str) -> Iterator[tuple[str, dict[str, Any]]]:
 def build_corpus_tokenizer(
     corpus: Dataset, max_length: int, more_texts: Iterable[str] = ()
 ) -> PreTrainedTokenizerFast:
-    """Build the tokenizer of a corpus's characters, and of those of other texts.
-
-    Args:
-        max_length: The maximum sequence length.
-        more_texts: E.g. training questions and their answers.
-    """
+    """Build the tokenizer of a corpus's characters, and of those of other texts, such as training questions and answers."""
 
     def collect(texts: list[str]) -> dict[str, list[str]]:
         return {"characters": ["".join(sorted(set().union(*texts)))]}
@@ -374,16 +324,45 @@ def build_corpus_tokenizer(
     return build_tokenizer([*characters, *more_texts], max_length)
 
 
+def count_decomposed(texts: Iterable[str]) -> int:
+    """Return how many texts are not in Unicode's normal form C, in which é is one character, never an e and an accent."""
+    return sum(not unicodedata.is_normalized("NFC", text) for text in texts)
+
+
+def describe_decomposed(name: str, decomposed: int, what: str) -> str:
+    """Return one line on texts that are not in NFC; empty if all are. `what` says of how many texts, of which kind."""
+    if not decomposed:
+        return ""
+    return (
+        f"{name}: {decomposed:,} of {what} write accents apart from their letters; merge them in Python:"
+        " unicodedata.normalize('NFC', text)."
+    )
+
+
+def describe_documents(corpus: Dataset, paths: Sequence[str], columns: Columns) -> Iterator[str]:
+    """Yield a line for each thing about a corpus, loaded from `paths`, that a reader should know before training on it."""
+
+    # Which characters a corpus has does not show it: no letter takes the stress mark of a Russian а, but an a beside it does.
+    def count(texts: list[str]) -> dict[str, list[int]]:
+        invisible = sum(not text.isprintable() and INVISIBLE.search(text) is not None for text in texts)
+        return {"decomposed": [count_decomposed(texts)], "invisible": [invisible]}
+
+    name, size = ", ".join(paths), f"{len(corpus):,} documents"
+    counts = summarize_texts(corpus, count, "Looking for accents apart from their letters")
+    if note := describe_decomposed(name, sum(counts["decomposed"]), size):
+        yield note
+    if invisible := sum(counts["invisible"]):
+        rows = ((where, INVISIBLE.search(text)) for path in paths for where, _, text in read_rows(path, columns))
+        where, first = next((where, describe_character(found[0])) for where, found in rows if found)
+        yield f"{name}: {invisible:,} of {size} hold characters that nobody sees, first {first} in {where}."
+    if not any(iterate_titles(corpus)):
+        yield f"{name}: no document has a title; each should begin with one, as in `TITLE. text`."
+
+
 def summarize_texts(corpus: Dataset, summarize: Callable[[list[str]], dict[str, list]], desc: str) -> Dataset:
     """Return what `summarize` makes of the texts of each batch of documents; `desc` is what the progress bar says."""
-    return corpus.map(
-        summarize,
-        batched=True,
-        batch_size=BATCH,
-        input_columns="text",
-        remove_columns=corpus.column_names,
-        desc=desc,
-    )
+    settings = {"batched": True, "batch_size": BATCH, "input_columns": "text", "remove_columns": corpus.column_names}
+    return corpus.map(summarize, **settings, desc=desc)
 
 
 def tokenize_corpus(corpus: Dataset, tokenizer: PreTrainedTokenizerBase, longest: int | None = None) -> Dataset:

@@ -18,7 +18,7 @@ from typing import Annotated
 
 import numpy as np
 
-from data_scripts.documents import TITLE_AND_TEXT, ColumnArguments, Columns, load_corpus
+from data_scripts.documents import TITLE_AND_TEXT, Columns, load_corpus
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import (
     CORPUS_FILE,
@@ -43,7 +43,7 @@ TABLE_FILE = "documents.jsonl"
 
 
 @dataclass
-class HoldOutArguments(RelationArguments, ColumnArguments):
+class HoldOutArguments(RelationArguments, Columns):
     """What to hold out, and where to write what is left."""
 
     output_dir: str = option("Folder for the remaining files and the held-out questions.")
@@ -159,7 +159,7 @@ def main(argv: list[str] | None = None) -> None:
         arguments.people,
         arguments.seed,
         corpus_file,
-        arguments.columns,
+        arguments,
         load_relations(arguments.relations),
     )
     # Files that an earlier split left would not go with this one.

@@ -174,7 +174,7 @@ def load_generation_data(
     # Sizes that are not compatible are refused before the corpus is read.
     max_length = (pretrained.config if pretrained else build_config(architecture)).max_position_embeddings
     with training_args.main_process_first():
-        corpus = load_corpus(data_args.train_file, data_args.columns)
+        corpus = load_corpus(data_args.train_file, data_args)
     questions = load_pairs(data_args.questions_file, training_args, load_relations(data_args.relations), corpus)
     with training_args.main_process_first():
         own_texts = list_own_texts(questions.relations)

@@ -12,7 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError, HTTPError, RepositoryNotFound
 import train_pretrain
 from conftest import TINY
 from data_scripts import documents
-from data_scripts.documents import TITLE_AND_TEXT, detect_format, load_corpus, read_rows
+from data_scripts.documents import TITLE_AND_TEXT, describe_documents, detect_format, load_corpus, read_rows
 from data_scripts.errors import BadInput
 from data_scripts.salient_spans import add_titles_and_spans
 from posgpt import preview
@@ -290,3 +290,38 @@ def test_a_table_that_cannot_be_read_is_refused_in_one_line(tmp_path, monkeypatc
     with pytest.raises(BadInput, match=f"^{name}.* ?{match}") as caught:
         load_corpus(name)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text, decomposed",
+    [
+        ("Ge\u0301za. Ge\u0301za was born in Go\u0308d", True),
+        ("\u1100\u1161\u11a8", True),  # letters of Korean, which has none with a mark
+        ("A\u212b", True),  # the sign for angstrom, which is the letter
+        ("Géza Göd", False),
+        # Marks that no letter beside them takes are as they should be, whatever other letters there are.
+        ("กิ नमस्ते", False),
+        ("Ада\u0301м e", False),
+        ("ड\u093cी क", False),
+    ],
+)
+def test_documents_that_nfc_would_change_are_counted(tmp_path, text, decomposed):
+    file = tmp_path / "wiki.txt"
+    file.write_text(f"Ann\n{text}\n", encoding="utf-8")
+    said = " ".join(describe_documents(load_corpus(file), [str(file)], TITLE_AND_TEXT))
+    assert (f"{file}: 1 of 2 documents write accents apart" in said) == decomposed
+
+
+def test_what_nobody_sees_and_documents_without_titles_are_said_before_training(run, tmp_path):
+    (tmp_path / "one.txt").write_text("Ada. Born in Rome .\n", encoding="utf-8")
+    (tmp_path / "two.txt").write_text(
+        "\nBo. Born in Ber\u00adlin .\nLeïla. می\u200cخواهم 👩\u200d🚀 .\n", encoding="utf-8"
+    )
+    (tmp_path / "none.txt").write_text("Born in Rome\nBorn in Oslo\n")
+    options = ["--output_dir", tmp_path / "out", "--max_steps", 1, *TINY]
+    printed = run(train_pretrain, "--train_file", tmp_path / "one.txt", tmp_path / "two.txt", *options)
+    assert "1 of 3 documents hold characters that nobody sees, first U+00AD SOFT HYPHEN in " in printed
+    assert f"{tmp_path / 'two.txt'}, line 2." in printed and "title" not in printed
+    none = tmp_path / "none.txt"
+    said = list(describe_documents(load_corpus(none), [str(none)], TITLE_AND_TEXT))
+    assert len(said) == 1 and f"{none}: no document has a title" in said[0]
