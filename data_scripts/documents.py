@@ -189,7 +189,7 @@ def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, 
     for file in find_files(path):
         if detect_format(file) is not None:
             rows = _read_table(file, columns)
-        elif name_uncompressed(Path(file)).lower().endswith(".tsv"):
+        elif name_uncompressed(file).lower().endswith(".tsv"):
             raise BadInput(
                 f"{file}: a TSV is read as questions and answers (--questions_file, or --train_file of posgpt finetune), not as"
                 " a corpus; save a table of documents as CSV, with commas."
@@ -303,7 +303,7 @@ def _read_json(path: str, role: str) -> Iterator[tuple[str, dict[str, Any]]]:
     lines = ((f"{path}, line {number}", line) for number, line in read_lines(path, role) if line.strip())
     first = list(islice(lines, 1))
     rows = ((where, parse(where, line)) for where, line in chain(first, lines))
-    if name_uncompressed(Path(path)).lower().endswith(".json") and first and first[0][1].lstrip().startswith("["):
+    if name_uncompressed(path).lower().endswith(".json") and first and first[0][1].lstrip().startswith("["):
         listed = parse(path, "\n".join(line for _, line in chain(first, lines)))
         rows = ((f"{path}, row {number}", row) for number, row in enumerate(listed, start=1))
     for where, row in rows:

@@ -138,7 +138,7 @@ def hold_out(
         for number, document in enumerate(corpus or ()):
             if number not in left_out:
                 title, text = document["title"], document["text"]
-                row = {columns.title: title, columns.text: text[find_text_start(title) :]}
+                row = {columns.title_column: title, columns.text_column: text[find_text_start(title) :]}
                 write_line(corpus_name, json.dumps(row, ensure_ascii=False) if is_table else text)
     return lines
 

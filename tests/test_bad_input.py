@@ -53,28 +53,19 @@ BAD_CORPORA = {
     "mask": ("Ada Example. Fine .\nBo Ek. What ⁇ .\n", "line 2: holds '⁇'"),
     "pad": ("Bo Ek. A □ .\n", "line 1: holds '□'"),
     "null": ("Ada. Fine .\nBo Ek.\0 Fine .\n", r"line 2: holds '\\x00', a null character, .*; remove it or save"),
-    "UTF-16LE": (
-        "Ada. Fine .\n".encode("utf-16-le"),
-        "line 1: holds .*save the file as UTF-8 .iconv -f utf-16le",
-    ),
-    "UTF-16BE": ("Zoë. Łódź .\n".encode("utf-16-be"), "line 1: byte .*iconv -f utf-16be -t utf-8"),
+    "UTF-16 without a mark": ("Ada. Fine .\n".encode("utf-16-le"), "line 1: holds .*iconv -f utf-16 -t utf-8"),
 }
 # What other files begin with; the files have any name.
 OTHER_FILES = {
     "gzip": (gzip.compress(b"Ada. Fine .\n"), "compressed with gzip; make its name end in .gz, or unpack it"),
     "zstd": (bytes(pyarrow.compress(b"Ada. Fine .\n", "zstd")), "compressed with zstd; make its name end in .zst"),
-    "bzip2": (bz2.compress(b"Ada. Fine .\n"), "compressed with bzip2; unpack it"),
+    "bzip2": (bz2.compress(b"Ada. Fine .\n"), "compressed .*.bz2.*; unpack it"),
     "xz": (lzma.compress(b"Ada. Fine .\n"), "compressed .*.xz.*; unpack it"),
-    "7z": (b"7z\xbc\xaf\x27\x1c", "compressed .*.7z.*; unpack it"),
-    "xlsx": (b"PK\x03\x04\x14\0", "a spreadsheet .* or a ZIP archive; save it as CSV, or unpack it"),
-    "xls": (b"\xd0\xcf\x11\xe0\xa1\xb1", "a file of an office program; save it as CSV"),
-    "rtf": (rb"{\rtf1\ansi Ada. Fine .}", "a file of an office program; save it as CSV or as plain text"),
-    "pdf": (b"%PDF-1.7\n", "a file of an office program"),
+    "xlsx": (b"PK\x03\x04\x14\0", "a spreadsheet, .* or a ZIP archive; save it as CSV, or unpack it"),
+    "pdf": (b"%PDF-1.7\n", "a spreadsheet, a PDF"),
     "parquet": (b"PAR1\x15\x04", "a Parquet table; make its name end in .parquet"),
     "HTML": ("\ufeff \n<!DOCTYPE html>\n<html>", "a page of HTML or XML; save the text or the table"),
-    "XML": ('<?xml version="1.0"?>\n<mediawiki>', "a page of HTML or XML; save the text or the table"),
     "LFS": ("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n", "a Git LFS pointer.*: git lfs pull"),
-    "annex": ("/annex/objects/SHA256E-s419253--4d7a.txt\n", "a git-annex pointer.*: git annex get"),
 }
 
 
