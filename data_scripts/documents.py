@@ -5,13 +5,12 @@ import json
 import math
 import os
 import re
-import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from glob import glob, has_magic
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -117,17 +116,9 @@ def _index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
     contents = [identify_content(file) for file in find_files(path)]
     named = [columns.title_column, columns.text_column, columns.dataset_config_name]
     fingerprint = Hasher.hash([READING_VERSION, contents, named])
-    folder = Path(config.HF_DATASETS_CACHE, "generator", f"default-fingerprint={fingerprint}")
     arguments = {"gen_kwargs": {"path": path, "columns": columns}, "features": FEATURES, "fingerprint": fingerprint}
     try:
-        try:
-            for file in folder.rglob("*.arrow"):
-                Dataset.from_file(str(file))
-            corpus = Dataset.from_generator(_read_rows_with_text, **arguments)
-        except (OSError, ValueError):
-            # What a full disk or a power cut left empty or cut off is made again, with all that was derived from it.
-            shutil.rmtree(folder, ignore_errors=True)
-            corpus = Dataset.from_generator(_read_rows_with_text, **arguments)
+        corpus = Dataset.from_generator(_read_rows_with_text, **arguments)
     except DatasetGenerationError as error:
         raise (error.__cause__ or error) from None
     # The fingerprint of all that is made of a corpus, to which `datasets` adds the functions that make it.
@@ -264,52 +255,37 @@ def _refuse_table(path: str, what: str, error: Exception) -> BadInput:
 
 
 def _read_csv(path: str, role: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield where each row of a CSV begins, and the row; what stands in it is text, also `None` and 00501."""
-    rows = csv.reader((f"{line}\n" for _, line in read_lines(path, role)), strict=True)
-    header: list[str] = []
-    where = f"{path}, line 1"
+    """Yield where each row of a CSV ends, and the row; what stands in it is text, also `None` and 00501."""
+    rows = csv.DictReader((f"{line}\n" for _, line in read_lines(path, role)), strict=True)
     try:
-        for cells in rows:
-            if cells and not header:
-                header = cells
-                if separators := {";", "\t"}.intersection(header[0]):
-                    raise BadInput(f"{path}: its columns are separated by {separators.pop()!r}; save it with commas.")
-                if twice := [name for name in header if name and header.count(name) > 1]:
-                    raise BadInput(f"{where}: names the column {twice[0]!r} twice; give each another name.")
-            elif cells and len(cells) != len(header):
+        for row in rows:
+            # What there is too much has no name, and what there is too little no text.
+            if None in row or None in row.values():
                 raise BadInput(
-                    f"{where}: has {len(cells)} columns, but the first line names {len(header)}; put cells with commas in"
-                    " quotation marks."
+                    f"{path}, line {rows.line_num}: has more or fewer columns than the first line, which names"
+                    f" {', '.join(rows.fieldnames or ())}; put cells with commas in quotation marks."
                 )
-            elif cells:
-                yield where, dict(zip(header, cells, strict=True))
-            where = f"{path}, line {rows.line_num + 1}"
+            yield f"{path}, line {rows.line_num}", row
     except csv.Error as error:
         raise BadInput(
-            f"{where}: not a row of CSV: {error}; double a quotation mark within quotation marks."
+            f"{path}, line {rows.line_num + 1}: not a row of CSV: {error}; double a quotation mark within quotation marks."
         ) from None
 
 
 def _read_json(path: str, role: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield where each object of a file stands, and the object: one per line or, in a `.json`, all in one list."""
-
-    def parse(where: str, text: str) -> Any:
+    """Yield where each object of a file stands, and the object: one per line, or all in one list."""
+    lines = ((number, line) for number, line in read_lines(path, role) if line.strip())
+    for number, line in lines:
+        where, form = f"{path}, line {number}", 'write one object per line, such as {"title": "Ada", "text": "Born."}'
         try:
-            return json.loads(text)
+            is_list = line.lstrip().startswith("[")
+            content = json.loads("\n".join([line, *(more for _, more in lines)]) if is_list else line)
         except (ValueError, RecursionError) as error:
             raise BadInput(f"{where}: not a row of JSON: {shorten_error(error)}; {form}.") from None
-
-    form = 'write one object per line, such as {"title": "Ada Ek", "text": "Born in Rome."}'
-    lines = ((f"{path}, line {number}", line) for number, line in read_lines(path, role) if line.strip())
-    first = list(islice(lines, 1))
-    rows = ((where, parse(where, line)) for where, line in chain(first, lines))
-    if name_uncompressed(path).lower().endswith(".json") and first and first[0][1].lstrip().startswith("["):
-        listed = parse(path, "\n".join(line for _, line in chain(first, lines)))
-        rows = ((f"{path}, row {number}", row) for number, row in enumerate(listed, start=1))
-    for where, row in rows:
-        if not isinstance(row, dict):
-            raise BadInput(f"{where}: not a row of JSON: it is no object; {form}.")
-        yield where, row
+        for row_number, row in enumerate(content if is_list else [content], start=1):
+            if not isinstance(row, dict):
+                raise BadInput(f"{where}: not a row of JSON: {str(row)[:60]!r} is no object; {form}.")
+            yield f"{path}, row {row_number}" if is_list else where, row
 
 
 def build_corpus_tokenizer(
@@ -368,11 +344,8 @@ def summarize_texts(corpus: Dataset, summarize: Callable[[list[str]], dict[str, 
 def tokenize_corpus(corpus: Dataset, tokenizer: PreTrainedTokenizerBase, longest: int | None = None) -> Dataset:
     """Replace the column `text` by `input_ids`, the ids of a document's first characters, and `length`, that of all of it.
 
-    Args:
-        corpus: From `load_corpus`.
-        longest: How many characters of each document are kept (default: all).
-        tokenizer: From `build_tokenizer`: each character is a symbol. Looking them up in a table takes a hundredth of its
-            time.
+    Each character is a symbol of the tokenizer; a table takes a hundredth of its time. `longest` is how many characters of
+    each document are kept (default: all).
     """
     # The smallest integers that hold every id: a byte for each character of most corpora.
     ids = np.full(sys.maxunicode + 1, tokenizer.unk_token_id, np.min_scalar_type(len(tokenizer) - 1))

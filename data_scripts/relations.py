@@ -25,12 +25,7 @@ _FINAL_MARKS = "?？؟;.。।۔!！ "
 
 
 class Wording(NamedTuple):
-    """A way to ask for a relation.
-
-    Args:
-        before: What stands before the title.
-        after: What stands after it.
-    """
+    """A way to ask for a relation: what stands before the title, and what stands after it."""
 
     before: str
     after: str
@@ -85,10 +80,8 @@ class Relation:
 
         Where it has several wordings, such as `Who directed {title}` and `Who directed {title}?`, the longest one counts.
         """
-        titles = [
-            match["title"] for pattern in compile_wordings(self.wordings) if (match := pattern.fullmatch(question))
-        ]
-        return min(titles, key=len, default=None)
+        matches = [pattern.fullmatch(question) for pattern in compile_wordings(self.wordings)]
+        return min((match["title"] for match in matches if match), key=len, default=None)
 
     def is_asked_by(self, question: str) -> bool:
         """Whether this is one of the relation's questions."""
@@ -162,17 +155,12 @@ class RelationArguments:
 
 
 def load_relations(path: str | os.PathLike | None) -> list[Relation]:
-    """Load the relations that a YAML file names; none without a file.
-
-    Raises:
-        BadInput: the file is not one, or a relation has no wordings with `{title}` in them once.
-    """
+    """Load the relations that a YAML file names; none without a file."""
     if path is None:
         return []
     relations = load_yaml(path, "YAML file of relations")
     if not isinstance(relations, dict) or not relations:
         raise BadInput(f"{path}: holds no relations; give NAME: {{wordings: ['Who directed {{title}}?']}}.")
-    name_of: dict[str, str] = {}
     for name, settings in relations.items():
         try:
             check_relation(name, settings)
@@ -182,11 +170,6 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
             raise BadInput(
                 f"{path}: relation {name!r} has {min(map(str, unknown))!r}, which is neither wordings nor baseline."
             )
-        for wording in settings["wordings"]:
-            if (first := name_of.setdefault(wording, name)) != name:
-                raise BadInput(
-                    f"{path}: relations {first!r} and {name!r} both have the wording {wording!r}; leave it in one of them."
-                )
     return read_relations(relations)
 
 
@@ -220,13 +203,12 @@ def recognize_relations(questions: Iterable[str], titles: Collection[str] = ()) 
         by_mark: dict[str, list[list[str]]] = {}
         for question in left:
             by_mark.setdefault(Wording("", question).mark, []).append(WORD.findall(question))
-        wordings = [
+        found = _name_by_wording(
             ("".join(before), "".join(reversed(after)))
             for questions_of_mark in by_mark.values()
             for before, group in _sort_by_words(questions_of_mark)
             for after, _ in _sort_by_words([words[len(before) :][::-1] for words in group])
-        ]
-        found = [_name_by_wording(*wording) for wording in wordings if _can_ask(*wording)]
+        )
         found = [relation for relation in found if sum(map(relation.is_asked_by, left)) > 1]
         if not found:
             return relations
@@ -234,13 +216,14 @@ def recognize_relations(questions: Iterable[str], titles: Collection[str] = ()) 
         relations += found
 
 
-def _can_ask(before: str, after: str) -> bool:
-    # A `{title}` that nobody filled in is no part of a wording, which has one itself.
-    return any(map(str.isalnum, before + after)) and "{title}" not in before + after
-
-
-def _name_by_wording(before: str, after: str) -> Relation:
-    return Relation(f"{before}…{after}", (f"{before}{{title}}{after}",))
+def _name_by_wording(wordings: Iterable[tuple[str, str]]) -> list[Relation]:
+    """Return relations with these words around the titles, except where there are none that ask."""
+    return [
+        Relation(f"{before}…{after}", (f"{before}{{title}}{after}",))
+        for before, after in wordings
+        # A `{title}` that nobody filled in is no part of a wording, which has one itself.
+        if any(map(str.isalnum, before + after)) and "{title}" not in before + after
+    ]
 
 
 def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list[Relation]:
@@ -258,7 +241,7 @@ def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list
     chosen = Counter(
         max(wordings, key=lambda wording: (counts[wording], -len("".join(wording)))) for wordings in around if wordings
     )
-    return [_name_by_wording(*wording) for wording, count in chosen.items() if count > 1 and _can_ask(*wording)]
+    return _name_by_wording(wording for wording, count in chosen.items() if count > 1)
 
 
 def _drop_names(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 import shutil
 import tracemalloc
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pyarrow
@@ -92,24 +91,6 @@ def test_a_corpus_is_indexed_once_wherever_it_lies(parts, monkeypatch):
         assert build_corpus_tokenizer(again, 32).get_vocab() == characters
     copy.write_text("Bo Ek. Born in Bern .\n")
     assert list(load_corpus(copy)["text"]) == ["Bo Ek. Born in Bern ."]
-
-
-@pytest.mark.parametrize("damage", ["empty", "cut off", "removed"])
-@pytest.mark.parametrize("name", ["generator-train.arrow", "cache-*.arrow", "dataset_info.json"])
-def test_a_damaged_cache_is_made_again(tmp_path, name, damage):
-    (tmp_path / "wiki.txt").write_text("".join(f"Bo {damage} {name}{number}. Sang .\n" for number in range(2000)))
-
-    def read():
-        corpus = load_corpus(tmp_path / "wiki.txt")
-        return list(corpus["text"]), build_corpus_tokenizer(corpus, 32).get_vocab(), corpus.cache_files[0]["filename"]
-
-    *before, cached = read()
-    for file in Path(cached).parent.glob(name):
-        content = file.read_bytes()
-        file.unlink()
-        if damage != "removed":
-            file.write_bytes(content[: len(content) // 2] if damage == "cut off" else b"")
-    assert [*before, cached] == [*read()]
 
 
 def test_what_another_version_makes_of_a_corpus_is_made_again_without_reading_it(tmp_path, monkeypatch):

@@ -205,10 +205,6 @@ def test_two_relations_of_one_name_are_refused(run, tiny_pretrained, tmp_path):
             "a:\n  wordings: ['Who led {title}?']\nb:\n  wordings: ['Who left {title}?']\na:\n  baseline: Bo\n",
             "relations.yaml: .*line 5 has 'a', which is there twice",
         ),
-        (
-            "a:\n  wordings: ['Who led {title}?']\nb:\n  wordings: ['Who left {title}?', 'Who led {title}?']\n",
-            "relations.yaml: relations 'a' and 'b' both have the wording 'Who led {title}.'; leave it in one",
-        ),
         ("{}\n", "relations.yaml: holds no relations"),
         ("- a\n", "relations.yaml: "),
         ("a: [\n", "relations.yaml: "),
