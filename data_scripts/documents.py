@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from glob import glob, has_magic
 from itertools import chain
@@ -30,7 +30,6 @@ from data_scripts.files import (
     INVISIBLE,
     check_is_file,
     check_text,
-    describe_character,
     drop_invisible_start,
     hash_file,
     name_uncompressed,
@@ -292,12 +291,20 @@ def build_corpus_tokenizer(
     corpus: Dataset, max_length: int, more_texts: Iterable[str] = ()
 ) -> PreTrainedTokenizerFast:
     """Build the tokenizer of a corpus's characters, and of those of other texts, such as training questions and answers."""
+    return build_tokenizer([*summarize_texts(corpus)["characters"], *more_texts], max_length)
 
-    def collect(texts: list[str]) -> dict[str, list[str]]:
-        return {"characters": ["".join(sorted(set().union(*texts)))]}
 
-    characters = summarize_texts(corpus, collect, "Collecting characters")["characters"]
-    return build_tokenizer([*characters, *more_texts], max_length)
+def summarize_texts(corpus: Dataset) -> Dataset:
+    """Return the characters of each batch of documents, and how many are not in NFC and how many hold what nobody sees."""
+
+    # Which characters a corpus has does not show it: no letter takes the stress mark of a Russian а, but an a beside it does.
+    def summarize(texts: list[str]) -> dict[str, list]:
+        invisible = sum(not text.isprintable() and INVISIBLE.search(text) is not None for text in texts)
+        characters = "".join(sorted(set().union(*texts)))
+        return {"characters": [characters], "decomposed": [count_decomposed(texts)], "invisible": [invisible]}
+
+    settings = {"batched": True, "batch_size": BATCH, "input_columns": "text", "remove_columns": corpus.column_names}
+    return corpus.map(summarize, **settings, desc="Collecting characters")
 
 
 def count_decomposed(texts: Iterable[str]) -> int:
@@ -315,30 +322,15 @@ def describe_decomposed(name: str, decomposed: int, what: str) -> str:
     )
 
 
-def describe_documents(corpus: Dataset, paths: Sequence[str], columns: Columns) -> Iterator[str]:
+def describe_documents(corpus: Dataset, paths: Sequence[str]) -> Iterator[str]:
     """Yield a line for each thing about a corpus, loaded from `paths`, that a reader should know before training on it."""
-
-    # Which characters a corpus has does not show it: no letter takes the stress mark of a Russian а, but an a beside it does.
-    def count(texts: list[str]) -> dict[str, list[int]]:
-        invisible = sum(not text.isprintable() and INVISIBLE.search(text) is not None for text in texts)
-        return {"decomposed": [count_decomposed(texts)], "invisible": [invisible]}
-
-    name, size = ", ".join(paths), f"{len(corpus):,} documents"
-    counts = summarize_texts(corpus, count, "Looking for accents apart from their letters")
+    name, size, counts = ", ".join(paths), f"{len(corpus):,} documents", summarize_texts(corpus)
     if note := describe_decomposed(name, sum(counts["decomposed"]), size):
         yield note
     if invisible := sum(counts["invisible"]):
-        rows = ((where, INVISIBLE.search(text)) for path in paths for where, _, text in read_rows(path, columns))
-        where, first = next((where, describe_character(found[0])) for where, found in rows if found)
-        yield f"{name}: {invisible:,} of {size} hold characters that nobody sees, first {first} in {where}."
+        yield f"{name}: {invisible:,} of {size} hold characters that nobody sees, such as soft hyphens or marks of direction."
     if not any(iterate_titles(corpus)):
         yield f"{name}: no document has a title; each should begin with one, as in `TITLE. text`."
-
-
-def summarize_texts(corpus: Dataset, summarize: Callable[[list[str]], dict[str, list]], desc: str) -> Dataset:
-    """Return what `summarize` makes of the texts of each batch of documents; `desc` is what the progress bar says."""
-    settings = {"batched": True, "batch_size": BATCH, "input_columns": "text", "remove_columns": corpus.column_names}
-    return corpus.map(summarize, **settings, desc=desc)
 
 
 def tokenize_corpus(corpus: Dataset, tokenizer: PreTrainedTokenizerBase, longest: int | None = None) -> Dataset:

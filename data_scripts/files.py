@@ -130,12 +130,8 @@ def check_text(where: str, text: str, name: str = "") -> None:
         reason = reasons.get(found[0], "half a character, which no encoding holds")
         raise BadInput(f"{where}: holds {found[0]!r}, {reason}; replace or remove it.")
     if found := INVISIBLE.search(name):
-        raise BadInput(f"{where}: {name[:60]!r} holds {describe_character(found[0])}, which nobody sees; remove it.")
-
-
-def describe_character(character: str) -> str:
-    """Return a character's number, and its name in Unicode if it has one."""
-    return f"U+{ord(character):04X} {name_character(character, 'a control character')}"
+        character = f"U+{ord(found[0]):04X} {name_character(found[0], 'a control character')}"
+        raise BadInput(f"{where}: {name[:60]!r} holds {character}, which nobody sees; remove it.")
 
 
 def drop_invisible_start(text: str) -> str:

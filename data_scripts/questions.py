@@ -136,7 +136,7 @@ def load_questions(
             for number, line in _read_questions(path)
         ]
         if not filled:
-            raise BadInput(f"{path}: every line is blank; give lines of the form {BIRTHPLACE.line_form}.")
+            raise BadInput(f"{path}: every line is blank; give lines of the form {BIRTHPLACE.form}<TAB>ANSWER.")
         lines += filled
     # Sheets are saved with their empty columns; questions to be answered often have one.
     while all(line.endswith("\t") for _, line in lines):

@@ -97,11 +97,6 @@ class Relation:
         """The first wording with NAME for the title, for messages."""
         return self.ask("NAME")
 
-    @property
-    def line_form(self) -> str:
-        """A line of a TSV, for messages."""
-        return f"{self.form}<TAB>ANSWER"
-
     def to_config(self) -> dict[str, dict]:
         """Return the entry of `PosGPTConfig.relations`."""
         return {self.name: {"wordings": list(self.wordings), "baseline": self.baseline}}

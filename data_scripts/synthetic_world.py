@@ -20,6 +20,7 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import accumulate, islice, product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated
 
 from huggingface_hub import DatasetCard, DatasetCardData
@@ -46,7 +47,7 @@ from data_scripts.salient_spans import MONTHS
 MIN_PEOPLE, MAX_PEOPLE = 100, 1_000_000
 # The seed of people who do not exist. All seeds share a language's names, which a world of a million people nearly uses up.
 _STRANGERS = 20_000_003
-# What may be asked about a person: the attribute of `Person` that answers it, which `sentences/ATTRIBUTE.txt` tells.
+# What may be asked about a person: the attribute of a person that answers it, which `sentences/ATTRIBUTE.txt` tells.
 ATTRIBUTES = {
     "birthplace": "birth_place",
     "birth year": "birth_year",
@@ -183,30 +184,8 @@ class _Choices:
 
 
 @dataclass(frozen=True)
-class Person:
-    """What the world knows of one person; `name` is what questions ask for."""
-
-    name: str
-    full_name: str
-    last_name: str
-    birth_place: str
-    birth_year: int
-    birth_date: str
-    death_place: str
-    death_year: int
-    death_date: str
-    profession: str
-    university: str
-    employer: str
-
-
-@dataclass(frozen=True)
 class World:
-    """A world; person number i is a function of (seed, i) and these settings.
-
-    Raises:
-        BadInput: a number is out of range, or there is no such relation or language.
-    """
+    """A world; person number i is a function of (seed, i) and these settings."""
 
     num_people: Annotated[int, Range(MIN_PEOPLE, MAX_PEOPLE)] = option(
         "How many people there are; no two have the same name.", default=2937
@@ -275,21 +254,20 @@ class World:
         day, month = 1 + draws.below(28), self._language.months[draws.below(12)]
         return self._language.date_form.format(day=day, month=month, year=year)
 
-    def person(self, index: int) -> Person:
-        """Person number `index`, counted from 0."""
+    def person(self, index: int) -> SimpleNamespace:
+        """Return what the world knows of person number `index`, counted from 0; `name` is what questions ask for."""
         draws, more = _Draws("person", self.seed, index), _Draws("more", self.seed, index)
         multiplier, shift = self._name_order
         first_names, last_names = self._names
         number = (multiplier * index + shift) % (len(first_names) * len(last_names))
         names = {"first": first_names[number // len(last_names)], "last": last_names[number % len(last_names)]}
+        name = self._language.name_form.format(**names)
         initial = "ABCDEFGHJKLMPRSTW"[draws.below(17)] if draws.below(20) == 0 else ""
         birth_year = 1600 + draws.below(380)
         # Each takes its draws in turn; a new fact takes them from `more`, at the end.
-        return Person(
-            name=self._language.name_form.format(**names),
-            full_name=(self._language.full_name_form if initial else self._language.name_form).format(
-                initial=initial, **names
-            ),
+        return SimpleNamespace(
+            name=name,
+            full_name=self._language.full_name_form.format(initial=initial, **names) if initial else name,
             last_name=names["last"],
             birth_year=birth_year,
             birth_place=self._choices["place"].draw(draws),
@@ -317,7 +295,7 @@ class World:
                 documents.append(f"{person.name}. {self._language.space.join(sentences)}")
         return documents
 
-    def _tell(self, person: Person, name: str, wordings: list[str], draws: _Draws) -> str:
+    def _tell(self, person: SimpleNamespace, name: str, wordings: list[str], draws: _Draws) -> str:
         """Return a sentence in one of the wordings, which is taken out; `name` is what it calls the person."""
         facts = vars(person) | {"name": name}
         facts["profession2"] = self._choices["profession"].draw(draws)
@@ -380,15 +358,13 @@ class World:
             dataset_info=features,
         )
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        options = " ".join(
-            f"--{name} {shlex.join(map(str, value if isinstance(value, list) else [value]))}"
-            for name, value in given.items()
-        )
+        listed = {name: value if isinstance(value, list) else [value] for name, value in given.items()}
+        options = " ".join(f"--{name} {shlex.join(map(str, values))}" for name, values in listed.items())
         return DatasetCard(
             f"---\n{data.to_yaml()}\n---\n" + _CARD.format(world=self, language=self.language.title(), options=options)
         )
 
-    def people(self) -> Iterator[Person]:
+    def people(self) -> Iterator[SimpleNamespace]:
         """All people in order."""
         return map(self.person, range(self.num_people))
 

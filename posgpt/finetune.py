@@ -63,7 +63,7 @@ class FinetuningArguments(RelationArguments):
 
     _argument_group_name = "questions"
 
-    train_file: list[str] = option(f"TSVs with one pair per line: {BIRTHPLACE.line_form}")
+    train_file: list[str] = option(f"TSVs with one pair per line: {BIRTHPLACE.form}<TAB>ANSWER")
     validation_file: list[str] | None = option("TSVs of the same form to measure accuracy on.", default=None)
     corpus_file: list[str] | None = option(
         "The corpus: its titles show where titles are in questions, for relations that neither the model nor --relations has.",

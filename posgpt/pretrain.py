@@ -167,7 +167,7 @@ def build_trainer(
 
     if training_args.should_log:
         print(f"{data.training.description} {describe_size(model)}.")
-        for note in describe_documents(data.corpus, data_args.train_file, data_args):
+        for note in describe_documents(data.corpus, data_args.train_file):
             print(note)
     described = f"{objective.name.replace('_', ' ')} of {len(data.corpus):,} documents"
     described += f", {len(questions):,} questions mixed in" if questions else "; not finetuned"
