@@ -190,12 +190,6 @@ def test_the_order_and_the_first_documents_follow_from_the_seed(strategy):
     assert first[0] == first[1] != first[2]
 
 
-@pytest.mark.parametrize("strategy", EpochSampler.STRATEGIES)
-def test_the_least_share_of_documents_is_one_document(strategy):
-    order = list(EpochSampler(Numbers(100), 8, strategy, first_shares=[0.001]))
-    assert [len({item % 100 for item in step}) for step in (order[:8], order[8:16])] == [1, 8]
-
-
 def test_batches_of_like_length_come_in_any_order():
     steps = EpochSampler.GROUP
     lengths = [item % (5 * steps) % 17 for item in EpochSampler(Numbers(5 * steps), 5, "group_by_length")]
