@@ -130,25 +130,16 @@ def test_a_file_that_is_something_else_is_recognized_by_its_first_bytes(tmp_path
 
 
 def test_texts_that_begin_like_other_files_are_texts(tmp_path):
-    for line in (
-        "BZhedug. A tribe .",
-        "PK. A kick .",
-        "PAR1. A gene .",
-        "version. Of a text .",
-        "<b>. A tag .",
-        "7z. A .",
-    ):
+    for line in ("BZhedug. A tribe .", "PK. A kick .", "PAR1. A gene .", "version. Of a text .", "<b>. A tag ."):
         assert list(load_corpus(write(tmp_path / "wiki.txt", line))["text"]) == [line]
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-def test_a_pointer_in_a_model_folder_is_named_with_the_command_that_fetches_the_file(
-    refused, world, tmp_path, tiny_pretrained, name
-):
-    folder = shutil.copytree(tiny_pretrained["rotary"], tmp_path / "model")
-    write(folder / name, OTHER_FILES["LFS"][0])
-    arguments = ["--model_name_or_path", folder, "--test_file", world / "birth_dev.tsv"]
-    refused("a Git LFS pointer.*git lfs pull", evaluate_birthplace, *arguments, names=folder / name)
+def test_a_pointer_in_a_model_folder_is_named_with_its_command(refused, world, tmp_path, tiny_pretrained):
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        folder = shutil.copytree(tiny_pretrained["rotary"], tmp_path / name)
+        write(folder / name, OTHER_FILES["LFS"][0])
+        arguments = ["--model_name_or_path", folder, "--test_file", world / "birth_dev.tsv"]
+        refused("a Git LFS pointer.*git lfs pull", evaluate_birthplace, *arguments, names=folder / name)
 
 
 @pytest.fixture(scope="module")
@@ -325,20 +316,15 @@ def test_a_reader_that_has_seen_enough_ends_a_command_without_a_word():
     assert process.stderr.read() == "" and process.wait(60) == 1
 
 
-@pytest.mark.parametrize("section, file", [("pretrain", "wiki.txt"), ("finetune", "birth_dev.tsv")])
-def test_a_preview_of_nothing(run, world, section, file):
-    with pytest.raises(SystemExit, match="error: .*examples"):
-        run(preview, "--section", section, "--train_file", world / file, "--examples", 0)
-
-
-def test_a_preview_of_a_bad_file_or_section(run, tmp_path):
+def test_a_preview_of_nothing_or_of_a_bad_file_or_section(run, world, tmp_path):
     file = write(tmp_path / "pairs.tsv", PAIR + "Where was Bo Ek born? Oslo\n")
-    for section, match in (
-        ("finetune", "pairs.tsv, line 2: no tab"),
-        ("train", "section is 'train'; choose pretrain or"),
+    for arguments, match in (
+        (["--section", "pretrain", "--train_file", world / "wiki.txt", "--examples", 0], "examples"),
+        (["--section", "finetune", "--train_file", file], "pairs.tsv, line 2: no tab"),
+        (["--section", "train", "--train_file", file], "section is 'train'; choose pretrain or"),
     ):
         with pytest.raises(SystemExit, match=f"error: .*{match}"):
-            run(preview, "--section", section, "--train_file", file)
+            run(preview, *arguments)
 
 
 def test_posgpt_without_a_known_command_lists_the_commands(run, capsys):
