@@ -130,14 +130,11 @@ def load_questions(
     """
     lines: list[tuple[str, str]] = []
     for path in paths:
-        # As the course's loader does with answers: nothing begins or ends with a space.
-        filled = [
-            (f"{path}, line {number}", "\t".join(cell.strip(" ") for cell in line.split("\t")))
-            for number, line in _read_questions(path)
-        ]
+        filled = list(_read_questions(path))
         if not filled:
             raise BadInput(f"{path}: every line is blank; give lines of the form {BIRTHPLACE.form}<TAB>ANSWER.")
-        lines += filled
+        # As the course's loader does with answers: nothing begins or ends with a space.
+        lines += [(where, "\t".join(cell.strip(" ") for cell in line.split("\t"))) for where, line in filled]
     # Sheets are saved with their empty columns; questions to be answered often have one.
     while all(line.endswith("\t") for _, line in lines):
         lines = [(where, line[:-1].rstrip(" ")) for where, line in lines]
@@ -175,15 +172,15 @@ def load_questions(
     return Questions(tuple(map(str, paths)), relations, rows)
 
 
-def _read_questions(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
-    """Yield the number and the text of each line of a TSV that is not blank."""
-    return ((number, line) for number, line in read_lines(path, "TSV of questions and answers") if line.strip())
+def _read_questions(path: str | os.PathLike) -> Iterator[tuple[str, str]]:
+    """Yield where each line of a TSV stands that is not blank, and the line."""
+    lines = read_lines(path, "TSV of questions and answers")
+    return ((f"{path}, line {number}", line) for number, line in lines if line.strip())
 
 
 def locate_question(row: int, paths: Iterable[str]) -> str:
     """Return the file and the line that a question, counted from 0, was read from, for messages."""
-    lines = (f"{path}, line {number}" for path in paths for number, _ in _read_questions(path))
-    return next(islice(lines, row, None))
+    return next(islice((where for path in paths for where, _ in _read_questions(path)), row, None))
 
 
 def _match_relations(
@@ -225,8 +222,7 @@ def describe_unknown_characters(
     texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, what: str | os.PathLike
 ) -> str | None:
     """Say in one line which characters of `texts` are unknown and how often they occur; None when all are known."""
-    unknown = count_unknown_characters(texts, tokenizer)
-    if not unknown:
+    if not (unknown := count_unknown_characters(texts, tokenizer)):
         return None
     shown = ", ".join(f"{character!r} × {count}" for character, count in unknown.most_common(8))
     more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
@@ -242,18 +238,14 @@ def describe_overlap(questions: Questions, others: Questions) -> str | None:
 
 
 def drop_non_ascii(questions: Questions) -> Questions:
-    """Drop the characters that are not ASCII, as the course's loader does with training pairs.
-
-    Raises:
-        BadInput: then nothing is left of an answer, or a question no longer asks for the same.
-    """
+    """Drop the characters that are not ASCII, as the course's loader does with training pairs; refuse what then is broken."""
 
     def drop(texts: dict[str, str]) -> dict[str, str]:
         return {column: text.encode("ascii", "ignore").decode() for column, text in texts.items()}
 
     rows = questions.rows.map(drop, desc="Dropping characters")
     for i, (row, relation) in enumerate(zip(rows, questions.relation_per_question, strict=True)):
-        if not row.get("answer", "-").strip() or not relation.is_asked_by(row["question"]):
+        if not row.get("answer", "-").strip() or relation.find_title(row["question"]) is None:
             raise BadInput(
                 f"{locate_question(i, questions.paths)}: ascii_only leaves too little of {questions.texts[i][:60]!r} or its"
                 " answer; choose --ascii_only false."

@@ -53,7 +53,6 @@ class Relation:
     """A kind of question that can be asked about every title.
 
     Args:
-        name: What is asked for.
         wordings: Ways to ask it, each with `{title}` where the title stands; the first is the one to ask in.
         baseline: The answer that a model has to beat, given to every question; empty if there is none.
     """
@@ -83,10 +82,6 @@ class Relation:
         matches = [pattern.fullmatch(question) for pattern in compile_wordings(self.wordings)]
         return min((match["title"] for match in matches if match), key=len, default=None)
 
-    def is_asked_by(self, question: str) -> bool:
-        """Whether this is one of the relation's questions."""
-        return self.find_title(question) is not None
-
     def read_title(self, question: str) -> str:
         """Return the title that a question asks about; text that is no such question is a title itself."""
         title = self.find_title(question)
@@ -107,15 +102,12 @@ BIRTH_YEAR = Relation("birth year", wordings=("When was {title} born?",))
 PLACE_OF_DEATH = Relation("place of death", wordings=("Where did {title} die?",))
 # The relations that are known by name. Others are recognized from a file's questions and named by their wording.
 RELATIONS = {
-    relation.name: relation
-    for relation in (
-        BIRTHPLACE,
-        BIRTH_YEAR,
-        Relation("profession", wordings=("What did {title} do for a living?",)),
-        Relation("university", wordings=("Where did {title} study?",)),
-        Relation("employer", wordings=("Who employed {title}?",)),
-        PLACE_OF_DEATH,
-    )
+    "birthplace": BIRTHPLACE,
+    "birth year": BIRTH_YEAR,
+    "profession": Relation("profession", wordings=("What did {title} do for a living?",)),
+    "university": Relation("university", wordings=("Where did {title} study?",)),
+    "employer": Relation("employer", wordings=("Who employed {title}?",)),
+    "place of death": PLACE_OF_DEATH,
 }
 
 
@@ -174,7 +166,7 @@ def find_relation(question: str, relations: Iterable[Relation]) -> Relation | No
     Where one wording contains another, it is the longer one that is asked: `Where was the mother of {title} born?` rather
     than `Where was {title} born?`.
     """
-    fitting = (relation for relation in relations if relation.is_asked_by(question))
+    fitting = (relation for relation in relations if relation.find_title(question) is not None)
     return min(fitting, key=lambda relation: len(relation.read_title(question)), default=None)
 
 
@@ -204,7 +196,9 @@ def recognize_relations(questions: Iterable[str], titles: Collection[str] = ()) 
             for before, group in _sort_by_words(questions_of_mark)
             for after, _ in _sort_by_words([words[len(before) :][::-1] for words in group])
         )
-        found = [relation for relation in found if sum(map(relation.is_asked_by, left)) > 1]
+        found = [
+            relation for relation in found if sum(relation.find_title(question) is not None for question in left) > 1
+        ]
         if not found:
             return relations
         # Rare relations are hidden by frequent ones until those are found.

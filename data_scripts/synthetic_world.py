@@ -82,13 +82,8 @@ _FACTS_PER_DOCUMENT = 2
 class Language:
     """A language that a world is told in: its word lists, sentences and questions, and the forms of its names and dates.
 
-    Line by line, the lists and the sentences of all languages say the same, so the same draws tell of the same people.
-
-    Args:
-        folder: Where its lists are, in `data_scripts/world`; a list that it lacks is the English one.
-        code: The hub's name for it (ISO 639-1).
-        full_name_form: How a few are called at times.
-        space: What separates sentences.
+    Line by line, the lists and the sentences of all languages say the same, so the same draws tell of the same people. They
+    are in `data_scripts/world/FOLDER`; a list that a language lacks is the English one. `code` is the hub's name for it.
     """
 
     folder: str
@@ -122,26 +117,19 @@ class Language:
         return RELATIONS | {relation.name: relation for relation in load_relations(file if file.is_file() else None)}
 
 
+_GERMAN_MONTHS = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split()
 LANGUAGES = {
-    language.folder: language
-    for language in (
-        Language("english", "en"),
-        Language(
-            "german",
-            "de",
-            date_form="{day}. {month} {year}",
-            months="Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split(),
-        ),
-        Language(
-            "chinese",
-            "zh",
-            name_form="{first}·{last}",
-            full_name_form="{first}·{initial}·{last}",
-            date_form="{year}年{month}{day}日",
-            months=[f"{number}月" for number in range(1, 13)],
-            space="",
-        ),
-    )
+    "english": Language("english", "en"),
+    "german": Language("german", "de", date_form="{day}. {month} {year}", months=_GERMAN_MONTHS),
+    "chinese": Language(
+        "chinese",
+        "zh",
+        name_form="{first}·{last}",
+        full_name_form="{first}·{initial}·{last}",
+        date_form="{year}年{month}{day}日",
+        months=[f"{number}月" for number in range(1, 13)],
+        space="",
+    ),
 }
 PLACES = LANGUAGES["english"].read_words("places")
 # The wordings of `sentences/biography.txt` are for worlds that ask for the birthplace alone. It stands early, as in the real
