@@ -161,16 +161,13 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
     with open_uncompressed(path) as file:
         for number, raw in enumerate(file, start=1):
             try:
-                line = raw.decode("utf-8")
-                wrong = "holds '\\x00', a null character, which no text has; remove it or" if b"\0" in raw else None
+                line = drop_invisible_start(raw.decode("utf-8").rstrip("\r\n"))
             except UnicodeDecodeError as error:
-                wrong = f"byte {error.start + 1} of the line is not UTF-8;"
-            if wrong:
-                encoding = "utf-16" if b"\0" in raw or raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "latin1"
+                encoding = "utf-16" if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "latin1"
                 raise BadInput(
-                    f"{path}, line {number}: {wrong} save the file as UTF-8 (iconv -f {encoding} -t utf-8)."
-                )
-            line = drop_invisible_start(line.rstrip("\r\n"))
+                    f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8 (iconv -f"
+                    f" {encoding} -t utf-8)."
+                ) from None
             if "\r" in line:
                 raise BadInput(
                     f"{path}, line {number}: a carriage return within the line; remove it or end the line there."

@@ -51,8 +51,7 @@ BAD_CORPORA = {
     ),
     "mask": ("Ada Example. Fine .\nBo Ek. What ⁇ .\n", "line 2: holds '⁇'"),
     "pad": ("Bo Ek. A □ .\n", "line 1: holds '□'"),
-    "null": ("Ada. Fine .\nBo Ek.\0 Fine .\n", r"line 2: holds '\\x00', a null character, .*; remove it or save"),
-    "UTF-16 without a mark": ("Ada. Fine .\n".encode("utf-16-le"), "line 1: holds .*iconv -f utf-16 -t utf-8"),
+    "null": ("Ada. Fine .\nBo Ek.\0 Fine .\n", r"line 2: holds '\\x00', a null character, which no text has; replace"),
 }
 # What other files begin with; the files have any name.
 OTHER_FILES = {
