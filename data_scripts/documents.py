@@ -5,12 +5,12 @@ import json
 import math
 import os
 import re
-import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from glob import glob, has_magic
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from data_scripts.errors import BadInput
 from data_scripts.files import (
     COMPRESSED,
+    INVISIBLE,
     check_is_file,
     check_text,
     drop_invisible_start,
@@ -36,7 +37,7 @@ from data_scripts.files import (
     write_atomically,
 )
 from data_scripts.options import option, shorten_error
-from data_scripts.titles import BATCH, find_title
+from data_scripts.titles import BATCH, find_title, iterate_titles
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
 
 # What each kind of table is read as. Not by `datasets`, which takes texts such as 2001-09-11 for dates, later lines with other
@@ -50,40 +51,22 @@ READING_VERSION, DERIVING_VERSION = 3, 2
 csv.field_size_limit(2**31 - 1)
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True)
 class Columns:
-    """The columns of a table that hold each document's title and its text.
+    """Where a table has its documents."""
 
-    Args:
-        config_name: Of a dataset on the hub, the configuration that has them; None: the only one, or its default.
-    """
-
-    title: str = "title"
-    text: str = "text"
-    config_name: str | None = None
+    title_column: str = option("Column of titles, if the corpus is a table.", default="title")
+    text_column: str = option("Column of texts, if the corpus is a table.", default="text")
+    dataset_config_name: str | None = option(
+        "Its configuration, if the corpus is a dataset on the hub that has several.", default=None
+    )
 
 
 TITLE_AND_TEXT = Columns()
 
 
 @dataclass(kw_only=True)
-class ColumnArguments:
-    """Where a table has its documents."""
-
-    title_column: str = option("Column of titles, if the corpus is a table.", default=Columns.title)
-    text_column: str = option("Column of texts, if the corpus is a table.", default=Columns.text)
-    dataset_config_name: str | None = option(
-        "Its configuration, if the corpus is a dataset on the hub that has several.", default=None
-    )
-
-    @property
-    def columns(self) -> Columns:
-        """Where the documents are."""
-        return Columns(self.title_column, self.text_column, self.dataset_config_name)
-
-
-@dataclass(kw_only=True)
-class CorpusArguments(ColumnArguments):
+class CorpusArguments(Columns):
     """What is trained on."""
 
     train_file: list[str] = option(
@@ -104,18 +87,15 @@ def load_corpus(
     read and checked once, wherever it lies.
 
     Args:
-        paths: One corpus or several: a text file with one document per line; a table (`TABLES`); a pattern such as
-            `part-*.txt` of the names of either; or the name of a dataset on the hub, whose split `train` is read. Files
-            may be compressed (`COMPRESSED`).
+        paths: One corpus or several: text files with one document per line, tables (`TABLES`), patterns of their names such
+            as `part-*.txt`, or datasets on the hub, whose split `train` is read. Files may be compressed (`COMPRESSED`).
         columns: Of a table.
         weights: For each corpus how often its documents are read, in proportion to the other weights: documents are
             drawn from the corpora until each has been read, and the smaller ones are read again as often as it takes. By
             default, all are read once, one after the other.
 
     Raises:
-        BadInput: a file is missing, a directory, empty, not UTF-8, all blank, something else than its name says, or holds
-            what `check_text` refuses; a table cannot be read, does not have the columns, or has something else than text in
-            them; or there is not a weight above 0 for each corpus.
+        BadInput: a file cannot be read as what its name says, or there is not a weight above 0 for each corpus.
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     if weights is not None and len(weights) != len(paths):
@@ -133,18 +113,11 @@ def load_corpus(
 def _index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
     """Return one corpus out of the cache, where it is written first if need be."""
     contents = [identify_content(file) for file in find_files(path)]
-    fingerprint = Hasher.hash([READING_VERSION, contents, columns])
-    folder = Path(config.HF_DATASETS_CACHE, "generator", f"default-fingerprint={fingerprint}")
+    named = [columns.title_column, columns.text_column, columns.dataset_config_name]
+    fingerprint = Hasher.hash([READING_VERSION, contents, named])
     arguments = {"gen_kwargs": {"path": path, "columns": columns}, "features": FEATURES, "fingerprint": fingerprint}
     try:
-        try:
-            for file in folder.rglob("*.arrow"):
-                Dataset.from_file(str(file))
-            corpus = Dataset.from_generator(_read_rows_with_text, **arguments)
-        except (OSError, ValueError):
-            # What a full disk or a power cut left empty or cut off is made again, with all that was derived from it.
-            shutil.rmtree(folder, ignore_errors=True)
-            corpus = Dataset.from_generator(_read_rows_with_text, **arguments)
+        corpus = Dataset.from_generator(_read_rows_with_text, **arguments)
     except DatasetGenerationError as error:
         raise (error.__cause__ or error) from None
     # The fingerprint of all that is made of a corpus, to which `datasets` adds the functions that make it.
@@ -152,21 +125,16 @@ def _index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
 
 
 def _read_rows_with_text(path: str | os.PathLike, columns: Columns) -> Iterator[dict[str, str | None]]:
-    is_blank = True
+    row = None
     for _, title, text in read_rows(path, columns):
         if text.strip():
-            is_blank = False
-            yield {"title": title, "text": text}
-    if is_blank:
+            yield (row := {"title": title, "text": text})
+    if row is None:
         raise BadInput(f"{path}: every line is blank; give a corpus with one document per line.")
 
 
 def identify_content(file: str) -> tuple[str | None, str]:
-    """Return what a file is read as and the SHA-256 of what it holds; for a dataset of the hub its commit.
-
-    Raises:
-        BadInput: there is no such file or dataset, or the hub does not answer and it was not read before.
-    """
+    """Return what a file is read as and the SHA-256 of what it holds; for a dataset of the hub its commit."""
     kind = detect_format(file)
     if kind != "hub":
         return kind, hash_file(check_is_file(file, "corpus"))
@@ -184,11 +152,7 @@ def identify_content(file: str) -> tuple[str | None, str]:
 
 
 def find_files(path: str | os.PathLike) -> list[str]:
-    """Return the files that a corpus's name stands for, in the order of their names; a data set of the hub is one.
-
-    Raises:
-        BadInput: no file matches this pattern.
-    """
+    """Return the files that a corpus's name stands for, in the order of their names; a dataset of the hub is one."""
     name = os.fspath(path)
     if not has_magic(name) or os.path.exists(name):
         return [name]
@@ -209,17 +173,13 @@ def detect_format(path: str | os.PathLike) -> str | None:
 def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, str | None, str]]:
     """Yield where each document stands (file and line or row), its title if a table says it, and the document.
 
-    Documents are streamed: files are read once from beginning to end, and data sets of the hub are not kept. Each is checked
-    here, and nowhere else.
-
-    Raises:
-        BadInput: see `load_corpus`.
+    Documents are streamed, and each is checked here, and nowhere else.
     """
     rows: Iterable[tuple[str, str | None, str]]
     for file in find_files(path):
         if detect_format(file) is not None:
             rows = _read_table(file, columns)
-        elif name_uncompressed(Path(file)).lower().endswith(".tsv"):
+        elif name_uncompressed(file).lower().endswith(".tsv"):
             raise BadInput(
                 f"{file}: a TSV is read as questions and answers (--questions_file, or --train_file of posgpt finetune), not as"
                 " a corpus; save a table of documents as CSV, with commas."
@@ -234,24 +194,17 @@ def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, 
 
 
 def _read_table(path: str, columns: Columns) -> Iterator[tuple[str, str, str]]:
-    for number, (where, row) in enumerate(open_table(path, "documents", columns.config_name)):
+    for number, (where, row) in enumerate(open_table(path, "documents", columns.dataset_config_name)):
         # Later lines of JSON may leave out what is empty.
-        if number == 0:
-            for option_name, column in (("title_column", columns.title), ("text_column", columns.text)):
-                if column not in row:
-                    raise BadInput(
-                        f"{path}: has no column {column!r}, but {', '.join(row)}; name one with --{option_name}."
-                    )
-        title, text = read_title(row.get(columns.title), where), read_cell(row.get(columns.text), where)
+        for name in ("title_column", "text_column") if number == 0 else ():
+            if (column := getattr(columns, name)) not in row:
+                raise BadInput(f"{path}: has no column {column!r}, but {', '.join(row)}; name one with --{name}.")
+        title, text = read_title(row.get(columns.title_column), where), read_cell(row.get(columns.text_column), where)
         yield where, title, f"{title}. {text}" if title else text
 
 
 def read_cell(value: Any, where: str) -> str:
-    """Return the text of a table's cell, empty where nothing stands (null, or NaN).
-
-    Raises:
-        BadInput: the cell holds something else.
-    """
+    """Return the text of a table's cell, empty where nothing stands (null, or NaN)."""
     # NaN alone is not itself.
     if value is None or value != value:
         return ""
@@ -279,22 +232,16 @@ def open_table(path: str, what: str, config_name: str | None = None) -> Iterator
     """
     kind, role = detect_format(path), f"table of {what}"
     try:
-        if kind == "csv":
-            yield from _read_csv(path, role)
-        elif kind == "json":
-            yield from _read_json(path, role)
+        if kind in ("csv", "json"):
+            yield from _read_csv(path, role) if kind == "csv" else _read_json(path, role)
+            return
+        # Much faster than row by row.
+        if kind == "parquet":
+            batches = ParquetFile(check_is_file(path, role)).iter_batches(1000)
         else:
-            # Much faster than row by row.
-            if kind == "parquet":
-                batches = (batch.to_pylist() for batch in ParquetFile(check_is_file(path, role)).iter_batches(1000))
-            else:
-                columns = load_dataset(path, config_name, split="train", streaming=True).iter(1000)
-                batches = (
-                    [dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)]
-                    for batch in columns
-                )
-            for number, row in enumerate(chain.from_iterable(batches), start=1):
-                yield f"{path}, row {number}", row
+            batches = load_dataset(path, config_name, split="train", streaming=True).with_format("arrow").iter(1000)
+        for number, row in enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), start=1):
+            yield f"{path}, row {number}", row
     except BadInput:
         raise
     except (DatasetsError, HTTPError, OSError, ValueError, ImportError, ArrowException) as error:
@@ -307,93 +254,90 @@ def _refuse_table(path: str, what: str, error: Exception) -> BadInput:
 
 
 def _read_csv(path: str, role: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield where each row of a CSV begins, and the row; what stands in it is text, also `None` and 00501."""
-    rows = csv.reader((f"{line}\n" for _, line in read_lines(path, role)), strict=True)
-    header: list[str] = []
-    where = f"{path}, line 1"
+    """Yield where each row of a CSV ends, and the row; what stands in it is text, also `None` and 00501."""
+    rows = csv.DictReader((f"{line}\n" for _, line in read_lines(path, role)), strict=True)
     try:
-        for cells in rows:
-            if cells and not header:
-                header = cells
-                if separators := {";", "\t"}.intersection(header[0]):
-                    raise BadInput(
-                        f"{path}: its columns are separated by {separators.pop()!r}; save it with commas between them."
-                    )
-                if twice := [name for name in header if name and header.count(name) > 1]:
-                    raise BadInput(f"{where}: names the column {twice[0]!r} twice; give each another name.")
-            elif cells and len(cells) != len(header):
+        for row in rows:
+            # What there is too much has no name, and what there is too little no text.
+            if None in row or None in row.values():
                 raise BadInput(
-                    f"{where}: has {len(cells)} columns, but the first line names {len(header)}; put cells with commas in"
-                    " quotation marks."
+                    f"{path}, line {rows.line_num}: has more or fewer columns than the first line, which names"
+                    f" {', '.join(rows.fieldnames or ())}; put cells with commas in quotation marks."
                 )
-            elif cells:
-                yield where, dict(zip(header, cells, strict=True))
-            where = f"{path}, line {rows.line_num + 1}"
+            yield f"{path}, line {rows.line_num}", row
     except csv.Error as error:
         raise BadInput(
-            f"{where}: not a row of CSV: {error}; double a quotation mark within quotation marks."
+            f"{path}, line {rows.line_num + 1}: not a row of CSV: {error}; double a quotation mark within quotation marks."
         ) from None
 
 
 def _read_json(path: str, role: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield where each object of a file stands, and the object: one per line or, in a `.json`, all in one list."""
-
-    def parse(where: str, text: str) -> Any:
+    """Yield where each object of a file stands, and the object: one per line, or all in one list."""
+    lines = ((number, line) for number, line in read_lines(path, role) if line.strip())
+    for number, line in lines:
+        where, form = f"{path}, line {number}", 'write one object per line, such as {"title": "Ada", "text": "Born."}'
         try:
-            return json.loads(text)
+            is_list = line.lstrip().startswith("[")
+            content = json.loads("\n".join([line, *(more for _, more in lines)]) if is_list else line)
         except (ValueError, RecursionError) as error:
             raise BadInput(f"{where}: not a row of JSON: {shorten_error(error)}; {form}.") from None
-
-    form = 'write one object per line, such as {"title": "Ada Ek", "text": "Born in Rome."}'
-    lines = ((f"{path}, line {number}", line) for number, line in read_lines(path, role) if line.strip())
-    first = list(islice(lines, 1))
-    rows = ((where, parse(where, line)) for where, line in chain(first, lines))
-    if name_uncompressed(Path(path)).lower().endswith(".json") and first and first[0][1].lstrip().startswith("["):
-        listed = parse(path, "\n".join(line for _, line in chain(first, lines)))
-        rows = ((f"{path}, row {number}", row) for number, row in enumerate(listed, start=1))
-    for where, row in rows:
-        if not isinstance(row, dict):
-            raise BadInput(f"{where}: not a row of JSON: it is no object; {form}.")
-        yield where, row
+        for row_number, row in enumerate(content if is_list else [content], start=1):
+            if not isinstance(row, dict):
+                raise BadInput(f"{where}: not a row of JSON: {str(row)[:60]!r} is no object; {form}.")
+            yield f"{path}, row {row_number}" if is_list else where, row
 
 
 def build_corpus_tokenizer(
     corpus: Dataset, max_length: int, more_texts: Iterable[str] = ()
 ) -> PreTrainedTokenizerFast:
-    """Build the tokenizer of a corpus's characters, and of those of other texts.
-
-    Args:
-        max_length: The maximum sequence length.
-        more_texts: E.g. training questions and their answers.
-    """
-
-    def collect(texts: list[str]) -> dict[str, list[str]]:
-        return {"characters": ["".join(sorted(set().union(*texts)))]}
-
-    characters = summarize_texts(corpus, collect, "Collecting characters")["characters"]
-    return build_tokenizer([*characters, *more_texts], max_length)
+    """Build the tokenizer of a corpus's characters, and of those of other texts, such as training questions and answers."""
+    return build_tokenizer([*summarize_texts(corpus)["characters"], *more_texts], max_length)
 
 
-def summarize_texts(corpus: Dataset, summarize: Callable[[list[str]], dict[str, list]], desc: str) -> Dataset:
-    """Return what `summarize` makes of the texts of each batch of documents; `desc` is what the progress bar says."""
-    return corpus.map(
-        summarize,
-        batched=True,
-        batch_size=BATCH,
-        input_columns="text",
-        remove_columns=corpus.column_names,
-        desc=desc,
+def summarize_texts(corpus: Dataset) -> Dataset:
+    """Return the characters of each batch of documents, and how many are not in NFC and how many hold what nobody sees."""
+
+    # Which characters a corpus has does not show it: no letter takes the stress mark of a Russian а, but an a beside it does.
+    def summarize(texts: list[str]) -> dict[str, list]:
+        invisible = sum(not text.isprintable() and INVISIBLE.search(text) is not None for text in texts)
+        characters = "".join(sorted(set().union(*texts)))
+        return {"characters": [characters], "decomposed": [count_decomposed(texts)], "invisible": [invisible]}
+
+    settings = {"batched": True, "batch_size": BATCH, "input_columns": "text", "remove_columns": corpus.column_names}
+    return corpus.map(summarize, **settings, desc="Collecting characters")
+
+
+def count_decomposed(texts: Iterable[str]) -> int:
+    """Return how many texts are not in Unicode's normal form C, in which é is one character, never an e and an accent."""
+    return sum(not unicodedata.is_normalized("NFC", text) for text in texts)
+
+
+def describe_decomposed(name: str, decomposed: int, what: str) -> str:
+    """Return one line on texts that are not in NFC; empty if all are. `what` says of how many texts, of which kind."""
+    if not decomposed:
+        return ""
+    return (
+        f"{name}: {decomposed:,} of {what} write accents apart from their letters; merge them in Python:"
+        " unicodedata.normalize('NFC', text)."
     )
+
+
+def describe_documents(corpus: Dataset, paths: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each thing about a corpus, loaded from `paths`, that a reader should know before training on it."""
+    name, size, counts = ", ".join(paths), f"{len(corpus):,} documents", summarize_texts(corpus)
+    if note := describe_decomposed(name, sum(counts["decomposed"]), size):
+        yield note
+    if invisible := sum(counts["invisible"]):
+        yield f"{name}: {invisible:,} of {size} hold characters that nobody sees, such as soft hyphens or marks of direction."
+    if not any(iterate_titles(corpus)):
+        yield f"{name}: no document has a title; each should begin with one, as in `TITLE. text`."
 
 
 def tokenize_corpus(corpus: Dataset, tokenizer: PreTrainedTokenizerBase, longest: int | None = None) -> Dataset:
     """Replace the column `text` by `input_ids`, the ids of a document's first characters, and `length`, that of all of it.
 
-    Args:
-        corpus: From `load_corpus`.
-        longest: How many characters of each document are kept (default: all).
-        tokenizer: From `build_tokenizer`: each character is a symbol. Looking them up in a table takes a hundredth of its
-            time.
+    Each character is a symbol of the tokenizer; a table takes a hundredth of its time. `longest` is how many characters of
+    each document are kept (default: all).
     """
     # The smallest integers that hold every id: a byte for each character of most corpora.
     ids = np.full(sys.maxunicode + 1, tokenizer.unk_token_id, np.min_scalar_type(len(tokenizer) - 1))

@@ -13,11 +13,7 @@ class BadInput(ValueError):
 
 
 def check_installed(extra: str, *modules: str) -> None:
-    """Check that the libraries of one of PosGPT's optional extras are installed.
-
-    Raises:
-        BadInput: one is missing.
-    """
+    """Check that the libraries of one of PosGPT's optional extras are installed."""
     for module in modules:
         if find_spec(module) is None:
             raise BadInput(f"this needs {module}, which is not installed: pip install 'posgpt[{extra}]'.")

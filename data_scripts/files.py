@@ -21,12 +21,13 @@ from data_scripts.options import shorten_error
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 # The files of a task.
-CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES = (
+CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = (
     "wiki.txt",
     "birth_places_train.tsv",
     "birth_dev.tsv",
     "birth_test_inputs.tsv",
 )
+FILE_NAMES = (CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE)
 # What the hub shows of a model or a dataset.
 CARD_FILE = "README.md"
 # How a file is compressed, by the end of its name.
@@ -35,14 +36,11 @@ COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 _PARQUET = rb"PAR1\x15"
 _SIGNATURES = (
     (rb"version https://git-lfs", "a Git LFS pointer, not the file itself; fetch that with: git lfs pull"),
-    (rb"/annex/objects/", "a git-annex pointer, not the file itself; fetch that with: git annex get"),
     (rb"\s*<(!doctype html|html|head|\?xml)\b", "a page of HTML or XML; save the text or the table that it shows"),
     (rb"\x1f\x8b", "compressed with gzip; make its name end in .gz, or unpack it"),
     (rb"\x28\xb5\x2f\xfd", "compressed with zstd; make its name end in .zst, or unpack it"),
-    (rb"BZh\d1AY&SY", "compressed with bzip2; unpack it (bunzip2) and give the result"),
-    (rb"\xfd7zXZ|7z\xbc\xaf|Rar!\x1a", "compressed (.xz, .7z or .rar); unpack it and give the result"),
-    (rb"PK\x03\x04", "a spreadsheet (.xlsx, .ods) or a ZIP archive; save it as CSV, or unpack it"),
-    (rb"\xd0\xcf\x11\xe0|\{\\rtf|%PDF-", "a file of an office program; save it as CSV or as plain text"),
+    (rb"BZh\d1AY&SY|\xfd7zXZ|7z\xbc\xaf", "compressed (.bz2, .xz or .7z); unpack it and give the result"),
+    (rb"PK\x03\x04|\xd0\xcf\x11\xe0|%PDF-", "a spreadsheet, a PDF or a ZIP archive; save it as CSV, or unpack it"),
     (_PARQUET, "a Parquet table; make its name end in .parquet"),
 )
 # Characters that nobody sees: controls but tabs and line ends, soft hyphens, spaces of no width, marks of direction, word joiners,
@@ -64,11 +62,7 @@ def choose_file(number: int, people: int) -> str:
 
 
 def check_is_file(path: str | os.PathLike, what: str) -> Path:
-    """Return `path` if it is a file that is not empty; `what` names its role in the message.
-
-    Raises:
-        BadInput: the path does not exist, is a directory, or is empty; or its first bytes show that it is something else.
-    """
+    """Return `path` if it is a file of text or data as its name says; `what` names its role in the message."""
     path = Path(path)
     if path.is_dir():
         raise BadInput(f"{path}: this is a directory; give the {what} itself.")
@@ -88,11 +82,7 @@ def check_is_file(path: str | os.PathLike, what: str) -> Path:
 
 
 def check_is_folder_or_new(path: str | os.PathLike) -> Path:
-    """Return `path` if it is a folder or can become one.
-
-    Raises:
-        BadInput: it is a file, or lies below one.
-    """
+    """Return `path` if it is a folder or can become one."""
     path = Path(path)
     for part in (path, *path.parents):
         if part.is_file():
@@ -101,36 +91,24 @@ def check_is_folder_or_new(path: str | os.PathLike) -> Path:
 
 
 def check_is_new(path: str | os.PathLike) -> Path:
-    """Return `path` if nothing is there and a file or a folder can be made there.
-
-    Raises:
-        BadInput: something is there, or it lies below a file.
-    """
+    """Return `path` if nothing is there and a file or a folder can be made there."""
     path = Path(path)
     if os.path.lexists(path):
         raise BadInput(f"{path}: is already there and is not overwritten; give another name, or remove it first.")
     return check_is_folder_or_new(path)
 
 
-def find_compression(path: str | os.PathLike) -> str | None:
-    """Return how a file is compressed, by its name; None: it is not."""
-    return COMPRESSED.get(Path(path).suffix.lower())
-
-
-def name_uncompressed(path: Path) -> str:
+def name_uncompressed(path: str | os.PathLike) -> str:
     """Return a file's name without the ending that says how it is compressed."""
-    return path.stem if find_compression(path) else path.name
+    path = Path(path)
+    return path.stem if path.suffix.lower() in COMPRESSED else path.name
 
 
 @contextmanager
 def open_uncompressed(path: Path) -> Iterator[BufferedReader]:
-    """Open a file, which may be compressed (`COMPRESSED`), to read its bytes.
-
-    Raises:
-        BadInput: it is compressed, and not as it was written.
-    """
+    """Open a file, which may be compressed (`COMPRESSED`), to read its bytes."""
     try:
-        with BufferedReader(pyarrow.input_stream(path, compression=find_compression(path))) as file:
+        with BufferedReader(pyarrow.input_stream(path, compression=COMPRESSED.get(path.suffix.lower()))) as file:
             yield file
     except OSError as error:
         # What the system refuses has a number.
@@ -140,14 +118,11 @@ def open_uncompressed(path: Path) -> Iterator[BufferedReader]:
 
 
 def check_text(where: str, text: str, name: str = "") -> None:
-    """Check a text that was read.
+    """Check that a text that was read at `where` holds nothing that the model reserves, or that no text has.
 
     Args:
-        where: Its file and line, for the message.
-        name: A title, a question or an answer in it: what has to be equal, character for character, somewhere else.
-
-    Raises:
-        BadInput: it holds what the model reserves or what no text has, or the name a character that nobody sees.
+        name: A title, a question or an answer in it, which has to be equal, character for character, somewhere else: it may
+            hold nothing that nobody sees.
     """
     if found := _UNUSABLE.search(text):
         reasons = dict.fromkeys((MASK_TOKEN, PAD_TOKEN), "which the model reserves")
@@ -155,12 +130,8 @@ def check_text(where: str, text: str, name: str = "") -> None:
         reason = reasons.get(found[0], "half a character, which no encoding holds")
         raise BadInput(f"{where}: holds {found[0]!r}, {reason}; replace or remove it.")
     if found := INVISIBLE.search(name):
-        raise BadInput(f"{where}: {name[:60]!r} holds {describe_character(found[0])}, which nobody sees; remove it.")
-
-
-def describe_character(character: str) -> str:
-    """Return a character's number, and its name in Unicode if it has one."""
-    return f"U+{ord(character):04X} {name_character(character, 'a control character')}"
+        character = f"U+{ord(found[0]):04X} {name_character(found[0], 'a control character')}"
+        raise BadInput(f"{where}: {name[:60]!r} holds {character}, which nobody sees; remove it.")
 
 
 def drop_invisible_start(text: str) -> str:
@@ -169,11 +140,7 @@ def drop_invisible_start(text: str) -> str:
 
 
 def check_none_is_there(folder: Path, names: Iterable[str], overwrite: bool) -> None:
-    """Check that a folder is one or can become one, and has no file of these names unless it may be overwritten.
-
-    Raises:
-        BadInput: it is not, or has.
-    """
+    """Check that a folder is one or can become one, and has no file of these names unless it may be overwritten."""
     check_is_folder_or_new(folder)
     there = [name for name in names if (folder / name).exists()]
     if there and not overwrite:
@@ -189,25 +156,18 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
     """Yield (line number from 1, line without its end) of a UTF-8 file, which may be compressed (`COMPRESSED`).
 
     What nobody sees at a line's beginning, such as byte-order marks, is dropped.
-
-    Raises:
-        BadInput: see `check_is_file`; or a line is not UTF-8 or holds a null character or a carriage return (the line is
-            named).
     """
     path = check_is_file(path, what)
     with open_uncompressed(path) as file:
         for number, raw in enumerate(file, start=1):
             try:
-                line = raw.decode("utf-8")
-                wrong = "holds '\\x00', a null character, which no text has; remove it or" if b"\0" in raw else None
+                line = drop_invisible_start(raw.decode("utf-8").rstrip("\r\n"))
             except UnicodeDecodeError as error:
-                wrong = f"byte {error.start + 1} of the line is not UTF-8;"
-            if wrong:
-                encoding = guess_encoding(raw)
+                encoding = "utf-16" if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "latin1"
                 raise BadInput(
-                    f"{path}, line {number}: {wrong} save the file as UTF-8 (iconv -f {encoding} -t utf-8)."
-                )
-            line = drop_invisible_start(line.rstrip("\r\n"))
+                    f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8 (iconv -f"
+                    f" {encoding} -t utf-8)."
+                ) from None
             if "\r" in line:
                 raise BadInput(
                     f"{path}, line {number}: a carriage return within the line; remove it or end the line there."
@@ -215,69 +175,30 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def guess_encoding(raw: bytes) -> str:
-    """Return how a line is encoded that is not UTF-8, or has null characters: in UTF-16, every other byte of most texts is null."""
-    if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        return "utf-16"
-    if b"\0" not in raw:
-        return "latin1"
-    return "utf-16le" if raw[1::2].count(0) > raw[::2].count(0) else "utf-16be"
-
-
 def load_json(path: str | os.PathLike, what: str) -> dict[str, Any]:
-    """Return the JSON object that a file holds; `what` names its role in the message.
-
-    Raises:
-        BadInput: see `check_is_file`; or the file holds something else.
-    """
+    """Return the JSON object that a file holds; `what` names its role in the message."""
     path = check_is_file(path, what)
     try:
         content = json.loads(path.read_bytes())
-        # Numbers of characters may be halves of some, which no encoding holds.
-        json.dumps(content, ensure_ascii=False).encode()
+        if not isinstance(content, dict):
+            raise ValueError("it is no JSON object")
+        return content
     # The second is what JSON nested thousands of levels deep raises.
     except (ValueError, RecursionError) as error:
         raise BadInput(
             f"{path}: not JSON that can be read: {shorten_error(error)}; give the {what} as it was."
         ) from None
-    if not isinstance(content, dict):
-        raise BadInput(f"{path}: holds no JSON object; give the {what} as it was.")
-    return content
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's loader, which reads YAML 1.1, with YAML 1.2's numbers: `1e-5` is one; no name twice, no aliases of aliases."""
-
-    # How many nodes with an anchor are being read.
-    open_anchors = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event = self.peek_event()
-        # A few lines of aliases of aliases can stand for billions of values.
-        if isinstance(event, yaml.AliasEvent) and self.open_anchors:
-            raise ValueError(f"an alias stands within what another alias stands for {event.start_mark}")
-        has_anchor = event.anchor is not None
-        self.open_anchors += has_anchor
-        node = super().compose_node(parent, index)
-        self.open_anchors -= has_anchor
-        return node
+    """PyYAML's loader, which reads YAML 1.1, with YAML 1.2's numbers, such as `1e-5`, and no name twice in one place."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        # YAML forbids names that are there twice, but PyYAML would take the last of them.
-        names: set[str] = set()
-        for name, _ in node.value:
-            if str(name.value) in names:
+        names = [name.value for name, _ in node.value]
+        for number, (name, _) in enumerate(node.value):
+            if name.value in names[:number]:
                 raise ValueError(f"line {name.start_mark.line + 1} has {name.value!r}, which is there twice")
-            names.add(str(name.value))
         return super().construct_mapping(node, deep)
-
-    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-        # Numbers of characters may be halves of some, which no encoding holds.
-        text = super().construct_scalar(node)
-        if found := re.search("[\0\ud800-\udfff]", str(text)):
-            what = "a null character" if found[0] == "\0" else "half a character"
-            raise ValueError(f"line {node.start_mark.line + 1} has {str(text)[:60]!r}, with {what}")
-        return text
 
 
 _Loader.add_implicit_resolver(
@@ -286,12 +207,7 @@ _Loader.add_implicit_resolver(
 
 
 def load_yaml(path: str | os.PathLike, what: str) -> Any:
-    """Return what a YAML file holds; `what` names its role in the message.
-
-    Raises:
-        BadInput: see `check_is_file`; or the file is not YAML, has tags other than YAML's own, aliases of aliases, a name
-            twice in one place, a null character, or half a character.
-    """
+    """Return what a YAML file holds; `what` names its role in the message."""
     path = check_is_file(path, what)
     try:
         return yaml.load(path.read_bytes(), _Loader)
@@ -333,7 +249,7 @@ def write_lines(folder: Path, names: Iterable[str]) -> Iterator[tuple[Callable[[
     """Write files line by line, all or none.
 
     Yields:
-        What writes a line, given the name of its file and the line without its end; the number of lines by name, so far.
+        What writes a line, given its file's name and its text; the number of lines by name, so far.
     """
     lines = dict.fromkeys(names, 0)
     with ExitStack() as stack:

@@ -18,7 +18,7 @@ from typing import Annotated
 
 import numpy as np
 
-from data_scripts.documents import TITLE_AND_TEXT, ColumnArguments, Columns, load_corpus
+from data_scripts.documents import TITLE_AND_TEXT, Columns, load_corpus
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import (
     CORPUS_FILE,
@@ -43,7 +43,7 @@ TABLE_FILE = "documents.jsonl"
 
 
 @dataclass
-class HoldOutArguments(RelationArguments, ColumnArguments):
+class HoldOutArguments(RelationArguments, Columns):
     """What to hold out, and where to write what is left."""
 
     output_dir: str = option("Folder for the remaining files and the held-out questions.")
@@ -138,7 +138,7 @@ def hold_out(
         for number, document in enumerate(corpus or ()):
             if number not in left_out:
                 title, text = document["title"], document["text"]
-                row = {columns.title: title, columns.text: text[find_text_start(title) :]}
+                row = {columns.title_column: title, columns.text_column: text[find_text_start(title) :]}
                 write_line(corpus_name, json.dumps(row, ensure_ascii=False) if is_table else text)
     return lines
 
@@ -159,7 +159,7 @@ def main(argv: list[str] | None = None) -> None:
         arguments.people,
         arguments.seed,
         corpus_file,
-        arguments.columns,
+        arguments,
         load_relations(arguments.relations),
     )
     # Files that an earlier split left would not go with this one.

@@ -26,11 +26,9 @@ _MARKS = ("?", "？", "؟")
 
 @dataclass(frozen=True)
 class Questions:
-    """The questions of one or more TSVs.
+    """The questions of one or more TSVs, each with the relation that it asks for.
 
     Args:
-        paths: The TSVs.
-        relation_per_question: What each question asks for.
         rows: The columns `question` and, if the file has answers, `answer`.
     """
 
@@ -52,11 +50,6 @@ class Questions:
         return list(self.rows["question"])
 
     @cached_property
-    def relations(self) -> tuple[Relation, ...]:
-        """What the questions ask for, in the order in which they first do."""
-        return tuple(dict.fromkeys(self.relation_per_question))
-
-    @cached_property
     def titles(self) -> list[str]:
         """Whom or what each question asks about."""
         return [
@@ -67,6 +60,19 @@ class Questions:
     def answers(self) -> list[str]:
         """The right answers; none if the file has none."""
         return list(self.rows["answer"]) if "answer" in self.rows.column_names else []
+
+    @cached_property
+    def rows_of(self) -> dict[Relation, list[int]]:
+        """The numbers of the questions that ask for each relation, from 0, in the order in which relations are first asked."""
+        rows: dict[Relation, list[int]] = {}
+        for i, relation in enumerate(self.relation_per_question):
+            rows.setdefault(relation, []).append(i)
+        return rows
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """What the questions ask for."""
+        return tuple(self.rows_of)
 
     def to_config(self) -> dict[str, dict]:
         """Return the entries of `PosGPTConfig.relations`; what has no baseline gets its most frequent answer."""
@@ -90,10 +96,9 @@ class Questions:
     @cached_property
     def answers_by_relation(self) -> dict[tuple[str, Relation], set[str]]:
         """The answers to the questions about each title that ask for each relation."""
-        return self._collect_answers(list(zip(self.titles, self.relation_per_question, strict=True)))
+        return self._collect_answers(zip(self.titles, self.relation_per_question, strict=True))
 
-    def _collect_answers(self, keys: Sequence[Key]) -> dict[Key, set[str]]:
-        """Return the answers by the key of their question, one for each; none if the file has no answers."""
+    def _collect_answers(self, keys: Iterable[Key]) -> dict[Key, set[str]]:
         collected: dict[Key, set[str]] = {}
         # Without answers, there is nothing to pair the keys with.
         for key, answer in zip(keys, self.answers, strict=False):
@@ -102,51 +107,34 @@ class Questions:
 
     def select(self, relation: Relation) -> "Questions":
         """Return the questions that ask for one relation."""
-        return self if self.relations == (relation,) else self.take(self.rows_of.get(relation, []))
+        return self.take(self.rows_of.get(relation, []))
 
     def take(self, numbers: Sequence[int]) -> "Questions":
         """Return the questions with these numbers, from 0."""
         relations = tuple(self.relation_per_question[i] for i in numbers)
         return replace(self, relation_per_question=relations, rows=self.rows.select(numbers))
 
-    @cached_property
-    def rows_of(self) -> dict[Relation, list[int]]:
-        """The numbers of the questions that ask for each relation, from 0."""
-        rows: dict[Relation, list[int]] = {relation: [] for relation in self.relations}
-        for i, relation in enumerate(self.relation_per_question):
-            rows[relation].append(i)
-        return rows
-
 
 def load_questions(
-    *paths: str | os.PathLike,
-    answers: bool | None = None,
-    known: Sequence[Relation] = (),
-    corpus: Dataset | None = None,
+    *paths: str | os.PathLike, answers: bool = False, known: Sequence[Relation] = (), corpus: Dataset | None = None
 ) -> Questions:
-    """Load TSVs of questions; blank lines are skipped. What they ask for is recognized (see `recognize_relations`).
+    """Load TSVs of questions as one; blank lines are skipped. What they ask for is recognized (see `recognize_relations`).
 
     Args:
-        paths: The TSVs; several are read as one.
-        answers: True: every line has to have one. None: all lines or none.
+        answers: Whether every line has to have one; otherwise all lines have one, or none.
         known: Relations that are known besides `RELATIONS`.
         corpus: From `load_corpus`: its titles show where titles are in questions of other relations.
 
     Raises:
-        BadInput: the file is missing, a directory, empty or not UTF-8; a line has no tab where it needs one, two tabs,
-            no answer after its tab where others have one, a character that nobody sees, or a question of another form; or
-            two relations have one name.
+        BadInput: a line is not what it should be, or two relations have one name.
     """
     lines: list[tuple[str, str]] = []
     for path in paths:
-        # As the course's loader does with answers: nothing begins or ends with a space.
-        filled = [
-            (f"{path}, line {number}", "\t".join(cell.strip(" ") for cell in line.split("\t")))
-            for number, line in _read_questions(path)
-        ]
+        filled = list(_read_questions(path))
         if not filled:
-            raise BadInput(f"{path}: every line is blank; give lines of the form {BIRTHPLACE.line_form}.")
-        lines += filled
+            raise BadInput(f"{path}: every line is blank; give lines of the form {BIRTHPLACE.form}<TAB>ANSWER.")
+        # As the course's loader does with answers: nothing begins or ends with a space.
+        lines += [(where, "\t".join(cell.strip(" ") for cell in line.split("\t"))) for where, line in filled]
     # Sheets are saved with their empty columns; questions to be answered often have one.
     while all(line.endswith("\t") for _, line in lines):
         lines = [(where, line[:-1].rstrip(" ")) for where, line in lines]
@@ -156,59 +144,55 @@ def load_questions(
         if tabs and not line.split("\t")[1].strip():
             raise BadInput(f"{where}: no answer after the tab; {_LINE_FORM}.")
         check_text(where, line, name=line)
+    first = lines[0][0]
     if all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in (line.split("\t")[0] for _, line in lines)):
-        raise BadInput(f"{lines[0][0]}: all questions are in quotation marks; save the file without them.")
-    have_answers = _check_tabs(lines, answers)
-    cells = [line.split("\t") for _, line in lines]
-    columns = {"question": [question for question, *_ in cells]}
+        raise BadInput(f"{first}: all questions are in quotation marks; save the file without them.")
+    if without := [(where, line) for where, line in lines if "\t" not in line]:
+        # What follows a question mark without a tab is an answer after spaces: the line lost its tab.
+        has_lost_it = any(not line.endswith(_MARKS) and set(_MARKS) & set(line) for _, line in without)
+        if (
+            len(without) < len(lines)
+            or has_lost_it
+            or (answers and not all(line.endswith(_MARKS) for _, line in lines))
+        ):
+            raise BadInput(
+                f"{without[0][0]}: no tab between question and answer ({len(without)} of {len(lines)} lines have none);"
+                f" {_LINE_FORM}. In some copies the tab became spaces: put it back."
+            )
+        if answers:
+            raise BadInput(f"{first}: has questions without answers; give a TSV with answers.")
+        if sum(bool(split_title(line)[0]) for _, line in lines) > len(lines) / 2:
+            raise BadInput(f"{first}: looks like a corpus (`TITLE. text`); give a TSV of questions.")
+    columns = {"question": [line.split("\t")[0] for _, line in lines]}
     places = [where for where, _ in lines]
     relations = _match_relations(places, columns["question"], [*known, *RELATIONS.values()], corpus)
-    if have_answers:
-        columns["answer"] = [answer.strip() for _, answer in cells]
+    if not without:
+        columns["answer"] = [line.split("\t")[1].strip() for _, line in lines]
     rows = Dataset.from_dict(columns, Features(dict.fromkeys(columns, Value("string"))))
     return Questions(tuple(map(str, paths)), relations, rows)
 
 
-def _read_questions(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
-    """Yield the number and the text of each line of a TSV that is not blank."""
-    return ((number, line) for number, line in read_lines(path, "TSV of questions and answers") if line.strip())
+def _read_questions(path: str | os.PathLike) -> Iterator[tuple[str, str]]:
+    """Yield where each line of a TSV stands that is not blank, and the line."""
+    lines = read_lines(path, "TSV of questions and answers")
+    return ((f"{path}, line {number}", line) for number, line in lines if line.strip())
 
 
 def locate_question(row: int, paths: Iterable[str]) -> str:
     """Return the file and the line that a question, counted from 0, was read from, for messages."""
-    lines = (f"{path}, line {number}" for path in paths for number, _ in _read_questions(path))
-    return next(islice(lines, row, None))
-
-
-def _check_tabs(lines: Sequence[tuple[str, str]], wanted: bool | None) -> bool:
-    """Check that all lines have a tab before their answers or none has; return whether they have (`wanted` None: either)."""
-    without = [(where, line) for where, line in lines if "\t" not in line]
-    # What follows a question mark without a tab is an answer after spaces: the line lost its tab.
-    has_lost_it = any(not line.endswith(_MARKS) and set(_MARKS) & set(line) for _, line in without)
-    if not without or wanted is not True and len(without) == len(lines) and not has_lost_it:
-        if without and sum(bool(split_title(line)[0]) for _, line in lines) > len(lines) / 2:
-            raise BadInput(f"{lines[0][0]}: looks like a corpus (`TITLE. text`); give a TSV of questions.")
-        return not without
-    if all(line.endswith(_MARKS) for _, line in lines):
-        raise BadInput(f"{lines[0][0]}: has questions without answers; give a TSV with answers.")
-    raise BadInput(
-        f"{without[0][0]}: no tab between question and answer ({len(without)} of {len(lines)} lines have none); {_LINE_FORM}."
-        " In some copies the tab became spaces: put it back."
-    )
+    return next(islice((where for path in paths for where, _ in _read_questions(path)), row, None))
 
 
 def _match_relations(
     places: Sequence[str], questions: Sequence[str], known: Sequence[Relation], corpus: Dataset | None
 ) -> tuple[Relation, ...]:
-    """Return what each question asks for: one of the relations that are known, or of those that the others show.
-
-    Args:
-        places: Their files and lines.
-    """
+    """Return what each question asks for: one of the relations that are known, or of those that the others show."""
+    found = [find_relation(question, known) for question in questions]
     relations = list(known)
-    if unknown := [question for question in questions if find_relation(question, known) is None]:
+    if unknown := [question for question, relation in zip(questions, found, strict=True) if relation is None]:
         relations += recognize_relations(unknown, set(iterate_titles(corpus)) - {""} if corpus is not None else ())
-    found = [find_relation(question, relations) for question in questions]
+        # Also those that were found: the longest wording counts.
+        found = [find_relation(question, relations) for question in questions]
     # An unknown question is compared with those of the same file before all others.
     nearest = list(filter(None, found)) or relations
     named: dict[str, Relation] = {}
@@ -238,8 +222,7 @@ def describe_unknown_characters(
     texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, what: str | os.PathLike
 ) -> str | None:
     """Say in one line which characters of `texts` are unknown and how often they occur; None when all are known."""
-    unknown = count_unknown_characters(texts, tokenizer)
-    if not unknown:
+    if not (unknown := count_unknown_characters(texts, tokenizer)):
         return None
     shown = ", ".join(f"{character!r} × {count}" for character, count in unknown.most_common(8))
     more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
@@ -250,26 +233,19 @@ def describe_overlap(questions: Questions, others: Questions) -> str | None:
     """Say how many questions are in other files, too, and which is the first; None when none is."""
     known = set(others.texts)
     both = [text for text in questions.texts if text in known]
-    if not both:
-        return None
-    return (
-        f"{questions.path}: {len(both):,} of {len(questions):,} questions are also in {others.path}, first {both[0]!r}"
-    )
+    counted = f"{questions.path}: {len(both):,} of {len(questions):,} questions are also in {others.path}"
+    return f"{counted}, first {both[0]!r}" if both else None
 
 
 def drop_non_ascii(questions: Questions) -> Questions:
-    """Drop the characters that are not ASCII, as the course's loader does with training pairs.
-
-    Raises:
-        BadInput: then nothing is left of an answer, or a question no longer asks for the same.
-    """
+    """Drop the characters that are not ASCII, as the course's loader does with training pairs; refuse what then is broken."""
 
     def drop(texts: dict[str, str]) -> dict[str, str]:
         return {column: text.encode("ascii", "ignore").decode() for column, text in texts.items()}
 
     rows = questions.rows.map(drop, desc="Dropping characters")
     for i, (row, relation) in enumerate(zip(rows, questions.relation_per_question, strict=True)):
-        if not row.get("answer", "-").strip() or not relation.is_asked_by(row["question"]):
+        if not row.get("answer", "-").strip() or relation.find_title(row["question"]) is None:
             raise BadInput(
                 f"{locate_question(i, questions.paths)}: ascii_only leaves too little of {questions.texts[i][:60]!r} or its"
                 " answer; choose --ascii_only false."
@@ -282,11 +258,7 @@ def encode_questions(
 ) -> Dataset:
     """Turn questions with answers into `input_ids` of `question⁇answer⁇` and `labels` that are -100 up to the first `⁇`.
 
-    Args:
-        loss_on_first_mask: Whether the first `⁇` is graded as well, as in the course.
-
-    Raises:
-        BadInput: a question and its answer are longer than the maximum sequence length; they are never cut.
+    In the course, the first `⁇` is graded as well (`loss_on_first_mask`). Questions that are too long are refused, never cut.
     """
     encoded = encode_answers(questions.rows, tokenizer, loss_on_first_mask)
     for row, input_ids in enumerate(encoded["input_ids"]):

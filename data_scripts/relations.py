@@ -25,12 +25,7 @@ _FINAL_MARKS = "?？؟;.。।۔!！ "
 
 
 class Wording(NamedTuple):
-    """A way to ask for a relation.
-
-    Args:
-        before: What stands before the title.
-        after: What stands after it.
-    """
+    """A way to ask for a relation: what stands before the title, and what stands after it."""
 
     before: str
     after: str
@@ -58,7 +53,6 @@ class Relation:
     """A kind of question that can be asked about every title.
 
     Args:
-        name: What is asked for.
         wordings: Ways to ask it, each with `{title}` where the title stands; the first is the one to ask in.
         baseline: The answer that a model has to beat, given to every question; empty if there is none.
     """
@@ -85,14 +79,8 @@ class Relation:
 
         Where it has several wordings, such as `Who directed {title}` and `Who directed {title}?`, the longest one counts.
         """
-        titles = [
-            match["title"] for pattern in compile_wordings(self.wordings) if (match := pattern.fullmatch(question))
-        ]
-        return min(titles, key=len, default=None)
-
-    def is_asked_by(self, question: str) -> bool:
-        """Whether this is one of the relation's questions."""
-        return self.find_title(question) is not None
+        matches = [pattern.fullmatch(question) for pattern in compile_wordings(self.wordings)]
+        return min((match["title"] for match in matches if match), key=len, default=None)
 
     def read_title(self, question: str) -> str:
         """Return the title that a question asks about; text that is no such question is a title itself."""
@@ -104,11 +92,6 @@ class Relation:
         """The first wording with NAME for the title, for messages."""
         return self.ask("NAME")
 
-    @property
-    def line_form(self) -> str:
-        """A line of a TSV, for messages."""
-        return f"{self.form}<TAB>ANSWER"
-
     def to_config(self) -> dict[str, dict]:
         """Return the entry of `PosGPTConfig.relations`."""
         return {self.name: {"wordings": list(self.wordings), "baseline": self.baseline}}
@@ -119,15 +102,12 @@ BIRTH_YEAR = Relation("birth year", wordings=("When was {title} born?",))
 PLACE_OF_DEATH = Relation("place of death", wordings=("Where did {title} die?",))
 # The relations that are known by name. Others are recognized from a file's questions and named by their wording.
 RELATIONS = {
-    relation.name: relation
-    for relation in (
-        BIRTHPLACE,
-        BIRTH_YEAR,
-        Relation("profession", wordings=("What did {title} do for a living?",)),
-        Relation("university", wordings=("Where did {title} study?",)),
-        Relation("employer", wordings=("Who employed {title}?",)),
-        PLACE_OF_DEATH,
-    )
+    "birthplace": BIRTHPLACE,
+    "birth year": BIRTH_YEAR,
+    "profession": Relation("profession", wordings=("What did {title} do for a living?",)),
+    "university": Relation("university", wordings=("Where did {title} study?",)),
+    "employer": Relation("employer", wordings=("Who employed {title}?",)),
+    "place of death": PLACE_OF_DEATH,
 }
 
 
@@ -162,17 +142,12 @@ class RelationArguments:
 
 
 def load_relations(path: str | os.PathLike | None) -> list[Relation]:
-    """Load the relations that a YAML file names; none without a file.
-
-    Raises:
-        BadInput: the file is not one, or a relation has no wordings with `{title}` in them once.
-    """
+    """Load the relations that a YAML file names; none without a file."""
     if path is None:
         return []
     relations = load_yaml(path, "YAML file of relations")
     if not isinstance(relations, dict) or not relations:
         raise BadInput(f"{path}: holds no relations; give NAME: {{wordings: ['Who directed {{title}}?']}}.")
-    name_of: dict[str, str] = {}
     for name, settings in relations.items():
         try:
             check_relation(name, settings)
@@ -182,11 +157,6 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
             raise BadInput(
                 f"{path}: relation {name!r} has {min(map(str, unknown))!r}, which is neither wordings nor baseline."
             )
-        for wording in settings["wordings"]:
-            if (first := name_of.setdefault(wording, name)) != name:
-                raise BadInput(
-                    f"{path}: relations {first!r} and {name!r} both have the wording {wording!r}; leave it in one of them."
-                )
     return read_relations(relations)
 
 
@@ -196,7 +166,7 @@ def find_relation(question: str, relations: Iterable[Relation]) -> Relation | No
     Where one wording contains another, it is the longer one that is asked: `Where was the mother of {title} born?` rather
     than `Where was {title} born?`.
     """
-    fitting = (relation for relation in relations if relation.is_asked_by(question))
+    fitting = (relation for relation in relations if relation.find_title(question) is not None)
     return min(fitting, key=lambda relation: len(relation.read_title(question)), default=None)
 
 
@@ -220,27 +190,29 @@ def recognize_relations(questions: Iterable[str], titles: Collection[str] = ()) 
         by_mark: dict[str, list[list[str]]] = {}
         for question in left:
             by_mark.setdefault(Wording("", question).mark, []).append(WORD.findall(question))
-        wordings = [
+        found = _name_by_wording(
             ("".join(before), "".join(reversed(after)))
             for questions_of_mark in by_mark.values()
             for before, group in _sort_by_words(questions_of_mark)
             for after, _ in _sort_by_words([words[len(before) :][::-1] for words in group])
+        )
+        found = [
+            relation for relation in found if sum(relation.find_title(question) is not None for question in left) > 1
         ]
-        found = [_name_by_wording(*wording) for wording in wordings if _can_ask(*wording)]
-        found = [relation for relation in found if sum(map(relation.is_asked_by, left)) > 1]
         if not found:
             return relations
         # Rare relations are hidden by frequent ones until those are found.
         relations += found
 
 
-def _can_ask(before: str, after: str) -> bool:
-    # A `{title}` that nobody filled in is no part of a wording, which has one itself.
-    return any(map(str.isalnum, before + after)) and "{title}" not in before + after
-
-
-def _name_by_wording(before: str, after: str) -> Relation:
-    return Relation(f"{before}…{after}", (f"{before}{{title}}{after}",))
+def _name_by_wording(wordings: Iterable[tuple[str, str]]) -> list[Relation]:
+    """Return relations with these words around the titles, except where there are none that ask."""
+    return [
+        Relation(f"{before}…{after}", (f"{before}{{title}}{after}",))
+        for before, after in wordings
+        # A `{title}` that nobody filled in is no part of a wording, which has one itself.
+        if any(map(str.isalnum, before + after)) and "{title}" not in before + after
+    ]
 
 
 def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list[Relation]:
@@ -258,7 +230,7 @@ def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list
     chosen = Counter(
         max(wordings, key=lambda wording: (counts[wording], -len("".join(wording)))) for wordings in around if wordings
     )
-    return [_name_by_wording(*wording) for wording, count in chosen.items() if count > 1 and _can_ask(*wording)]
+    return _name_by_wording(wording for wording, count in chosen.items() if count > 1)
 
 
 def _drop_names(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -273,21 +245,15 @@ def _sort_by_words(
     questions: list[list[str]], shared: tuple[str, ...] = ()
 ) -> list[tuple[tuple[str, ...], list[list[str]]]]:
     """Sort questions, each a list of words, into groups that begin with the same words; return these words and each group."""
-    while True:
-        by_word: dict[str, list[list[str]]] = {}
-        for question in questions:
-            if len(shared) < len(question):
-                by_word.setdefault(question[len(shared)], []).append(question)
-        fewest = max(2, _RAREST_WORD * len(questions))
-        frequent = {word: group for word, group in by_word.items() if len(group) >= fewest}
-        if sum(map(len, frequent.values())) < _NEARLY_ALL * len(questions):
-            return [(shared, questions)]
-        if len(frequent) != 1:
-            break
-        # In a loop, since questions may share more words than calls can be nested.
-        ((word, questions),) = frequent.items()
-        shared = (*shared, word)
-    if shared and all(word[0].isupper() for word in frequent):
+    by_word: dict[str, list[list[str]]] = {}
+    for question in questions:
+        if len(shared) < len(question):
+            by_word.setdefault(question[len(shared)], []).append(question)
+    fewest = max(2, _RAREST_WORD * len(questions))
+    frequent = {word: group for word, group in by_word.items() if len(group) >= fewest}
+    if sum(map(len, frequent.values())) < _NEARLY_ALL * len(questions):
+        return [(shared, questions)]
+    if shared and len(frequent) > 1 and all(word[0].isupper() for word in frequent):
         # Titles begin, or end, with one of a few names, such as `Carved Teapot` and `Blue Teapot` with the last word.
         return [(_drop_names(shared), questions)]
     return [result for word, group in frequent.items() for result in _sort_by_words(group, (*shared, word))]

@@ -3,11 +3,10 @@
     posgpt world --output_dir world --num_people 2937 --seed 0
     posgpt world --output_dir welt --language german --relations birthplace "birth year" profession
 
-writes `wiki.txt`, `birth_places_train.tsv`, `birth_dev.tsv`, `birth_test_inputs.tsv` and the card with which `load_dataset`
-reads the folder, `README.md`: the same bytes for the same
-arguments on every machine, at any size, without ever holding more than one person in memory. Places are real cities with
-the real data's skew (London is the commonest), so that the baselines mean the same; the people are made up, and so are
-universities and employers.
+writes `wiki.txt`, `birth_places_train.tsv`, `birth_dev.tsv`, `birth_test_inputs.tsv` and the card `README.md`, with which
+`load_dataset` reads the folder: the same bytes for the same arguments on every machine, without ever holding more than one
+person in memory. Places are real cities with the real data's skew (London is the commonest), so that the baselines mean the
+same; the people are made up, and so are universities and employers.
 """
 
 import csv
@@ -21,6 +20,7 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import accumulate, islice, product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated
 
 from huggingface_hub import DatasetCard, DatasetCardData
@@ -47,7 +47,7 @@ from data_scripts.salient_spans import MONTHS
 MIN_PEOPLE, MAX_PEOPLE = 100, 1_000_000
 # The seed of people who do not exist. All seeds share a language's names, which a world of a million people nearly uses up.
 _STRANGERS = 20_000_003
-# What may be asked about a person: the attribute of `Person` that answers it, which `sentences/ATTRIBUTE.txt` tells.
+# What may be asked about a person: the attribute of a person that answers it, which `sentences/ATTRIBUTE.txt` tells.
 ATTRIBUTES = {
     "birthplace": "birth_place",
     "birth year": "birth_year",
@@ -82,16 +82,8 @@ _FACTS_PER_DOCUMENT = 2
 class Language:
     """A language that a world is told in: its word lists, sentences and questions, and the forms of its names and dates.
 
-    Line by line, the lists and the sentences of all languages say the same, so the same draws tell of the same people.
-
-    Args:
-        folder: Where its lists are, in `data_scripts/world`; a list that it lacks is the English one.
-        code: The hub's name for it (ISO 639-1).
-        name_form: How people are called.
-        full_name_form: How a few are called at times.
-        date_form: How dates are written.
-        months: Their names.
-        space: What separates sentences.
+    Line by line, the lists and the sentences of all languages say the same, so the same draws tell of the same people. They
+    are in `data_scripts/world/FOLDER`; a list that a language lacks is the English one. `code` is the hub's name for it.
     """
 
     folder: str
@@ -103,7 +95,6 @@ class Language:
     space: str = " "
 
     def _find_file(self, name: str) -> Path:
-        """Return one of the language's files, or else the English one."""
         own, english = (Path(__file__).parent / "world" / folder / name for folder in (self.folder, "english"))
         return own if own.is_file() else english
 
@@ -113,8 +104,7 @@ class Language:
 
     def combine_names(self, kind: str) -> list[str]:
         """Return every first part of a name with every last part; no two pairs spell the same name (a test counts)."""
-        parts = self.read_words(f"{kind}_name_starts"), self.read_words(f"{kind}_name_ends")
-        return ["".join(pair) for pair in product(*parts)]
+        return list(map("".join, product(*map(self.read_words, (f"{kind}_name_starts", f"{kind}_name_ends")))))
 
     def fill_in_names(self, kind: str) -> list[str]:
         """Return every kind of institution with every name."""
@@ -127,26 +117,19 @@ class Language:
         return RELATIONS | {relation.name: relation for relation in load_relations(file if file.is_file() else None)}
 
 
+_GERMAN_MONTHS = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split()
 LANGUAGES = {
-    language.folder: language
-    for language in (
-        Language("english", "en"),
-        Language(
-            "german",
-            "de",
-            date_form="{day}. {month} {year}",
-            months="Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split(),
-        ),
-        Language(
-            "chinese",
-            "zh",
-            name_form="{first}·{last}",
-            full_name_form="{first}·{initial}·{last}",
-            date_form="{year}年{month}{day}日",
-            months=[f"{number}月" for number in range(1, 13)],
-            space="",
-        ),
-    )
+    "english": Language("english", "en"),
+    "german": Language("german", "de", date_form="{day}. {month} {year}", months=_GERMAN_MONTHS),
+    "chinese": Language(
+        "chinese",
+        "zh",
+        name_form="{first}·{last}",
+        full_name_form="{first}·{initial}·{last}",
+        date_form="{year}年{month}{day}日",
+        months=[f"{number}月" for number in range(1, 13)],
+        space="",
+    ),
 }
 PLACES = LANGUAGES["english"].read_words("places")
 # The wordings of `sentences/biography.txt` are for worlds that ask for the birthplace alone. It stands early, as in the real
@@ -181,43 +164,16 @@ class _Choices:
 
     def draw(self, draws: _Draws, but: str | None = None) -> str:
         """Draw a word, another one than `but`."""
-        start = end = self._bounds[-1]
-        if but is not None:
-            number = self.words.index(but)
-            start, end = self._bounds[number : number + 2]
+        number = self.words.index(but) if but is not None else -1
+        # Without `but`, the gap to jump over is an empty one at the end.
+        start, end = self._bounds[number : number + 2] if but is not None else self._bounds[-1:] * 2
         draw = draws.below(self._bounds[-1] - (end - start))
         return self.words[bisect_right(self._bounds, draw if draw < start else draw + end - start) - 1]
 
 
 @dataclass(frozen=True)
-class Person:
-    """What the world knows of one person; `name` is what questions ask for."""
-
-    name: str
-    full_name: str
-    last_name: str
-    birth_place: str
-    birth_year: int
-    birth_date: str
-    death_place: str
-    death_year: int
-    death_date: str
-    profession: str
-    university: str
-    employer: str
-
-
-def _with_article(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
-
-
-@dataclass(frozen=True)
 class World:
-    """A world; person number i is a function of (seed, i) and these settings.
-
-    Raises:
-        BadInput: a number is out of range, or there is no such relation or language.
-    """
+    """A world; person number i is a function of (seed, i) and these settings."""
 
     num_people: Annotated[int, Range(MIN_PEOPLE, MAX_PEOPLE)] = option(
         "How many people there are; no two have the same name.", default=2937
@@ -254,9 +210,8 @@ class World:
     @cached_property
     def _sentences(self) -> dict[str, list[str]]:
         """The wordings of each part of a biography, in a file of that name."""
-        parts = [ATTRIBUTES[name] for name in self.asked]
         # A world of birthplaces stays as it was before there were other relations.
-        parts = ["biography"] if parts == ["birth_place"] else parts
+        parts = ["biography"] if list(self.asked) == [BIRTHPLACE.name] else [ATTRIBUTES[name] for name in self.asked]
         return {part: self._language.read_words(f"sentences/{part}") for part in parts}
 
     @cached_property
@@ -287,21 +242,20 @@ class World:
         day, month = 1 + draws.below(28), self._language.months[draws.below(12)]
         return self._language.date_form.format(day=day, month=month, year=year)
 
-    def person(self, index: int) -> Person:
-        """Person number `index`, counted from 0."""
+    def person(self, index: int) -> SimpleNamespace:
+        """Return what the world knows of person number `index`, counted from 0; `name` is what questions ask for."""
         draws, more = _Draws("person", self.seed, index), _Draws("more", self.seed, index)
         multiplier, shift = self._name_order
         first_names, last_names = self._names
         number = (multiplier * index + shift) % (len(first_names) * len(last_names))
         names = {"first": first_names[number // len(last_names)], "last": last_names[number % len(last_names)]}
+        name = self._language.name_form.format(**names)
         initial = "ABCDEFGHJKLMPRSTW"[draws.below(17)] if draws.below(20) == 0 else ""
         birth_year = 1600 + draws.below(380)
         # Each takes its draws in turn; a new fact takes them from `more`, at the end.
-        return Person(
-            name=self._language.name_form.format(**names),
-            full_name=(self._language.full_name_form if initial else self._language.name_form).format(
-                initial=initial, **names
-            ),
+        return SimpleNamespace(
+            name=name,
+            full_name=self._language.full_name_form.format(initial=initial, **names) if initial else name,
             last_name=names["last"],
             birth_year=birth_year,
             birth_place=self._choices["place"].draw(draws),
@@ -324,45 +278,32 @@ class World:
                 sentences: list[str] = []
                 for part in parts[begin : begin + _FACTS_PER_DOCUMENT]:
                     left[part] = left.get(part) or list(self._sentences[part])
-                    draws = _Draws(part, self.seed, index, number)
-                    sentences.append(
-                        self._tell(person, left[part], draws, person.last_name if sentences else person.full_name)
-                    )
+                    name = person.last_name if sentences else person.full_name
+                    sentences.append(self._tell(person, name, left[part], _Draws(part, self.seed, index, number)))
                 documents.append(f"{person.name}. {self._language.space.join(sentences)}")
         return documents
 
-    def _tell(self, person: Person, wordings: list[str], draws: _Draws, name: str) -> str:
+    def _tell(self, person: SimpleNamespace, name: str, wordings: list[str], draws: _Draws) -> str:
         """Return a sentence in one of the wordings, which is taken out; `name` is what it calls the person."""
-        profession2 = self._choices["profession"].draw(draws)
+        facts = vars(person) | {"name": name}
+        facts["profession2"] = self._choices["profession"].draw(draws)
         wording = wordings.pop(draws.below(len(wordings)))
         # The order of the draws stays: more follow after them.
-        other, year = (
-            self._choices["place"].draw(draws, but=person.birth_place),
-            person.birth_year + 20 + draws.below(25),
-        )
-        other_profession = self._choices["profession"].draw(draws, but=person.profession)
-        return wording.format(
-            **vars(person) | {"name": name},
-            other=other,
-            year=year,
-            profession2=profession2,
-            other_profession=other_profession,
-            # The English wordings alone use these.
-            a_profession=_with_article(person.profession),
-            a_profession2=_with_article(profession2),
-            a_other_profession=_with_article(other_profession),
-            elsewhere=self._choices["place"].draw(draws, but=person.death_place),
-            other_university=self._choices["university"].draw(draws, but=person.university),
-            other_employer=self._choices["employer"].draw(draws, but=person.employer),
-        )
+        facts["other"] = self._choices["place"].draw(draws, but=person.birth_place)
+        facts["year"] = person.birth_year + 20 + draws.below(25)
+        facts["other_profession"] = self._choices["profession"].draw(draws, but=person.profession)
+        facts["elsewhere"] = self._choices["place"].draw(draws, but=person.death_place)
+        facts["other_university"] = self._choices["university"].draw(draws, but=person.university)
+        facts["other_employer"] = self._choices["employer"].draw(draws, but=person.employer)
+        # The English wordings alone use these.
+        for noun in ("profession", "profession2", "other_profession"):
+            facts[f"a_{noun}"] = f"{'an' if facts[noun][0] in 'aeiou' else 'a'} {facts[noun]}"
+        return wording.format(**facts)
 
     def write(self, output_dir: Path, overwrite: bool = False) -> dict[str, int]:
         """Write the four files and their card into `output_dir`; return the number of lines of each of the four.
 
         The first 2000/2937 of the people are asked about in training, the next 500/2937 in dev, the others in the test.
-
-        Raises:
-            BadInput: one of the files is already there and `overwrite` is False, or `output_dir` is a file.
         """
         check_none_is_there(output_dir, (*FILE_NAMES, CARD_FILE), overwrite)
         with (
@@ -384,37 +325,34 @@ class World:
         """Return the card of the four files as a dataset: `load_dataset` reads them by what it says."""
         # One builder reads all files: that of the first. A document has no tab.
         table = {"sep": "\t", "quoting": csv.QUOTE_NONE}
-        columns = {"questions": ["question", "answer"], "documents": ["text"]}
-        splits = {
-            "questions": {"train": TRAIN_FILE, "validation": DEV_FILE, "test": TEST_FILE},
-            "documents": {"train": CORPUS_FILE},
-        }
+        questions = {"train": TRAIN_FILE, "validation": DEV_FILE, "test": TEST_FILE}
+        configs, features = [], []
+        for name, columns, files in (
+            ("questions", ["question", "answer"], questions),
+            ("documents", ["text"], {"train": CORPUS_FILE}),
+        ):
+            data_files = [{"split": split, "path": path} for split, path in files.items()]
+            settings = {"config_name": name, "default": name == "documents", "names": columns}
+            configs.append(settings | table | {"data_files": data_files})
+            # Without it, answers that are years would be numbers.
+            texts = [{"name": column, "dtype": "string"} for column in columns]
+            features.append({"config_name": name, "features": texts})
         data = DatasetCardData(
             license="apache-2.0",
             language=self._language.code,
             task_categories=["question-answering", "text-generation"],
             tags=["posgpt", "synthetic"],
-            configs=[
-                {"config_name": name, "default": name == "documents", "names": columns[name], **table}
-                | {"data_files": [{"split": split, "path": path} for split, path in files.items()]}
-                for name, files in splits.items()
-            ],
-            # Without it, answers that are years would be numbers.
-            dataset_info=[
-                {"config_name": name, "features": [{"name": column, "dtype": "string"} for column in columns[name]]}
-                for name in splits
-            ],
+            configs=configs,
+            dataset_info=features,
         )
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        options = " ".join(
-            f"--{name} {shlex.join(map(str, value if isinstance(value, list) else [value]))}"
-            for name, value in given.items()
-        )
+        listed = {name: value if isinstance(value, list) else [value] for name, value in given.items()}
+        options = " ".join(f"--{name} {shlex.join(map(str, values))}" for name, values in listed.items())
         return DatasetCard(
             f"---\n{data.to_yaml()}\n---\n" + _CARD.format(world=self, language=self.language.title(), options=options)
         )
 
-    def people(self) -> Iterator[Person]:
+    def people(self) -> Iterator[SimpleNamespace]:
         """All people in order."""
         return map(self.person, range(self.num_people))
 
@@ -426,16 +364,14 @@ def fictional_names(titles: Iterable[str] = ()) -> Iterator[str]:
     cannot know them.
     """
     letters = set().union(*titles)
+    worlds = [World(MAX_PEOPLE, seed=_STRANGERS, language=language) for language in LANGUAGES]
 
-    def list_names(language: str) -> Iterator[str]:
-        return (person.name for person in World(MAX_PEOPLE, seed=_STRANGERS, language=language).people())
-
-    def compute_known_share(language: str) -> float:
-        spelled = "".join(islice(list_names(language), 100))
+    def compute_known_share(world: World) -> float:
+        spelled = "".join(person.name for person in islice(world.people(), 100))
         return sum(map(letters.__contains__, spelled)) / len(spelled)
 
     # English, the first, if no other is nearer.
-    yield from list_names(max(LANGUAGES, key=compute_known_share))
+    return (person.name for person in max(worlds, key=compute_known_share).people())
 
 
 @dataclass

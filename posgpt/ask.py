@@ -12,7 +12,7 @@ differently there.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from data_scripts.documents import ColumnArguments
+from data_scripts.documents import Columns
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.options import option, parse_options, shorten_error
 from data_scripts.questions import describe_unknown_characters
@@ -24,7 +24,7 @@ from posgpt.training.saved_models import load_model
 
 
 @dataclass
-class AskingArguments(ColumnArguments):
+class AskingArguments(Columns):
     """The model, and what it is asked."""
 
     model_name_or_path: str = option("The PosGPT to ask: a folder or a name on the hub.")
@@ -110,7 +110,7 @@ def ask(arguments: AskingArguments) -> Answers:
     if arguments.corpus_file is None:
         return Answers(predictions, notes)
     titles = {each.title for each in predictions if each.title}
-    return Answers(predictions, notes, find_documents(arguments.corpus_file, titles, arguments.columns))
+    return Answers(predictions, notes, find_documents(arguments.corpus_file, titles, arguments))
 
 
 @exit_on_bad_input()

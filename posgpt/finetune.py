@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator
-from data_scripts.documents import ColumnArguments, Columns, build_corpus_tokenizer, load_corpus
+from data_scripts.documents import Columns, build_corpus_tokenizer, load_corpus
 from data_scripts.epochs import FixedDataset
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.options import option
@@ -47,7 +47,7 @@ from posgpt.training.trainer import PosGPTTrainer
 
 
 @dataclass
-class ModelArguments(PretrainedArguments, ColumnArguments):
+class ModelArguments(PretrainedArguments, Columns):
     """Where the model comes from."""
 
     _argument_group_name = "model"
@@ -63,7 +63,7 @@ class FinetuningArguments(RelationArguments):
 
     _argument_group_name = "questions"
 
-    train_file: list[str] = option(f"TSVs with one pair per line: {BIRTHPLACE.line_form}")
+    train_file: list[str] = option(f"TSVs with one pair per line: {BIRTHPLACE.form}<TAB>ANSWER")
     validation_file: list[str] | None = option("TSVs of the same form to measure accuracy on.", default=None)
     corpus_file: list[str] | None = option(
         "The corpus: its titles show where titles are in questions, for relations that neither the model nor --relations has.",
@@ -102,7 +102,7 @@ def load_or_build_model(
             " --vocabulary_file with the corpus (wiki.txt) that the vocabulary is built from."
         )
     with training_args.main_process_first():
-        corpus = load_corpus(model_args.vocabulary_file, model_args.columns)
+        corpus = load_corpus(model_args.vocabulary_file, model_args)
     tokenizer = build_corpus_tokenizer(corpus, choose_max_length(architecture))
     return build_model(architecture, tokenizer, training_args), tokenizer
 
@@ -117,7 +117,7 @@ def load_training_pairs(
     corpus, file = None, data_args.corpus_file or model_args.vocabulary_file
     if file:
         with training_args.main_process_first():
-            corpus = load_corpus(file, model_args.columns)
+            corpus = load_corpus(file, model_args)
     return load_pairs(data_args.train_file, training_args, known, corpus, data_args.ascii_only)
 
 
@@ -203,7 +203,7 @@ def build_trainer(
     questions = load_training_pairs(model_args, data_args, training_args, known)
     if data_args.add_characters:
         tokenizer = add_unknown_characters(
-            model, tokenizer, questions, data_args.corpus_file, model_args.columns, training_args
+            model, tokenizer, questions, data_args.corpus_file, model_args, training_args
         )
     train_examples = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
     model.config.relations = add_relations(model.config.relations or {}, questions.to_config())

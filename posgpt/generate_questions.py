@@ -58,7 +58,7 @@ class GenerationArguments(PretrainedArguments, SpanArguments, RelationArguments,
 
     _argument_group_name = "questions"
 
-    questions_file: list[str] = option(f"TSVs of training questions: {BIRTHPLACE.line_form}")
+    questions_file: list[str] = option(f"TSVs of training questions: {BIRTHPLACE.form}<TAB>ANSWER")
     least_probability: Annotated[float, Range(0, 1)] = option(
         "A question is kept if the model gives it at least this probability.", default=0.5
     )
@@ -135,7 +135,7 @@ def load_generation_data(
     # Sizes that are not compatible are refused before the corpus is read.
     max_length = (model.config if model else build_config(architecture)).max_position_embeddings
     with training_args.main_process_first():
-        corpus = load_corpus(data_args.train_file, data_args.columns)
+        corpus = load_corpus(data_args.train_file, data_args)
     questions = load_pairs(data_args.questions_file, training_args, load_relations(data_args.relations), corpus)
     with training_args.main_process_first():
         own_texts = list_own_texts(questions.relations)

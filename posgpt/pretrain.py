@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from data_scripts.documents import CorpusArguments, build_corpus_tokenizer, load_corpus
+from data_scripts.documents import CorpusArguments, build_corpus_tokenizer, describe_documents, load_corpus
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.normalize import describe_documents
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import option
@@ -88,7 +87,7 @@ def load_pretraining_data(
     questions, relations = None, load_relations(data_args.relations)
     # One process reads first; the others find the result in the cache.
     with training_args.main_process_first():
-        corpus = load_corpus(data_args.train_file, data_args.columns, data_args.corpus_weights)
+        corpus = load_corpus(data_args.train_file, data_args, data_args.corpus_weights)
     if data_args.questions_file:
         questions = load_pairs(data_args.questions_file, training_args, relations, corpus)
         unasked = [relation.name for relation in relations if relation not in questions.relations]
@@ -168,7 +167,7 @@ def build_trainer(
 
     if training_args.should_log:
         print(f"{data.training.description} {describe_size(model)}.")
-        for note in describe_documents(data.corpus, data_args.train_file, data_args.columns):
+        for note in describe_documents(data.corpus, data_args.train_file):
             print(note)
     described = f"{objective.name.replace('_', ' ')} of {len(data.corpus):,} documents"
     described += f", {len(questions):,} questions mixed in" if questions else "; not finetuned"

@@ -143,7 +143,7 @@ def preview_finetuning(section: str, argv: Sequence[str]) -> None:
     questions = load_training_pairs(model_args, data_args, training_args, known)
     if tokenizer and data_args.add_characters:
         tokenizer = add_unknown_characters(
-            model, tokenizer, questions, data_args.corpus_file, model_args.columns, training_args
+            model, tokenizer, questions, data_args.corpus_file, model_args, training_args
         )
     elif tokenizer is None:
         tokenizer = build_tokenizer([*questions.texts, *questions.answers], choose_max_length(architecture))

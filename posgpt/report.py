@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> None:
     documents, right = None, defaultdict[str, list[str]](list)
     if arguments.corpus_file:
         titles = {each.title for each in predictions if each.title}
-        documents = find_documents(arguments.corpus_file, titles, arguments.columns)
+        documents = find_documents(arguments.corpus_file, titles, arguments)
     for each in predictions:
         if each.group == TEST:
             right[each.relation] += each.references

@@ -1,10 +1,8 @@
 import bz2
 import gzip
 import io
-import json
 import lzma
 import math
-import os
 import shlex
 import shutil
 import subprocess
@@ -52,29 +50,19 @@ BAD_CORPORA = {
     ),
     "mask": ("Ada Example. Fine .\nBo Ek. What ⁇ .\n", "line 2: holds '⁇'"),
     "pad": ("Bo Ek. A □ .\n", "line 1: holds '□'"),
-    "null": ("Ada. Fine .\nBo Ek.\0 Fine .\n", r"line 2: holds '\\x00', a null character, .*; remove it or save"),
-    "UTF-16LE": (
-        "Ada. Fine .\n".encode("utf-16-le"),
-        "line 1: holds .*save the file as UTF-8 .iconv -f utf-16le",
-    ),
-    "UTF-16BE": ("Zoë. Łódź .\n".encode("utf-16-be"), "line 1: byte .*iconv -f utf-16be -t utf-8"),
+    "null": ("Ada. Fine .\nBo Ek.\0 Fine .\n", r"line 2: holds '\\x00', a null character, which no text has; replace"),
 }
 # What other files begin with; the files have any name.
 OTHER_FILES = {
     "gzip": (gzip.compress(b"Ada. Fine .\n"), "compressed with gzip; make its name end in .gz, or unpack it"),
     "zstd": (bytes(pyarrow.compress(b"Ada. Fine .\n", "zstd")), "compressed with zstd; make its name end in .zst"),
-    "bzip2": (bz2.compress(b"Ada. Fine .\n"), "compressed with bzip2; unpack it"),
+    "bzip2": (bz2.compress(b"Ada. Fine .\n"), "compressed .*.bz2.*; unpack it"),
     "xz": (lzma.compress(b"Ada. Fine .\n"), "compressed .*.xz.*; unpack it"),
-    "7z": (b"7z\xbc\xaf\x27\x1c", "compressed .*.7z.*; unpack it"),
-    "xlsx": (b"PK\x03\x04\x14\0", "a spreadsheet .* or a ZIP archive; save it as CSV, or unpack it"),
-    "xls": (b"\xd0\xcf\x11\xe0\xa1\xb1", "a file of an office program; save it as CSV"),
-    "rtf": (rb"{\rtf1\ansi Ada. Fine .}", "a file of an office program; save it as CSV or as plain text"),
-    "pdf": (b"%PDF-1.7\n", "a file of an office program"),
+    "xlsx": (b"PK\x03\x04\x14\0", "a spreadsheet, .* or a ZIP archive; save it as CSV, or unpack it"),
+    "pdf": (b"%PDF-1.7\n", "a spreadsheet, a PDF"),
     "parquet": (b"PAR1\x15\x04", "a Parquet table; make its name end in .parquet"),
     "HTML": ("\ufeff \n<!DOCTYPE html>\n<html>", "a page of HTML or XML; save the text or the table"),
-    "XML": ('<?xml version="1.0"?>\n<mediawiki>', "a page of HTML or XML; save the text or the table"),
     "LFS": ("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n", "a Git LFS pointer.*: git lfs pull"),
-    "annex": ("/annex/objects/SHA256E-s419253--4d7a.txt\n", "a git-annex pointer.*: git annex get"),
 }
 
 
@@ -106,8 +94,8 @@ def test_pairs_to_finetune_or_to_evaluate_on(refused, tmp_path, tiny_pretrained,
 
 
 def test_questions_are_never_cut(refused, tmp_path, tiny_pretrained):
-    file, model = tmp_path / "questions.tsv", ["--model_name_or_path", tiny_pretrained["rotary"]]
-    write(file, f"Where was {'A' * 112} born?\n")
+    model = ["--model_name_or_path", tiny_pretrained["rotary"]]
+    file = write(tmp_path / "questions.tsv", f"Where was {'A' * 112} born?\n")
     match = "line 1: the question has 128 characters.*maximum sequence length is 128: no room"
     refused(match, evaluate_birthplace, *model, "--test_file", file, names=file)
     write(file, PAIR + f"Where was {'Ab ' * 50}born?\tOslo\n")
@@ -140,25 +128,16 @@ def test_a_file_that_is_something_else_is_recognized_by_its_first_bytes(tmp_path
 
 
 def test_texts_that_begin_like_other_files_are_texts(tmp_path):
-    for line in (
-        "BZhedug. A tribe .",
-        "PK. A kick .",
-        "PAR1. A gene .",
-        "version. Of a text .",
-        "<b>. A tag .",
-        "7z. A .",
-    ):
+    for line in ("BZhedug. A tribe .", "PK. A kick .", "PAR1. A gene .", "version. Of a text .", "<b>. A tag ."):
         assert list(load_corpus(write(tmp_path / "wiki.txt", line))["text"]) == [line]
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-def test_a_pointer_in_a_model_folder_is_named_with_the_command_that_fetches_the_file(
-    refused, world, tmp_path, tiny_pretrained, name
-):
-    folder = shutil.copytree(tiny_pretrained["rotary"], tmp_path / "model")
-    write(folder / name, OTHER_FILES["LFS"][0])
-    arguments = ["--model_name_or_path", folder, "--test_file", world / "birth_dev.tsv"]
-    refused("a Git LFS pointer.*git lfs pull", evaluate_birthplace, *arguments, names=folder / name)
+def test_a_pointer_in_a_model_folder_is_named_with_its_command(refused, world, tmp_path, tiny_pretrained):
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        folder = shutil.copytree(tiny_pretrained["rotary"], tmp_path / name)
+        write(folder / name, OTHER_FILES["LFS"][0])
+        arguments = ["--model_name_or_path", folder, "--test_file", world / "birth_dev.tsv"]
+        refused("a Git LFS pointer.*git lfs pull", evaluate_birthplace, *arguments, names=folder / name)
 
 
 @pytest.fixture(scope="module")
@@ -193,53 +172,30 @@ REFUSED = {
     "pretrain": {
         # Sizes that are not compatible.
         "--num_attention_heads 7": "num_attention_heads.*7",
-        "--num_attention_heads 0": "num_attention_heads",
         """--rope_parameters '{"rope_type": "linear"}' --position_embedding_type rotary""": "factor",
         "--hidden_size 6 --position_embedding_type rotary": "head size is even",
         "--position_embedding_type rotery": "'rotery'; choose .*learned.*rotary",
         "--block_size 5": "block_size is 5",
-        "--block_size 0": "must be at least 1",
         "--hidden_size wide": "--hidden_size.*'wide'",
         "--hiden_size 16": "there is no option --hiden_size; did you mean --hidden_size?",
         "--rope_parameters [1]": r"rope_parameters is '\[1\]'; give a JSON object",
         "--dropout 1.5": "dropout.*1.5",
         "--attn_implementation fast": "attn_implementation.*fast",
-        """--rope_parameters '{"rope_type": "longrope", "factor": 2}' --position_embedding_type rotary""": (
-            "model cannot be built.*short_factor"
-        ),
         # How to train.
         "--per_device_train_batch_size 0": "per_device_train_batch_size is 0",
         "--seed -1": "seed is -1",
         "--seed 5000000000": "seed is 5,000,000,000; choose a number from 0 to 4,294,967,295",
-        "--report_to foo": "report_to: foo is not supported",
         "--eval_strategy steps": "add --validation_file",
-        "--eval_on_start true": "add --validation_file",
         "--learning_rate -1": "learning_rate is -1.0; choose at least 0",
-        "--learning_rate nan": "learning_rate is nan",
-        "--max_grad_norm inf": "max_grad_norm is inf; choose a finite number",
         "--label_smoothing_factor 3": "label_smoothing_factor is 3.0; choose a number from 0 to 1",
-        "--eval_accumulation_steps 0": "eval_accumulation_steps is 0; choose at least 1",
-        "--dataloader_num_workers 1 --dataloader_prefetch_factor -1": "prefetch_factor is -1",
         "--gradient_accumulation_steps 0": "gradient_accumulation_steps is 0; choose at least 1",
-        "--gradient_accumulation_steps -1 --total_train_batch_size 8": "gradient_accumulation_steps is -1",
         "--num_train_epochs 0 --max_steps -1": "num_train_epochs is 0.0; choose a number above 0",
-        "--use_muon true --adam_beta1 2": "not compatible: .*beta",
-        """--lr_scheduler_type linear --lr_schedule steps --lr_scheduler_kwargs '{"x": 1}'""": "not compatible",
         "--dataloader_drop_last true --per_device_train_batch_size 4000 --lr_schedule steps": "leaves out all",
         """--accelerator_config '{"split_batches": true}'""": "split_batches cannot be True here",
-        "--eval_do_concat_batches false": "eval_do_concat_batches has to stay True",
         "--use_liger_kernel true": "use_liger_kernel has to stay False: Liger has no kernels",
         "--auto_find_batch_size": "auto_find_batch_size.*would change how many rows",
-        """--accelerator_config '{"gradient_accumulation_kwargs": {"num_steps": 2}}'""": "num_steps is what",
-        "--enable_jit_checkpoint": "enable_jit_checkpoint.*would end",
-        "--dataloader_num_workers 1 --dataloader_persistent_workers true": (
-            "persistent_workers: on a CPU, dropout would draw other"
-        ),
         "--label_names foo": "the labels are called `labels`",
-        "--neftune_noise_alpha -5": "neftune_noise_alpha is -5",
-        "--eval_steps nan": "eval_steps is nan; choose at least 0",
         "--per_device_train_batch_size 8 --total_train_batch_size 32": "leave one of them out",
-        "--corpus_weights nan": "corpus_weights has nan; give numbers above 0",
         "--corpus_weights 1 2": "corpus_weights has 2 numbers for 1 corpora",
         "--lr_schedule tokens --warmup_steps 100": "--warmup_steps is an option of lr_schedule steps, not of tokens; .* add",
         "none.yaml": "none.yaml: no such recipe",
@@ -268,8 +224,6 @@ REFUSED = {
         "--train_file birth_test_inputs.tsv": "birth_test_inputs.tsv, line 1: has questions without answers; give a TSV",
         "--per_device_eval_batch_size 0": "per_device_eval_batch_size",
         "--max_new_tokens 0": "max_new_tokens",
-        "--max_new_tokens many": "max_new_tokens",
-        "--tset_file x": "--tset_file",
         "--baseline Rome": "--baseline gives everyone one answer and asks no model",
     },
     "evaluate alone": {
@@ -296,16 +250,6 @@ def test_a_command_line_that_cannot_be(refused, folder, monkeypatch, command, li
     assert sorted(folder.rglob("*")) == before
 
 
-def change_config(**changes):
-    """Return what changes the configuration in a model's folder."""
-
-    def change(folder):
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(config | changes))
-
-    return change
-
-
 def halve_weights(folder):
     content = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
@@ -317,24 +261,11 @@ def make_weights_infinite(folder):
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
-def add_a_symbol(folder):
-    tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    vocabulary = tokenizer["model"]["vocab"]
-    # After all others in code point order, as the tokenizers of bigger models have it.
-    vocabulary["\U0001f600"] = len(vocabulary)
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-
-
 DAMAGES = {
     "no tokenizer": lambda folder: (folder / "tokenizer.json").unlink(),
     "no weights": lambda folder: (folder / "model.safetensors").unlink(),
     "half the weights": halve_weights,
     "weights that are not finite": make_weights_infinite,
-    "other sizes": change_config(hidden_size=64, intermediate_size=256),
-    "heads that do not divide it": change_config(num_attention_heads=7),
-    "a text for a number": change_config(rope_parameters={"rope_type": "default", "rope_theta": "10000"}),
-    "a list for a tokenizer": lambda folder: (folder / "tokenizer.json").write_text('{"model": []}'),
-    "a vocabulary of another size": add_a_symbol,
 }
 
 
@@ -346,42 +277,20 @@ def test_a_damaged_model_folder(refused, world, tmp_path, tiny_pretrained, damag
     refused("no PosGPT could be loaded", evaluate_birthplace, *arguments, names=folder)
 
 
-@pytest.mark.parametrize("asked", ["model", "baseline"])
-def test_a_file_for_predictions_that_cannot_be_written(refused, world, tmp_path, tiny_pretrained, monkeypatch, asked):
+def test_a_file_for_predictions_that_cannot_be_written(refused, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "posgpt.evaluation.data.load_questions", lambda *_, **__: pytest.fail("refused before anything is loaded")
     )
-    who = {"model": ["--model_name_or_path", tiny_pretrained["rotary"]], "baseline": ["--baseline", "Rome"]}[asked]
-    known = [*who, "--test_file", write(tmp_path / "dev.tsv", PAIR)]
-    missing, below = tmp_path / "new" / "a.predictions", tmp_path / "dev.tsv" / "a.predictions"
+    dev, train = (write(tmp_path / f"{name}.tsv", PAIR) for name in ("dev", "train"))
+    known = ["--baseline", "Rome", "--test_file", dev, "--train_file", train]
     for path, match in (
-        (missing, f"there is no folder {missing.parent}; create it"),
-        (below, f"there is no folder {below.parent}; create it"),
+        (tmp_path / "new" / "a.predictions", f"there is no folder {tmp_path / 'new'}; create it"),
         (tmp_path, "this is a directory"),
-        (tmp_path / "dev.tsv", "this file is read"),
+        (dev, "this file is read"),
+        (train, "this file is read"),
     ):
         refused(match, evaluate_birthplace, *known, "--predictions_file", path, names=path)
-    assert [file.name for file in tmp_path.iterdir()] == ["dev.tsv"]
-    assert (tmp_path / "dev.tsv").read_text() == PAIR
-    relations = write(tmp_path / "relations.yaml", "birthplace: {wordings: ['Where was {title} born?']}\n")
-    corpus = write(tmp_path / "part1.txt", "Ada. Born .\n")
-    read = {"--relations": relations, "--train_file": write(tmp_path / "train.tsv", PAIR)}
-    if asked == "model":
-        read |= {option: write(tmp_path / option, PAIR) for option in ("--calibration_file", "--unseen_file")}
-        known += ["--corpus_file", tmp_path / "part*.txt", "--report", tmp_path / "report"]
-    known += [part for option in read.items() for part in option]
-    for path in [*read.values(), *([corpus] if asked == "model" else [])]:
-        refused("this file is read", evaluate_birthplace, *known, "--predictions_file", path, names=path)
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_a_pipe_is_neither_read_nor_replaced(refused, tmp_path):
-    pipe, known = tmp_path / "pipe", ["--baseline", "Rome", "--test_file"]
-    os.mkfifo(pipe)
-    dev = write(tmp_path / "dev.tsv", PAIR)
-    refused("pipe: this is a pipe or a device", evaluate_birthplace, *known, dev, "--predictions_file", pipe)
-    refused("pipe: a pipe or a device can be read only once", evaluate_birthplace, *known, pipe)
-    assert pipe.is_fifo()
+    assert dev.read_text() == train.read_text() == PAIR
 
 
 def test_a_reader_that_has_seen_enough_ends_a_command_without_a_word():
@@ -396,20 +305,15 @@ def test_a_reader_that_has_seen_enough_ends_a_command_without_a_word():
     assert process.stderr.read() == "" and process.wait(60) == 1
 
 
-@pytest.mark.parametrize("section, file", [("pretrain", "wiki.txt"), ("finetune", "birth_dev.tsv")])
-def test_a_preview_of_nothing(run, world, section, file):
-    with pytest.raises(SystemExit, match="error: .*examples"):
-        run(preview, "--section", section, "--train_file", world / file, "--examples", 0)
-
-
-def test_a_preview_of_a_bad_file_or_section(run, tmp_path):
+def test_a_preview_of_nothing_or_of_a_bad_file_or_section(run, world, tmp_path):
     file = write(tmp_path / "pairs.tsv", PAIR + "Where was Bo Ek born? Oslo\n")
-    for section, match in (
-        ("finetune", "pairs.tsv, line 2: no tab"),
-        ("train", "section is 'train'; choose pretrain or"),
+    for arguments, match in (
+        (["--section", "pretrain", "--train_file", world / "wiki.txt", "--examples", 0], "examples"),
+        (["--section", "finetune", "--train_file", file], "pairs.tsv, line 2: no tab"),
+        (["--section", "train", "--train_file", file], "section is 'train'; choose pretrain or"),
     ):
         with pytest.raises(SystemExit, match=f"error: .*{match}"):
-            run(preview, "--section", section, "--train_file", file)
+            run(preview, *arguments)
 
 
 def test_posgpt_without_a_known_command_lists_the_commands(run, capsys):
@@ -452,40 +356,24 @@ def test_recipes(refused, world, tmp_path):
         ("pretrain: {objective: cloze}", "objective is 'cloze'; choose span_corruption or name_windows"),
         ("pretrain: {objective: name_windows, window_wording: poem}", "window_wording is 'poem'; choose question or"),
         ("pretrain: {objective: name_windows, max_spans: 0}", "max_spans is 0; choose at least 1"),
-        ("pretrain: {objective: name_windows, max_spans: [1]}", r"max_spans is \[1\]; give one value"),
-        ("pretrain: {salient_share: 2}", "salient_share is 2.0; choose a number from 0 to 1"),
-        ("pretrain: {bottleneck_type: bottle}", "bottleneck_type is 'bottle'; choose perceiver or strided"),
         ("finetune: {seed: 1}", "no section 'pretrain'"),
         ("pretrain: {learning_rat: 1}", "section 'pretrain': 'learning_rat' .*did you mean learning_rate"),
-        ("pretrain: {warmup_steps: -1}", "warmup_steps"),
         ("pretrain: {learning_rate: fast}", "learning_rate.*'fast'"),
-        ("pretrain: {train_sampling_strategy: batch_rebalance}", "choose random or sequential or group_by_length"),
         ("pretrain: {lr_schedule: epochs}", "lr_schedule is 'epochs'; choose steps or tokens"),
-        ("pretrain: {lr_scheduler_type: zigzag}", "lr_scheduler_type is 'zigzag'; choose linear or"),
         ("pretrain: {first_shares: [0.1, some]}", "--first_shares: invalid float value: 'some'"),
-        ("pretrain: {first_shares: [0.1, 25]}", "first_shares is 25.0; choose a number from 0 to 1"),
-        ("pretrain: {lr_schedule: tokens, final_tokens: 0}", "final_tokens is 0; choose at least 1"),
         ("pretrain: {final_tokens: 5}", "--final_tokens is an option of lr_schedule tokens, not of steps"),
         (
             "base: course\npretrain: {final_tokens: 10000}",
             "final_tokens is 10,000; choose more than warmup_tokens, 10,240",
         ),
         ("base: corse", "corse: no such recipe"),
-        ("base: {seed: 1}", "its base {'seed': 1}: no such recipe"),
-        (f"base: {'a' * 1000}", "its base aaa.*: no such recipe"),
         (f"base: {recipe}", "is based on itself"),
         (f"base: {looping}", "is based on itself"),
         ("base: windows\npretrain: fast", "'pretrain' has to be a section, with an option per line; it is 'fast'"),
-        ("base: windows\npretrian: {seed: 1}\npretrain: {learning_rat: 1}", "section 'pretrain': 'learning_rat'"),
-        (
-            "pretrain: {lr_schedule: tokens, warmup_steps: 5}",
-            "--warmup_steps is an option of lr_schedule steps, not of tokens",
-        ),
         (
             "base: windows\npretrain: {optim: adafactor}",
             "--optim is an option of use_muon False, not of True; leave it out, or add --use_muon False",
         ),
-        ("pretrain: {lr_schedule: tokens, dataloader_drop_last: true}", "leave out dataloader_drop_last"),
     ):
         recipe.write_text(content)
         refused(match, train_pretrain, recipe, *corpus)
@@ -517,15 +405,9 @@ def test_an_output_folder_with_a_finished_model_or_an_unfinished_run(run, world,
         run(train_pretrain, *corpus, "--output_dir", tmp_path / "new", "--resume_from_checkpoint", "last")
 
     file = write(tmp_path / "file", "mine")
-    model = ["--model_name_or_path", finished]
-    for script, arguments in (
-        (train_pretrain, corpus),
-        (train_finetune, [*model, "--train_file", world / "birth_places_train.tsv", *ON_CPU]),
-        (evaluate_birthplace, [*model, "--test_file", world / "birth_dev.tsv"]),
-    ):
-        for output_dir in (file, file / "below"):
-            with pytest.raises(SystemExit, match=f"^error: {file}: this is a file[^\n]*$"):
-                run(script, *arguments, "--output_dir", output_dir)
+    for output_dir in (file, file / "below"):
+        with pytest.raises(SystemExit, match=f"^error: {file}: this is a file[^\n]*$"):
+            run(train_pretrain, *corpus, "--output_dir", output_dir)
     assert file.read_text() == "mine"
 
 

@@ -12,7 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError, HTTPError, RepositoryNotFound
 import train_pretrain
 from conftest import TINY
 from data_scripts import documents
-from data_scripts.documents import TITLE_AND_TEXT, detect_format, load_corpus, read_rows
+from data_scripts.documents import TITLE_AND_TEXT, describe_documents, detect_format, load_corpus, read_rows
 from data_scripts.errors import BadInput
 from data_scripts.salient_spans import add_titles_and_spans
 from posgpt import preview
@@ -72,67 +72,42 @@ def test_a_tables_document_is_about_its_title_alone_however_long_or_full_of_stop
     assert {document.body for [document] in found.values()} == {"Bo shot it. It ends ."}
 
 
-def test_the_cells_of_a_csv_are_the_texts_they_are(tmp_path):
-    titles = ["NA", "None", "nan", "null", "N/A", "00501", "1984", "0", "1e5", "", "True"]
-    file = tmp_path / "people.CSV"
-    file.write_text("title,text,year\n" + "".join(f"{title},{title or 'NA'},{title}\n" for title in titles))
-    corpus = load_corpus(file)
-    assert list(corpus["title"]) == titles
-    assert list(corpus["text"]) == [f"{title}. {title}" if title else "NA" for title in titles]
+LONG = "long " * 40_000
+NO_TEXTS = ["NA", "None", "nan", "null", "00501", "1984", "1e5", "True", "2001-09-11"]
 
 
-def write_json(file, *rows):
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
-
-
-def test_whole_numbers_are_titles_and_null_and_nan_are_empty(tmp_path):
-    rows = [{"title": title, "text": "A film ."} for title in (0, 1984, None, float("nan"))]
-    rows += [{"title": "Ada", "text": text} for text in (None, float("nan"))]
-    texts = ["0. A film .", "1984. A film .", "A film .", "A film .", "Ada. ", "Ada. "]
-    assert list(load_corpus(write_json(tmp_path / "films.jsonl", *rows))["text"]) == texts
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet", "hub"])
 @pytest.mark.parametrize(
-    "row",
+    "name, content, texts",
     [
-        {"title": "Bo", "text": ["Paris .", "Bern ."]},
-        {"title": {"en": "Bo"}, "text": "Born in Rome ."},
-        {"title": "Bo", "text": 1.5},
-        {"title": "Bo", "text": 7},
-        {"title": 7.0, "text": "Born in Rome ."},
-        {"title": True, "text": "Born in Rome ."},
+        ("a.csv", "title,text\n" + "".join(f"{cell},{cell}\n" for cell in NO_TEXTS), [f"{cell}. {cell}" for cell in NO_TEXTS]),
+        ("a.CSV", f'title,text\nBo,"Rome, Italy"\n\n,"""Bo"" it\nis"\nBo,{LONG}', ["Bo. Rome, Italy", '"Bo" it\nis', f"Bo. {LONG}"]),
+        ("a.json", json.dumps(ROWS), TEXTS),
+        ("a.json", json.dumps(ROWS, indent=1), TEXTS),
+        ("a.json", "\n".join(map(json.dumps, ROWS)), TEXTS),
+        # Numbers may be titles, and later lines may leave out what is empty.
+        ("a.jsonl", '{"title": 0, "text": "A"}\n{"title": NaN, "text": "B"}\n{"title": "2001-09-11", "text": null, "n": 1}\n{"text": "D"}',
+         ["0. A", "B", "2001-09-11. ", "D"]),
+        ("a[1].csv", "title,text\nBo,Born .\n", ["Bo. Born ."]),
     ],
-)
-def test_what_is_no_text_where_text_belongs_is_refused(tmp_path, monkeypatch, kind, row):
-    file = tmp_path / f"people.{kind}"
-    if kind == "jsonl":
-        write_json(file, {"title": "Ada", "text": "Born in Rome ."}, row)
-    elif kind == "json":
-        file.write_text(json.dumps([{"title": "Ada", "text": "Born in Rome ."}, row]))
-    elif kind == "parquet":
-        pandas.DataFrame([row, row]).to_parquet(file)
-    else:
-        file = "someone/people"
-        streamed = Dataset.from_list([row, row]).to_iterable_dataset()
+)  # fmt: skip
+def test_what_a_table_is_read_as(tmp_path, name, content, texts):
+    (tmp_path / name).write_text(content)
+    assert list(load_corpus(tmp_path / name)["text"]) == texts
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "hub"])
+@pytest.mark.parametrize("title, text", [({"en": "Bo"}, "Born in Rome ."), ("Bo", 1.5), (True, "Born in Rome .")])
+def test_what_is_no_text_where_text_belongs_is_refused(tmp_path, monkeypatch, kind, title, text):
+    rows = [{"title": title, "text": text}] * 2
+    if kind == "hub":
+        file, streamed = "someone/people", Dataset.from_list(rows).to_iterable_dataset()
         monkeypatch.setattr(documents, "load_dataset", lambda *_, **__: streamed)
+    else:
+        file = write_table(tmp_path, kind, rows)
     with pytest.raises(
-        BadInput, match=f"{file}, (line|row) [12]: holds .* .(list|dict|float|int|bool). where text belongs; write"
+        BadInput, match=f"{file}, (line|row) 1: holds .* .(dict|float|bool). where text belongs; write"
     ):
         list(read_rows(file, TITLE_AND_TEXT))
-
-
-def test_cells_of_a_csv_may_hold_commas_quotation_marks_lines_and_articles(tmp_path):
-    cells = ["Born in Rome, Italy .", 'Called "Bo" .', "Two\nlines .", "long " * 40_000]
-    pandas.DataFrame({"text": cells, "title": "Ada", "tags; notes": 1}).to_csv(tmp_path / "people.csv", index=False)
-    assert list(load_corpus(tmp_path / "people.csv")["text"]) == [f"Ada. {cell}" for cell in cells]
-
-
-def test_a_file_of_json_holds_a_list_or_an_object_per_line(tmp_path):
-    for content in (json.dumps(ROWS), json.dumps(ROWS, indent=1), "\n".join(map(json.dumps, ROWS))):
-        (tmp_path / "people.json").write_text(content)
-        assert list(load_corpus(tmp_path / "people.json")["text"]) == TEXTS
 
 
 def test_what_nobody_sees_is_dropped_where_a_line_begins_and_refused_in_titles(tmp_path):
@@ -149,21 +124,6 @@ def test_what_nobody_sees_is_dropped_where_a_line_begins_and_refused_in_titles(t
         file.write_text(f"Ada. Born .\nBo{character} Ek. Born .\n", encoding="utf-8")
         with pytest.raises(BadInput, match=rf"line 2: 'Bo.* holds U\+{ord(character):04X} "):
             load_corpus(file)
-
-
-def test_dates_are_titles_and_later_lines_of_json_may_have_other_keys(tmp_path):
-    file = tmp_path / "days.jsonl"
-    days = [{"title": "1969-07-20", "text": "A landing ."}, {"title": "2001-09-11", "text": "A fall .", "note": 1}]
-    file.write_text("\n".join(map(json.dumps, [*days, {"text": "A day ."}])))
-    texts = ["1969-07-20. A landing .", "2001-09-11. A fall .", "A day ."]
-    assert list(load_corpus(file)["text"]) == texts
-
-
-def test_a_name_that_is_a_pattern_is_that_of_its_own_file(tmp_path):
-    (tmp_path / "people1.csv").write_text("title,text\nBo Ek,Born in Oslo .\n")
-    for name in ("people[1].csv", "people?.csv", "people*.csv"):
-        (tmp_path / name).write_text("title,text\nAda Berg,Born in Rome .\n")
-        assert list(load_corpus(tmp_path / name)["text"]) == ["Ada Berg. Born in Rome ."]
 
 
 def test_the_preview_counts_titles_that_are_missing_or_shared(run, tmp_path):
@@ -235,15 +195,13 @@ def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
         (
             "list.jsonl",
             '{"title": "Ada", "text": "Sang ."}\n\n["Bo", "Sang ."]',
-            "line 3: not a row of JSON: it is no object",
+            "line 3: not a row of JSON: 'Bo' is no object",
         ),
         (
             "half.jsonl",
             '{"title": "Ada", "text": "A \\ud83d ."}',
             r"line 1: holds '\\ud83d', half a character, which no",
         ),
-        ("half_title.jsonl", '{"title": "\\udfff", "text": "Born ."}', "line 1: holds .*half a character"),
-        ("null.jsonl", '{"title": "Ada", "text": "A\\u0000b"}', "line 1: holds .*a null character"),
         ("pad.jsonl", '{"title": "A□da", "text": "Born ."}', "line 1: holds '□', which the model reserves"),
         (
             "unseen.jsonl",
@@ -252,19 +210,21 @@ def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
         ),
         ("open.json", '{"title": ["Ada"]', "line 1: not a row of JSON: Exp"),
         ("list.json", "[1,", "not a row of JSON: Exp"),
-        ("number.json", '[{"title": "Ada", "text": ""}, 1]', "row 2: not a row of JSON: it is no object"),
+        ("number.json", '[{"title": "Ada", "text": ""}, 1]', "line 1: not a row of JSON: '1' is no object"),
         ("broken.parquet", "no parquet", "no table of documents"),
         ("empty.csv", "", "the file is empty"),
-        ("semicolons.csv", "title;text\nAda;Born, it says\n", "columns are separated by ';'; save it with commas"),
-        ("comma.csv", "title,text\nAda,Born .,\nBo,Born .,\n", "line 2: has 3 columns, but the first"),
+        ("semicolons.csv", "title;text\nAda;Born .\n", "has no column 'title', but title;text; name one with"),
         (
             "first.csv",
-            "title,text\nAda,Born in Rome, Italy .\nBo,Born .\n",
-            "line 2: has 3 columns, .*put cells with commas in",
+            "title,text\nAda,Born in Rome, Italy .\n",
+            "line 2: has more or fewer .* title, text; put cells with",
         ),
-        ("lines.csv", 'title,text\n\nAda,Born .\n"B\no",Born in Oslo, Norway .\n', "line 4: has 3 columns"),
-        ("short.csv", "id,title,text\n1,Ada,Born .\n2,Bo\n", "line 3: has 2 columns, but the first line names 3"),
-        ("twice.csv", "title,text,text\nAda,Born ., Sang .\n", "line 1: names the column 'text' twice"),
+        (
+            "lines.csv",
+            'title,text\n\nAda,Born .\n"B\no",Born in Oslo, Norway .\n',
+            "line 5: has more or fewer columns",
+        ),
+        ("short.csv", "id,title,text\n1,Ada,Born .\n2,Bo\n", "line 3: has more or fewer columns than the first line"),
         (
             "quote.csv",
             'title,text\nAda,Born .\n"Bo,Born .\nCy,Born .\n',
@@ -290,3 +250,37 @@ def test_a_table_that_cannot_be_read_is_refused_in_one_line(tmp_path, monkeypatc
     with pytest.raises(BadInput, match=f"^{name}.* ?{match}") as caught:
         load_corpus(name)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text, decomposed",
+    [
+        ("Ge\u0301za. Ge\u0301za was born in Go\u0308d", True),
+        ("\u1100\u1161\u11a8", True),  # letters of Korean, which has none with a mark
+        ("Géza Göd", False),
+        # Marks that no letter beside them takes are as they should be, whatever other letters there are.
+        ("กิ नमस्ते", False),
+        ("Ада\u0301м e", False),
+        ("ड\u093cी क", False),
+    ],
+)
+def test_documents_that_nfc_would_change_are_counted(tmp_path, text, decomposed):
+    file = tmp_path / "wiki.txt"
+    file.write_text(f"Ann\n{text}\n", encoding="utf-8")
+    said = " ".join(describe_documents(load_corpus(file), [str(file)]))
+    assert (f"{file}: 1 of 2 documents write accents apart" in said) == decomposed
+
+
+def test_what_nobody_sees_and_documents_without_titles_are_said_before_training(run, tmp_path):
+    (tmp_path / "one.txt").write_text("Ada. Born in Rome .\n", encoding="utf-8")
+    (tmp_path / "two.txt").write_text(
+        "\nBo. Born in Ber\u00adlin .\nLeïla. می\u200cخواهم 👩\u200d🚀 .\n", encoding="utf-8"
+    )
+    (tmp_path / "none.txt").write_text("Born in Rome\nBorn in Oslo\n")
+    options = ["--output_dir", tmp_path / "out", "--max_steps", 1, *TINY]
+    printed = run(train_pretrain, "--train_file", tmp_path / "one.txt", tmp_path / "two.txt", *options)
+    assert "1 of 3 documents hold characters that nobody sees" in printed
+    assert "title" not in printed
+    none = tmp_path / "none.txt"
+    said = list(describe_documents(load_corpus(none), [str(none)]))
+    assert len(said) == 1 and f"{none}: no document has a title" in said[0]

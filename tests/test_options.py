@@ -89,12 +89,6 @@ def test_a_number_in_a_recipes_dictionary_is_one_as_in_yaml_1_2(tmp_path, number
     assert training_args.learning_rate == 1e-3
 
 
-def test_half_a_character_in_a_yaml_file_is_refused_with_its_line(tmp_path):
-    for text in ('pretrain:\n  run_name: "a\\ud83d"', 'pretrain:\n  "\\udc00": 1'):
-        with pytest.raises(BadInput, match="own.yaml: .*line 2 has '.*, with half a character"):
-            parse_pretraining(tmp_path, text)
-
-
 def test_null_in_a_derived_recipe_unsets_any_option_that_needs_no_value(tmp_path):
     (tmp_path / "base.yaml").write_text(
         "base: windows\npretrain: {train_file: wiki.txt, questions_file: [q.tsv], corpus_weights: [1], validation_file: dev.tsv,"

@@ -21,21 +21,25 @@ def test_places_stay_the_strings_they_are(tmp_path):
     assert load_questions(file).answers == places
 
 
-@pytest.mark.parametrize("encoding, end", [("utf-8", "\n"), ("utf-8-sig", "\n"), ("utf-8", "\r\n")])
-def test_marks_and_line_ends_of_other_systems_are_not_part_of_the_text(tmp_path, encoding, end):
+TWO = ["Where was Zoë Ř born?\tKøge", "Where was A B born?\tRome"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "\r\n".join(TWO),
+        "\ufeff" + "\n\ufeff".join(TWO),
+        "\t\n".join([*TWO, ""]),
+        "\n \t \n\n\u00a0\n\x0c\n".join(TWO),
+        " \n ".join(TWO).replace("\t", " \t "),
+    ],
+)
+def test_marks_blank_lines_and_spaces_are_not_part_of_the_text(tmp_path, content):
     file = tmp_path / "pairs.tsv"
-    lines = ["Where was Zoë Ř born?\tKøge", "", "Where was A B born?\tRome", ""]
-    file.write_bytes(end.join(lines).encode(encoding))
+    file.write_bytes(content.encode())
     pairs = load_questions(file, answers=True)
     assert pairs.texts == ["Where was Zoë Ř born?", "Where was A B born?"]
     assert pairs.answers == ["Køge", "Rome"] and pairs.titles == ["Zoë Ř", "A B"]
-
-
-def test_blank_lines_are_no_rows(tmp_path):
-    file = tmp_path / "pairs.tsv"
-    for blank in ("", "   ", "\t", " \t ", "\u00a0", "\x0c"):
-        file.write_text(f"Where was A B born?\tRome\n{blank}\nWhere was C D born?\tOslo\n{blank}\n", encoding="utf-8")
-        assert load_questions(file, answers=True).texts == ["Where was A B born?", "Where was C D born?"]
 
 
 @pytest.mark.parametrize("ends", ["\t", "\t\t", "\t \t"])
@@ -48,8 +52,6 @@ def test_columns_that_are_empty_throughout_do_not_count(tmp_path, ends):
         BadInput, match="questions.tsv, line 1: has questions without answers; give a TSV with answers"
     ):
         load_questions(file, answers=True)
-    other.write_text(f"Where was A B born?\tRome{ends}\nWhere was C D born?\tOslo{ends}\n")
-    assert load_questions(other, answers=True).answers == ["Rome", "Oslo"]
     if ends == "\t":
         other.write_text("Where was A B born?\tRome\n")
         with pytest.raises(BadInput, match="questions.tsv, line 1: no answer after the tab"):
@@ -66,8 +68,6 @@ def test_what_nobody_sees_in_questions_and_answers_is_named(tmp_path, line):
         BadInput, match=r"pairs.tsv, line 3: .* holds U\+[0-9A-F]{4} [A-Z -]+, which nobody sees; remove"
     ):
         load_questions(file)
-    file.write_text("\ufeffWhere was Ó B born?\tRome\n\ufeffWhere was C D born?\tOslo\n", encoding="utf-8")
-    assert load_questions(file).titles == ["Ó B", "C D"]
 
 
 @pytest.mark.parametrize("load", [load_questions, load_corpus])
@@ -76,17 +76,6 @@ def test_a_carriage_return_within_a_line_is_refused(tmp_path, load):
     file.write_bytes(b"Where was A B born?\tRome\nWhere was C D born?\tOs\rlo\n")
     with pytest.raises(BadInput, match="line 2.*carriage return"):
         load(file)
-
-
-def test_spaces_around_questions_and_answers_do_not_count(tmp_path):
-    file = tmp_path / "questions.tsv"
-    file.write_text("Where was A B born?\n Where was C D born? \n")
-    assert load_questions(file).texts == ["Where was A B born?", "Where was C D born?"]
-    file.write_text("Who wrote X?\tA \nWho wrote Y? \tB\u00a0\nWho wrote Z?\t C\n", encoding="utf-8")
-    questions = load_questions(file)
-    assert (
-        len(questions.relations) == 1 and questions.titles == ["X", "Y", "Z"] and questions.answers == ["A", "B", "C"]
-    )
 
 
 @pytest.mark.parametrize(
@@ -172,12 +161,6 @@ def test_several_files_are_read_as_one_and_errors_name_theirs(tmp_path):
     ]  # fmt: skip
     years.write_text("When was Ada Ek born?\t1900\nWhen was Bo Ek born\t1901\n")
     with pytest.raises(BadInput, match=r"years.tsv, line 2: 'When was Bo Ek born.*' is not of the form"):
-        load_questions(born, years)
-    years.write_text("When was Ada Ek born?\n")
-    with pytest.raises(BadInput, match=r"years.tsv, line 1: no tab between"):
-        load_questions(born, years)
-    years.write_text(" \n")
-    with pytest.raises(BadInput, match=r"years.tsv: every line is blank"):
         load_questions(born, years)
 
 

@@ -118,27 +118,24 @@ def test_titles_of_the_corpus_show_where_titles_are_in_questions(tmp_path, wordi
     assert loaded.titles == titles * len(wordings)
 
 
-def test_questions_may_share_more_words_than_calls_can_be_nested():
-    line = "word " * 2000
-    assert recognize_relations([line, line]) == []
+@pytest.mark.parametrize(
+    "questions, wordings",
+    [
+        # A script without spaces; with and without a question mark.
+        (["李白出生于哪里？", "杜甫出生于哪里？", "孟浩然出生于哪里？"], {"{title}出生于哪里？"}),
+        (
+            ["Who directed Alien?", "Who directed Brazil?", "Who directed Cube", "Who directed Dune"],
+            {"Who directed {title}?", "Who directed {title}"},
+        ),
+    ],
+)
+def test_forms_of_other_scripts_and_marks(questions, wordings):
+    assert {relation.wordings[0] for relation in recognize_relations(questions)} == wordings
 
 
-def test_forms_of_a_script_without_spaces_are_recognized():
-    (relation,) = recognize_relations([f"{name}出生于哪里？" for name in ("李白", "杜甫", "孟浩然")])
-    assert relation.ask("王维") == "王维出生于哪里？" and relation.read_title("李白出生于哪里？") == "李白"
-
-
-def test_questions_with_and_without_a_question_mark_are_of_two_forms():
-    questions = [
-        f"Who directed {film}{mark}" for film, mark in zip(("Alien", "Brazil", "Cube", "Dune"), "??  ", strict=True)
-    ]
-    relations = recognize_relations(map(str.strip, questions))
-    assert {relation.wordings for relation in relations} == {("Who directed {title}?",), ("Who directed {title}",)}
-
-
-@pytest.mark.parametrize("questions", [[], ["Where was Ada born?"], ["Ada", "Bo"], ["Ada?", "Bo?"], ["Ada", "Ada"]])
-def test_what_shares_no_words_around_a_title_has_no_form(questions):
-    assert recognize_relations(questions) == []
+def test_what_shares_no_words_around_a_title_has_no_form():
+    for questions in ([], ["Where was Ada born?"], ["Ada", "Bo"], ["Ada?", "Bo?"], ["Ada", "Ada"]):
+        assert recognize_relations(questions) == []
 
 
 def test_relations_of_a_file_are_known_recognized_or_named(tmp_path):
@@ -167,28 +164,18 @@ def test_the_longer_of_two_wordings_is_asked_whatever_is_known_or_comes_first(tm
         file.write_text("".join(order))
         questions = load_questions(file, known=known)
         first, second = questions.relations
-        assert {first, second} == {mother, BIRTHPLACE} and first.is_asked_by(order[0].split("\t")[0])
+        assert {first, second} == {mother, BIRTHPLACE} and first.find_title(order[0].split("\t")[0]) == "Ada Example"
         assert questions.rows_of == {first: [0], second: [1]} and questions.titles == ["Ada Example"] * 2
         assert questions.select(mother).answers == ["Oslo"]
-    # A wording of two relations is the first one's, which the file may ask later.
-    both, named = Relation("both", ("Who is {title}?", "Who was {title}?")), Relation("named", ("Who is {title}?",))
-    file.write_text("Who was Ada?\nWho is Bo?\n")
-    assert load_questions(file, known=[named, both]).rows_of == {both: [0], named: [1]}
 
 
-def test_two_relations_of_one_name_are_refused(run, tiny_pretrained, tmp_path):
-    (tmp_path / "relations.yaml").write_text("birthplace:\n  wordings: ['What is the birthplace of {title}?']\n")
+def test_two_relations_of_one_name_are_refused(tmp_path):
     test = tmp_path / "test.tsv"
     test.write_text("Where was Ada born?\tRome\nWhat is the birthplace of Bo?\tOslo\n")
-    with pytest.raises(
-        SystemExit, match="test.tsv, line 2: .*'What is the birth.* and 'Where was.*named 'birthplace'"
-    ):
-        run(
-            evaluate_birthplace, "--model_name_or_path", tiny_pretrained["rotary"], "--test_file", test,
-            "--relations", tmp_path / "relations.yaml", "--output_dir", tmp_path / "out",
-        )  # fmt: skip
-    assert not (tmp_path / "out").exists()
-    two = Relation("birthplace", ("Where was {title} born?", "What is the birthplace of {title}?"))
+    other = Relation("birthplace", ("What is the birthplace of {title}?",))
+    with pytest.raises(BadInput, match="test.tsv, line 2: .*'What is the birth.* and 'Where was.*named 'birthplace'"):
+        load_questions(test, known=[other])
+    two = Relation("birthplace", (*BIRTHPLACE.wordings, *other.wordings))
     assert load_questions(test, known=[two]).relations == (two,)
 
 
@@ -205,11 +192,6 @@ def test_two_relations_of_one_name_are_refused(run, tiny_pretrained, tmp_path):
             "a:\n  wordings: ['Who led {title}?']\nb:\n  wordings: ['Who left {title}?']\na:\n  baseline: Bo\n",
             "relations.yaml: .*line 5 has 'a', which is there twice",
         ),
-        (
-            "a:\n  wordings: ['Who led {title}?']\nb:\n  wordings: ['Who left {title}?', 'Who led {title}?']\n",
-            "relations.yaml: relations 'a' and 'b' both have the wording 'Who led {title}.'; leave it in one",
-        ),
-        ('a:\n  wordings: ["Who led {title} \\ud83d?"]\n', "relations.yaml: not YAML .*half a character"),
         ("{}\n", "relations.yaml: holds no relations"),
         ("- a\n", "relations.yaml: "),
         ("a: [\n", "relations.yaml: "),
@@ -243,16 +225,8 @@ def test_several_relations_are_trained_and_reported_each_by_itself(run, world, t
     arguments = ["--max_steps", 2, *TINY]
     questions = ["--questions_file", *train_files]
     pretrained, finetuned, evaluated = tmp_path / "pretrained", tmp_path / "finetuned", tmp_path / "evaluated"
-    run(
-        train_pretrain,
-        "windows",
-        "--train_file",
-        world / "wiki.txt",
-        *questions,
-        "--output_dir",
-        pretrained,
-        *arguments,
-    )
+    corpus = ["--train_file", world / "wiki.txt", *questions]
+    run(train_pretrain, "windows", *corpus, "--output_dir", pretrained, *arguments)
     printed = run(
         train_finetune, "--model_name_or_path", pretrained, "--train_file", *train_files, "--output_dir", finetuned,
         "--max_steps", 2, *ON_CPU,
@@ -286,8 +260,6 @@ def test_one_question_of_a_form_that_was_trained_on_is_enough(run, world, two_re
     printed = run(train_finetune, *model, "--validation_file", one, "--output_dir", tmp_path / "finetuned", *train)
     assert printed.count("one.tsv: 1 How long is …? questions") == 2
     assert "How long is Ada Berg?" in run(preview, "--section", "finetune", *model)
-    scratch = ["--vocabulary_file", world / "wiki.txt", "--train_file", questions, "--validation_file", one]
-    run(train_finetune, *scratch, "--output_dir", tmp_path / "scratch", *train, *TINY_SIZE)
 
 
 def test_a_model_that_is_finetuned_on_new_words_keeps_its_own_behind_them(run, tiny_pretrained, tmp_path):

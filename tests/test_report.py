@@ -131,7 +131,9 @@ def test_titles_of_a_table_are_held_out_in_any_relation(run, tmp_path):
         in printed
     )
     kept = [json.loads(line) for line in (tmp_path / "out" / "documents.jsonl").read_text().splitlines()]
-    corpus = documents.load_corpus(tmp_path / "films.jsonl", documents.Columns("film", "about"))
+    corpus = documents.load_corpus(
+        tmp_path / "films.jsonl", documents.Columns(title_column="film", text_column="about")
+    )
     unseen = load_questions(tmp_path / "out" / "unseen.tsv", corpus=corpus)
     assert len(set(unseen.titles)) == 4 and [row for row in rows if row["film"] not in unseen.titles] == kept
     # Another split in the same folder leaves nothing of the first one; a compressed file is written as text.

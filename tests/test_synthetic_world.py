@@ -1,18 +1,13 @@
 import hashlib
 import re
-import tracemalloc
 from collections import Counter
 from functools import cache
-from importlib.util import find_spec
 
 import pytest
 
 from data_scripts import synthetic_world
-from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.errors import BadInput
-from data_scripts.files import CORPUS_FILE, FILE_NAMES, TRAIN_FILE
-from data_scripts.name_windows import NameWindowsConfig
-from data_scripts.questions import count_unknown_characters, load_questions
+from data_scripts.files import FILE_NAMES, TRAIN_FILE
 from data_scripts.relations import RELATIONS, recognize_relations
 from data_scripts.salient_spans import find_salient_spans
 from data_scripts.synthetic_world import ATTRIBUTES, LANGUAGES, PLACES, World
@@ -25,11 +20,10 @@ def contents(folder):
     return {name: (folder / name).read_bytes() for name in FILE_NAMES}
 
 
-def test_same_seed_same_bytes_and_another_seed_another_world(tmp_path):
-    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        World(num_people=200, biographies_per_person=2, seed=seed).write(tmp_path / name)
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
-    assert all(contents(tmp_path / "a")[name] != contents(tmp_path / "c")[name] for name in FILE_NAMES)
+def test_another_seed_is_another_world(tmp_path):
+    for seed in (3, 4):
+        World(num_people=200, seed=seed).write(tmp_path / str(seed))
+    assert all(contents(tmp_path / "3")[name] != contents(tmp_path / "4")[name] for name in FILE_NAMES)
 
 
 def test_a_person_stays_the_same_in_a_larger_world():
@@ -73,18 +67,6 @@ def test_places_and_professions_are_as_in_the_real_data():
     assert before > 20 and after > 100
 
 
-def test_memory_does_not_grow_with_the_number_of_people(tmp_path):
-    World(num_people=100).write(tmp_path / "warm")
-    peaks = []
-    for people in (500, 5000):
-        tracemalloc.start()
-        World(num_people=people).write(tmp_path / str(people))
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    # Ten times as many people would take about six times as much; other threads of the process allocate a little as well.
-    assert peaks[1] < 3 * peaks[0]
-
-
 def test_files_that_are_there_stay_as_they_are_unless_told_to_overwrite(run, tmp_path):
     (tmp_path / "birth_dev.tsv").write_text("mine\n")
     arguments = ["--output_dir", tmp_path, "--num_people", 100]
@@ -92,7 +74,8 @@ def test_files_that_are_there_stay_as_they_are_unless_told_to_overwrite(run, tmp
         run(synthetic_world, *arguments)
     assert [file.name for file in tmp_path.iterdir()] == ["birth_dev.tsv"]
     assert (tmp_path / "birth_dev.tsv").read_text() == "mine\n"
-    run(synthetic_world, *arguments, "--overwrite")
+    printed = run(synthetic_world, *arguments, "--overwrite")
+    assert "wiki.txt has 100 lines, birth_places_train.tsv has 68 lines" in printed
     assert (tmp_path / "birth_dev.tsv").read_text() != "mine\n"
 
 
@@ -116,10 +99,27 @@ def test_what_a_world_does_not_have_is_refused_in_a_line(run, tmp_path, options,
         World(**{name: values if name == "relations" else values[0]})
 
 
-def test_a_world_of_birthplaces_is_the_one_that_published_figures_are_about(tmp_path):
-    World().write(tmp_path)
-    digest = hashlib.sha256(b"".join(contents(tmp_path).values())).hexdigest()
-    assert digest == "2cd72dc7a0ab67900df5b0ded58241ab7c206ad0e03ab6da403810d2b3284384"
+@pytest.mark.parametrize(
+    "settings, digest",
+    [
+        ({}, "2cd72dc7a0ab67900df5b0ded58241ab7c206ad0e03ab6da403810d2b3284384"),
+        (
+            {"relations": ALL, "num_people": 200, "language": "german"},
+            "04482296983cf7c97dd41161c9b64e4e2ca5bc19beea3143e29277d97fcbae65",
+        ),
+        (
+            {"relations": ALL, "num_people": 200, "language": "chinese"},
+            "c421595252ba50dbb3226a6f5f46b0bcf938b02090a8e078a0de6681ad65218a",
+        ),
+        (
+            {"relations": ALL, "num_people": 200, "biographies_per_person": 3},
+            "a3197c85f0047dae3748e0b7b054cd050826ca36545a4666c8ceda03c975b9c6",
+        ),
+    ],
+)
+def test_a_world_is_the_one_that_published_figures_are_about(tmp_path, settings, digest):
+    World(**settings).write(tmp_path)
+    assert hashlib.sha256(b"".join(contents(tmp_path).values())).hexdigest() == digest
 
 
 @cache
@@ -215,25 +215,6 @@ def test_a_language_says_line_by_line_what_english_says(language):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("relations", [["birthplace"], ALL])
-def test_all_languages_tell_of_the_same_people_places_and_years(language, relations):
-    world, english = (World(num_people=100, relations=relations, language=each) for each in (language, "english"))
-    ours, theirs = (LANGUAGES[each.language].read_words("places") for each in (world, english))
-
-    def read_places_and_years(which, index, places):
-        person = which.person(index)
-        text = " ".join(which.biographies(index)).replace(person.name, "").replace(person.last_name, "")
-        found = find_pattern(which.language, "birthplace").findall(text)
-        return sorted(map(places.index, found)), sorted(re.findall(r"(?<!\d)\d{4}", text))
-
-    for index in range(100):
-        person, other = world.person(index), english.person(index)
-        assert ours.index(person.birth_place) == theirs.index(other.birth_place)
-        assert person.death_year == other.death_year
-        assert read_places_and_years(world, index, ours) == read_places_and_years(english, index, theirs)
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
 def test_no_two_people_share_a_name_in_any_language_and_documents_begin_with_it(language):
     world = World(num_people=100_000 if language == "english" else 10_000, language=language)
     people = list(world.people())
@@ -245,9 +226,8 @@ def test_no_two_people_share_a_name_in_any_language_and_documents_begin_with_it(
 
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("relations", [["birthplace"], ["birth year", "place of death"], ALL])
-@pytest.mark.parametrize("num_people", [100, 1000])
-def test_what_a_worlds_questions_ask_is_recognized(language, relations, num_people, tmp_path):
-    world = World(num_people=num_people, relations=relations, language=language)
+def test_what_a_worlds_questions_ask_is_recognized(language, relations, tmp_path):
+    world = World(num_people=100, relations=relations, language=language)
     world.write(tmp_path)
     questions = [line.split("\t")[0] for line in (tmp_path / TRAIN_FILE).read_text(encoding="utf-8").splitlines()]
     recognized = {relation.wordings for relation in recognize_relations(questions)}
@@ -261,24 +241,3 @@ def test_the_vocabulary_of_a_corpus_is_that_of_its_questions(language, relations
     World(num_people=100, relations=relations, language=language).write(tmp_path)
     corpus, *questions = (contents(tmp_path)[name].decode() for name in FILE_NAMES)
     assert set("".join(questions)) - {"\t"} <= set(corpus)
-
-
-@pytest.mark.skipif(not find_spec("sklearn"), reason="needs the report's libraries")
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_the_files_of_a_language_are_read_and_make_windows(language, run, tmp_path):
-    relations = ["birthplace", "birth year"]
-    printed = run(
-        synthetic_world, "--output_dir", tmp_path / "world", "--num_people", 100,
-        "--language", language, "--relations", *relations,
-    )  # fmt: skip
-    assert f"100 people in {language}, asked for birthplace, birth year." in printed
-    assert "wiki.txt has 100 lines, birth_places_train.tsv has 136 lines" in printed
-    corpus = load_corpus(tmp_path / "world" / CORPUS_FILE)
-    tokenizer = build_corpus_tokenizer(corpus, 128)
-    questions = load_questions(tmp_path / "world" / TRAIN_FILE, answers=True)
-    world = World(num_people=100, language=language, relations=relations)
-    assert len(corpus) == 100 and len(questions) == 136 and len(questions.relations) == 2
-    assert questions.titles[::2] == [person.name for person in world.people()][:68]
-    assert not count_unknown_characters([*questions.texts, *questions.answers], tokenizer)
-    dataset = NameWindowsConfig(ask_dates=False).build(corpus, tokenizer, 0, questions).dataset
-    assert len(dataset.documents) == 100 and len(dataset) >= 200

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from data_scripts.documents import ColumnArguments, find_files
+from data_scripts.documents import Columns, find_files
 from data_scripts.errors import BadInput
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import Range, option
@@ -16,7 +16,7 @@ PAGE_FILE, PICTURE_FILE = "report.html", "report.png"
 
 
 @dataclass(kw_only=True)
-class ReportArguments(ColumnArguments):
+class ReportArguments(Columns):
     """What a report looks up, and when it answers."""
 
     corpus_file: str | None = option(

@@ -7,9 +7,9 @@ from operator import ne
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
+from data_scripts.documents import count_decomposed, describe_decomposed
 from data_scripts.epochs import EpochDataset, EpochSampler
 from data_scripts.errors import BadInput
-from data_scripts.normalize import count_decomposed, describe_decomposed
 from data_scripts.questions import (
     Questions,
     describe_overlap,

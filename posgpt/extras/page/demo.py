@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.documents import ColumnArguments, read_rows
+from data_scripts.documents import Columns, read_rows
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import CORPUS_FILE
 from data_scripts.options import Range, option, parse_options, shorten_error
@@ -33,7 +33,7 @@ BEST = 5
 
 
 @dataclass
-class DemoArguments(ColumnArguments):
+class DemoArguments(Columns):
     """Which model to ask, and where."""
 
     model_name_or_path: str | None = option(
@@ -150,7 +150,7 @@ class Server(ThreadingHTTPServer):
                 answers = [ask_model(page_model, title or question, question) for page_model in self.models]
             documents = None
             if title and self.arguments.corpus_file:
-                found = find_documents(self.arguments.corpus_file, [title], self.arguments.columns)
+                found = find_documents(self.arguments.corpus_file, [title], self.arguments)
                 documents = [[document.line, document.text] for document in found.get(title, [])]
             return {"answers": answers, "documents": documents}
         except (BadInput, OSError, ValueError, KeyError, TypeError) as error:
@@ -199,7 +199,7 @@ def main(argv: list[str] | None = None) -> None:
         arguments = replace(arguments, model_name_or_path=str(model), corpus_file=arguments.corpus_file or corpus_file)
     if arguments.corpus_file is not None:
         # A corpus that cannot be read is an error here, before the page opens.
-        next(iter(read_rows(arguments.corpus_file, arguments.columns)), None)
+        next(iter(read_rows(arguments.corpus_file, arguments)), None)
     names = [arguments.model_name_or_path, arguments.compare_with]
     with Server(load_page_models([name for name in names if name]), arguments) as server:
         address = f"http://127.0.0.1:{server.server_port}"

@@ -20,7 +20,7 @@ from typing import Annotated
 
 from tqdm import tqdm
 
-from data_scripts.documents import ColumnArguments, read_rows
+from data_scripts.documents import Columns, read_rows
 from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
 from data_scripts.files import check_is_new, hash_file, write_folder_atomically
 from data_scripts.options import Range, option, parse_options
@@ -35,7 +35,7 @@ RUNTIME_HASH = "d2228df7e4616bc3348bf504ee888f3bec43789a273f0a63f3e68d203ce3bf71
 
 
 @dataclass
-class PageArguments(ColumnArguments):
+class PageArguments(Columns):
     """Which models to put on the page, and where to write it."""
 
     model_name_or_path: list[str] = option("One PosGPT, or two to compare: folders or names on the hub.")
@@ -143,7 +143,7 @@ def main(argv: list[str] | None = None) -> None:
         print("--weights has no effect any more: it will be refused.")
     content, titles = {}, list[str]()
     if arguments.corpus_file is not None:
-        documents = [(title, text) for _, title, text in read_rows(arguments.corpus_file, arguments.columns)]
+        documents = [(title, text) for _, title, text in read_rows(arguments.corpus_file, arguments)]
         content["corpus"], titles = json.dumps(documents, ensure_ascii=False).encode(), propose_titles(documents)
     models = load_models(arguments.model_name_or_path)
     # What npm may fail at is known before the minutes that exporting may take.
