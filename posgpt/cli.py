@@ -27,10 +27,6 @@ COMMANDS = {
     "world": ("data_scripts.synthetic_world", "write a fictional world: a corpus and questions"),
     "build-wikipedia": ("posgpt.extras.wikipedia", "build a task like the course's from Wikipedia"),
     "normalize": ("data_scripts.normalize", "write text files in Unicode's normal form C"),
-    "build-models": (
-        "posgpt.extras.build_models",
-        "train models of the fictional world, to start from and to publish",
-    ),
     "assignment": (
         "posgpt.extras.assignment.write",
         "write a programming assignment on a fictional world, for teachers",
