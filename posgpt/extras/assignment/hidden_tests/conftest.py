@@ -1,6 +1,5 @@
-"""Load the submission that is tested, and write down how each test ended."""
+"""Load the submission that is tested."""
 
-import json
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -15,7 +14,6 @@ for _package in ("posgpt", "data_scripts", "modeling_posgpt", "transformers"):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--solution", type=Path, required=True, help="the solution.py to test")
-    parser.addoption("--outcomes", type=Path, help="file to which each test's name and message go, as JSON lines")
 
 
 def load(name: str, file: Path) -> ModuleType:
@@ -39,22 +37,3 @@ def reference() -> ModuleType:
 def solution(pytestconfig: pytest.Config) -> ModuleType:
     """The submission."""
     return load("solution", pytestconfig.getoption("solution"))
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Show that the tests begin: whatever happens from now on is the submission's doing."""
-    path = session.config.getoption("outcomes")
-    if path:
-        path.touch()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Function, call: pytest.CallInfo):
-    """Append a line once a test has ended; its message is empty if it passed."""
-    report = yield
-    path = item.config.getoption("outcomes")
-    if path and (call.when == "call" or call.excinfo):
-        message = " ".join(call.excinfo.exconly().split()) if call.excinfo else ""
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"part": item.callspec.params["part"], "message": message}) + "\n")
-    return report
