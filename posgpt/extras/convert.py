@@ -132,29 +132,6 @@ def load_checkpoint(file: Path, num_attention_heads: int) -> dict[str, torch.Ten
     return state
 
 
-def read_config(state: dict[str, torch.Tensor], num_attention_heads: int) -> PosGPTConfig:
-    """Return the configuration of the model that has these tensors.
-
-    Raises:
-        KeyError, ValueError, IndexError: a tensor that shows a size is missing or has too few dimensions.
-        StrictDataclassError: the sizes are not compatible.
-    """
-    vocab_size, hidden_size = state["tok_emb.weight"].shape
-    bottleneck_size = state["down_block.C"].shape[-2] if "down_block.C" in state else None
-    is_rotary = bottleneck_size is None and "pos_emb" not in state
-    num_blocks = len({name.split(".")[1] for name in state if name.startswith("blocks.")})
-    return PosGPTConfig(
-        vocab_size=vocab_size,
-        hidden_size=hidden_size,
-        num_hidden_layers=num_blocks if bottleneck_size is None else num_blocks + 2,
-        num_attention_heads=num_attention_heads,
-        max_position_embeddings=state["blocks.0.attn.mask"].shape[-1] if is_rotary else state["pos_emb"].shape[-2],
-        position_embedding_type="rotary" if is_rotary else "learned",
-        bottleneck_size=bottleneck_size,
-        relations=BIRTHPLACE.to_config(),
-    )
-
-
 def build_model(file: Path, num_attention_heads: int) -> PosGPTForCausalLM:
     """Build the PosGPT that computes what the model of a checkpoint does.
 
@@ -162,12 +139,25 @@ def build_model(file: Path, num_attention_heads: int) -> PosGPTForCausalLM:
         BadInput: the file is not a checkpoint, or the course's code has no model of this kind with this number of heads.
     """
     state = load_checkpoint(file, num_attention_heads)
+    blocks = {name.split(".")[1] for name in state if name.startswith("blocks.")}
     try:
-        model = PosGPTForCausalLM(read_config(state, num_attention_heads))
+        vocab_size, hidden_size = state["tok_emb.weight"].shape
+        latents = state["down_block.C"].shape[-2] if "down_block.C" in state else None
+        is_rotary = latents is None and "pos_emb" not in state
+        config = PosGPTConfig(
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            num_hidden_layers=len(blocks) if latents is None else len(blocks) + 2,
+            num_attention_heads=num_attention_heads,
+            max_position_embeddings=state["blocks.0.attn.mask"].shape[-1] if is_rotary else state["pos_emb"].shape[-2],
+            position_embedding_type="rotary" if is_rotary else "learned",
+            bottleneck_size=latents,
+            relations=BIRTHPLACE.to_config(),
+        )
+        model = PosGPTForCausalLM(config)
     except (KeyError, ValueError, IndexError, StrictDataclassError) as error:
-        raise BadInput(
-            f"{file}: not the course's model with {VARIANTS}: {shorten_error(error.__cause__ or error)}"
-        ) from None
+        why = shorten_error(error.__cause__ or error)
+        raise BadInput(f"{file}: not the course's model with {VARIANTS}: {why}") from None
     views, buffers = view_as_course(model), compute_buffers(model)
     for name in sorted(views.keys() | state.keys() - buffers.keys()):
         if name not in views or name not in state or state[name].shape != views[name].shape:

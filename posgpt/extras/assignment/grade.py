@@ -54,15 +54,15 @@ def run_tests(tests: Path, solution: Path, parts: Sequence[Part], time_limit: fl
         report = Path(folder) / "report.xml"
         # Without the settings of a project that the folder lies in, the environment's plugins, and caches in the folder.
         settings = ["-c", os.devnull, "--rootdir", tests, "-p", "no:cacheprovider", "--junitxml", report]
-        environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+        environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "", "SOLUTION": str(solution)}
         # The clock starts with each test: how long torch takes to load is nobody's fault.
         settings += ["-o", f"faulthandler_timeout={time_limit}", "-o", "faulthandler_exit_on_timeout=true"]
         chosen = [f"{tests / 'test_parts.py'}::test_part[{part.name}]" for part in parts]
-        command = [sys.executable, "-B", "-m", "pytest", *map(str, settings), *chosen, "--solution", str(solution)]
+        command = [sys.executable, "-B", "-m", "pytest", *map(str, settings), *chosen]
         # The process may stay after its tests, for a thread of the submission; the report is written by then.
         longest, nowhere = _START_SECONDS + len(parts) * time_limit, subprocess.DEVNULL
         with suppress(subprocess.TimeoutExpired):
-            subprocess.run(command, env=environment, stdout=nowhere, stderr=nowhere, timeout=longest)
+            subprocess.run(command, env=os.environ | environment, stdout=nowhere, stderr=nowhere, timeout=longest)
         cases = list(ElementTree.parse(report).iter("testcase")) if report.is_file() else []
     failures = {}
     for case in cases:

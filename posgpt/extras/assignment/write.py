@@ -69,7 +69,7 @@ def write_assignment(folder: Path, world: World) -> None:
     (data_dir / CARD_FILE).unlink()
     asked_last = islice(world.people(), world.num_people - lines[TEST_FILE], None)
     pairs = [f"{BIRTHPLACE.ask(person.name)}\t{person.birth_place}\n" for person in asked_last]
-    names = [SOLUTION_FILE, f"{TESTS_FOLDER}/conftest.py", f"{TESTS_FOLDER}/test_parts.py"]
+    names = (SOLUTION_FILE, f"{TESTS_FOLDER}/test_parts.py")
     texts = {teacher / name: (_SOURCE / name).read_text(encoding="utf-8") for name in names}
     template = jinja2.Template((_SOURCE / "handout.md.jinja").read_text(encoding="utf-8"), keep_trailing_newline=True)
     question, baseline = BIRTHPLACE.ask("Ada Example"), BIRTHPLACE.baseline
