@@ -133,11 +133,7 @@ def load_checkpoint(file: Path, num_attention_heads: int) -> dict[str, torch.Ten
 
 
 def build_model(file: Path, num_attention_heads: int) -> PosGPTForCausalLM:
-    """Build the PosGPT that computes what the model of a checkpoint does.
-
-    Raises:
-        BadInput: the file is not a checkpoint, or the course's code has no model of this kind with this number of heads.
-    """
+    """Build the PosGPT that computes what the model of a checkpoint does. Raises BadInput where there is none."""
     state = load_checkpoint(file, num_attention_heads)
     blocks = {name.split(".")[1] for name in state if name.startswith("blocks.")}
     try:
@@ -193,11 +189,7 @@ def convert_checkpoint(file: Path, folder: Path, vocabulary_file: str, num_atten
 
 
 def convert_folder(folder: Path, file: Path) -> PosGPTForCausalLM:
-    """Write a PosGPT as a checkpoint that the course's code loads; return the model.
-
-    Raises:
-        BadInput: the folder holds no PosGPT, or one that the course's code does not have.
-    """
+    """Write a PosGPT as a checkpoint that the course's code loads; return the model. Raises BadInput for one that it has not."""
     model, _ = load_model(str(folder), dtype=torch.float32)
     config = model.config
     plain = PosGPTConfig(**{name: getattr(config, name) for name in OPEN_SETTINGS})

@@ -96,8 +96,9 @@ def ask_model(page_model: PageModel, typed: str, question: str) -> dict[str, Any
     # Of the answer alone, without the `⁇` that ends it.
     room = model.count_free_positions(question) - len(MASK_TOKEN)
     if room < 1:
-        most = len(typed) + room - 1
-        raise BadInput(f"“{typed[:40]}…” has {len(typed)} characters; {name} reads at most {most} there.")
+        raise BadInput(
+            f"“{typed[:40]}…” has {len(typed)} characters; {name} reads at most {len(typed) + room - 1} there."
+        )
     return {
         "best": find_best_answers(model, tokenizer, question),
         "attention": measure_attention(model, tokenizer, question),
