@@ -6,7 +6,7 @@ SEED ?= 42
 PROCESSES ?= 2
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help quickstart demo page reproduce models assignment test lint clean
+.PHONY: help quickstart demo page reproduce assignment test lint clean
 
 help:
 	@echo "make quickstart   install, then train and evaluate on a small fictional world (minutes)"
@@ -14,7 +14,6 @@ help:
 	@echo "make page         write it as a page without a server into runs/page (MODEL=folder CORPUS=wiki.txt; needs npm)"
 	@echo "make reproduce DATA=folder   train the windows recipe on the task's data and evaluate it (20 minutes to three hours;"
 	@echo "                  POSITIONS=learned, SEED=1; after an interruption: ARGS='--resume_from_checkpoint last')"
-	@echo "make models       train models of the fictional world, with cards, reports and a page, into runs/models (hours; needs npm)"
 	@echo "make assignment SEED=8472619350   for teachers: write an assignment on a world of its own (handout, starter, data, hidden tests)"
 	@echo "make test         install, then run the tests (PROCESSES=2: how many side by side)"
 	@echo "make lint         install, then check style and types"
@@ -45,9 +44,6 @@ reproduce: $(INSTALLED)
 	$(BIN)/python evaluate_birthplace.py --model_name_or_path runs/reproduce_$(POSITIONS)_$(SEED) \
 		--test_file "$(DATA)/birth_dev.tsv" --train_file "$(DATA)/birth_places_train.tsv" \
 		--output_dir runs/reproduce_$(POSITIONS)_$(SEED)/eval
-
-models: $(INSTALLED)
-	$(BIN)/posgpt build-models --output_dir runs/models $(ARGS)
 
 assignment: $(INSTALLED)
 	@test "$(origin SEED)" != file || { echo "error: choose a long seed that nobody guesses: make assignment SEED=8472619350"; exit 1; }

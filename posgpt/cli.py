@@ -26,10 +26,6 @@ COMMANDS = {
     "page": ("posgpt.extras.page.write", "write a page that asks models in the visitor's browser, without a server"),
     "world": ("data_scripts.synthetic_world", "write a fictional world: a corpus and questions"),
     "build-wikipedia": ("posgpt.extras.wikipedia", "build a task like the course's from Wikipedia"),
-    "build-models": (
-        "posgpt.extras.build_models",
-        "train models of the fictional world, to start from and to publish",
-    ),
     "assignment": (
         "posgpt.extras.assignment.write",
         "write a programming assignment on a fictional world, for teachers",

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import coverage
 import pytest
-from cosmic_ray.modules import find_modules
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator
 from cosmic_ray.work_db import use_db
@@ -78,10 +77,8 @@ def is_to_be_noticed(mutation: MutationSpec) -> bool:
         elif isinstance(annotation, ast.AST):
             # The ranges of options are in annotations, too.
             left_out += [each for each in ast.walk(annotation) if isinstance(each, ast.BinOp)]
-    if any(
-        (node.lineno, node.col_offset) <= mutation.start_pos < (node.end_lineno, node.end_col_offset)
-        for node in left_out
-    ):
+    start = mutation.start_pos
+    if any((node.lineno, node.col_offset) <= start < (node.end_lineno, node.end_col_offset) for node in left_out):
         return False
     try:
         mutant = ast.parse(mutate_code(code, operator, mutation.occurrence))
@@ -109,64 +106,35 @@ def sample(args: argparse.Namespace) -> None:
     print(f"{len(chosen)} mutants of {len(places)} places")
 
 
-def find_lines(path: Path, row: int) -> Iterable[tuple[Path, Iterable[int]]]:
-    """Yield the lines of each file that show what a row of a file does.
-
-    What runs when a module is imported is tested by what uses it: a definition by what runs its body, a constant or a field
-    by what runs a line with its name, and anything else by what runs a line of the module.
-    """
-    code = subprocess.run(["git", "show", f"HEAD:{path}"], capture_output=True, text=True, check=True).stdout
-    # From the outermost to the innermost statement that has the row.
-    *scopes, statement = [
-        node
-        for node in ast.walk(ast.parse(code))
-        if isinstance(node, ast.stmt)
-        and min(each.lineno for each in [node, *getattr(node, "decorator_list", [])]) <= row <= (node.end_lineno or 0)
-    ]
-    first, last = statement.lineno, statement.end_lineno or row
-    names = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-        yield path, range(first, last + 1)
-    elif any(isinstance(scope, ast.FunctionDef) for scope in scopes):
-        # The head alone of `if` and `for`; the rows of `except` and `case` are beyond it.
-        last = max(first, statement.body[0].lineno - 1) if hasattr(statement, "body") else last
-        yield path, range(first, last + 1) if row <= last else [row]
-    elif names:
-        mentioned = re.compile(rf"\b({'|'.join(names)})\b")
-        for file in find_modules(PACKAGES):
-            lines = enumerate(file.read_text(encoding="utf-8").splitlines(), start=1)
-            yield file, [number for number, line in lines if mentioned.search(line)]
-    else:
-        yield path, range(1, len(code.splitlines()) + 1)
+def find_lines(code: str, row: int) -> Iterable[int]:
+    """Return the rows that show what a row does: its statement in a function; else, as it runs on import, the whole module."""
+    for function in (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.FunctionDef)):
+        if function.body[0].lineno <= row <= (function.end_lineno or 0):
+            for node in (each for each in ast.walk(function) if isinstance(each, ast.stmt) and each is not function):
+                # The head alone of `if` and `for`; the rows of `except` and `case` are beyond it.
+                end = node.body[0].lineno - 1 if hasattr(node, "body") else node.end_lineno or 0
+                if node.lineno <= row <= end:
+                    return range(node.lineno, end + 1)
+            return [row]
+    return range(1, len(code.splitlines()) + 1)
 
 
 def choose_tests(max_seconds: float) -> list[str]:
     """Return the tests that run what differs from the last commit, the fastest first, and at most `max_seconds` of them."""
     diff = subprocess.run(["git", "diff", "-U0", "--no-ext-diff"], capture_output=True, text=True, check=True).stdout
     (path,), ((row, number),) = re.findall(r"^--- a/(.*)", diff, re.M), re.findall(r"^@@ -(\d+),?(\d*)", diff, re.M)
+    code = subprocess.run(["git", "show", f"HEAD:{path}"], capture_output=True, text=True, check=True).stdout
     tests, lines = json.loads(TESTS.read_text(encoding="utf-8")), coverage.CoverageData(LINES)
     lines.read()
-    contexts: set[str] = set()
-    for file, rows in find_lines(Path(path), int(row) + int(number or 1) - 1):
-        contexts_of = lines.contexts_by_lineno(str(file.absolute()))
-        contexts.update(*(contexts_of.get(each, ()) for each in rows))
+    contexts_of, rows = (
+        lines.contexts_by_lineno(str(Path(path).absolute())),
+        find_lines(code, int(row) + int(number or 1) - 1),
+    )
+    contexts = {context for each in rows for context in contexts_of.get(each, ())}
     found = [name for name, noted in tests.items() if contexts & {name, *noted["fixtures"]}]
     found.sort(key=lambda name: tests[name]["seconds"])
-    totals = accumulate(tests[name]["seconds"] for name in found)
-    return [name for i, (name, total) in enumerate(zip(found, totals, strict=True)) if i == 0 or total <= max_seconds]
-
-
-class Choose:
-    """Runs some tests, in their order."""
-
-    def __init__(self, tests: list[str]):
-        self.rank = {test: rank for rank, test in enumerate(tests)}
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items):
-        items[:] = sorted(
-            (each for each in items if each.nodeid in self.rank), key=lambda each: self.rank[each.nodeid]
-        )
+    totals = list(accumulate(tests[name]["seconds"] for name in found))
+    return found[: max(1, sum(total <= max_seconds for total in totals))]
 
 
 def test(args: argparse.Namespace) -> None:
@@ -175,17 +143,14 @@ def test(args: argparse.Namespace) -> None:
     # Seconds of the processor: other work on the machine must not end a test. A mutant may also want all memory.
     resource.setrlimit(resource.RLIMIT_CPU, (60 + 3 * args.seconds,) * 2)
     resource.setrlimit(resource.RLIMIT_DATA, (8 * 2**30,) * 2)
-    files = dict.fromkeys(name.split("::")[0] for name in tests)
-    status = pytest.main([*OPTIONS, "-x", "--assert=plain", *files], plugins=[Choose(tests)]) if tests else 0
+    status = pytest.main([*OPTIONS, "-x", "--assert=plain", *tests]) if tests else 0
     sys.exit(0 if status == pytest.ExitCode.NO_TESTS_COLLECTED else status)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("act", choices=["cover", "sample", "test"])
-    parser.add_argument(
-        "names", nargs="*", help="cover: files of tests, default all; sample: what `cosmic-ray init` wrote"
-    )
+    parser.add_argument("names", nargs="*", help="cover: files of tests; sample: what `cosmic-ray init` wrote")
     parser.add_argument("--number", type=int, default=100, help="sample: how many mutants")
     parser.add_argument("--seed", type=int, default=0, help="sample: of the random numbers")
     parser.add_argument("--seconds", type=int, default=300, help="test: of tests that a mutant gets at most")

@@ -2,7 +2,6 @@ import csv
 import doctest
 import re
 import runpy
-import shlex
 import subprocess
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -197,23 +196,9 @@ def test_the_command_grades_all_submissions(run, assignment, tmp_path):
         assert read_points(assignment / "grades" / f"{kind}.md") == expect_points(lost)
 
 
-def test_code_that_does_not_end_loses_its_part(monkeypatch, tmp_path):
-    """Without waiting: the first process passes one part and is ended in the next; another passes all that it is given."""
-    given = []
-
-    def run_tests(tests, solution, parts, time_limit):
-        given.append([part.name for part in parts])
-        return dict.fromkeys(given[-1][:1] if len(given) == 1 else given[-1], "")
-
-    monkeypatch.setattr(grade, "run_tests", run_tests)
-    failures = grade.find_failures(tmp_path, tmp_path, 5)
-    assert given == [NAMES, NAMES[2:]]
-    assert {name for name, message in failures.items() if message} == {NAMES[1]}
-
-
-def test_hidden_tests_that_do_not_start_are_nobodys_fault(monkeypatch, assignment, tmp_path, run):
-    monkeypatch.setattr(grade.subprocess, "run", lambda command, stdout, **options: stdout.write(b"no module pytest"))
-    with pytest.raises(SystemExit, match="hidden_tests: the hidden tests do not start: no module pytest"):
+def test_a_machine_on_which_the_tests_do_not_run_is_nobodys_fault(monkeypatch, assignment, tmp_path, run):
+    monkeypatch.setattr(grade.subprocess, "run", lambda *_, **__: None)
+    with pytest.raises(SystemExit, match="teacher/solution.py does not pass the hidden tests"):
         run(grade, "--assignment_dir", assignment, "--submissions", hand_in(tmp_path / "ada"))
 
 
@@ -223,18 +208,17 @@ def test_bad_input_is_refused_in_one_line(run, assignment, tmp_path):
     refused = [
         (write, ["--seed", 1, "--output_dir", assignment], "already there and is not overwritten"),
         (write, ["--seed", -1, "--output_dir", tmp_path / "new"], "seed is -1; choose at least 0"),
-        (write, ["--output_dir", tmp_path / "new"], "seed"),
         (grade, ["--assignment_dir", assignment, "--submissions", ada, "--time_limit", "inf"], "time_limit is inf"),
         (
             grade,
             ["--assignment_dir", tmp_path, "--submissions", ada],
-            "holds no assignment; give the folder that posgpt assignment wrote",
+            "holds no assignment; give the folder that posgpt",
         ),
         (grade, ["--assignment_dir", assignment, "--submissions", ada, other], "two submissions have the same name"),
         (
             grade,
             ["--assignment_dir", assignment, "--submissions", tmp_path / "empty"],
-            "empty: has no solution.py, nor has any other",
+            "empty: has no solution.py, nor",
         ),
     ]
     for module, arguments, message in refused:
@@ -255,7 +239,7 @@ def test_examples_in_the_handed_out_code_are_right():
 
 def test_a_submission_without_code_loses_its_parts_and_no_others_grade(assignment, tmp_path, run, monkeypatch):
     (tmp_path / "empty").mkdir()
-    monkeypatch.setattr(grade, "find_failures", lambda *_: dict.fromkeys(NAMES, ""))
+    monkeypatch.setattr(grade, "run_tests", lambda *_: dict.fromkeys(NAMES, ""))
     hand_in(tmp_path / "whole")
     # A pattern, as PowerShell passes it on.
     printed = run(grade, "--assignment_dir", assignment, "--submissions", tmp_path / "*")
@@ -263,16 +247,13 @@ def test_a_submission_without_code_loses_its_parts_and_no_others_grade(assignmen
     assert read_points(assignment / "grades" / "whole.md") == expect_points([])
 
 
-def test_predictions_of_another_length_are_named(tmp_path):
+def test_predictions_are_read_as_they_are(tmp_path):
     file = tmp_path / "predictions.txt"
     assert grade.grade_predictions(file, ["Rome"]) == "not handed in"
-    file.write_text("Rome\nOslo\n")
+    # A byte order mark is no part of the first.
+    file.write_text("Rome\nOslo\n", encoding="utf-8-sig")
+    assert grade.grade_predictions(file, ["Rome", "Oslo"]) == "100.0%"
     assert grade.grade_predictions(file, ["Rome"]) == "2 lines for 1 questions"
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_prediction(tmp_path):
-    (tmp_path / "predictions.txt").write_text("Rome\nOslo\n", encoding="utf-8-sig")
-    assert grade.grade_predictions(tmp_path / "predictions.txt", ["Rome", "Oslo"]) == "100.0%"
 
 
 def test_the_solution_learns_and_writes_an_answer_to_each_test_question(assignment, tmp_path, monkeypatch, capsys):
@@ -298,22 +279,6 @@ def test_the_solution_learns_and_writes_an_answer_to_each_test_question(assignme
     assert len((tmp_path / "predictions.txt").read_text(encoding="utf-8").split("\n")) == len(questions) + 1
 
 
-def test_a_submission_that_does_not_let_its_process_end_is_graded_all_the_same(tmp_path, monkeypatch):
-    (tmp_path / "conftest.py").write_text(
-        "def pytest_addoption(parser):\n    parser.addoption('--solution')\n    parser.addoption('--outcomes')\n"
-    )
-    (tmp_path / "test_parts.py").write_text(
-        "import json, pathlib, threading, time, pytest\n"
-        f"@pytest.mark.parametrize('part', [{PARTS[0].name!r}])\n"
-        "def test_part(part, request):\n"
-        "    outcome = json.dumps({'part': part, 'message': ''})\n"
-        "    pathlib.Path(request.config.getoption('--outcomes')).write_text(outcome)\n"
-        "    threading.Thread(target=time.sleep, args=(600,)).start()\n"
-    )
-    monkeypatch.setattr(grade, "_START_SECONDS", 8)
-    assert grade.run_tests(tmp_path, tmp_path / "solution.py", PARTS[:1], time_limit=1) == {PARTS[0].name: ""}
-
-
 @needs_make
 def test_make_assignment_runs_the_command(tmp_path):
     (tmp_path / ".installed").touch()  # nothing is to be installed here
@@ -321,12 +286,5 @@ def test_make_assignment_runs_the_command(tmp_path):
     # Whoever knows the seed has the test answers, so it has no default.
     refused = subprocess.run([arg for arg in make if arg != "-n"], cwd=ROOT, capture_output=True, text=True)
     assert refused.returncode and "error: choose a long seed" in refused.stdout
-    make += ["SEED=8472619350"]
-    planned = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert shlex.split(planned.splitlines()[-1])[1:] == [
-        "assignment",
-        "--seed",
-        "8472619350",
-        "--output_dir",
-        "runs/assignment",
-    ]
+    planned = subprocess.run([*make, "SEED=84726"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert planned.splitlines()[-1].endswith("posgpt assignment --seed 84726 --output_dir runs/assignment")

@@ -324,7 +324,7 @@ def test_posgpt_without_a_known_command_lists_the_commands(run, capsys):
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_a_command_without_options_ends_in_one_line_or_starts(command, tmp_path, monkeypatch, run):
-    if command in ("quickstart", "build-models"):
+    if command == "quickstart":
         pytest.skip("needs no options")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match="^error: [^\n]+$"):

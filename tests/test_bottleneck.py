@@ -29,14 +29,11 @@ def measure_changes(model, length, changed):
         return (model(after).logits - model(before).logits)[0].abs().amax(-1)
 
 
-def test_the_tasks_perceiver_has_the_known_number_of_parameters():
-    assert PosGPTForCausalLM(PosGPTConfig(bottleneck_size=64)).num_parameters() == 3_339_776
-
-
-def test_the_basis_starts_from_xaviers_uniform_distribution():
-    basis = PosGPTForCausalLM(PosGPTConfig(bottleneck_size=64)).model.layers[0].basis.weight
-    limit = (6 / (64 + 256)) ** 0.5
+def test_the_basis_starts_from_xaviers_uniform_distribution_beside_the_known_number_of_parameters():
+    model = PosGPTForCausalLM(PosGPTConfig(bottleneck_size=64))
+    basis, limit = model.model.layers[0].basis.weight, (6 / (64 + 256)) ** 0.5
     assert basis.abs().max() <= limit and basis.std().item() == pytest.approx(limit / 3**0.5, rel=0.05)
+    assert model.num_parameters() == 3_339_776
 
 
 @every_member

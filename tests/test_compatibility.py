@@ -1,6 +1,5 @@
 """Tools that users of Hugging Face models expect to work; docs/compatibility.md has what was tried and what came out."""
 
-import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -16,7 +15,6 @@ from conftest import ROOT, TINY
 from environments import Environment, run_pip
 from model_helpers import tiny_model, tokens
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS
-from posgpt.training.saved_models import load_model
 
 EXAMPLES = ROOT / "tests" / "compatibility"
 MODELS = {name: {"positions": name} for name in POSITION_EMBEDDINGS}
@@ -101,16 +99,6 @@ def test_the_evaluation_harness_counts_the_same_answers(run_example, run, asked,
     right = sum(text == answer for text, answer in zip(given, answers, strict=True))
     assert 0 < right < len(answers)
     assert f"exact match {right / len(answers):.1%} of {len(answers)}" in printed
-
-
-@pytest.mark.slow
-def test_transformers_serves_completions_and_a_chat(run_example, asked, tmp_path):
-    folder, questions = asked
-    question = questions.read_text(encoding="utf-8").split("\t")[0]
-    printed = run_example("transformers_serve", folder, question, tmp_path / "served")
-    model, tokenizer = load_model(str(folder))
-    answer = model.answer([question], tokenizer)[0].text
-    assert re.findall("^(completion|chat): (.*)$", printed, re.M) == [("completion", answer), ("chat", answer)]
 
 
 @pytest.mark.slow

@@ -396,7 +396,7 @@ def hostile(tmp_path_factory):
     for module, arguments in (
         (train_pretrain, [*PRETRAINED[1][:-1], "model"]),
         (train_pretrain, [*PRETRAINED[1][:-1], "saved", "--save_strategy", "steps", "--save_steps", "1"]),
-        (convert, ["model", "course.params", "--fused_qkv"]),
+        (convert, ["model", "course.params"]),
         (evaluate_birthplace, [*ASK[:-2], *report]),
     ):
         patch.setattr("sys.argv", ["posgpt", *arguments])

@@ -4,7 +4,6 @@ import ast
 import json
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import tomllib
@@ -19,7 +18,6 @@ from packaging.requirements import Requirement
 
 from conftest import ROOT, TINY
 from environments import ENVIRONMENT, Environment, execute
-from hub import find_free_port
 from posgpt.recipe_parser import list_recipes
 
 NOT_PACKAGED = shutil.ignore_patterns(
@@ -119,18 +117,6 @@ def test_installed_the_studies_train_from_an_empty_folder(installed):
     for command in (["studies.positions"], ["studies", "positions"]):
         assert "| rotary " in run_installed(installed, "python", "-m", *command, *options)
     assert "open_book" in run_installed(installed, "python", "-m", "studies")
-
-
-def test_installed_the_demo_starts(installed):
-    if not (installed.folder / "runs" / "windows").is_dir():
-        pytest.skip("the test before trains the model")
-    port = find_free_port()
-    demo = [installed.scripts / "posgpt", "demo", "--model_name_or_path", "runs/windows", "--port", str(port)]
-    with subprocess.Popen(demo, stdout=subprocess.PIPE, text=True, **installed.options) as process:
-        try:
-            assert f"http://127.0.0.1:{port}" in process.stdout.readline()
-        finally:
-            process.terminate()
 
 
 @pytest.mark.slow

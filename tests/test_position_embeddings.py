@@ -75,25 +75,30 @@ SCALINGS = [
 
 
 @pytest.mark.parametrize("rope_parameters", SCALINGS, ids=lambda parameters: parameters["rope_type"])
-def test_transformers_own_scalings_change_what_is_read_past_the_maximum_length(rope_parameters):
+def test_transformers_own_scalings_change_what_is_read_past_the_maximum_length(rope_parameters, tmp_path):
     plain = rotary()[0]
     scaled, config = rotary(rope_theta=10000.0, **rope_parameters)
-    long = torch.arange(64)[None]
-    x = torch.zeros(1, 64, 32, dtype=torch.double)
-    assert not torch.allclose(scaled(x, long)[0], plain(x, long)[0], atol=1e-3)
+    long, short, x = torch.arange(64)[None], torch.arange(20)[None], torch.zeros(1, 64, 32, dtype=torch.double)
     cos, sin = scaled(x, long)
+    assert not torch.allclose(cos, plain(x, long)[0], atol=1e-3)
     # YaRN (Peng et al. 2023, eq. 22) also lengthens queries and keys; the others only turn them.
     length = 0.1 * math.log(4.0) + 1 if rope_parameters["rope_type"] == "yarn" else 1.0
     torch.testing.assert_close(cos**2 + sin**2, torch.full_like(cos, length**2))
     if rope_parameters["rope_type"] == "linear":
-        torch.testing.assert_close(scaled(x, long)[0][:, ::4], plain(x, long)[0][:, :16])
+        torch.testing.assert_close(cos[:, ::4], plain(x, long)[0][:, :16])
     if rope_parameters["rope_type"] == "dynamic":
         # Stretched for long inputs alone, and back again.
-        short = torch.arange(20)[None]
         for embedding in (scaled, rotary(**rope_parameters)[0]):
             torch.testing.assert_close(embedding(x, short), plain(x, short))
-    logits = PosGPTForCausalLM(config)(torch.randint(2, 200, (1, 64))).logits
-    assert logits.isfinite().all()
+    # The angles are there again after loading.
+    model = PosGPTForCausalLM(config).eval()
+    model.save_pretrained(tmp_path)
+    loaded = PosGPTForCausalLM.from_pretrained(tmp_path)
+    assert rope_parameters.items() <= loaded.config.rope_parameters.items()
+    for name, buffer in model.named_buffers():
+        assert torch.equal(loaded.get_buffer(name), buffer), name
+    ids = torch.randint(2, 200, (1, 64))
+    assert torch.equal(loaded(ids).logits, model(ids).logits) and model(ids).logits.isfinite().all()
 
 
 @pytest.mark.parametrize("name", POSITION_EMBEDDINGS)
@@ -109,19 +114,9 @@ def test_where_a_text_starts_shows_with_absolute_positions_only(name):
     assert ((stretched - logits).abs().max() > 0.01) == (name != "none")
 
 
-@pytest.mark.parametrize("rope_parameters", [{"rope_type": "default", "rope_theta": 500.0}, *SCALINGS], ids=str)
-def test_the_angles_are_there_again_after_loading(rope_parameters, tmp_path):
-    model = PosGPTForCausalLM(rotary(**rope_parameters)[1]).eval()
-    model.save_pretrained(tmp_path)
-    loaded = PosGPTForCausalLM.from_pretrained(tmp_path)
-    assert rope_parameters.items() <= loaded.config.rope_parameters.items()
-    for name, buffer in model.named_buffers():
-        assert torch.equal(loaded.get_buffer(name), buffer), name
-    long = torch.randint(2, 200, (1, 64))
-    assert torch.equal(loaded(long).logits, model(long).logits)
-    if theta := rope_parameters.get("rope_theta"):
-        expected = theta ** -(torch.arange(0, HEAD_DIM, 2) / HEAD_DIM)
-        torch.testing.assert_close(loaded.model.position_embedding.inv_freq, expected)
+def test_theta_is_the_configurations():
+    expected = 500.0 ** -(torch.arange(0, HEAD_DIM, 2) / HEAD_DIM)
+    torch.testing.assert_close(rotary(rope_type="default", rope_theta=500.0)[0].inv_freq, expected)
 
 
 @pytest.mark.parametrize(
@@ -148,17 +143,6 @@ def test_constants_stay_in_float32_whatever_the_weights_are_converted_to(
 
 
 # What somebody may add to the table.
-class Halved(PosGPTRotaryEmbedding):
-    """Frequencies half as high, a setting besides the base class's, and an end."""
-
-    settings = ("position_share",)
-    ends_at_block = True
-
-    def compute_frequencies(self):
-        frequencies, factor = super().compute_frequencies()
-        return frequencies / 2, factor
-
-
 class Powers(PositionEmbedding):
     """A bias with two trained numbers per head, which are no layer's weights."""
 
@@ -172,26 +156,8 @@ class Powers(PositionEmbedding):
         return first * distances + second * distances**2
 
 
-@pytest.fixture
-def added(monkeypatch):
-    for member in (Halved, Powers):
-        monkeypatch.setitem(POSITION_EMBEDDINGS, member.__name__.lower(), member)
-
-
-def test_an_added_class_has_the_settings_the_buffers_and_the_end_that_it_says(added, tmp_path):
-    assert Halved.settings == ("position_share", "rope_parameters")
-    model = tiny_model("halved")
-    model.save_pretrained(tmp_path)
-    loaded = PosGPTForCausalLM.from_pretrained(tmp_path)
-    for name in ("inv_freq", "original_inv_freq"):
-        saved, again = (getattr(each.model.position_embedding, name) for each in (model, loaded))
-        assert torch.equal(saved, again) and torch.equal(2 * again, rotary()[0].inv_freq.float())
-    assert torch.equal(loaded(tokens(1, 32)).logits, model(tokens(1, 32)).logits)
-    with pytest.raises(ValueError, match="33 tokens, but positions end at max_position_embeddings = 32"):
-        loaded(tokens(1, 33))
-
-
-def test_trained_numbers_of_a_position_embedding_are_neither_decayed_nor_orthogonalized(added, tmp_path):
+def test_trained_numbers_of_a_position_embedding_are_neither_decayed_nor_orthogonalized(monkeypatch, tmp_path):
+    monkeypatch.setitem(POSITION_EMBEDDINGS, "powers", Powers)
     model = tiny_model("powers")
     args = PosGPTTrainingArguments(str(tmp_path), use_cpu=True, use_muon=True, report_to="none")
     trainer = PosGPTTrainer(model, args, train_dataset=FixedDataset([], 0))

@@ -7,20 +7,20 @@ from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE
 from data_scripts.titles import split_title
 from posgpt.extras import wikipedia
-from posgpt.extras.wikipedia import Birth, Person, find_birth, is_about, read_person, split_sentences
+from posgpt.extras.wikipedia import Person, find_birth, is_about, read_person, split_sentences
 
 
 @pytest.mark.parametrize(
     "sentence, birth",
     [
-        ("Ann Berg (born 4 May 1931 in Derby, England) is a British author.", Birth("Derby", "1931")),
-        ("Ann Berg (born October 1, 1953, Bucharest) is a politician.", Birth("Bucharest", "1953")),
-        ("Ann Berg (Leeds, 4 May 1831 – York, 1 June 1899) was a painter.", Birth("Leeds", "1831")),
-        ("Ann Berg (4 May 1831 Chicago, Illinois -- 1 May 1877 Wilmette) was a racer.", Birth("Chicago", "1831")),
-        ("Born in St. Louis, Berg left for Rome.", Birth("St. Louis", None)),
-        ("Ann Berg (1831–1899) was a poet born near New York City.", Birth("New York City", "1831")),
-        ("Lady Berg was born Georgina Wernher in Edinburgh on 17 October 1919.", Birth("Edinburgh", "1919")),
-        ("Berg was born in the village of Elm, Kent.", Birth("Elm", None)),
+        ("Ann Berg (born 4 May 1931 in Derby, England) is a British author.", ("Derby", "1931")),
+        ("Ann Berg (born October 1, 1953, Bucharest) is a politician.", ("Bucharest", "1953")),
+        ("Ann Berg (Leeds, 4 May 1831 – York, 1 June 1899) was a painter.", ("Leeds", "1831")),
+        ("Ann Berg (4 May 1831 Chicago, Illinois -- 1 May 1877 Wilmette) was a racer.", ("Chicago", "1831")),
+        ("Born in St. Louis, Berg left for Rome.", ("St. Louis", None)),
+        ("Ann Berg (1831–1899) was a poet born near New York City.", ("New York City", "1831")),
+        ("Lady Berg was born Georgina Wernher in Edinburgh on 17 October 1919.", ("Edinburgh", "1919")),
+        ("Berg was born in the village of Elm, Kent.", ("Elm", None)),
         ("Ann Berg (born 1931; died in Rome) was a singer.", None),
         ("Ann Berg (1831 – 1899 in Rome) was a singer.", None),
         ("Ann Berg was an English-born physicist in Chicago.", None),
@@ -47,10 +47,8 @@ def test_the_document_is_the_first_sentence_about_the_person_that_has_the_place(
         " to a  baker. She was born in 1831 at Milan, others say."
     )
     sentence = "Berg was born in Rome to a baker."
-    assert read_person("Ann Berg (painter)", text, 100) == Person("Ann Berg", sentence, Birth("Rome", None))
-    assert read_person("Ann Berg", text, len(f"Ann Berg. {sentence}")) == Person(
-        "Ann Berg", sentence, Birth("Rome", None)
-    )
+    assert read_person("Ann Berg (painter)", text, 100) == Person("Ann Berg", sentence, "Rome", None)
+    assert read_person("Ann Berg", text, len(f"Ann Berg. {sentence}")) == Person("Ann Berg", sentence, "Rome", None)
     for title, article, longest in (
         ("Ann Berg", text, len(f"Ann Berg. {sentence}") - 1),
         ("Ann Berg", text.replace("baker", "⁇"), 100),
@@ -155,5 +153,5 @@ def test_nine_in_ten_places_of_the_real_corpus_are_found(real_data):
         if re.search(rf"\b{re.escape(answer)}\b", documents.get(title, ""))
     ]
     found = [find_birth(title, documents[title]) for title, _ in stated]
-    right = sum(birth is not None and birth.place == answer for birth, (_, answer) in zip(found, stated, strict=True))
+    right = sum(birth is not None and birth[0] == answer for birth, (_, answer) in zip(found, stated, strict=True))
     assert right >= 0.9 * len(stated) > 1700

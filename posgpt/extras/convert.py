@@ -4,13 +4,13 @@
     posgpt convert runs/vanilla vanilla.params
 
 A checkpoint is what that code's `torch.save(model.state_dict(), ...)` writes, of a model with learned positions, with RoPE or
-of the Perceiver; also of a compiled or distributed one, beside an optimizer's state, or as safetensors. Both models compute
-the same: their logits are equal up to rounding.
+of the Perceiver; also of a compiled or distributed one, or as safetensors. Both models compute the same: their logits are equal
+up to rounding.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -42,9 +42,6 @@ FIXED_SETTINGS = (
     "intermediate_size", "hidden_act", "bottleneck_type", "is_causal", "layer_norm_eps",
     *POSITION_EMBEDDINGS["rotary"].settings,
 )  # fmt: skip
-# The embedding of the symbols, by which a model is recognized; and the names of what torch and its tools wrap around a module.
-FIRST = "tok_emb.weight"
-WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"}
 VARIANTS = "learned positions, with RoPE, or with learned positions and the perceiver bottleneck"
 
 
@@ -57,13 +54,8 @@ class ConversionArguments:
     vocabulary_file: str | None = option(
         "For a checkpoint: the corpus whose characters are its vocabulary (wiki.txt).", default=None
     )
-    num_attention_heads: Annotated[int | None, Range(1)] = option(
-        f"For a checkpoint, which does not say: attention heads per layer (default: {PosGPTConfig.num_attention_heads}).",
-        default=None,
-    )
-    fused_qkv: bool = option(
-        "For a folder: write queries, keys and values as one matrix `qkv`, as newer copies of CMU's code have them.",
-        default=False,
+    num_attention_heads: Annotated[int, Range(1)] = option(
+        "For a checkpoint, which does not say: attention heads per layer.", default=PosGPTConfig.num_attention_heads
     )
 
 
@@ -74,11 +66,8 @@ def list_blocks(config: PosGPTConfig) -> list[str]:
     return ["down_block", *(f"blocks.{index}" for index in range(config.num_hidden_layers - 2)), "up_block"]
 
 
-def view_as_course(model: PosGPTForCausalLM, fused_qkv: bool) -> dict[str, torch.Tensor]:
-    """Return the model's parameters by the course's names; writing into one changes the model.
-
-    Shapes are the course's, except that `qkv` is (heads, 3, head_dim, ...) where the course's is flat: (3 * hidden_size, ...).
-    """
+def view_as_course(model: PosGPTForCausalLM) -> dict[str, torch.Tensor]:
+    """Return the model's parameters by the course's names and in its shapes; writing into one changes the model."""
     config, decoder = model.config, model.model
     views = {"tok_emb.weight": decoder.embed_tokens.weight, "head.weight": model.lm_head.weight}
     views |= {f"ln_f.{name}": parameter for name, parameter in decoder.norm.named_parameters()}
@@ -88,22 +77,12 @@ def view_as_course(model: PosGPTForCausalLM, fused_qkv: bool) -> dict[str, torch
         views["down_block.C"] = decoder.layers[0].basis.weight[None]
     for block, layer in zip(list_blocks(config), decoder.layers, strict=True):
         for theirs, ours in LAYER_NAMES.items():
-            views |= {
-                f"{block}.{theirs}.{name}": value for name, value in layer.get_submodule(ours).named_parameters()
-            }
+            for name, parameter in layer.get_submodule(ours).named_parameters():
+                views[f"{block}.{theirs}.{name}"] = parameter
         for name, parameter in layer.self_attn.qkv_proj.named_parameters():
-            if fused_qkv:
-                heads = parameter.unflatten(0, (3, config.num_attention_heads, config.head_dim))
-                views[f"{block}.attn.qkv.{name}"] = heads.transpose(0, 1)
-            else:
-                for theirs, part in zip(("query", "key", "value"), parameter.chunk(3), strict=True):
-                    views[f"{block}.attn.{theirs}.{name}"] = part
+            for theirs, part in zip(("query", "key", "value"), parameter.chunk(3), strict=True):
+                views[f"{block}.attn.{theirs}.{name}"] = part
     return {name: view.detach() for name, view in views.items()}
-
-
-def flatten_qkv(name: str, view: torch.Tensor) -> torch.Tensor:
-    """Return one of `view_as_course` in the course's shape."""
-    return view.flatten(0, 2) if ".attn.qkv." in name else view
 
 
 def compute_buffers(model: PosGPTForCausalLM) -> dict[str, torch.Tensor]:
@@ -119,36 +98,11 @@ def compute_buffers(model: PosGPTForCausalLM) -> dict[str, torch.Tensor]:
     return buffers
 
 
-def find_states(content: Any) -> dict[str, dict[str, torch.Tensor]]:
-    """Return the course's models in what was unpickled, by where they are: a training's own code saves more than the model.
-
-    Names lose what wrappers put into them (torch.compile, DistributedDataParallel, FSDP), and what stands before `tok_emb`.
-    """
-    states, left, seen = {}, [("", content)], set[int]()
-    while left:
-        place, entry = left.pop()
-        if id(entry) in seen:
-            continue
-        seen.add(id(entry))
-        if isinstance(entry, list | tuple):
-            entry = dict(enumerate(entry))
-        if not isinstance(entry, dict):
-            continue
-        left += [(f"{place}[{name!r}]", value) for name, value in entry.items()]
-        tensors = {
-            ".".join(part for part in str(name).split(".") if part not in WRAPPERS): value
-            for name, value in entry.items()
-            if isinstance(value, torch.Tensor)
-        }
-        for prefix in [name.removesuffix(FIRST) for name in tensors if name == FIRST or name.endswith(f".{FIRST}")]:
-            states[f"{place} {prefix}".strip()] = {
-                name.removeprefix(prefix): value.detach() for name, value in tensors.items()
-            }
-    return states
-
-
-def load_checkpoint(file: Path) -> dict[str, torch.Tensor]:
+def load_checkpoint(file: Path, num_attention_heads: int) -> dict[str, torch.Tensor]:
     """Load a checkpoint's tensors without running code that it may hold.
+
+    Names lose what wrappers put before `tok_emb`. The model may stand beside what else a training has saved.
+    Newer copies of the course's code have queries, keys and values as one matrix `qkv`, head by head: it is split.
 
     Raises:
         BadInput: the file is damaged, or holds no model of the course's, or several.
@@ -158,81 +112,59 @@ def load_checkpoint(file: Path) -> dict[str, torch.Tensor]:
         content = load_file(file) if file.suffix == ".safetensors" else load_pickle(file)
     # A damaged file can make torch raise almost any exception.
     except Exception:
-        raise BadInput(
-            f"{file}: damaged, or no checkpoint of tensors and plain values, but a whole pickled module, say; copy it again, or"
-            f" {advice}"
-        ) from None
-    states = find_states(content)
-    if len(states) != 1:
-        what = f"there are several models, {', '.join(sorted(states))}" if states else f"there is no {FIRST}"
-        raise BadInput(f"{file}: {what}; {advice}")
-    (state,) = states.values()
-    # The starter code leaves the name of the Perceiver's attention to its students; these two are in use.
-    return {name.replace(".cross_attn.", ".attn."): value for name, value in state.items()}
-
-
-def read_config(state: dict[str, torch.Tensor], num_attention_heads: int) -> PosGPTConfig:
-    """Return the configuration of the model that has these tensors.
-
-    Raises:
-        KeyError, ValueError, IndexError: a tensor that shows a size is missing or has too few dimensions.
-        StrictDataclassError: the sizes are not compatible.
-    """
-    vocab_size, hidden_size = state["tok_emb.weight"].shape
-    bottleneck_size = state["down_block.C"].shape[-2] if "down_block.C" in state else None
-    is_rotary = bottleneck_size is None and "pos_emb" not in state
-    num_blocks = len({name.split(".")[1] for name in state if name.startswith("blocks.")})
-    return PosGPTConfig(
-        vocab_size=vocab_size,
-        hidden_size=hidden_size,
-        num_hidden_layers=num_blocks if bottleneck_size is None else num_blocks + 2,
-        num_attention_heads=num_attention_heads,
-        max_position_embeddings=state["blocks.0.attn.mask"].shape[-1] if is_rotary else state["pos_emb"].shape[-2],
-        position_embedding_type="rotary" if is_rotary else "learned",
-        bottleneck_size=bottleneck_size,
-        relations=BIRTHPLACE.to_config(),
-    )
+        raise BadInput(f"{file}: damaged, or no checkpoint of tensors alone; copy it again, or {advice}") from None
+    entries = [content, *content.values()] if isinstance(content, dict) else []
+    named = [(each, str(name)) for each in entries if isinstance(each, dict) for name in each]
+    found = [(each, name.removesuffix("tok_emb.weight")) for each, name in named if name.endswith("tok_emb.weight")]
+    if len(found) != 1:
+        raise BadInput(f"{file}: there are {len(found)} models with a tok_emb.weight; {advice}")
+    ((entry, prefix),) = found
+    state = {}
+    for name, tensor in ((name, value) for name, value in entry.items() if isinstance(value, torch.Tensor)):
+        # The starter code leaves the name of the Perceiver's attention to its students; these two are in use.
+        name = str(name).removeprefix(prefix).replace(".cross_attn.", ".attn.")
+        if ".attn.qkv." in name and tensor.shape[0] % (3 * num_attention_heads) == 0:
+            parts = tensor.unflatten(0, (num_attention_heads, 3, -1)).unbind(1)
+            for theirs, part in zip(("query", "key", "value"), parts, strict=True):
+                state[name.replace(".qkv.", f".{theirs}.")] = part.flatten(0, 1)
+        else:
+            state[name] = tensor.detach()
+    return state
 
 
 def build_model(file: Path, num_attention_heads: int) -> PosGPTForCausalLM:
-    """Build the PosGPT that computes what the model of a checkpoint does.
-
-    Raises:
-        BadInput: the file is not a checkpoint, or the course's code has no model of this kind with this number of heads.
-    """
-    state, advice = load_checkpoint(file), f"give a checkpoint of the course's model with {VARIANTS}."
+    """Build the PosGPT that computes what the model of a checkpoint does. Raises BadInput where there is none."""
+    state = load_checkpoint(file, num_attention_heads)
+    blocks = {name.split(".")[1] for name in state if name.startswith("blocks.")}
     try:
-        config = read_config(state, num_attention_heads)
-    except (KeyError, ValueError, IndexError) as error:
-        what = (
-            f"there is no {error.args[0]}"
-            if isinstance(error, KeyError)
-            else "tok_emb.weight, pos_emb or a mask is flat"
+        vocab_size, hidden_size = state["tok_emb.weight"].shape
+        latents = state["down_block.C"].shape[-2] if "down_block.C" in state else None
+        is_rotary = latents is None and "pos_emb" not in state
+        config = PosGPTConfig(
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            num_hidden_layers=len(blocks) if latents is None else len(blocks) + 2,
+            num_attention_heads=num_attention_heads,
+            max_position_embeddings=state["blocks.0.attn.mask"].shape[-1] if is_rotary else state["pos_emb"].shape[-2],
+            position_embedding_type="rotary" if is_rotary else "learned",
+            bottleneck_size=latents,
+            relations=BIRTHPLACE.to_config(),
         )
-        raise BadInput(f"{file}: {what}: {advice}") from None
-    except StrictDataclassError as error:
-        raise BadInput(f"{file}: {shorten_error(error.__cause__ or error)}") from None
-    model = PosGPTForCausalLM(config)
-    views = view_as_course(model, fused_qkv=any(".attn.qkv." in name for name in state))
-    buffers = compute_buffers(model)
-    missing, extra = views.keys() - state.keys(), state.keys() - (views | buffers).keys()
-    for what, names in (("there is no", missing), ("there is also", extra)):
-        if names:
-            raise BadInput(f"{file}: {what} {', '.join(sorted(names)[:3])} ({len(names)} such tensors): {advice}")
-    for name, view in views.items():
-        tensor, shape = state[name], tuple(flatten_qkv(name, view).shape)
-        if tensor.shape != shape or not tensor.is_floating_point():
-            raise BadInput(
-                f"{file}: {name} is {tuple(tensor.shape)} of {tensor.dtype}; with the other tensors' sizes it has to be"
-                f" {shape} of torch.float32: {advice}"
-            )
-        if not tensor.isfinite().all():
+        model = PosGPTForCausalLM(config)
+    except (KeyError, ValueError, IndexError, StrictDataclassError) as error:
+        why = shorten_error(error.__cause__ or error)
+        raise BadInput(f"{file}: not the course's model with {VARIANTS}: {why}") from None
+    views, buffers = view_as_course(model), compute_buffers(model)
+    for name in sorted(views.keys() | state.keys() - buffers.keys()):
+        if name not in views or name not in state or state[name].shape != views[name].shape:
+            raise BadInput(f"{file}: {name} does not fit; give a checkpoint of the course's model with {VARIANTS}.")
+        if not state[name].isfinite().all():
             raise BadInput(f"{file}: {name} has numbers that are not finite; give a checkpoint from before they were.")
-        view.copy_(tensor.reshape(view.shape))
-    for name in (name for name in buffers if name.endswith("rope_cache") and name in state):
-        cache, rotations = state[name], buffers[name]
+        views[name].copy_(state[name])
+    for name in buffers.keys() & state.keys():
         # With the order of operations, cos and sin differ by a millionth.
-        if cache.shape != rotations.shape or not torch.allclose(cache.to(rotations), rotations, atol=1e-4):
+        is_cache, cache, own = name.endswith("rope_cache"), state[name], buffers[name]
+        if is_cache and (cache.shape != own.shape or not torch.allclose(cache.to(own), own, atol=1e-4)):
             raise BadInput(
                 f"{file}: {name} is not RoPE's for {num_attention_heads} heads, cos and sin of position *"
                 " 10000^(-2j / head size); give the --num_attention_heads that it was trained with."
@@ -256,26 +188,20 @@ def convert_checkpoint(file: Path, folder: Path, vocabulary_file: str, num_atten
     return model
 
 
-def convert_folder(folder: Path, file: Path, fused_qkv: bool) -> PosGPTForCausalLM:
-    """Write a PosGPT as a checkpoint that the course's code loads; return the model.
-
-    Raises:
-        BadInput: the folder holds no PosGPT, or one that the course's code does not have.
-    """
+def convert_folder(folder: Path, file: Path) -> PosGPTForCausalLM:
+    """Write a PosGPT as a checkpoint that the course's code loads; return the model. Raises BadInput for one that it has not."""
     model, _ = load_model(str(folder), dtype=torch.float32)
     config = model.config
     plain = PosGPTConfig(**{name: getattr(config, name) for name in OPEN_SETTINGS})
     foreign = [name for name in FIXED_SETTINGS if getattr(config, name) != getattr(plain, name)]
-    positions = ("learned",) if config.bottleneck_size else ("learned", "rotary")
-    if config.position_embedding_type not in positions:
+    if config.position_embedding_type not in (("learned",) if config.bottleneck_size else ("learned", "rotary")):
         foreign = ["position_embedding_type"]
     if foreign:
         raise BadInput(
             f"{folder}: {foreign[0]} is {getattr(config, foreign[0])!r}; the course's code has no such model: give one with"
             f" {VARIANTS}, and defaults for the rest."
         )
-    views = view_as_course(model, fused_qkv)
-    state = {name: flatten_qkv(name, view).clone() for name, view in views.items()} | compute_buffers(model)
+    state = {name: view.clone() for name, view in view_as_course(model).items()} | compute_buffers(model)
     with write_atomically(file, "wb") as unfinished:
         torch.save(state, unfinished)
     return model
@@ -286,24 +212,15 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(ConversionArguments, argv)
     source, target = Path(arguments.source), check_is_new(arguments.target)
     if source.is_dir():
-        if arguments.vocabulary_file or arguments.num_attention_heads:
-            raise BadInput(
-                f"{source}: a folder brings its own vocabulary and number of heads; leave out --vocabulary_file and"
-                " --num_attention_heads."
-            )
-        model = convert_folder(source, target, arguments.fused_qkv)
-    elif source.is_file():
-        if not arguments.vocabulary_file or arguments.fused_qkv:
-            raise BadInput(
-                f"{source}: for a checkpoint, give --vocabulary_file with the corpus that it was pretrained on (wiki.txt),"
-                " and no --fused_qkv."
-            )
-        heads = arguments.num_attention_heads or PosGPTConfig.num_attention_heads
-        model = convert_checkpoint(source, target, arguments.vocabulary_file, heads)
-    else:
+        model = convert_folder(source, target)
+    elif not source.exists():
         raise BadInput(
             f"{source}: no such file or folder; give a checkpoint of the course's code, or a PosGPT folder."
         )
+    elif arguments.vocabulary_file is None:
+        raise BadInput(f"{source}: for a checkpoint, give --vocabulary_file, its corpus (wiki.txt).")
+    else:
+        model = convert_checkpoint(source, target, arguments.vocabulary_file, arguments.num_attention_heads)
     config = model.config
     print(
         f"Written: {target}, {config.position_embedding_type} positions, {config.num_hidden_layers} layers,"

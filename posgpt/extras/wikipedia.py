@@ -11,7 +11,7 @@ first sentence that says where the person was born; rules for words and punctuat
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -51,24 +51,27 @@ _BEFORE_PLACE = re.compile(
     rf"(?:\b(?:in|at|near)|\b(?:{_PLACE_NOUNS}) of|[\d,])(?: the)? (?P<saint>(?:St|Ft|Mt)\. )?$|\((?:St\. )?$"
 )
 _LIFE = re.compile(r"\([^()]*\b(?:1\d{3}|20[0-2]\d)\b|\bborn\b", re.I)
+_IS = re.compile(r"\b(?:is|was|were)\b")
 _DISAMBIGUATION = re.compile(r" \([^()]*\)$")
 # A sentence ends at a full stop after which a capital follows, but not at that of an initial or an abbreviation.
 _SENTENCE_END = re.compile(
     r"(?<!\b[^\W\d_])(?<!\b(?:St|Dr|Mr|Jr|Sr|Ft|Mt|Lt|ca))(?<!\b(?:Mrs|Rev|Col|Gen|née))[.!?]\s+(?=[\"“(]?[^\W\d_a-z])"
 )
-# What answers each relation: the field of `Birth`.
+# What answers each relation: the field of `Person`.
 ANSWERS = {BIRTHPLACE.name: "place", BIRTH_YEAR.name: "year"}
 _FEWEST = 10
 
 
-class Birth(NamedTuple):
-    """Where, and as far as it is said when, someone was born."""
+class Person(NamedTuple):
+    """A person of the corpus, whose sentence says where, and as far as `year` is known when, they were born."""
 
+    name: str
+    sentence: str
     place: str
     year: str | None
 
 
-def find_birth(title: str, sentence: str) -> Birth | None:
+def find_birth(title: str, sentence: str) -> tuple[str, str | None] | None:
     """Find place and year of a birth in a sentence about the person `title`; None: it does not say where.
 
     The place is the first name, as `find_salient_spans` finds names, that follows `born` or begins or follows the dates of the
@@ -84,23 +87,13 @@ def find_birth(title: str, sentence: str) -> Birth | None:
             before = _BEFORE_PLACE.search(sentence, 0, start)
             if not place and birth.end() <= start < stop and before and before.start() >= birth.start():
                 place = sentence[start - len(before["saint"] or "") : name_end]
-    return Birth(place, year[0] if year else None) if place else None
+    return (place, year[0] if year else None) if place else None
 
 
 def split_sentences(text: str) -> list[str]:
     """Split a text into its sentences, those of different paragraphs as well."""
-    return [
-        sentence
-        for paragraph in text.split("\n")
-        for part in [_SENTENCE_END.sub(lambda end: f"{end[0].rstrip()}\n", paragraph)]
-        for sentence in part.split("\n")
-        if sentence.strip()
-    ]
-
-
-def is_biography(lead: str) -> bool:
-    """Whether an article's first sentence, `lead`, is that of a biography."""
-    return _LIFE.search(lead) is not None and re.search(r"\b(?:is|was|were)\b", lead) is not None
+    ended = _SENTENCE_END.sub(lambda end: f"{end[0].rstrip()}\n", text)
+    return [sentence for sentence in ended.split("\n") if sentence.strip()]
 
 
 def is_about(title: str, sentence: str) -> bool:
@@ -109,25 +102,18 @@ def is_about(title: str, sentence: str) -> bool:
     return first is not None and not {"He", "She", "Born", *re.findall(r"\w+", title)}.isdisjoint(first.groups())
 
 
-class Person(NamedTuple):
-    """A person of the corpus."""
-
-    name: str
-    sentence: str
-    birth: Birth
-
-
 def read_person(title: str, text: str, max_characters: int) -> Person | None:
     """Return the person that an article is about; None: it is no biography, says no birthplace, or not in a document that fits."""
     name, sentences = _DISAMBIGUATION.sub("", title), split_sentences(text[:_LEAD])
-    if not name or not sentences or not is_biography(sentences[0]):
+    if not name or not sentences or not _LIFE.search(sentences[0]) or not _IS.search(sentences[0]):
         return None
-    about = (" ".join(sentence.split()) for sentence in sentences if is_about(name, sentence))
-    sentence, birth = next(((each, birth) for each in about if (birth := find_birth(name, each))), ("", None))
-    document = f"{name}. {sentence}"
-    # A text file has no other mark between name and sentence than the full stop; with a name like Dr. Dre it is not clear.
-    fits = split_title(document)[0] == name and len(document) <= max_characters
-    return Person(name, sentence, birth) if birth and fits and not {MASK_TOKEN, PAD_TOKEN} & set(sentence) else None
+    for sentence in (" ".join(each.split()) for each in sentences if is_about(name, each)):
+        if birth := find_birth(name, sentence):
+            document = f"{name}. {sentence}"
+            # A text file has no other mark between name and sentence than the full stop; with a name like Dr. Dre it is not clear.
+            fits = split_title(document)[0] == name and len(document) <= max_characters
+            return Person(name, sentence, *birth) if fits and not {MASK_TOKEN, PAD_TOKEN} & set(sentence) else None
+    return None
 
 
 @dataclass
@@ -155,34 +141,22 @@ class WikipediaArguments:
     overwrite: bool = option("Replace files that are already there.", default=False)
 
 
-def read_articles(source: str, config_name: str) -> Iterator[tuple[str, str]]:
-    """Yield title and text of the articles of a table or of a dataset on the hub, read as they are used.
-
-    Raises:
-        BadInput: there is no such table or dataset, it cannot be read, or it has no columns `title` and `text`.
-    """
-    for number, (where, article) in enumerate(open_table(source, "articles", config_name)):
-        if number == 0 and not {"title", "text"} <= article.keys():
-            columns = ", ".join(sorted(article))
-            raise BadInput(f"{source}: has the columns {columns}; articles need `title` and `text`.")
-        yield read_title(article.get("title"), where), read_cell(article.get("text"), where)
-
-
-def find_people(articles: Iterable[tuple[str, str]], num_people: int, max_characters: int) -> list[Person]:
-    """Return people, at most `num_people`, of several with the same name the first.
-
-    Args:
-        articles: Title and text of each.
-    """
+def find_people(arguments: WikipediaArguments) -> list[Person]:
+    """Return the people that articles are about, as many as are wanted or there are; of several with the same name the first."""
     people: dict[str, Person] = {}
-    with tqdm(total=num_people, desc="Finding people", unit="person", disable=None) as progress:
-        for number, (title, text) in enumerate(articles, start=1):
+    articles = open_table(arguments.articles, "articles", arguments.dataset_config_name)
+    with tqdm(total=arguments.num_people, desc="Finding people", unit="person", disable=None) as progress:
+        for number, (where, article) in enumerate(articles, start=1):
+            if number == 1 and not {"title", "text"} <= article.keys():
+                columns = ", ".join(sorted(article))
+                raise BadInput(f"{arguments.articles}: has the columns {columns}; articles need `title` and `text`.")
             progress.set_postfix(articles=number, refresh=False)
-            person = read_person(title, text, max_characters)
+            title, text = read_title(article.get("title"), where), read_cell(article.get("text"), where)
+            person = read_person(title, text, arguments.max_characters)
             if person and person.name not in people:
                 people[person.name] = person
                 progress.update()
-            if len(people) == num_people:
+            if len(people) == arguments.num_people:
                 break
     return list(people.values())
 
@@ -199,7 +173,7 @@ def write_task(folder: Path, people: list[Person], relations: Sequence[Relation]
         for number, person in enumerate(people):
             write_line(CORPUS_FILE, f"{person.name}. {person.sentence}")
             for relation in relations:
-                answer = getattr(person.birth, ANSWERS[relation.name])
+                answer = getattr(person, ANSWERS[relation.name])
                 line = relation.ask(person.name) + ("" if file_of[number] == TEST_FILE else f"\t{answer}")
                 if answer:
                     write_line(file_of[number], line)
@@ -209,12 +183,11 @@ def write_task(folder: Path, people: list[Person], relations: Sequence[Relation]
 def write_datasheet(arguments: WikipediaArguments, lines: dict[str, int], people: list[Person]) -> None:
     """Write where everything is from and how it was found."""
     is_on_hub = detect_format(arguments.articles) == "hub"
-    template = Template((Path(__file__).parent / "wikipedia_datasheet.md").read_text(encoding="utf-8"))
-    text = template.substitute(
+    text = Template((Path(__file__).parent / "wikipedia_datasheet.md").read_text(encoding="utf-8")).substitute(
         source=f"{arguments.articles}, {arguments.dataset_config_name}" if is_on_hub else arguments.articles,
         people=f"{len(people):,}",
-        places=f"{len({person.birth.place for person in people}):,}",
-        years=f"{sum(person.birth.year is not None for person in people):,}",
+        places=f"{len({person.place for person in people}):,}",
+        years=f"{sum(person.year is not None for person in people):,}",
         files="\n".join(f"| `{name}` | {count:,} |" for name, count in lines.items()),
         max_characters=arguments.max_characters,
         relations=", ".join(arguments.relations),
@@ -229,8 +202,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(WikipediaArguments, argv)
     folder = Path(arguments.output_dir)
     check_none_is_there(folder, (*FILE_NAMES, CARD_FILE), arguments.overwrite)
-    articles = read_articles(arguments.articles, arguments.dataset_config_name)
-    people = find_people(articles, arguments.num_people, arguments.max_characters)
+    people = find_people(arguments)
     if len(people) < _FEWEST:
         raise BadInput(
             f"{arguments.articles}: has {len(people)} people whose birthplace a sentence of at most --max_characters says, too"

@@ -3,14 +3,13 @@
     posgpt grade --assignment_dir runs/assignment --submissions submissions/*
 
 A submission is a folder with `solution.py` and, if the student trained it, `predictions.txt`. The hidden tests run in a process
-of their own; if code ends it or runs too long, that part is lost and the others are tested without it. Each submission's table is
-printed and written to `grades/NAME.md` in the assignment's folder, and all of them to `grades/grades.csv`.
+of their own; if code ends it or runs too long, each part gets another one. Each submission's table is printed and written to
+`grades/NAME.md` in the assignment's folder, and all of them to `grades/grades.csv`.
 
 Code that is graded can do whatever you can: a submission that you do not trust belongs in a container.
 """
 
 import csv
-import json
 import os
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 from typing import Annotated
+from xml.etree import ElementTree
 
 from tqdm import tqdm
 
@@ -48,54 +48,36 @@ class GradingArguments:
 
 
 def run_tests(tests: Path, solution: Path, parts: Sequence[Part], time_limit: float) -> dict[str, str]:
-    """Run the hidden tests of some parts, in their order, in one process.
-
-    Returns:
-        Why each part failed, by its name; empty if it passed. What the process did not get to is missing.
-
-    Raises:
-        BadInput: the tests did not start.
-    """
-    # On Windows, a process that the submission started may still have the log open.
+    """Run the hidden tests of some parts in one process; return why each failed, empty if it passed, or nothing if it ended."""
+    # On Windows, a process that the submission started may still have a file open.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        outcomes, log = Path(folder) / "outcomes.jsonl", Path(folder) / "log.txt"
+        report = Path(folder) / "report.xml"
         # Without the settings of a project that the folder lies in, the environment's plugins, and caches in the folder.
-        (Path(folder) / "pytest.ini").touch()
-        settings = ["-c", f"{folder}/pytest.ini", "--rootdir", str(tests), "-p", "no:cacheprovider"]
+        settings = ["-c", os.devnull, "--rootdir", tests, "-p", "no:cacheprovider", "--junitxml", report]
+        environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "", "SOLUTION": str(solution)}
         # The clock starts with each test: how long torch takes to load is nobody's fault.
         settings += ["-o", f"faulthandler_timeout={time_limit}", "-o", "faulthandler_exit_on_timeout=true"]
         chosen = [f"{tests / 'test_parts.py'}::test_part[{part.name}]" for part in parts]
-        command = [sys.executable, "-B", "-m", "pytest", *settings, *chosen]
-        command += ["--solution", str(solution), "--outcomes", str(outcomes)]
-        # Into a file: a pipe would stay open for as long as any process that the submission started.
-        with log.open("wb") as file:
-            environment = os.environ | {
-                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-                "PYTEST_ADDOPTS": "",
-                "PYTEST_PLUGINS": "",
-            }
-            # The process may stay after its tests, for a thread of the submission; what they found is written by then.
-            longest = _START_SECONDS + len(parts) * (time_limit + 1)
-            with suppress(subprocess.TimeoutExpired):
-                subprocess.run(command, env=environment, stdout=file, stderr=file, timeout=longest)
-        if not outcomes.is_file():
-            said = " ".join(log.read_text(encoding="utf-8", errors="replace").split())[-200:]
-            raise BadInput(f"{tests}: the hidden tests do not start: {said}")
-        lines = outcomes.read_text(encoding="utf-8").splitlines()
-    # A message may have halves of characters, which no file takes.
-    return {entry["part"]: entry["message"].encode(errors="replace").decode() for entry in map(json.loads, lines)}
+        command = [sys.executable, "-B", "-m", "pytest", *map(str, settings), *chosen]
+        # The process may stay after its tests, for a thread of the submission; the report is written by then.
+        longest, nowhere = _START_SECONDS + len(parts) * time_limit, subprocess.DEVNULL
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(command, env=os.environ | environment, stdout=nowhere, stderr=nowhere, timeout=longest)
+        cases = list(ElementTree.parse(report).iter("testcase")) if report.is_file() else []
+    failures = {}
+    for case in cases:
+        why = [child.attrib.get("message") or child.tag for child in case]
+        failures[case.attrib["name"].split("[")[1][:-1]] = " ".join(" ".join(why).split())[:300]
+    return failures
 
 
 def find_failures(tests: Path, solution: Path, time_limit: float) -> dict[str, str]:
-    """Return why each part failed, by its name; empty if it passed. Raises as `run_tests` does."""
-    found: dict[str, str] = {}
-    while left := [part for part in PARTS if part.name not in found]:
-        found |= run_tests(tests, solution, left, time_limit)
-        # The first that is missing ended the process; those after it have another one.
-        ended = next((part.name for part in left if part.name not in found), None)
-        if ended:
-            found[ended] = f"it ended the process, or took more than {time_limit:g} seconds"
-    return found
+    """Return why each part failed, by its name; empty if it passed."""
+    failures = run_tests(tests, solution, PARTS, time_limit)
+    for part in (each for each in PARTS if each.name not in failures):
+        ended = {part.name: f"it ended the process, or took more than {time_limit:g} seconds"}
+        failures |= ended | run_tests(tests, solution, [part], time_limit)
+    return failures
 
 
 def grade_predictions(predictions_file: Path, answers: Sequence[str]) -> str:
@@ -110,17 +92,6 @@ def grade_predictions(predictions_file: Path, answers: Sequence[str]) -> str:
     return f"{match_exactly(predictions, answers).mean():.1%}"
 
 
-def describe_grade(name: str, failures: dict[str, str], accuracy: str, baseline: str) -> str:
-    """Return a submission's page, in Markdown."""
-    rows = [
-        (part.name, 0 if failures[part.name] else part.points, part.points, failures[part.name][:300])
-        for part in PARTS
-    ]
-    together = ("together", sum(row[1] for row in rows), sum(row[2] for row in rows), "")
-    table = format_table(("part", "points", "of", "what went wrong"), [*rows, together])
-    return f"# {name}\n\n{table}\n\nTest questions answered: {accuracy}; {baseline}.\n"
-
-
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(GradingArguments, argv)
@@ -131,8 +102,6 @@ def main(argv: list[str] | None = None) -> None:
         raise BadInput(
             f"{folder}: holds no assignment; give the folder that posgpt assignment wrote, with teacher/ in it."
         )
-    if "[" in str(tests):
-        raise BadInput(f"{tests}: pytest runs nothing in a folder with a bracket in its path; rename the folder.")
     answers = load_questions(folder / "teacher" / ANSWERS_FILE, answers=True).answers
     # Not every shell replaces a pattern by the names that it matches.
     given = [path for pattern in arguments.submissions for path in (sorted(glob(pattern)) or [pattern])]
@@ -145,21 +114,27 @@ def main(argv: list[str] | None = None) -> None:
             " as submissions/*."
         )
 
+    # Else an environment without something that the tests need would be the students' fault.
+    if any(find_failures(tests, folder / "teacher" / SOLUTION_FILE, arguments.time_limit).values()):
+        raise BadInput(
+            f"{tests}: teacher/{SOLUTION_FILE} does not pass the hidden tests on this machine; run them with pytest."
+        )
     baseline = f'"{BIRTHPLACE.baseline}" for everyone: {answers.count(BIRTHPLACE.baseline) / len(answers):.1%}'
     grades = []
-    for name, path in tqdm(
-        submissions.items(), desc="Grading", unit="submission", disable=len(submissions) < 2 or None
-    ):
+    for name, path in tqdm(submissions.items(), desc="Grading", unit="submission", disable=len(given) < 2 or None):
         if (path / SOLUTION_FILE).is_file():
             failures = find_failures(tests, path / SOLUTION_FILE, arguments.time_limit)
         else:
             failures = {part.name: f"{SOLUTION_FILE} was not handed in" for part in PARTS}
+        points = [0 if failures[part.name] else part.points for part in PARTS]
+        rows = [(part.name, got, part.points, failures[part.name]) for part, got in zip(PARTS, points, strict=True)]
+        rows += [("together", sum(points), sum(part.points for part in PARTS), "")]
         accuracy = grade_predictions(path / PREDICTIONS_FILE, answers)
-        page = describe_grade(name, failures, accuracy, baseline)
+        table = format_table(("part", "points", "of", "what went wrong"), rows)
+        page = f"# {name}\n\n{table}\n\nTest questions answered: {accuracy}; {baseline}.\n"
         print(page)
         with write_atomically(folder / "grades" / f"{name}.md") as file:
             file.write(page)
-        points = [0 if failures[part.name] else part.points for part in PARTS]
         grades.append((name, *points, sum(points), accuracy))
     with write_atomically(folder / "grades" / "grades.csv") as file:
         header = ("submission", *(part.name for part in PARTS), "together", "test questions answered")

@@ -4,16 +4,10 @@ from typing import NamedTuple
 
 
 class Part(NamedTuple):
-    """A part of the assignment.
-
-    Args:
-        name: In `solution.py`, what the student writes stands between `# BEGIN name` and `# END name`.
-        points: Given if the part's hidden test passes.
-        function: The function of `solution.py` that is to be written and tested.
-        task: What it does.
-    """
+    """A part of the assignment: in `solution.py`, what the student writes stands between `# BEGIN name` and `# END name`."""
 
     name: str
+    # Given if the hidden test passes, which is of this function.
     points: int
     function: str
     task: str

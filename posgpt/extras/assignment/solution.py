@@ -268,13 +268,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="the folder with the data")
     parser.add_argument("--predictions_file", type=Path, default=Path("predictions.txt"), help="where answers go")
-    parser.add_argument("--pretraining_epochs", type=int, default=650)
-    parser.add_argument("--finetuning_epochs", type=int, default=10)
-    parser.add_argument("--batch_size", type=int, default=128)
-    parser.add_argument("--hidden_size", type=int, default=256)
-    parser.add_argument("--num_hidden_layers", type=int, default=4)
-    parser.add_argument("--num_attention_heads", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=42)
+    numbers = {"pretraining_epochs": 650, "finetuning_epochs": 10, "batch_size": 128, "seed": 42}
+    numbers |= {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8}
+    for name, number in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=number)
     arguments = parser.parse_args()
     random.seed(arguments.seed)
     torch.manual_seed(arguments.seed)

@@ -16,13 +16,7 @@ from typing import Annotated
 import jinja2
 
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import (
-    CARD_FILE,
-    TEST_FILE,
-    check_is_new,
-    write_atomically,
-    write_folder_atomically,
-)
+from data_scripts.files import CARD_FILE, TEST_FILE, check_is_new, write_folder_atomically
 from data_scripts.options import Range, option, parse_options
 from data_scripts.relations import BIRTHPLACE
 from data_scripts.synthetic_world import MAX_PEOPLE, MIN_PEOPLE, World
@@ -66,12 +60,6 @@ def describe_parts() -> str:
     return format_table(("function", "part", "points", "what it does"), [*rows, total])
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file, and the folders it is in."""
-    with write_atomically(path) as file:
-        file.write(text)
-
-
 def write_assignment(folder: Path, world: World) -> None:
     """Write `student/` and `teacher/` into a folder."""
     student, teacher = folder / "student", folder / "teacher"
@@ -81,17 +69,20 @@ def write_assignment(folder: Path, world: World) -> None:
     (data_dir / CARD_FILE).unlink()
     asked_last = islice(world.people(), world.num_people - lines[TEST_FILE], None)
     pairs = [f"{BIRTHPLACE.ask(person.name)}\t{person.birth_place}\n" for person in asked_last]
-    write_text(teacher / ANSWERS_FILE, "".join(pairs))
-
-    solution = (_SOURCE / SOLUTION_FILE).read_text(encoding="utf-8")
-    write_text(teacher / SOLUTION_FILE, solution)
-    write_text(student / SOLUTION_FILE, cut_starter(solution))
-    for name in ("conftest.py", "test_parts.py"):
-        write_text(teacher / TESTS_FOLDER / name, (_SOURCE / TESTS_FOLDER / name).read_text(encoding="utf-8"))
-    handout = jinja2.Template((_SOURCE / "handout.md.jinja").read_text(encoding="utf-8"), keep_trailing_newline=True)
+    names = (SOLUTION_FILE, f"{TESTS_FOLDER}/test_parts.py")
+    texts = {teacher / name: (_SOURCE / name).read_text(encoding="utf-8") for name in names}
+    template = jinja2.Template((_SOURCE / "handout.md.jinja").read_text(encoding="utf-8"), keep_trailing_newline=True)
     question, baseline = BIRTHPLACE.ask("Ada Example"), BIRTHPLACE.baseline
-    text = handout.render(parts=describe_parts(), lines=lines, question=question, baseline=baseline)
-    write_text(student / "handout.md", text)
+    texts |= {
+        teacher / ANSWERS_FILE: "".join(pairs),
+        student / SOLUTION_FILE: cut_starter(texts[teacher / SOLUTION_FILE]),
+        student / "handout.md": template.render(
+            parts=describe_parts(), lines=lines, question=question, baseline=baseline
+        ),
+    }
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 @exit_on_bad_input()

@@ -6,6 +6,8 @@ Without arguments it asks the model that the quickstart trained. The page is tha
 """
 
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -28,7 +30,6 @@ from posgpt.quickstart import QuickstartArguments
 from posgpt.training.checkpoints import WEIGHTS_FILE
 
 QUICKSTART = Path(QuickstartArguments.output_dir)
-MAX_BYTES = 10_000
 BEST = 5
 
 
@@ -86,10 +87,7 @@ def measure_attention(
 
 
 def ask_model(page_model: PageModel, typed: str, question: str) -> dict[str, Any]:
-    """Ask a model a question; return what the page shows of its answer.
-
-    Args:
-        typed: What of the question is the user's: the title, or all of it.
+    """Ask a model a question, of which the title or all was `typed`; return what the page shows of its answer.
 
     Raises:
         BadInput: that is too long for the model.
@@ -98,8 +96,9 @@ def ask_model(page_model: PageModel, typed: str, question: str) -> dict[str, Any
     # Of the answer alone, without the `⁇` that ends it.
     room = model.count_free_positions(question) - len(MASK_TOKEN)
     if room < 1:
-        most = len(typed) + room - 1
-        raise BadInput(f"“{typed[:40]}…” has {len(typed)} characters; {name} reads at most {most} there.")
+        raise BadInput(
+            f"“{typed[:40]}…” has {len(typed)} characters; {name} reads at most {len(typed) + room - 1} there."
+        )
     return {
         "best": find_best_answers(model, tokenizer, question),
         "attention": measure_attention(model, tokenizer, question),
@@ -108,13 +107,7 @@ def ask_model(page_model: PageModel, typed: str, question: str) -> dict[str, Any
 
 
 class Server(ThreadingHTTPServer):
-    """Serves the page at `/`, and at `/ask` the answers to the question that it posts as JSON.
-
-    Raises:
-        BadInput: the port is taken.
-    """
-
-    request_queue_size = 64
+    """Serves the page at `/`, and at `/ask` the answers to the question that it posts as JSON, on this machine alone."""
 
     def __init__(self, models: list[PageModel], arguments: DemoArguments):
         self.models, self.arguments, self.lock = models, arguments, Lock()
@@ -124,27 +117,14 @@ class Server(ThreadingHTTPServer):
             arguments.abstain_below,
             promise="All is answered on this machine, and the page is served to nobody else.",
             credits="",
-        ).encode()
-        try:
-            super().__init__(("127.0.0.1", arguments.port), Handler)
-        except OSError:
-            raise BadInput(f"port {arguments.port} is taken; choose another with --port.") from None
+        )
+        super().__init__(("127.0.0.1", arguments.port), Handler)
 
     def ask(self, posted: bytes) -> dict[str, Any]:
-        """Ask the models; return what the page shows, or what is wrong.
-
-        Args:
-            posted: `question`, and as `title` what it asks about, null if that is not known.
-        """
+        """Ask the models `question`, about `title` if that is not null; return what the page shows, or what is wrong."""
         try:
             given = json.loads(posted)
-            # What a browser would not send, a program may: halves of characters.
-            title, question = (
-                None if given[name] is None else str(given[name]).encode(errors="replace").decode()
-                for name in ("title", "question")
-            )
-            if not question:
-                raise BadInput("there is no question; write one.")
+            title, question = given["title"], given["question"]
             # One question at a time: a model's own arithmetic uses all cores.
             with self.lock:
                 answers = [ask_model(page_model, title or question, question) for page_model in self.models]
@@ -161,22 +141,20 @@ class Handler(BaseHTTPRequestHandler):
     """Answers one request."""
 
     server: Server
-    timeout = 60
 
     def do_GET(self) -> None:
-        self.reply(self.server.page if self.path == "/" else None, "text/html")
+        self.reply("/", "text/html", lambda: self.server.page)
 
     def do_POST(self) -> None:
-        length = self.headers.get("Content-Length") or ""
-        is_asked = self.path == "/ask" and length.isdecimal() and int(length) <= MAX_BYTES
-        answer = json.dumps(self.server.ask(self.rfile.read(int(length)))).encode() if is_asked else None
-        self.reply(answer, "application/json")
+        length = int(self.headers["Content-Length"])
+        self.reply("/ask", "application/json", lambda: json.dumps(self.server.ask(self.rfile.read(length))))
 
-    def reply(self, body: bytes | None, content_type: str) -> None:
-        """Send what was asked for; not found if there is no such thing, or if another site's name leads here."""
+    def reply(self, path: str, content_type: str, make: Callable[[], str]) -> None:
+        """Send what is at a path, the only one; not found if another is asked for, or if another site's name leads here."""
         host = (self.headers.get("Host") or "").rpartition(":")[0]
-        if body is None or host not in ("127.0.0.1", "localhost"):
+        if self.path != path or host not in ("127.0.0.1", "localhost"):
             return self.send_error(404)
+        body = make().encode()
         self.send_response(200)
         self.send_header("Content-Type", f"{content_type}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
@@ -201,13 +179,14 @@ def main(argv: list[str] | None = None) -> None:
         # A corpus that cannot be read is an error here, before the page opens.
         next(iter(read_rows(arguments.corpus_file, arguments)), None)
     names = [arguments.model_name_or_path, arguments.compare_with]
-    with Server(load_page_models([name for name in names if name]), arguments) as server:
-        address = f"http://127.0.0.1:{server.server_port}"
-        print(f"Open {address} to ask {arguments.model_name_or_path}; Ctrl-C stops it.", flush=True)
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            pass
+    models = load_page_models([name for name in names if name])
+    try:
+        server = Server(models, arguments)
+    except OSError:
+        raise BadInput(f"port {arguments.port} is taken; choose another with --port.") from None
+    print(f"Open http://127.0.0.1:{server.server_port} to ask {models[0].name}; Ctrl-C stops it.", flush=True)
+    with server, suppress(KeyboardInterrupt):
+        server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -28,23 +28,15 @@ class Row(nn.Module):
     def forward(
         self, input_ids: torch.Tensor, position_ids: torch.Tensor, attention_mask: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Read a row.
+        """Return the logits (1, length, vocabulary) and the attentions (layers, heads, length, length).
 
         Args:
             input_ids: (1, length).
             position_ids: (1, length): where each token stands in its own text.
             attention_mask: (1, 1, length, length), true where a token, by rows, sees another.
-
-        Returns:
-            The logits (1, length, vocabulary) and the attentions (layers, heads, length, length).
         """
-        outputs = self.model(
-            input_ids=input_ids,
-            position_ids=position_ids,
-            attention_mask=attention_mask,
-            output_attentions=True,
-            use_cache=False,
-        )
+        inputs = {"input_ids": input_ids, "position_ids": position_ids, "attention_mask": attention_mask}
+        outputs = self.model(**inputs, output_attentions=True, use_cache=False)
         return outputs.logits, torch.cat(outputs.attentions)
 
 

@@ -48,11 +48,7 @@ def shorten_names(names: Sequence[str]) -> list[str]:
 
 
 def load_page_models(names: Sequence[str]) -> list[PageModel]:
-    """Load models, each once, with attention that can be shown.
-
-    Raises:
-        BadInput: see `load_model`.
-    """
+    """Load models, each once, with attention that can be shown. Raises BadInput as `load_model` does."""
     names = list(dict.fromkeys(names))
     loaded = [load_model(name, attn_implementation="eager") for name in names]
     return [

@@ -46,15 +46,10 @@ class PageArguments(Columns):
     abstain_below: Annotated[float, Range(0, 1)] = option(
         "The confidence below which the answer is: I don't know.", default=0.5
     )
-    weights: str | None = option("Has no effect any more: weights are rounded to float16.", default=None)
 
 
 def load_models(names: list[str]) -> list[PageModel]:
-    """Load models for the page.
-
-    Raises:
-        BadInput: there are more than two, or one that does not write answers character by character; see `load_model`, too.
-    """
+    """Load models for the page. Raises BadInput as `load_model` does, or for one whose answers the page's code cannot write."""
     if len(set(names)) > 2:
         raise BadInput("model_name_or_path names too many models; give two at most.")
     models = load_page_models(names)
@@ -66,38 +61,25 @@ def load_models(names: list[str]) -> list[PageModel]:
     return models
 
 
-def find_npm() -> str:
-    """Return the path of npm.
-
-    Raises:
-        BadInput: it is not installed.
-    """
-    npm = shutil.which("npm")
-    if npm is None:
-        raise BadInput("this needs npm, which is not installed; install Node.js, which has it.")
-    return npm
-
-
 def load_runtime() -> tuple[str, bytes]:
     """Return onnxruntime-web as a script that defines `ort`, and its WebAssembly, both from npm's download or its cache.
 
     Raises:
-        BadInput: npm is not installed, or fails, or downloads something else.
+        BadInput: npm fails, or downloads something else.
     """
     with TemporaryDirectory() as folder:
-        command = [find_npm(), "pack", RUNTIME, "--prefer-offline"]
+        # On Windows, npm is a file whose name has an ending.
+        command = [str(shutil.which("npm")), "pack", RUNTIME, "--prefer-offline"]
         result = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", errors="replace")
         archive = next(Path(folder).glob("*.tgz"), None)
-        if archive is None:
+        if archive is None or hash_file(archive) != RUNTIME_HASH:
             said = " ".join(result.stderr.split())[:300]
-            raise BadInput(f"npm pack failed: {said}; it needs the network the first time.")
-        if hash_file(archive) != RUNTIME_HASH:
-            raise BadInput(f"npm has downloaded another {RUNTIME} than the page is made for; clean npm's cache.")
+            raise BadInput(f"npm pack did not bring the right {RUNTIME}; it needs the network the first time: {said}")
         with tarfile.open(archive) as packed:
             packed.extractall(folder, filter="data")
         dist = Path(folder, "package", "dist")
-        module, wasm = dist / "ort.wasm.bundle.min.mjs", dist / "ort-wasm-simd-threaded.wasm"
-        return turn_into_script(module.read_text(encoding="utf-8")), wasm.read_bytes()
+        module = (dist / "ort.wasm.bundle.min.mjs").read_text(encoding="utf-8")
+        return turn_into_script(module), (dist / "ort-wasm-simd-threaded.wasm").read_bytes()
 
 
 def turn_into_script(module: str) -> str:
@@ -121,16 +103,9 @@ def export_models(models: Iterable[PageModel]) -> dict[str, bytes]:
 
     exported = {}
     for number, (_, model, _) in enumerate(tqdm(models, desc="Exporting", unit="model")):
-        for parameter in model.parameters():
-            parameter.data = parameter.data.half().float()
+        model.half().float()
         exported[f"model-{number}"] = export_model(model).SerializeToString()
     return exported
-
-
-def propose_titles(documents: Iterable[tuple[str | None, str]]) -> list[str]:
-    """Return the titles of a corpus, each once, or every second, third and so on, so that at most `MOST_PROPOSED` are left."""
-    titles = list(dict.fromkeys(filter(None, (find_title(*document) for document in documents))))
-    return titles[:: max(1, math.ceil(len(titles) / MOST_PROPOSED))]
 
 
 @exit_on_bad_input()
@@ -138,13 +113,15 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(PageArguments, argv)
     folder = check_is_new(arguments.output_dir)
     check_installed("page", "onnx", "onnxscript")
-    find_npm()
-    if arguments.weights is not None:
-        print("--weights has no effect any more: it will be refused.")
+    if shutil.which("npm") is None:
+        raise BadInput("this needs npm, which is not installed; install Node.js, which has it.")
     content, titles = {}, list[str]()
     if arguments.corpus_file is not None:
         documents = [(title, text) for _, title, text in read_rows(arguments.corpus_file, arguments)]
-        content["corpus"], titles = json.dumps(documents, ensure_ascii=False).encode(), propose_titles(documents)
+        content["corpus"] = json.dumps(documents, ensure_ascii=False).encode()
+        titles = list(dict.fromkeys(filter(None, (find_title(*document) for document in documents))))
+        # So many at most, from the whole corpus.
+        titles = titles[:: max(1, math.ceil(len(titles) / MOST_PROPOSED))]
     models = load_models(arguments.model_name_or_path)
     # What npm may fail at is known before the minutes that exporting may take.
     runtime, content["runtime"] = load_runtime()

@@ -1,10 +1,14 @@
 """The hidden tests: the submission's functions have to return what those of the teacher's solution return.
 
-python -m pytest hidden_tests --solution solution.py
+SOLUTION=solution.py python -m pytest hidden_tests
 """
 
+import os
 import random
-from types import ModuleType
+import runpy
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -66,8 +70,20 @@ CASES: dict[str, tuple[str, list[tuple]]] = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="session")
+def reference() -> SimpleNamespace:
+    return SimpleNamespace(**runpy.run_path(str(Path(__file__).resolve().parent.parent / "solution.py")))
+
+
+@pytest.fixture(scope="session")
+def solution() -> SimpleNamespace:
+    # A submission that imports the solution's own library gets an ImportError.
+    sys.modules.update(dict.fromkeys(("posgpt", "data_scripts", "modeling_posgpt", "transformers")))  # type: ignore[arg-type]
+    return SimpleNamespace(**runpy.run_path(os.environ["SOLUTION"], run_name="solution"))
+
+
 @pytest.mark.parametrize("part", CASES)
-def test_part(part: str, solution: ModuleType, reference: ModuleType) -> None:
+def test_part(part: str, solution: SimpleNamespace, reference: SimpleNamespace) -> None:
     name, cases = CASES[part]
     for arguments in cases:
         expected = getattr(reference, name)(*arguments)
