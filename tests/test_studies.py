@@ -22,7 +22,7 @@ from posgpt.recipe_parser import find_recipe, parse_with_recipe, read_recipe, re
 from posgpt.training.architecture import ArchitectureArguments
 from posgpt.training.arguments import PosGPTTrainingArguments
 from studies import __main__ as studies
-from studies import attention_explained, attention_maps, length, sweep, training_runs
+from studies import length, sweep, training_runs
 from studies.recall import read_objective
 from studies.tables import format_known
 from study_helpers import SMALL, read_rows, train_in_process
@@ -497,24 +497,6 @@ def test_losses_past_the_trained_length_are_read_for_every_member_that_goes_on(r
     assert (tmp_path / "table.md").read_text() in run(studies, "length", *arguments)
     with pytest.raises(SystemExit, match="num_rows is 9,999, but .* fill only"):
         run(length, *arguments, "--num_rows", 9999)
-
-
-def test_attention_maps_show_every_head_and_how_much_falls_on_the_name(run, tiny_pretrained, tmp_path):
-    models = [tiny_pretrained["rotary"], tiny_pretrained["none"]]
-    printed = run(attention_maps, "--models", *models, "--name", "Ada Example", "--output_dir", tmp_path)
-    assert "2 layers of 2 heads" in printed and "(11 of 28 characters: 39%" in printed
-    assert (tmp_path / "table.md").read_text() in printed
-    for model in models:
-        assert (tmp_path / f"{model.name}.png").read_bytes().startswith(b"\x89PNG")
-        assert read_rows(printed)[str(model)][0] == model.name
-
-
-def test_the_page_on_attention_has_the_figures_that_its_study_measures(run, tmp_path):
-    page = (ROOT / "docs" / "attention.md").read_text()
-    rows = read_rows(run(attention_explained, "--output_dir", tmp_path))
-    figures = [figure for (cell,) in rows.values() for figure in re.split("[,;] ", cell) if figure]
-    assert len(figures) > 20 and all(re.search(rf"(?<![\d.,]){re.escape(figure)}(?!\d)", page) for figure in figures)
-    assert (tmp_path / "attention.png").stat().st_size > 1000
 
 
 def test_logarithmic_axes_are_labelled_with_numbers_not_with_the_source_of_formulas():
