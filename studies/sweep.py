@@ -11,6 +11,7 @@ and the chart are of the rows and seeds of one command, and are written after ea
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,19 +34,12 @@ from data_scripts.options import Range, option, parse_options, shorten_error
 from data_scripts.questions import load_questions
 from posgpt.evaluation.comparison import load_record
 from posgpt.evaluation.scoring import Proportion
-from posgpt.plots import GREY, make_figure, save_picture
+from posgpt.plots import make_figure, save_picture
 from posgpt.training.architecture import CHOICES
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from studies.recall import grade_answers, load_on_device, measure_model, read_objective
 from studies.tables import format_known, write_table
-from studies.training_runs import (
-    Record,
-    count_rows_per_step,
-    estimate_minutes,
-    keep_result,
-    time_training,
-    train,
-)
+from studies.training_runs import Record, count_rows_per_step, estimate_minutes, keep_result, train
 
 FOLDER = Path(__file__).parent
 STAGES = {"pretrain": "pretraining", "finetune": "finetuning"}
@@ -83,8 +77,7 @@ class Row:
 
     Args:
         pretrain, finetune: The recipe and the options of each stage; None: the row does not have it.
-        base: The row before it whose options it has, besides its own, and the best of whose `search`.
-        search: An option of pretraining, and the values that are tried with the first seed; the best one goes on.
+        base: The row before it whose options it has, besides its own.
         pairs: How many training pairs it is finetuned on, drawn by the seed (default: all).
         public: What others have reached: `median`, `quartiles`, `best`, in %, and their number `n`.
     """
@@ -93,23 +86,8 @@ class Row:
     pretrain: dict[str, Any] | None = None
     finetune: dict[str, Any] | None = None
     base: str | None = None
-    search: dict[str, list[Any]] = field(default_factory=dict)
     pairs: int | None = None
     public: dict[str, Any] | None = None
-
-    def derive(self, base: "Row") -> "Row":
-        """Return the row with the options of another, and its own on top of them."""
-        stages = {stage: getattr(base, stage) for stage in STAGES if getattr(base, stage) is not None}
-        own = {stage: stages[stage] | (getattr(self, stage) or {}) for stage in stages}
-        return replace(self, **own)
-
-    def list_variants(self) -> list["Row"]:
-        """Return the row with each of the values that are tried, or itself without any."""
-        return [
-            replace(self, name=f"{self.name} {value:g}", pretrain=(self.pretrain or {}) | {name: value}, search={})
-            for name, values in self.search.items()
-            for value in values
-        ] or [self]
 
 
 @dataclass(frozen=True)
@@ -139,17 +117,19 @@ class Study:
         entries = self.rows
         if isinstance(entries, str):
             entries = {choice: {"pretrain": {entries: choice}} for choice in CHOICES[entries]}
-        shared = Row("", self.pretrain, self.finetune)
         for name, entry in entries.items():
             row = Row(name, **entry)
-            derived = row.derive(rows[row.base] if row.base else shared)
-            left_out: dict[str, Any] = {stage: None for stage in STAGES if entry.get(stage, ...) is None}
-            rows[name] = replace(derived, **left_out)
+            base, stages = rows[row.base] if row.base else self, dict[str, Any]()
+            for stage in STAGES:
+                own, below = entry.get(stage, getattr(base, stage)), getattr(base, stage) or {}
+                # A row's `null` leaves out the stage of its base.
+                stages[stage] = None if own is None else below | own
+            rows[name] = replace(row, **stages)
         return rows
 
 
 def load_study(arguments: SweepArguments) -> tuple[Study, dict[str, Row]]:
-    """Return a study and those of its rows that are wanted, with the rows that these are based on.
+    """Return a study and those of its rows that are wanted.
 
     Raises:
         BadInput: there is no such study or row, its file is not one, or its rows share nothing that an option could change.
@@ -159,33 +139,28 @@ def load_study(arguments: SweepArguments) -> tuple[Study, dict[str, Row]]:
     if path.parent == FOLDER and not path.is_file():
         known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.yaml")))
         raise BadInput(f"there is no study {name!r}; choose one of {known}, or give a YAML file.")
+    given = {option: value for option, value in vars(arguments).items() if value is not None}
+    changed = {
+        option: given[option] for option in ("recipe", "position_embedding_type", "max_steps") if option in given
+    }
     try:
         study = Study(**load_yaml(path, "study"))
         shared = "pretrain" if study.pretrain else "finetune"
-        changed = {
-            option: value
-            for option in ("recipe", "position_embedding_type", "max_steps")
-            if (value := getattr(arguments, option)) is not None
-        }
         if changed and not getattr(study, shared):
             raise BadInput(
                 f"{path}: its rows share no options that --{next(iter(changed))} could change; copy the file."
             )
         if changed:
             study = replace(study, **{shared: getattr(study, shared) | changed})
+        study = replace(study, **{option: given[option] for option in ("seeds", "held_out") if option in given})
         rows = study.build_rows()
     except (TypeError, KeyError, AttributeError) as error:
         raise BadInput(
             f"{path}: not a study: {shorten_error(error)}; studies/sweep.py says what it may hold."
         ) from None
-    given: dict[str, Any] = {"seeds": arguments.seeds, "held_out": arguments.held_out}
-    study = replace(study, **{option: value for option, value in given.items() if value is not None})
     wanted = set(arguments.rows or rows)
     if unknown := wanted - rows.keys():
         raise BadInput(f"{min(unknown)!r} is not a row of {path.name}; there are: {', '.join(rows)}.")
-    # A base is before the row that has it.
-    for row in reversed(rows.values()):
-        wanted |= {row.base} if row.name in wanted and row.base and rows[row.base].search else set()
     return study, {name: row for name, row in rows.items() if name in wanted}
 
 
@@ -250,21 +225,22 @@ class Sweep:
             )
         return options | {"per_device_train_batch_size": micro, "gradient_accumulation_steps": size // micro}
 
-    def say_minutes(self, plan: list[tuple[Row, int]]) -> None:
-        """Say how many trainings are to come and how long they take, by a few steps with each recipe.
+    def say_minutes(self, rows: list[Row]) -> None:
+        """Say how many trainings are to come and how long they take, by a few steps with each recipe and length.
 
         What begins with a model that is yet to be pretrained, or with pairs that are yet to be drawn, takes little beside them.
         """
-        count, minutes, timed = 0, 0.0, dict[tuple[str, str], tuple[float, float]]()
-        for row, seed in plan:
+        count, minutes, timed = 0, 0.0, dict[tuple, float]()
+        for seed, row in product(self.study.seeds, rows):
             for number, (stage, section, options) in enumerate(self.list_trainings(row, seed)):
                 if (self.find_folder(row, seed, stage) / WEIGHTS_FILE).is_file():
                     continue
-                count, key = count + 1, (section, options["recipe"])
+                count += 1
                 if number == 0 and not row.pairs:
+                    key = section, *map(options.get, ("recipe", "max_steps", "num_train_epochs"))
                     if key not in timed:
-                        timed[key] = time_training(f"{row.name}, seed {seed}", section, options)
-                    minutes += estimate_minutes(section, options, *timed[key])
+                        timed[key] = estimate_minutes(f"{row.name}, seed {seed}", section, options)
+                    minutes += timed[key]
         if count:
             print(f"\n{count} trainings to come{f', about {minutes:,.0f} minutes' if minutes else ''}.", flush=True)
 
@@ -397,14 +373,10 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
         dots.plot([100 * np.mean(run["right"]) for run in of_row], [name] * len(of_row), "k.", markersize=4)
         dots.plot(100 * accuracy, name, "o", color=color)
         dots.annotate(f"{100 * accuracy:.1f}", (100 * high, name), (6, 0), textcoords="offset points", va="center")
-        if "recalled as read" in of_row[0]["measures"]:
-            right, total = of_row[0]["measures"]["recalled as read"]
-            dots.plot(100 * right / max(total, 1), name, "D", color=GREY, zorder=0)
         for stage, axes in zip(stages, curves, strict=True):
             for run in (run for run in of_row if stage in run):
                 axes.plot(*zip(*run[stage]["losses"], strict=True), color=color, lw=1)
-    has_recall = any("recalled as read" in of_row[0]["measures"] for of_row in runs.values())
-    dots.set_xlabel("answered, %; small dots: seeds" + "; grey: recalled as read, before finetuning" * has_recall)
+    dots.set_xlabel("answered, %; small dots: seeds")
     dots.margins(x=0.12)
     dots.invert_yaxis()
     dots.grid(axis="x", alpha=0.3)
@@ -458,35 +430,13 @@ def main(argv: list[str] | None = None) -> None:
     elif untrained := [row.name for row in rows.values() if row.pairs or row.pretrain is row.finetune is None]:
         raise BadInput(f"{untrained[0]}: begins with a pretrained model; give one with --model_name_or_path.")
     sweep = prepare_sweep(arguments, study)
-    first, *later = study.seeds
-    variants = [variant for row in rows.values() for variant in row.list_variants()]
-    plan = [(row, first) for row in variants] + [(row, seed) for seed in later for row in rows.values()]
-    sweep.say_minutes(plan)
-    known, runs, chosen = {row.name: row for row in variants}, dict[str, list[Record]](), dict[str, Row]()
-    with tqdm(total=len(plan), desc="Models", unit="model", disable=None) as bar:
-
-        def fill(row: Row, seed: int) -> None:
-            bar.set_postfix_str(f"{row.name}, seed {seed}")
-            runs.setdefault(row.name, []).append(sweep.run(row, seed))
-            known[row.name] = row
-            write_results(known, runs, sweep)
-            bar.update()
-
-        for row in rows.values():
-            row = row.derive(chosen[row.base]) if row.base in chosen else row
-            for variant in row.list_variants():
-                fill(variant, first)
-            # The most right answers, then the lowest loss.
-            chosen[row.name] = max(row.list_variants(), key=lambda variant: rank_run(runs[variant.name][0]))
-        # One seed after the other, so that an early table compares all rows.
-        for seed in later:
-            for row in chosen.values():
-                fill(row, seed)
-
-
-def rank_run(run: Record) -> tuple[float, float]:
-    """Return what the best run has the most of: right answers, then minus its last loss of pretraining."""
-    return float(np.mean(run["right"])), -run["pretrain"]["losses"][-1][1] if "pretrain" in run else 0.0
+    sweep.say_minutes(list(rows.values()))
+    runs: dict[str, list[Record]] = {name: [] for name in rows}
+    # One seed after the other, so that an early table compares all rows.
+    plan = list(product(study.seeds, rows.values()))
+    for seed, row in tqdm(plan, desc="Models", unit="model", disable=None):
+        runs[row.name].append(sweep.run(row, seed))
+        write_results(rows, {name: of_row for name, of_row in runs.items() if of_row}, sweep)
 
 
 if __name__ == "__main__":
