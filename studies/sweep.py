@@ -79,7 +79,6 @@ class Row:
         pretrain, finetune: The recipe and the options of each stage; None: the row does not have it.
         base: The row before it whose options it has, besides its own.
         pairs: How many training pairs it is finetuned on, drawn by the seed (default: all).
-        public: What others have reached: `median`, `quartiles`, `best`, in %, and their number `n`.
     """
 
     name: str
@@ -87,7 +86,6 @@ class Row:
     finetune: dict[str, Any] | None = None
     base: str | None = None
     pairs: int | None = None
-    public: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -146,11 +144,9 @@ def load_study(arguments: SweepArguments) -> tuple[Study, dict[str, Row]]:
     try:
         study = Study(**load_yaml(path, "study"))
         shared = "pretrain" if study.pretrain else "finetune"
-        if changed and not getattr(study, shared):
-            raise BadInput(
-                f"{path}: its rows share no options that --{next(iter(changed))} could change; copy the file."
-            )
         if changed:
+            if not getattr(study, shared):
+                raise BadInput(f"{path}: its rows share no options that --{min(changed)} could change; copy the file.")
             study = replace(study, **{shared: getattr(study, shared) | changed})
         study = replace(study, **{option: given[option] for option in ("seeds", "held_out") if option in given})
         rows = study.build_rows()
@@ -177,12 +173,9 @@ class Sweep:
     study: Study
     output_dir: Path
     results: Path
+    corpus_file: Path
     train_file: Path
     asked_file: Path
-
-    @property
-    def corpus_file(self) -> Path:
-        return Path(self.arguments.data_dir).resolve() / CORPUS_FILE
 
     def find_folder(self, row: Row, seed: int, stage: str) -> Path:
         """Return where a model is. One that has read documents alone does not depend on who is held out."""
@@ -210,11 +203,7 @@ class Sweep:
             yield "finetune", section, self.complete(section, options | row.finetune)
 
     def complete(self, section: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Return options without those that are None, and with those that split a training step as the command line says.
-
-        Raises:
-            BadInput: the recipe's batch is not a multiple of --micro_batch_size.
-        """
+        """Return options without those that are None, and with those that split a training step as the command line says."""
         options = {name: value for name, value in options.items() if value is not None}
         size, micro = count_rows_per_step(section, options), self.arguments.micro_batch_size
         if micro is None or size <= micro:
@@ -244,19 +233,13 @@ class Sweep:
         if count:
             print(f"\n{count} trainings to come{f', about {minutes:,.0f} minutes' if minutes else ''}.", flush=True)
 
-    def draw_pairs(self, row: Row, seed: int) -> None:
-        """Write the pairs that a row is finetuned on, if it has a number of them.
-
-        Raises:
-            BadInput: there are fewer.
-        """
-        if row.pairs is None:
-            return
+    def draw_pairs(self, row: Row, number: int, seed: int) -> None:
+        """Write the pairs that a row is finetuned on."""
         pairs = load_questions(self.train_file, answers=True).rows
-        if row.pairs > len(pairs):
+        if number > len(pairs):
             raise BadInput(f"{row.name}: there are {len(pairs):,} pairs to draw from; leave the row out.")
         # The draws of one seed contain each other.
-        chosen = pairs.select(sorted(np.random.default_rng(seed).permutation(len(pairs))[: row.pairs].tolist()))
+        chosen = pairs.select(sorted(np.random.default_rng(seed).permutation(len(pairs))[:number].tolist()))
         with write_atomically(self.find_folder(row, seed, "finetune").with_name(TRAIN_FILE)) as file:
             file.writelines(f"{pair['question']}\t{pair['answer']}\n" for pair in chosen)
 
@@ -267,7 +250,8 @@ class Sweep:
             `right` (whether each question is answered exactly), `parameters`, what `train` returns of each stage by its
             name, and `measures`, the right ones and all of each as `measure_recall` counts them.
         """
-        self.draw_pairs(row, seed)
+        if row.pairs:
+            self.draw_pairs(row, row.pairs, seed)
         record: Record = {"measures": {}}
         model = Path(self.arguments.model_name_or_path or "")
         for stage, section, options in self.list_trainings(row, seed):
@@ -278,18 +262,12 @@ class Sweep:
         return record | ask(model, self.asked_file, self.results / f"{make_file_name(row.name)}_{seed}" / "asked.json")
 
     def measure_recall(self, model: Path, options: dict[str, Any]) -> dict[str, tuple[int, int]]:
-        """Count what a pretrained model recalls about those whose questions it has not read, and knows of those it has."""
-        reads_questions = self.study.reads_questions
-        people_file = self.asked_file if reads_questions else Path(self.arguments.data_dir) / TRAIN_FILE
+        """Count what a pretrained model recalls about those whose questions it has not read."""
+        people_file = self.asked_file if self.study.reads_questions else self.corpus_file.with_name(TRAIN_FILE)
 
         def compute() -> Record:
             people = load_questions(people_file, answers=True)
             right = measure_model(str(model), self.corpus_file, people, read_objective(**options))
-            if reads_questions:
-                trained = load_questions(self.train_file, answers=True)
-                few = slice(None, None, max(len(trained) // 200, 1))
-                asked = trained.texts[few], trained.answers[few]
-                right["training questions"] = grade_answers(*load_on_device(str(model)), *asked)
             return {measure: [int(each.sum()), len(each)] for measure, each in right.items()}
 
         key = {"people": hash_file(people_file), "model": hash_file(model / WEIGHTS_FILE)}
@@ -325,30 +303,25 @@ def average_right(runs: list[Record]) -> tuple[float, Proportion]:
 def compare_rows(best: list[Record], runs: list[Record]) -> tuple[float, float]:
     """Compute how much less is right in `runs` than in `best`, and that difference's standard error, 0 to 1 each.
 
-    All are asked the same people, some of whom are hard for every model and some easy. So the difference is taken person by
-    person, which tells more rows apart than two intervals do.
+    It is taken person by person, for some people are hard for every model; that tells more rows apart than two intervals do.
     """
     differences = np.mean([run["right"] for run in best], axis=0) - np.mean([run["right"] for run in runs], axis=0)
     return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences)))
 
 
-def describe_row(row: Row, runs: list[Record], best: list[Record]) -> dict[str, str]:
+def describe_row(name: str, runs: list[Record], best: list[Record]) -> dict[str, str]:
     """Return a row's cells: means over the seeds; characters, minutes and counts are the first one's."""
     first, (accuracy, share) = runs[0], average_right(runs)
     less, error = (100 * value for value in compare_rows(best, runs))
     stages = [stage for stage in STAGES if stage in first]
     cells = {
-        "row": row.name,
+        "row": name,
         "parameters": f"{first['parameters']:,}",
         "answered": f"**{accuracy:.1%}**",
         "95 % interval": share.format_interval(),
         "points behind the best": "" if runs is best else f"{less:.1f} ± {error:.1f}",
         "each seed": ", ".join(f"{np.mean(run['right']):.1%}" for run in runs),
     }
-    if row.public:
-        median, best_one, number = (row.public[name] for name in ("median", "best", "n"))
-        quartiles = "-".join(f"{quartile:.1f}" for quartile in row.public["quartiles"])
-        cells["public: median (quartiles), best, n"] = f"{median} ({quartiles}), {best_one}, {number}"
     for stage in stages:
         cells[f"last loss, {STAGES[stage]}"] = f"{np.mean([run[stage]['losses'][-1][1] for run in runs]):.3f}"
     for measure in first["measures"]:
@@ -385,28 +358,13 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     save_picture(figure, path)
 
 
-def write_results(rows: dict[str, Row], runs: dict[str, list[Record]], sweep: Sweep) -> None:
+def write_results(runs: dict[str, list[Record]], sweep: Sweep) -> None:
     """Write `table.md` and `chart.png`, the best row first."""
     runs = dict(sorted(runs.items(), key=lambda item: -average_right(item[1])[0]))
     best = next(iter(runs.values()))
-    table = [describe_row(rows[name], of_row, best) for name, of_row in runs.items()]
+    table = [describe_row(name, of_row, best) for name, of_row in runs.items()]
     write_table(sweep.results, table, f"{len(best[0]['right'])} questions of {sweep.asked_file.name}")
     draw_rows(runs, sweep.results / "chart.png")
-
-
-def check_has_read_no_questions(model: str) -> None:
-    """Check that a model was pretrained without questions and not finetuned, if its record of the training is there.
-
-    Raises:
-        BadInput: it was not, and would know the pairs that are drawn or held out.
-    """
-    # The last two are what finetuning alone reads: a pretrained model, or without one a vocabulary.
-    read = {("data", name) for name in ("questions_file", "model_name_or_path", "vocabulary_file")}
-    if not read.isdisjoint(load_record(model) or {}):
-        raise BadInput(
-            f"{model}: was trained on questions, so that there is nothing to learn from few of them; give a model that was"
-            " pretrained without --questions_file and not finetuned."
-        )
 
 
 def prepare_sweep(arguments: SweepArguments, study: Study) -> Sweep:
@@ -414,19 +372,25 @@ def prepare_sweep(arguments: SweepArguments, study: Study) -> Sweep:
     data_dir = Path(arguments.data_dir).resolve()
     folder = arguments.output_dir or f"runs/{Path(arguments.study).stem}"
     output_dir = check_is_folder_or_new(folder).resolve()
-    if not study.held_out:
-        return Sweep(arguments, study, output_dir, output_dir / "dev", data_dir / TRAIN_FILE, data_dir / DEV_FILE)
-    results = output_dir / f"held_out_{study.held_out}"
-    hold_out(data_dir / TRAIN_FILE, results, study.held_out)
-    return Sweep(arguments, study, output_dir, results, results / TRAIN_FILE, results / CALIBRATION_FILE)
+    results, files = output_dir / "dev", [data_dir / TRAIN_FILE, data_dir / DEV_FILE]
+    if study.held_out:
+        results = output_dir / f"held_out_{study.held_out}"
+        hold_out(data_dir / TRAIN_FILE, results, study.held_out)
+        files = [results / TRAIN_FILE, results / CALIBRATION_FILE]
+    return Sweep(arguments, study, output_dir, results, data_dir / CORPUS_FILE, *files)
 
 
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(SweepArguments, argv)
     study, rows = load_study(arguments)
-    if arguments.model_name_or_path:
-        check_has_read_no_questions(arguments.model_name_or_path)
+    if model := arguments.model_name_or_path:
+        # The last two are what finetuning alone reads: a pretrained model, or without one a vocabulary.
+        read = {("data", name) for name in ("questions_file", "model_name_or_path", "vocabulary_file")}
+        if not read.isdisjoint(load_record(model) or {}):
+            raise BadInput(
+                f"{model}: was trained on questions; give a model that has read none, and was not finetuned."
+            )
     elif untrained := [row.name for row in rows.values() if row.pairs or row.pretrain is row.finetune is None]:
         raise BadInput(f"{untrained[0]}: begins with a pretrained model; give one with --model_name_or_path.")
     sweep = prepare_sweep(arguments, study)
@@ -436,7 +400,7 @@ def main(argv: list[str] | None = None) -> None:
     plan = list(product(study.seeds, rows.values()))
     for seed, row in tqdm(plan, desc="Models", unit="model", disable=None):
         runs[row.name].append(sweep.run(row, seed))
-        write_results(rows, {name: of_row for name, of_row in runs.items() if of_row}, sweep)
+        write_results({name: of_row for name, of_row in runs.items() if of_row}, sweep)
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ def train(name: str, section: str, options: dict[str, Any], folder: Path) -> Rec
 
     def compute() -> Record:
         checkpoint = find_last_checkpoint(folder)
-        before = read_step(checkpoint) if checkpoint else 0
+        before: float = read_step(checkpoint) if checkpoint else 0
         if (folder / WEIGHTS_FILE).is_file():
             # It had finished, and its figures were not kept: nobody knows since which step its time was taken.
             before = math.inf
