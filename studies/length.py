@@ -116,10 +116,7 @@ def compute_loss_by_position(model: PosGPTForCausalLM, rows: torch.Tensor) -> np
 
 
 def compute_curves(member: str, folder: Path, rows: torch.Tensor) -> dict[str, list[float]]:
-    """Compute a trained member's loss by position, on no more of the rows than it has positions for.
-
-    Rotary reads them with each scaling, too.
-    """
+    """Compute a trained member's loss by position, as far as it has positions; for rotary with each scaling, too."""
     positions = POSITION_EMBEDDINGS[member]
     rows = rows[:, :TRAINED_LENGTH] if positions.ends_at_block else rows
     changes: dict[str, dict[str, Any]] = {member: {}}
@@ -139,7 +136,6 @@ def draw_curves(curves: dict[str, np.ndarray], path: Path) -> None:
     colors = {member: f"C{number}" for number, member in enumerate(POSITION_EMBEDDINGS)}
     dashes = dict(zip(SCALINGS, ["--", "-.", ":", (0, (6, 1, 1, 1, 1, 1))], strict=True))
     for name, curve in curves.items():
-        # What the last position would be followed by is not in the row.
         means = [part.mean() for part in np.array_split(curve, (len(curve) + 1) // 16)]
         member, _, scaling = name.partition(", ")
         middles = 16 * np.arange(len(means)) + 8
@@ -147,12 +143,18 @@ def draw_curves(curves: dict[str, np.ndarray], path: Path) -> None:
     axes.axvline(TRAINED_LENGTH, color="black", lw=0.8, ls=":")
     axes.set(xlabel="position", xscale="log", ylabel="loss (nats per character)", yscale="log")
     axes.set(xticks=[16, 32, 64, 128, 256, 512, 1024], yticks=[0.25, 0.5, 1, 2, 4, 8])
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter("{x:g}")
     axes.minorticks_off()
     axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     axes.set_title(f"Trained at {TRAINED_LENGTH} characters (dotted), read at {LONGEST}")
     save_picture(figure, path)
+
+
+def describe_curve(name: str, curve: np.ndarray) -> dict[str, str]:
+    """Return the cells of a row: the mean loss between BOUNDS."""
+    cells = {"positions": name}
+    for low, high in BOUNDS:
+        cells[f"{low + 1} to {high}"] = f"{curve[low:high].mean():.3f}" if high <= len(curve) + 1 else "ends"
+    return cells
 
 
 @exit_on_bad_input()
@@ -175,15 +177,7 @@ def main(argv: list[str] | None = None) -> None:
 
         kept = keep_result(folder / "losses.json", key, measure, folder)["curves"]
         curves |= {name: np.array(curve) for name, curve in kept.items()}
-        table = [
-            {"positions": name}
-            | {
-                f"{low + 1} to {high}": f"{curve[low:high].mean():.3f}" if high <= len(curve) + 1 else "ends"
-                for low, high in BOUNDS
-            }
-            for name, curve in curves.items()
-        ]
-        write_table(output_dir, table)
+        write_table(output_dir, [describe_curve(*item) for item in curves.items()])
         draw_curves(curves, output_dir / "chart.png")
 
 

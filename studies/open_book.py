@@ -151,11 +151,7 @@ def build_rules(usual: str, training_answers: Sequence[str]) -> dict[str, Callab
 
 
 def build_ceilings(max_spans: int) -> dict[str, Callable[[Person], bool]]:
-    """Return when the line has a person's place, by the name of the ceiling, the lowest first.
-
-    Args:
-        max_spans: How many names of a document `windows` asks for.
-    """
+    """Return when the line has a person's place, by the name of the ceiling, the lowest first; see `train_reader`."""
     return {
         f"among the first {max_spans} names of the line": lambda person: person.place in person.list_names(max_spans),
         "among the names of the line": lambda person: person.place in person.list_names(),
@@ -167,11 +163,7 @@ def build_ceilings(max_spans: int) -> dict[str, Callable[[Person], bool]]:
 
 
 def read_predictions(path: str, people: int) -> list[str]:
-    """Return the lines of a file of predictions.
-
-    Raises:
-        BadInput: there is no such file, or it does not have a line for each person.
-    """
+    """Return the lines of a file of predictions, one for each person."""
     lines = [line for _, line in read_lines(path, "predictions")]
     if len(lines) != people:
         raise BadInput(f"{path}: has {len(lines)} lines for {people} questions; give predictions about {DEV_FILE}.")
@@ -186,9 +178,6 @@ def measure_data(
     Returns:
         The counts, and the questions of dev that none of the files of predictions answers: line, from 1, and the lowest
         ceiling that the answer is within.
-
-    Raises:
-        BadInput: a file is not what it should be, or has too few pairs to train a reader.
     """
     train, dev = (load_questions(data_dir / name, answers=True) for name in (TRAIN_FILE, DEV_FILE))
     max_spans = read_settings("windows", "pretrain")["max_spans"]
@@ -220,26 +209,17 @@ def measure_data(
     return counts, unanswered
 
 
-def write_counts(counts: dict[str, dict[str, int]], folder: Path) -> None:
-    """Write `table.md`."""
-    rows = [
-        {"answer": measure}
-        | {
-            f"{name}, of {of['people']:,}": f"{of[measure]:,} ({of[measure] / of['people']:.1%})"
-            for name, of in counts.items()
-        }
-        for measure in counts["dev"]
-        if measure != "people"
-    ]
-    write_table(folder, rows)
-
-
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(OpenBookArguments, argv)
     output_dir = check_is_folder_or_new(arguments.output_dir)
     counts, unanswered = measure_data(Path(arguments.data_dir), arguments.predictions)
-    write_counts(counts, output_dir)
+    rows = []
+    for measure in [measure for measure in counts["dev"] if measure != "people"]:
+        rows.append({"answer": measure})
+        for name, of in counts.items():
+            rows[-1][f"{name}, of {of['people']:,}"] = f"{of[measure]:,} ({of[measure] / of['people']:.1%})"
+    write_table(output_dir, rows)
     if unanswered:
         with write_atomically(output_dir / UNANSWERED_FILE) as file:
             file.writelines(f"{line}\t{within}\n" for line, within in unanswered)

@@ -40,8 +40,6 @@ from posgpt.recipe_parser import choose_objective, read_settings
 from posgpt.training.saved_models import load_model
 from studies.tables import write_table
 
-BATCH_SIZE = 128
-
 
 @dataclass
 class RecallArguments:
@@ -108,7 +106,7 @@ def grade_continuations(
 ) -> np.ndarray:
     """Return (texts,) booleans: whether each text is continued greedily with its reference, whatever comes after that."""
     written: dict[int, str] = {}
-    for length, indices in iterate_batches(texts, list(map(len, references)), BATCH_SIZE, "Continuing"):
+    for length, indices in iterate_batches(texts, list(map(len, references)), 128, "Continuing"):
         beginnings = [texts[index] for index in indices]
         inputs = tokenizer(beginnings, padding=True, padding_side="left", return_tensors="pt").to(model.device)
         generated = model.generate(**inputs, max_new_tokens=length, do_sample=False)

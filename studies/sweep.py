@@ -38,7 +38,7 @@ from posgpt.plots import make_figure, save_picture
 from posgpt.training.architecture import CHOICES
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from studies.recall import grade_answers, load_on_device, measure_model, read_objective
-from studies.tables import format_known, write_table
+from studies.tables import write_table
 from studies.training_runs import Record, count_rows_per_step, estimate_minutes, keep_result, train
 
 FOLDER = Path(__file__).parent
@@ -275,11 +275,7 @@ class Sweep:
 
 
 def ask(model_dir: Path, test_file: Path, kept_file: Path) -> Record:
-    """Ask the model in a folder the questions of a TSV, unless that is done.
-
-    Returns:
-        `right` (whether each question is answered exactly) and `parameters`, their number.
-    """
+    """Return whether a model answers each question of a TSV exactly (`right`), and the number of its `parameters`."""
 
     def compute() -> Record:
         model, tokenizer = load_on_device(str(model_dir))
@@ -292,10 +288,7 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path) -> Record:
 
 
 def average_right(runs: list[Record]) -> tuple[float, Proportion]:
-    """Return the mean accuracy of runs, and the right answers of one, for the interval.
-
-    More seeds do not narrow it, for all ask the same people.
-    """
+    """Return the mean accuracy of runs, and its interval's proportion: more seeds do not narrow it, for all ask the same people."""
     accuracy, people = float(np.mean([run["right"] for run in runs])), len(runs[0]["right"])
     return accuracy, Proportion(round(accuracy * people), people)
 
@@ -329,7 +322,7 @@ def describe_row(name: str, runs: list[Record], best: list[Record]) -> dict[str,
         cells[f"pretrained: {measure}"] = f"{right / max(total, 1):.1%}"
     if stages:
         cells["characters read"] = f"{sum(first[stage]['characters'] for stage in stages) / 1e6:.1f} M"
-        cells["minutes"] = format_known(sum(first[stage]["minutes"] for stage in stages), ".0f")
+        cells["minutes"] = f"{sum(first[stage]['minutes'] for stage in stages):.0f}"
         cells["memory"] = f"{max(run[stage]['memory'] for run in runs for stage in stages):,.0f} MiB"
     return cells
 

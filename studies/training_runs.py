@@ -106,16 +106,9 @@ def launch(module: str, arguments: list[str]) -> int:
 
 
 def _run_training(name: str, section: str, options: dict[str, Any], folder: Path) -> tuple[Record, Record]:
-    """Train to the end, from the last checkpoint or from scratch; return the state of the trainer and its results.
-
-    Raises:
-        BadInput: the training failed; it has said why.
-    """
-    options = options | {
-        "include_num_input_tokens_seen": "true",
-        "output_dir": folder,
-        "resume_from_checkpoint": "auto",
-    }
+    """Train to the end, from the last checkpoint or from scratch; return the state of the trainer and its results."""
+    options = options | {"include_num_input_tokens_seen": "true", "output_dir": folder}
+    options["resume_from_checkpoint"] = "auto"
     command = build_command(**options)
     print(f"\n== {name}\n$ python -m {MODULES[section]} {' '.join(command)}", flush=True)
     if launch(MODULES[section], command) or not (folder / WEIGHTS_FILE).is_file():
@@ -127,12 +120,8 @@ def _run_training(name: str, section: str, options: dict[str, Any], folder: Path
 def train(name: str, section: str, options: dict[str, Any], folder: Path) -> Record:
     """Train into `folder`, unless a finished training of the same options and files is there.
 
-    An interrupted training is resumed from its last checkpoint; one of other options or files stops the study.
-
-    Args:
-        name: What the study calls it.
-        section: That of the recipe; it says which command trains.
-        options: The `recipe` and the options of the command.
+    An interrupted training is resumed from its last checkpoint; one of other options or files stops the study. `section` is that
+    of the recipe and says which command trains; `options` are the `recipe` and the command's.
 
     Returns:
         `minutes` of training (of the whole, extrapolated from the steps since it was last started; NaN if there were none),
