@@ -218,16 +218,6 @@ def test_no_two_positions_share_a_sinusoidal_vector(length):
     assert f"| {length:,} | {near}, {apart} apart | 2.67, 1 apart |" in TOPICS[8]
 
 
-def test_distances_of_sinusoidal_vectors_depend_on_the_difference_alone():
-    vectors, width = sinusoidal_vectors(256, 300).double(), 256
-    close(vectors.norm(dim=1), torch.full((300,), math.sqrt(width / 2), dtype=torch.double), 1e-4)
-    assert f"{math.sqrt(width / 2):.1f}" in TOPICS[8]
-    frequencies = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.double) / width)
-    for first, second in ((0, 7), (100, 107), (250, 3), (299, 298)):
-        expected = 4 * torch.sin((first - second) * frequencies / 2).square().sum()
-        close((vectors[first] - vectors[second]).square().sum(), expected, 1e-3)
-
-
 def turn(width, shift):
     """Cos and sin, (1, 1, width) each, of RoPE's angles at a position, with `width` dimensions per head, in double precision."""
     embedding = PosGPTRotaryEmbedding(config("rotary", hidden_size=width, num_attention_heads=1))
@@ -445,16 +435,3 @@ def test_every_percentage_and_every_figure_on_trust_is_one_of_the_other_pages():
     percentages = {figure for figure in list_figures("".join(TOPICS.values())) if "%" in figure}
     assert len(percentages) > 15 and percentages <= known
     assert list_figures(TOPICS[15]) <= known
-
-
-def test_no_formula_has_anything_that_markdown_would_take_for_its_own():
-    text = re.sub(r"^```.*?^```|`[^`\n]+`", "", PAGE, flags=re.MULTILINE | re.DOTALL)
-    block, inline = r"(?<=\n\n)\$\$\n([^$]+)\n\$\$(?=\n\n)", r"(?<![^\s(])\$([^\s$]|[^\s$][^$\n]*[^\s$])\$(?![\w$])"
-    blocks, rest = re.findall(block, text), re.sub(block, "", text)
-    formulas = blocks + re.findall(inline, rest)
-    assert len(blocks) > 10 and len(formulas) > 100 and "$" not in re.sub(inline, "", rest)
-    for formula in formulas:
-        # Markdown takes the backslash from escaped punctuation, and emphasis may begin at an asterisk or at an underscore
-        # that does not follow a letter or digit. GitHub refuses \operatorname.
-        assert not re.search(r"\\[^a-zA-Z]|(?<![a-zA-Z0-9])_|[*<]|\]\(|\\operatorname", formula), formula
-        assert formula.count("{") == formula.count("}"), formula
