@@ -21,7 +21,7 @@ from modeling_posgpt import PosGPTConfig
 from posgpt.generate_questions import QUESTIONS_FILE
 from posgpt.training.architecture import PositionArguments
 from studies.sweep import ask, average_right
-from studies.tables import format_known, write_table
+from studies.tables import write_table
 from studies.training_runs import Record, train
 
 
@@ -86,8 +86,8 @@ def describe_record(
         "each seed": ", ".join(f"{np.mean(run['right']):.1%}" for run in runs),
         "generated questions": arguments.generate_questions or "no",
         "characters": f"{runs[0]['characters'] / 1e6:.1f} M",
-        "minutes": format_known(minutes, ".1f"),
-        "share of the matmul limit": f"{format_known(used, '.0%')} of {limit / 1e9:.0f} GFLOP/s",
+        "minutes": f"{minutes:.1f}",
+        "share of the matmul limit": f"{used:.0%} of {limit / 1e9:.0f} GFLOP/s",
         "machine": describe_machine(),
     }
 

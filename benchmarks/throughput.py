@@ -1,4 +1,4 @@
-"""How fast PosGPT trains and answers, beside a plain implementation, transformers' GPT-2 and the machine's own limit.
+"""How fast PosGPT trains, beside a plain implementation, transformers' GPT-2 and the machine's own limit.
 
     python benchmarks/throughput.py
     ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 python benchmarks/throughput.py
@@ -13,10 +13,10 @@ import platform
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle, islice, product
+from itertools import islice, product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,13 +32,12 @@ from transformers.utils import logging
 
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import CORPUS_FILE, DEV_FILE, check_is_folder_or_new, write_atomically
+from data_scripts.files import CORPUS_FILE, check_is_folder_or_new, write_atomically
 from data_scripts.objective_config import TrainingData
 from data_scripts.options import Range, option, parse_options
-from data_scripts.questions import load_questions
 from data_scripts.span_corruption import SpanCorruptionConfig
 from data_scripts.synthetic_world import World
-from modeling_posgpt import MASK_TOKEN, PosGPTConfig, PosGPTForCausalLM
+from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
 from posgpt.tables import format_table
 from posgpt.training.architecture import ArchitectureArguments, PositionArguments, build_model
 from posgpt.training.arguments import PosGPTTrainingArguments
@@ -46,7 +45,6 @@ from posgpt.training.hardware import bf16_is_fast
 from posgpt.training.trainer import PosGPTTrainer
 
 BATCH_SIZE = 128
-NEW_CHARACTERS = 32
 PLAIN, GPT2, POSGPT = "(a) plain: fp32, padded to the maximum length", "(b) GPT2LMHeadModel through Trainer", "PosGPT"
 LEARNING_RATE = 3e-3
 # Models that train on rows of full length on a GPU: options of the architecture by name.
@@ -65,8 +63,9 @@ CHARACTERS_PER_STEP = 65_536
 # By name: characters, or floating-point operations, per second.
 Rates = dict[str, float]
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-# A GPU takes milliseconds for a step. All steps are of one epoch, which has to be long enough.
-WARMUP_STEPS, STEPS, PEOPLE = (2, 6, 2937) if DEVICE.type == "cpu" else (10, 100, 20_000)
+# A GPU takes milliseconds for a step. All steps are of one epoch, nearly the whole of it: steps of documents of similar length
+# differ much from each other.
+WARMUP_STEPS, STEPS, PEOPLE = (2, 20, 2937) if DEVICE.type == "cpu" else (10, 140, 20_000)
 
 
 @dataclass
@@ -77,8 +76,6 @@ class ThroughputArguments(PositionArguments):
     num_people: int = option("Documents of the fictional corpus that is trained on.", default=PEOPLE)
     steps: Annotated[int, Range(1)] = option("Timed training steps per round of each contender.", default=STEPS)
     rounds: Annotated[int, Range(1)] = option("How often the contenders take turns; the best round counts.", default=2)
-    questions: Annotated[int, Range(1)] = option("Questions that PosGPT answers.", default=500)
-    plain_questions: Annotated[int, Range(1)] = option("How many of them the plain baseline answers.", default=100)
 
 
 class PlainLayer(nn.Module):
@@ -145,12 +142,10 @@ class Workload:
     tokenizer: PreTrainedTokenizerBase
     position_embedding_type: str
 
-    def build_posgpt(self, attn_implementation: str | None = None, **architecture: Any) -> PosGPTForCausalLM:
+    def build_posgpt(self, **architecture: Any) -> PosGPTForCausalLM:
         """Build a PosGPT as `posgpt pretrain` does with these options."""
         options = {"position_embedding_type": self.position_embedding_type, "dropout": 0.0} | architecture
-        training_args = PosGPTTrainingArguments(
-            "unused", use_cpu=DEVICE.type == "cpu", attn_implementation=attn_implementation
-        )
+        training_args = PosGPTTrainingArguments("unused", use_cpu=DEVICE.type == "cpu")
         return build_model(ArchitectureArguments(**options), self.tokenizer, training_args)
 
     def read_batches(self, order: list[int]) -> Iterator[dict[str, torch.Tensor]]:
@@ -229,33 +224,6 @@ def count_training_flops(config: PosGPTConfig, length: int) -> int:
     return 6 * weights + 12 * layers * width * length
 
 
-def order_epoch(dataset: Any, strategy: str, timed: int) -> list[int]:
-    """Return the examples of an epoch in random order, or in steps of similar length, of which those that are timed come first.
-
-    Args:
-        timed: How many are timed, after WARMUP_STEPS. Steps of similar length differ much from each other: these are spread
-            evenly over the epoch's, for a few at random could all be short.
-    """
-    rng = np.random.default_rng(0)
-    order, count = rng.permutation(len(dataset)), len(dataset) // BATCH_SIZE
-    if strategy == "random" or count == 0:
-        return order.tolist()
-    # The smaller last step has to stay last; sorted with the others, it would have the longest documents.
-    whole, rest = np.split(order, [count * BATCH_SIZE])
-    steps = whole[np.argsort(dataset.lengths(0)[whole], kind="stable")].reshape(count, BATCH_SIZE)
-    spread = np.unique(((np.arange(timed) + 0.5) * count / timed).astype(int))
-    others = rng.permutation(np.setdiff1d(np.arange(count), spread))
-    first = np.concatenate([others[:WARMUP_STEPS], rng.permutation(spread), others[WARMUP_STEPS:]])
-    return np.concatenate([steps[first].ravel(), rest]).tolist()
-
-
-class SpreadTrainer(PosGPTTrainer):
-    """Trains on the epoch of `order_epoch`."""
-
-    def _get_train_sampler(self, train_dataset=None):
-        return order_epoch(self.train_dataset, self.args.train_sampling_strategy, self.args.max_steps - WARMUP_STEPS)
-
-
 class StepClock(TrainerCallback):
     """Notes the time and the characters read after the steps for warming up and after the last step of a Trainer run."""
 
@@ -285,7 +253,7 @@ def measure_trainer(model: nn.Module, workload: Workload, steps: int, **argument
             **{"train_sampling_strategy": "group_by_length"} | arguments,
         )
         data: dict[str, Any] = {"train_dataset": workload.data.dataset, "data_collator": workload.data.collator}
-        SpreadTrainer(model, args, **data, processing_class=workload.tokenizer, callbacks=[clock]).train()
+        PosGPTTrainer(model, args, **data, processing_class=workload.tokenizer, callbacks=[clock]).train()
     (start, warmup), (end, characters) = clock.notes
     return (characters - warmup) / (end - start)
 
@@ -295,7 +263,7 @@ def measure_plain_training(config: PosGPTConfig, workload: Workload, steps: int)
     model = PlainGPT(config).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1)
     characters, start = 0, 0.0
-    order = order_epoch(workload.data.dataset, "random", steps)
+    order = np.random.default_rng(0).permutation(len(workload.data.dataset)).tolist()
     for step, batch in enumerate(islice(workload.read_batches(order), steps + 1)):
         if step == 1:
             characters, start = 0, read_clock()
@@ -315,7 +283,6 @@ def list_contenders(workload: Workload, config: PosGPTConfig, steps: int) -> dic
     """Return what takes turns at training: a name and a function that measures characters per second."""
     posgpt = workload.build_posgpt
     measure = partial(measure_trainer, workload=workload, steps=steps)
-    other_attention = "sdpa" if DEVICE.type == "cpu" else "eager"
     contenders = {
         PLAIN: lambda: measure_plain_training(config, workload, steps),
         GPT2: lambda: measure(build_gpt2(config), train_sampling_strategy="random"),
@@ -323,8 +290,6 @@ def list_contenders(workload: Workload, config: PosGPTConfig, steps: int) -> dic
         "PosGPT without bf16": lambda: measure(posgpt(), bf16=False),
         "PosGPT without batches of similar length": lambda: measure(posgpt(), train_sampling_strategy="random"),
         "PosGPT with dropout 0.1": lambda: measure(posgpt(dropout=0.1)),
-        "PosGPT with the other attention": lambda: measure(posgpt(attn_implementation=other_attention)),
-        "PosGPT with 2 data workers": lambda: measure(posgpt(), dataloader_num_workers=2),
     }
     if not bf16_is_fast():
         del contenders["PosGPT without bf16"]
@@ -348,39 +313,6 @@ def measure_training(contenders: dict[str, Callable[[], float]], rounds: int) ->
                 rates[name] = max(rates[name], measure())
                 bar.update()
     return rates, limits
-
-
-@torch.no_grad()
-def answer_plainly(questions: Sequence[str], model: PlainGPT, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Answer one question at a time and reread the whole text for each character."""
-    model.eval()
-    for question in tqdm(questions, desc="Answering one by one", unit="question", leave=False):
-        ids = tokenizer(question + MASK_TOKEN, return_tensors="pt")["input_ids"].to(DEVICE)
-        for _ in range(min(NEW_CHARACTERS, model.pos_emb.shape[1] - ids.shape[1])):
-            ids = torch.cat([ids, model(ids)[:, -1:].argmax(-1)], dim=1)
-
-
-def measure_answering(workload: Workload, questions: list[str], plain_questions: int) -> dict[str, float]:
-    """Measure the seconds that answering the questions takes; the plain baseline answers `plain_questions` of them.
-
-    Untrained models seldom end an answer: both write as many characters as they may, so the work is the same.
-    """
-    model: Any = workload.build_posgpt()
-    model.to(DEVICE)
-    plain_model = PlainGPT(model.config).to(DEVICE)
-    # The first answer in each dtype is not timed: a GPU takes seconds to load what it needs for it.
-    answer_plainly(questions[:1], plain_model, workload.tokenizer)
-    start = read_clock()
-    answer_plainly(questions[:plain_questions], plain_model, workload.tokenizer)
-    seconds = {PLAIN: (read_clock() - start) * len(questions) / plain_questions}
-    model.generation_config.eos_token_id = None
-    for dtype in list_fast_dtypes().values():
-        model.to(dtype)
-        model.answer(questions[:1], workload.tokenizer, BATCH_SIZE, NEW_CHARACTERS)
-        start = read_clock()
-        model.answer(questions, workload.tokenizer, BATCH_SIZE, NEW_CHARACTERS)
-        seconds[f"{POSGPT} in {str(dtype).removeprefix('torch.')}"] = read_clock() - start
-    return seconds
 
 
 def measure_full_rows(
@@ -452,27 +384,13 @@ def describe_training(rates: Rates, limits: Rates, config: PosGPTConfig, length:
     )
 
 
-def describe_answering(seconds: dict[str, float], arguments: ThroughputArguments) -> str:
-    """Return the table of answering."""
-    header = (f"{arguments.questions} questions, {NEW_CHARACTERS} characters each", "seconds", "beside (a)")
-    rows = [(name, f"{value:.1f}", f"{seconds[PLAIN] / value:.1f}×") for name, value in seconds.items()]
-    return f"{format_table(header, rows)}\n\n(a) answered {arguments.plain_questions}; its time is scaled up."
-
-
 def describe_full_rows(rows: dict[str, dict[str, float]], limit: float) -> str:
     """Return the table of rows of full length; `limit` is the best FLOP/s of matrix products."""
     header = ("full rows", "parameters", "rows per step", "characters/s", "share of (c)", "peak GPU memory")
-    cells = [
-        (
-            name,
-            f"{row['parameters']:,.0f}",
-            f"{row['rows']:.0f}",
-            f"{row['characters']:,.0f}",
-            f"{row['flops'] / limit:.0%}",
-            f"{row['memory'] / 2**20:,.0f} MiB",
-        )
-        for name, row in rows.items()
-    ]
+    cells = []
+    for name, row in rows.items():
+        counts = [f"{row[column]:,.0f}" for column in ("parameters", "rows", "characters")]
+        cells.append((name, *counts, f"{row['flops'] / limit:.0%}", f"{row['memory'] / 2**20:,.0f} MiB"))
     return format_table(header, cells)
 
 
@@ -485,31 +403,27 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         World(num_people=arguments.num_people).write(Path(folder))
         workload = load_workload(Path(folder), arguments.position_embedding_type)
-        questions = list(islice(cycle(load_questions(Path(folder) / DEV_FILE).texts), arguments.questions))
     config = workload.build_posgpt().config
-    tables = {
-        "machine": f"{describe_machine()}; torch {torch.__version__}, transformers {transformers.__version__};"
-        f" {config.position_embedding_type}, batch {BATCH_SIZE}, best of {arguments.rounds} rounds of"
-        f" {arguments.steps} steps."
-    }
+    machine = (
+        f"{describe_machine()}; torch {torch.__version__}, transformers {transformers.__version__};"
+        f" {config.position_embedding_type}, batch {BATCH_SIZE}, best of {arguments.rounds} rounds of {arguments.steps} steps."
+    )
 
-    def write(name: str, table: str) -> None:
+    def write(*tables: str) -> None:
         # A later part may fail, or take longer than somebody has the machine for.
-        tables[name] = table
         with write_atomically(output_dir / "throughput.md") as file:
-            file.write("\n\n".join(tables.values()) + "\n")
+            file.write("\n\n".join([machine, *tables]) + "\n")
 
     rates, limits = measure_training(list_contenders(workload, config, arguments.steps), arguments.rounds)
     length = float(workload.data.dataset.lengths(0).mean())
-    write("training", describe_training(rates, limits, config, length))
-    seconds = measure_answering(workload, questions, arguments.plain_questions)
-    write("answering", describe_answering(seconds, arguments))
+    training = describe_training(rates, limits, config, length)
+    write(training)
     rows: dict[str, dict[str, float]] = {}
     cases = list(product(FULL_ROWS.items(), COMPILE_MODES.items())) if DEVICE.type == "cuda" else []
     for (name, architecture), (mode_name, mode) in tqdm(cases, desc="Rows of full length", unit="model", disable=None):
         torch.compiler.reset()
         rows[f"{name}, {mode_name}"] = measure_full_rows(workload, architecture, mode, arguments.steps)
-        write("full rows", describe_full_rows(rows, list(limits.values())[-1]))
+        write(training, describe_full_rows(rows, list(limits.values())[-1]))
     print((output_dir / "throughput.md").read_text(encoding="utf-8"), end="")
 
 

@@ -18,8 +18,6 @@ ANALYSES = {
     "open_book": "what the data gives away (docs/open_book.md)",
     "recall": "what models recall in the words that they have read",
     "length": "trained at 128 characters, read at 1,024",
-    "attention_maps": "every head of every layer",
-    "attention_explained": "docs/attention.md",
 }
 
 

@@ -16,12 +16,11 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from accelerate import PartialState
-from datasets import Dataset
 from datasets.fingerprint import Hasher
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, Trainer, default_data_collator
 
-from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import Range, option, parse_options
 from data_scripts.synthetic_world import World
@@ -58,36 +57,28 @@ class LengthArguments:
     seed: Annotated[int, Range(0)] = option("Seed of the training runs.", default=42)
 
 
-def cut_into_rows(text: str, length: int, tokenizer: PreTrainedTokenizerBase) -> Dataset:
-    """Cut a text into rows of `input_ids` and `labels`, (length,) each; what is left at the end is dropped."""
-    ids = np.array(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-    rows = ids[: len(ids) // length * length].reshape(-1, length)
-    return Dataset.from_dict({"input_ids": rows, "labels": rows}).with_format("torch")
+def cut_into_rows(text: str, length: int, tokenizer: PreTrainedTokenizerBase) -> torch.Tensor:
+    """Cut a text into rows of ids, (rows, length); what is left at the end is dropped."""
+    ids = torch.tensor(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+    return ids[: len(ids) // length * length].view(-1, length)
 
 
 def make_texts(arguments: LengthArguments) -> tuple[str, str]:
-    """Return the texts of a fictional world that are trained on, and of other people, for the long rows.
-
-    Raises:
-        BadInput: the world is too small for as many long rows.
-    """
-    world = World(max(1_000, 2 * arguments.num_people))
+    """Return the texts of a fictional world that are trained on, and of other people, for the long rows."""
+    # More than enough: a biography has about 90 characters.
+    others = max(500, arguments.num_people, 20 * arguments.num_rows)
+    world = World(max(1_000, arguments.num_people + others))
     documents = ("".join(f"{text}\n" for text in world.biographies(person)) for person in range(world.num_people))
     text, unread = "".join(islice(documents, arguments.num_people)), ""
-    while len(unread) < (arguments.num_rows + 1) * LONGEST and (document := next(documents, None)):
-        unread += document
-    if len(unread) // LONGEST < arguments.num_rows:
-        raise BadInput(
-            f"num_rows is {arguments.num_rows:,}, but the biographies of people who are not trained on fill only"
-            f" {len(unread) // LONGEST:,} rows of {LONGEST} characters; choose fewer rows or a larger num_people."
-        )
+    while len(unread) < (arguments.num_rows + 1) * LONGEST:
+        unread += next(documents)
     return text, unread
 
 
 def train_member(
-    member: str, rows: Dataset, tokenizer: PreTrainedTokenizerBase, arguments: LengthArguments, folder: Path
+    member: str, rows: torch.Tensor, tokenizer: PreTrainedTokenizerBase, arguments: LengthArguments, folder: Path
 ) -> None:
-    """Train one model on rows of (TRAINED_LENGTH,) and save it; an interrupted training is resumed."""
+    """Train one model on rows (rows, TRAINED_LENGTH) and save it; an interrupted training is resumed."""
     architecture = ArchitectureArguments(
         position_embedding_type=member, hidden_size=arguments.hidden_size, block_size=TRAINED_LENGTH, dropout=0.0
     )
@@ -107,7 +98,8 @@ def train_member(
         report_to="none",
     )
     model = build_model(architecture, tokenizer, training_args)
-    trainer = Trainer(model, training_args, train_dataset=rows, data_collator=default_data_collator)
+    dataset: Any = [{"input_ids": row, "labels": row} for row in rows]
+    trainer = Trainer(model, training_args, train_dataset=dataset, data_collator=default_data_collator)
     checkpoint = find_last_checkpoint(folder)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.save_model(str(folder))
@@ -124,18 +116,13 @@ def compute_loss_by_position(model: PosGPTForCausalLM, rows: torch.Tensor) -> np
 
 
 def compute_curves(member: str, folder: Path, rows: torch.Tensor) -> dict[str, list[float]]:
-    """Compute a trained member's loss by position; for rotary with each scaling, too.
-
-    Args:
-        rows: (rows, length); no more of them is read than the member has positions for.
-    """
+    """Compute a trained member's loss by position, as far as it has positions; for rotary with each scaling, too."""
     positions = POSITION_EMBEDDINGS[member]
     rows = rows[:, :TRAINED_LENGTH] if positions.ends_at_block else rows
     changes: dict[str, dict[str, Any]] = {member: {}}
-    if "rope_parameters" in positions.settings:
-        for name, settings in SCALINGS.items():
-            scaling = {"rope_type": name, "rope_theta": 10000.0, "factor": LONGEST / TRAINED_LENGTH}
-            changes[f"{member}, {name}"] = {"rope_parameters": scaling | settings}
+    for name, settings in SCALINGS.items() if "rope_parameters" in positions.settings else []:
+        scaling = {"rope_type": name, "rope_theta": 10000.0, "factor": LONGEST / TRAINED_LENGTH}
+        changes[f"{member}, {name}"] = {"rope_parameters": scaling | settings}
     curves = {}
     for name, change in changes.items():
         model = PosGPTForCausalLM.from_pretrained(folder, **change).to(PartialState().device).eval()
@@ -149,16 +136,13 @@ def draw_curves(curves: dict[str, np.ndarray], path: Path) -> None:
     colors = {member: f"C{number}" for number, member in enumerate(POSITION_EMBEDDINGS)}
     dashes = dict(zip(SCALINGS, ["--", "-.", ":", (0, (6, 1, 1, 1, 1, 1))], strict=True))
     for name, curve in curves.items():
-        starts = np.arange(0, len(curve), 16)
-        widths = np.diff([*starts, len(curve)])
-        means = np.add.reduceat(curve, starts) / widths
+        means = [part.mean() for part in np.array_split(curve, (len(curve) + 1) // 16)]
         member, _, scaling = name.partition(", ")
-        axes.plot(starts + widths / 2, means, label=name, color=colors[member], ls=dashes.get(scaling, "-"), lw=1.3)
+        middles = 16 * np.arange(len(means)) + 8
+        axes.plot(middles, means, label=name, color=colors[member], ls=dashes.get(scaling, "-"), lw=1.3)
     axes.axvline(TRAINED_LENGTH, color="black", lw=0.8, ls=":")
     axes.set(xlabel="position", xscale="log", ylabel="loss (nats per character)", yscale="log")
     axes.set(xticks=[16, 32, 64, 128, 256, 512, 1024], yticks=[0.25, 0.5, 1, 2, 4, 8])
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter("{x:g}")
     axes.minorticks_off()
     axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     axes.set_title(f"Trained at {TRAINED_LENGTH} characters (dotted), read at {LONGEST}")
@@ -167,10 +151,10 @@ def draw_curves(curves: dict[str, np.ndarray], path: Path) -> None:
 
 def describe_curve(name: str, curve: np.ndarray) -> dict[str, str]:
     """Return the cells of a row: the mean loss between BOUNDS."""
-    return {"positions": name} | {
-        f"{low + 1} to {high}": f"{curve[low:high].mean():.3f}" if high <= len(curve) + 1 else "ends"
-        for low, high in BOUNDS
-    }
+    cells = {"positions": name}
+    for low, high in BOUNDS:
+        cells[f"{low + 1} to {high}"] = f"{curve[low:high].mean():.3f}" if high <= len(curve) + 1 else "ends"
+    return cells
 
 
 @exit_on_bad_input()
@@ -180,7 +164,7 @@ def main(argv: list[str] | None = None) -> None:
     text, unread = make_texts(arguments)
     tokenizer = build_tokenizer([text], TRAINED_LENGTH)
     rows = cut_into_rows(text, TRAINED_LENGTH, tokenizer)
-    long_rows = cut_into_rows(unread, LONGEST, tokenizer)[: arguments.num_rows]["input_ids"]
+    long_rows = cut_into_rows(unread, LONGEST, tokenizer)[: arguments.num_rows]
     key = {name: value for name, value in vars(arguments).items() if name not in ("output_dir", "members")}
     key["texts"] = Hasher.hash([text, unread])
     curves: dict[str, np.ndarray] = {}

@@ -4,28 +4,38 @@
     python -m studies open_book --data_dir data --predictions runs/*/predictions.txt
 
 A model answers from memory, so these rules do not compete with it: they count how far simple reading would get, and the
-ceilings count for how many people the line has the answer at all. One of the rows is a reader that is trained on the pairs
-(`studies/trained_reader.py`). docs/open_book.md defines each row. With the predictions of models, `unanswered.tsv` lists the
-questions of dev that none of them answers.
+ceilings count for how many people the line has the answer at all. One of the rows is a reader that learns from the training
+pairs which of the first names of a line to give. docs/open_book.md defines each row. With the predictions of models,
+`unanswered.tsv` lists the questions of dev that none of them answers.
 """
 
-import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from sklearn.feature_extraction import DictVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+
+from data_scripts.cues import take_words_before
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, read_lines, write_atomically
 from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
+from data_scripts.salient_spans import find_salient_spans
+from data_scripts.titles import find_text_start
 from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, find_first_mention, has_mention
-from posgpt.evaluation.scoring import describe_constant, describe_majority
+from posgpt.evaluation.scoring import describe_constant, describe_majority, match_exactly
 from posgpt.recipe_parser import read_settings
-from studies import trained_reader
 from studies.tables import write_table
 
 UNANSWERED_FILE = "unanswered.tsv"
+FOLDS = 5
 
 
 @dataclass
@@ -41,31 +51,87 @@ class OpenBookArguments:
 
 @dataclass(frozen=True)
 class Person:
-    """Someone who is asked about, and what the corpus has on them.
-
-    Args:
-        place: The right answer.
-        documents: Those of this name, in the order of the corpus.
-        names: For each document, the names in its text that `windows` could ask for, in their order.
-    """
+    """Someone who is asked about: the right answer, and the documents of this name, in the order of the corpus."""
 
     place: str
     documents: list[Document]
-    names: list[list[str]]
 
     def list_names(self, most: int | None = None) -> list[str]:
         """Return the names of all documents, at most the first `most` of each."""
-        return [name for names in self.names for name in names[:most]]
+        return [document.body[start:end] for document in self.documents for start, end in find_names(document)[:most]]
 
 
-def describe_people(questions: Questions, documents: dict[str, list[Document]]) -> list[Person]:
-    """Return all people who are asked about; `questions` have answers, `documents` are by title."""
-    people = []
-    for title, place in zip(questions.titles, questions.answers, strict=True):
-        own = documents.get(title, [])
-        names = [[each.body[start:end] for start, end in trained_reader.find_names(each)] for each in own]
-        people.append(Person(place, own, names))
-    return people
+def find_names(document: Document) -> list[tuple[int, int]]:
+    """Return where the names in a document's body begin and end, without dates, as `windows` finds them."""
+    return find_salient_spans(document.title, document.body, dates=False)
+
+
+def list_candidates(
+    people: Sequence[Person], answers: Counter[str], are_trained: bool, max_spans: int
+) -> list[tuple[int, str, dict[str, Any]]]:
+    """Return the first names in each person's documents: the person's number, the name, and what the reader sees of it.
+
+    It sees the five words before a name, each by its place, and the last two together; the name's rank; and whether it is a
+    training answer and how often (the logarithm of 1 + count), as it does of a name that a comma alone keeps apart.
+
+    Args:
+        answers: How often the training pairs give each answer.
+        are_trained: Whether `people` are those of the training pairs; their own answer is then not counted.
+    """
+    candidates = []
+    for number, person in enumerate(people):
+        counts = answers - Counter([person.place] * are_trained)
+        for document in person.documents:
+            spans = find_names(document)[:max_spans]
+            names = [document.body[start:end] for start, end in spans]
+            # `Paris, France` is two names, and the answer may be either.
+            joined = [document.body[one[1] : other[0]].strip() == "," for one, other in pairwise(spans)]
+            for rank, name in enumerate(names):
+                start = spans[rank][0] + find_text_start(document.title)
+                words = take_words_before(document.title, document.text, start, plain=True, most=5)
+                features: dict[str, Any] = {"last two words": " ".join(words[-2:]), "rank": str(rank)}
+                features |= {f"word -{place}": word for place, word in enumerate(reversed(words), start=1)}
+                seen = {"own": name}
+                if rank and joined[rank - 1]:
+                    seen["left"] = names[rank - 1]
+                if rank < len(joined) and joined[rank]:
+                    seen["right"] = names[rank + 1]
+                for side, each in seen.items():
+                    features |= {f"{side} is answer": counts[each] > 0, f"{side} count": np.log1p(counts[each])}
+                candidates.append((number, name, features))
+    return candidates
+
+
+def train_reader(train: Sequence[Person], dev: Sequence[Person], max_spans: int) -> list[list[str | None]]:
+    """Train a logistic regression to choose among the first `max_spans` names of each document.
+
+    Returns:
+        What it answers about the people of `train` and of `dev`: the likeliest name, None without any. A person who is trained
+        on is asked by one that was trained on others (five folds).
+
+    Raises:
+        BadInput: there are too few names to learn from.
+    """
+    counts = Counter(person.place for person in train)
+    trained, asked = (list_candidates(each, counts, each is train, max_spans) for each in (train, dev))
+    is_answer = [train[person].place == name for person, name, _ in trained]
+    if min(sum(is_answer), len(trained) - sum(is_answer)) < FOLDS:
+        raise BadInput(f"{TRAIN_FILE}: too few of its people have documents to train a reader on; give more pairs.")
+    reader = make_pipeline(DictVectorizer(), LogisticRegression(max_iter=1000))
+    # Names of one person are in the same fold.
+    groups, _, features = zip(*trained, strict=True)
+    of_train = cross_val_predict(
+        reader, features, is_answer, groups=groups, cv=StratifiedGroupKFold(FOLDS), method="predict_proba"
+    )
+    reader.fit(features, is_answer)
+    of_dev = reader.predict_proba([features for _, _, features in asked]) if asked else np.empty((0, 2))
+    answers = []
+    for people, candidates, probabilities in ((train, trained, of_train), (dev, asked, of_dev)):
+        # The likeliest comes last, and of equals the first one.
+        order = np.argsort(-probabilities[:, 1], kind="stable")[::-1]
+        best = {candidates[number][0]: candidates[number][1] for number in order}
+        answers.append([best.get(person) for person in range(len(people))])
+    return answers
 
 
 def build_rules(usual: str, training_answers: Sequence[str]) -> dict[str, Callable[[Person], str | None]]:
@@ -85,11 +151,7 @@ def build_rules(usual: str, training_answers: Sequence[str]) -> dict[str, Callab
 
 
 def build_ceilings(max_spans: int) -> dict[str, Callable[[Person], bool]]:
-    """Return when the line has a person's place, by the name of the ceiling, the lowest first.
-
-    Args:
-        max_spans: How many names of a document `windows` asks for.
-    """
+    """Return when the line has a person's place, by the name of the ceiling, the lowest first; see `train_reader`."""
     return {
         f"among the first {max_spans} names of the line": lambda person: person.place in person.list_names(max_spans),
         "among the names of the line": lambda person: person.place in person.list_names(),
@@ -101,11 +163,7 @@ def build_ceilings(max_spans: int) -> dict[str, Callable[[Person], bool]]:
 
 
 def read_predictions(path: str, people: int) -> list[str]:
-    """Return the lines of a file of predictions.
-
-    Raises:
-        BadInput: there is no such file, or it does not have a line for each person.
-    """
+    """Return the lines of a file of predictions, one for each person."""
     lines = [line for _, line in read_lines(path, "predictions")]
     if len(lines) != people:
         raise BadInput(f"{path}: has {len(lines)} lines for {people} questions; give predictions about {DEV_FILE}.")
@@ -120,30 +178,26 @@ def measure_data(
     Returns:
         The counts, and the questions of dev that none of the files of predictions answers: line, from 1, and the lowest
         ceiling that the answer is within.
-
-    Raises:
-        BadInput: a file is not what it should be, or has too few pairs to train a reader.
     """
     train, dev = (load_questions(data_dir / name, answers=True) for name in (TRAIN_FILE, DEV_FILE))
     max_spans = read_settings("windows", "pretrain")["max_spans"]
     rules, ceilings = build_rules(train.relations[0].baseline, train.answers), build_ceilings(max_spans)
     predictions = [read_predictions(file, len(dev)) for file in predictions_files]
     documents = find_documents(data_dir / CORPUS_FILE, [*train.titles, *dev.titles])
-    groups = {"dev": describe_people(dev, documents), "training pairs": describe_people(train, documents)}
-    given = {
-        name: {rule: list(map(answer, people)) for rule, answer in rules.items()} for name, people in groups.items()
-    }
-    asked = {name: [(person.place, person.documents) for person in people] for name, people in groups.items()}
-    for reader, words_only in {
-        f"a trained reader's choice among the first {max_spans} names of the line": False,
-        "the same reader, seeing only the words before each name": True,
-    }.items():
-        answers = trained_reader.choose_answers(asked["training pairs"], asked["dev"], max_spans, words_only)
-        given["training pairs"][reader], given["dev"][reader] = answers
+
+    def list_people(questions: Questions) -> list[Person]:
+        pairs = zip(questions.titles, questions.answers, strict=True)
+        return [Person(place, documents.get(title, [])) for title, place in pairs]
+
+    groups = {"dev": list_people(dev), "training pairs": list_people(train)}
+    of_train, of_dev = train_reader(groups["training pairs"], groups["dev"], max_spans)
     counts = {}
     for name, people in groups.items():
+        given = {rule: list(map(answer, people)) for rule, answer in rules.items()}
+        reader = f"a trained reader's choice among the first {max_spans} names of the line"
+        given[reader] = of_dev if name == "dev" else of_train
         places = [person.place for person in people]
-        right = {rule: sum(map(operator.eq, answers, places)) for rule, answers in given[name].items()}
+        right = {rule: int(match_exactly(answers, places).sum()) for rule, answers in given.items()}
         within = {f"ceiling: {name}": sum(map(ceiling, people)) for name, ceiling in ceilings.items()}
         counts[name] = {"people": len(people)} | right | within
         counts[name]["no line"] = sum(not person.documents for person in people)
@@ -155,26 +209,17 @@ def measure_data(
     return counts, unanswered
 
 
-def write_counts(counts: dict[str, dict[str, int]], folder: Path) -> None:
-    """Write `table.md`."""
-    rows = [
-        {"answer": measure}
-        | {
-            f"{name}, of {of['people']:,}": f"{of[measure]:,} ({of[measure] / of['people']:.1%})"
-            for name, of in counts.items()
-        }
-        for measure in counts["dev"]
-        if measure != "people"
-    ]
-    write_table(folder, rows)
-
-
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(OpenBookArguments, argv)
     output_dir = check_is_folder_or_new(arguments.output_dir)
     counts, unanswered = measure_data(Path(arguments.data_dir), arguments.predictions)
-    write_counts(counts, output_dir)
+    rows = []
+    for measure in [measure for measure in counts["dev"] if measure != "people"]:
+        rows.append({"answer": measure})
+        for name, of in counts.items():
+            rows[-1][f"{name}, of {of['people']:,}"] = f"{of[measure]:,} ({of[measure] / of['people']:.1%})"
+    write_table(output_dir, rows)
     if unanswered:
         with write_atomically(output_dir / UNANSWERED_FILE) as file:
             file.writelines(f"{line}\t{within}\n" for line, within in unanswered)

@@ -26,7 +26,7 @@ from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import load_corpus
-from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, TRAIN_FILE, check_is_folder_or_new
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.options import option, parse_options
@@ -39,8 +39,6 @@ from posgpt.evaluation.scoring import match_exactly
 from posgpt.recipe_parser import choose_objective, read_settings
 from posgpt.training.saved_models import load_model
 from studies.tables import write_table
-
-BATCH_SIZE = 128
 
 
 @dataclass
@@ -72,11 +70,7 @@ def grade_answers(
 
 
 def read_objective(recipe: str, **settings: Any) -> ObjectiveConfig:
-    """Return what a recipe pretrains on, with its options; `settings` take precedence over the recipe.
-
-    Raises:
-        BadInput: there is no such recipe.
-    """
+    """Return what a recipe pretrains on; `settings` take precedence over its options."""
     options = read_settings(recipe, "pretrain", **settings)
     config = choose_objective(options.get("objective"))
     return config(**{field.name: options[field.name] for field in fields(config) if field.name in options})
@@ -85,21 +79,14 @@ def read_objective(recipe: str, **settings: Any) -> ObjectiveConfig:
 def build_recall_prompts(
     corpus_file: Path, questions: Questions, objective: ObjectiveConfig, max_length: int
 ) -> tuple[list[str], list[str]]:
-    """Build a prompt for each answer that is a salient span of its document, where it stands first.
+    """Return prompts, without the `⁇` at the end, and answers: of each answer that is a span of its document, where it is first.
 
-    Args:
-        questions: With answers.
-        objective: What the model was trained on: what cannot be asked for in the form of its rows is left out.
-        max_length: The model's maximum sequence length, in characters.
-
-    Returns:
-        The prompts, without the `⁇` at the end, and the answers.
+    What cannot be asked for in the form of the objective's rows, of `max_length` characters, is left out.
     """
     # A title may have one answer to several questions.
     missing: dict[tuple[str, str], list[Relation]] = {}
-    for title, answer, relation in zip(
-        questions.titles, questions.answers, questions.relation_per_question, strict=True
-    ):
+    asked = zip(questions.titles, questions.answers, questions.relation_per_question, strict=True)
+    for title, answer, relation in asked:
         missing.setdefault((title, answer), []).append(relation)
     prompts, answers = [], []
     for document in add_titles_and_spans(load_corpus(corpus_file), dates=True):
@@ -117,12 +104,9 @@ def build_recall_prompts(
 def grade_continuations(
     model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], references: Sequence[str]
 ) -> np.ndarray:
-    """Return (texts,) booleans: whether each text is continued greedily with its reference, whatever comes after that.
-
-    A text and its reference together are no longer than the model's maximum sequence length.
-    """
+    """Return (texts,) booleans: whether each text is continued greedily with its reference, whatever comes after that."""
     written: dict[int, str] = {}
-    for length, indices in iterate_batches(texts, list(map(len, references)), BATCH_SIZE, "Continuing"):
+    for length, indices in iterate_batches(texts, list(map(len, references)), 128, "Continuing"):
         beginnings = [texts[index] for index in indices]
         inputs = tokenizer(beginnings, padding=True, padding_side="left", return_tensors="pt").to(model.device)
         generated = model.generate(**inputs, max_new_tokens=length, do_sample=False)
@@ -134,20 +118,12 @@ def grade_continuations(
 def measure_model(
     name: str, corpus_file: Path, questions: Questions, objective: ObjectiveConfig
 ) -> dict[str, np.ndarray]:
-    """Return which people a model answers and recalls: by measure, (people,) booleans.
-
-    Raises:
-        BadInput: there is no such model, or a question is too long for it.
-    """
+    """Return which people a model answers and recalls: by measure, (people,) booleans; raises as `load_model` does."""
     model, tokenizer = load_on_device(name)
-    max_length = model.config.max_position_embeddings
-    prompts, places = build_recall_prompts(corpus_file, questions, objective, max_length)
-    try:
-        measures = {"answered when asked": grade_answers(model, tokenizer, questions.texts, questions.answers)}
-        if not objective.reads_text:
-            return measures | {"recalled as read": grade_answers(model, tokenizer, prompts, places)}
-    except ValueError as error:
-        raise BadInput(f"{name}: {error}") from None
+    prompts, places = build_recall_prompts(corpus_file, questions, objective, model.config.max_position_embeddings)
+    measures = {"answered when asked": grade_answers(model, tokenizer, questions.texts, questions.answers)}
+    if not objective.reads_text:
+        return measures | {"recalled as read": grade_answers(model, tokenizer, prompts, places)}
     masked = [prompt + MASK_TOKEN for prompt in prompts]
     # No corpus contains the mask.
     beginnings = [prompt.partition(MASK_TOKEN)[0] for prompt in prompts]
@@ -155,12 +131,6 @@ def measure_model(
         "recalled as read": grade_continuations(model, tokenizer, masked, places),
         "continued as read": grade_continuations(model, tokenizer, beginnings, places),
     }
-
-
-def describe_share(is_right: np.ndarray) -> str:
-    """Return how many of the booleans are true, such as `3 of 4 (75.0%)`."""
-    right, total = int(is_right.sum()), len(is_right)
-    return f"{right:,} of {total:,}" + (f" ({right / total:.1%})" if total else "")
 
 
 @exit_on_bad_input()
@@ -171,8 +141,10 @@ def main(argv: list[str] | None = None) -> None:
     questions = load_questions(arguments.questions_file or data_dir / TRAIN_FILE, answers=True)
     rows = []
     for name in arguments.models:
-        measures = measure_model(name, data_dir / CORPUS_FILE, questions, objective)
-        rows.append({"model": name} | {measure: describe_share(right) for measure, right in measures.items()})
+        row = {"model": name}
+        for measure, right in measure_model(name, data_dir / CORPUS_FILE, questions, objective).items():
+            row[measure] = f"{right.sum():,} of {len(right):,} ({right.sum() / max(len(right), 1):.1%})"
+        rows.append(row)
     write_table(output_dir, rows, f"The {len(questions):,} questions of {questions.path}, objective {objective.name}:")
 
 

@@ -1,16 +1,10 @@
 """What the studies' tables share."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from data_scripts.files import write_atomically
 from posgpt.tables import format_table
-
-
-def format_known(value: float, form: str) -> str:
-    """Return a figure in a format such as `.0f`; `unknown` if it is NaN, as the minutes of a training may be."""
-    return "unknown" if math.isnan(value) else format(value, form)
 
 
 def write_table(folder: Path, rows: Sequence[dict[str, str]], caption: str | None = None) -> None:

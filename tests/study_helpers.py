@@ -14,7 +14,7 @@ def train_in_process(module: str, arguments: list[str], processes: int = 1) -> i
         try:
             import_module(module).main()
         except SystemExit as end:
-            return 0 if end.code is None else 1
+            return 1 if end.code else 0
     return 0
 
 

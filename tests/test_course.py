@@ -8,7 +8,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import conv1d
+from scipy.special import softmax
 from torch.utils.flop_counter import FlopCounterMode
 
 from conftest import ROOT
@@ -30,19 +30,6 @@ from modeling_posgpt.position_embeddings import (
 )
 from posgpt.evaluation.evidence import find_documents, has_mention
 from posgpt.quickstart import ASKED
-from studies.attention_explained import (
-    DRAWS,
-    FIRST,
-    KEYS,
-    SECOND,
-    STRENGTH,
-    STRENGTHS,
-    attend,
-    draw_keys,
-    measure_averaging,
-    measure_copying,
-    measure_varying_key,
-)
 
 DOCS = ROOT / "docs"
 PAGE = (DOCS / "course.md").read_text(encoding="utf-8")
@@ -52,6 +39,9 @@ TOPICS = {
 }
 WIDTH, LENGTH = 16, 12
 COURSE = {"hidden_size": WIDTH, "num_attention_heads": 2, "max_position_embeddings": 128}
+# Topics 1 to 6: how many keys there are, which two are to be averaged, how long the queries are when a key's length varies, and
+# how often it is drawn.
+KEYS, FIRST, SECOND, STRENGTH, DRAWS = 10, 2, 7, 20, 2000
 
 
 def config(positions="none", **settings):
@@ -96,13 +86,24 @@ def test_scaling_keeps_the_spread_of_scores_the_same_at_any_width():
     assert f"{math.sqrt(attention.head_dim):.1f}" in TOPICS[1]
 
 
+def attend(query, keys, values):
+    """Weights (keys,) and output of one head for one query, unscaled as in the assignment."""
+    weights = softmax(keys @ query)
+    return weights, weights @ values
+
+
+def draw_keys(rng):
+    """(KEYS, 64) rows of length 1, at right angles to each other."""
+    return np.linalg.qr(rng.normal(size=(64, KEYS)))[0].T
+
+
 def test_copying_has_the_weight_of_the_formula():
-    measured = measure_copying(np.random.default_rng(0))
-    for length, weight in measured.items():
+    keys = draw_keys(np.random.default_rng(0))
+    for length, shown in ((2, ".2f"), (6, ".3f"), (12, ".5f")):
+        weight = attend(length * keys[FIRST], keys, keys)[0][FIRST]
         assert weight == pytest.approx(np.exp(length) / (np.exp(length) + KEYS - 1))
-    for number in (f"{measured[2]:.2f}", f"{measured[6]:.3f}", f"{measured[12]:.5f}"):
-        assert number in TOPICS[2]
-    enough, keys = math.log((KEYS - 1) * 0.99 / 0.01), draw_keys(np.random.default_rng(0))
+        assert format(weight, shown) in TOPICS[2]
+    enough = math.log((KEYS - 1) * 0.99 / 0.01)
     assert attend(enough * keys[FIRST], keys, keys)[0][FIRST] == pytest.approx(0.99) and f"{enough:.1f}" in TOPICS[2]
 
 
@@ -126,58 +127,51 @@ def test_the_average_leaks_to_the_other_keys_as_the_formula_says():
     rng = np.random.default_rng(1)
     keys, values = draw_keys(rng), rng.normal(size=(KEYS, 64))
     mean, rest = (values[FIRST] + values[SECOND]) / 2, np.delete(values, [FIRST, SECOND], axis=0).mean(axis=0)
-    measured = measure_averaging(np.random.default_rng(1))
-    for length in STRENGTHS:
+    for length, shown in ((2, ".2f"), (6, ".3f"), (12, ".5f")):
         weights, output = attend(length * (keys[FIRST] + keys[SECOND]), keys, values)
         leak = (KEYS - 2) / (2 * np.exp(length) + KEYS - 2)
         assert weights[FIRST] == pytest.approx(weights[SECOND]) and weights[FIRST] == pytest.approx((1 - leak) / 2)
         assert output == pytest.approx((1 - leak) * mean + leak * rest)
-        assert measured[length] == pytest.approx(np.linalg.norm(output - mean) / np.linalg.norm(mean))
-    for number in (f"{measured[2]:.2f}", f"{measured[6]:.3f}", f"{measured[12]:.5f}"):
-        assert number in TOPICS[4]
+        assert format(np.linalg.norm(output - mean) / np.linalg.norm(mean), shown) in TOPICS[4]
+
+
+def share(strengths, keys):
+    """The share of the value FIRST in the mean of heads, each of which asks for the keys FIRST and SECOND by two strengths."""
+    queries = np.array(strengths) @ np.eye(KEYS)[[FIRST, SECOND]]
+    return np.mean([attend(query, keys, np.eye(KEYS))[1][FIRST] for query in queries])
 
 
 def test_little_noise_in_all_directions_leaves_the_average():
-    rng, variance = np.random.default_rng(5), 1e-6
-    means, one, two = draw_keys(rng), [], []
+    # The keys' coordinates are in the means' own directions.
+    rng, variance, one, two = np.random.default_rng(5), 1e-6, [], []
     for _ in range(DRAWS):
-        keys = means + rng.normal(0, math.sqrt(variance), means.shape)
-        one.append(attend(STRENGTH * (means[FIRST] + means[SECOND]), keys, np.eye(KEYS))[1][FIRST])
-        heads = [attend(STRENGTH * means[number], keys, np.eye(KEYS))[1][FIRST] for number in (FIRST, SECOND)]
-        two.append(np.mean(heads))
+        keys = np.eye(KEYS) + rng.normal(0, math.sqrt(variance), (KEYS, KEYS))
+        one.append(share([[STRENGTH, STRENGTH]], keys))
+        two.append(share([[STRENGTH, 0], [0, STRENGTH]], keys))
     assert np.mean(one) == pytest.approx(0.5, abs=0.001)
     assert np.std(one) == pytest.approx(STRENGTH * math.sqrt(variance) / 2, rel=0.05)
     assert f"{np.std(one):.3f}" in TOPICS[5]
     assert np.mean(two) == pytest.approx(0.5, abs=1e-6) and np.std(two) < 1e-8
 
 
-@pytest.fixture(scope="module")
-def varying():
-    """The lengths of the key that varies, and the shares of the first value from one head and from two, (DRAWS,) each."""
-    rng = np.random.default_rng(2)
-    draw_keys(rng)  # the study draws these first
-    return rng.normal(1, math.sqrt(0.5), DRAWS), *measure_varying_key(np.random.default_rng(2))
-
-
-def test_with_a_key_of_varying_length_one_head_chooses(varying):
-    lengths, one, _ = varying
+def test_with_a_key_of_varying_length_one_head_chooses_and_two_average():
+    rng, normal = np.random.default_rng(2), NormalDist(1, math.sqrt(0.5))
+    draw_keys(rng)  # the page's figures were drawn after these
+    lengths = rng.normal(1, math.sqrt(0.5), DRAWS)
+    scaled = [np.diag(np.where(np.arange(KEYS) == FIRST, length, 1)) for length in lengths]
+    one = np.array([share([[STRENGTH, STRENGTH]], keys) for keys in scaled])
+    two = np.array([share([[STRENGTH, 0], [0, STRENGTH]], keys) for keys in scaled])
     assert one == pytest.approx(1 / (1 + np.exp(-STRENGTH * (lengths - 1))), abs=1e-6)
-    expected = 2 * NormalDist(0, math.sqrt(0.5)).cdf(-math.log(9) / STRENGTH)
-    measured = ((one < 0.1) | (one > 0.9)).mean()
-    assert measured == pytest.approx(expected, abs=0.02)
-    for number in (f"{math.log(9) / STRENGTH:.2f}", f"{expected:.3f}", f"{measured:.3f}", f"{one.std():.2f}"):
-        assert number in TOPICS[5]
-
-
-def test_with_a_key_of_varying_length_two_heads_average(varying):
-    lengths, one, two = varying
     copied = np.exp(STRENGTH * lengths) / (np.exp(STRENGTH * lengths) + KEYS - 1)
-    assert two == pytest.approx(copied / 2, abs=1e-6)
-    least = math.log(9 * (KEYS - 1)) / STRENGTH
-    expected, measured = 1 - NormalDist(1, math.sqrt(0.5)).cdf(least), (np.abs(two - 0.5) < 0.05).mean()
-    assert measured == pytest.approx(expected, abs=0.02) and two.std() < one.std() / 3
-    for number in (f"{least:.2f}", f"{expected:.3f}", f"{measured:.3f}", f"{two.std():.2f}"):
-        assert number in TOPICS[6]
+    assert two == pytest.approx(copied / 2, abs=1e-6) and two.std() < one.std() / 3
+    within, least = math.log(9) / STRENGTH, math.log(9 * (KEYS - 1)) / STRENGTH
+    for topic, bound, expected, measured, shares in (
+        (5, within, 2 * normal.cdf(1 - within), ((one < 0.1) | (one > 0.9)).mean(), one),
+        (6, least, 1 - normal.cdf(least), (np.abs(two - 0.5) < 0.05).mean(), two),
+    ):
+        assert measured == pytest.approx(expected, abs=0.02)
+        for number in (f"{bound:.2f}", f"{expected:.3f}", f"{measured:.3f}", f"{shares.std():.2f}"):
+            assert number in TOPICS[topic]
 
 
 # Topics 7 to 10: positions.
@@ -224,16 +218,6 @@ def test_no_two_positions_share_a_sinusoidal_vector(length):
     assert f"| {length:,} | {near}, {apart} apart | 2.67, 1 apart |" in TOPICS[8]
 
 
-def test_distances_of_sinusoidal_vectors_depend_on_the_difference_alone():
-    vectors, width = sinusoidal_vectors(256, 300).double(), 256
-    close(vectors.norm(dim=1), torch.full((300,), math.sqrt(width / 2), dtype=torch.double), 1e-4)
-    assert f"{math.sqrt(width / 2):.1f}" in TOPICS[8]
-    frequencies = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.double) / width)
-    for first, second in ((0, 7), (100, 107), (250, 3), (299, 298)):
-        expected = 4 * torch.sin((first - second) * frequencies / 2).square().sum()
-        close((vectors[first] - vectors[second]).square().sum(), expected, 1e-3)
-
-
 def turn(width, shift):
     """Cos and sin, (1, 1, width) each, of RoPE's angles at a position, with `width` dimensions per head, in double precision."""
     embedding = PosGPTRotaryEmbedding(config("rotary", hidden_size=width, num_attention_heads=1))
@@ -249,35 +233,23 @@ def test_sinusoidal_vectors_move_on_by_rotarys_rotation():
         close(moved, vectors[shift:], 1e-4)
 
 
-@pytest.fixture
-def words_and_positions():
-    """Words (1, LENGTH, WIDTH) at positions (1, LENGTH), and the embeddings that add and concatenate the same vectors."""
+@torch.no_grad()
+def test_scores_of_added_positions_have_four_terms_and_of_concatenated_ones_two():
     added = PosGPTLearnedEmbedding(config("learned")).double()
     concatenated = PosGPTConcatenatedEmbedding(
         config("concatenated", hidden_size=2 * WIDTH, position_share=0.5)
     ).double()
-    with torch.no_grad():
-        added.table.weight.normal_()
-        concatenated.table.weight.copy_(added.table.weight)
-    return draw(1, LENGTH, WIDTH), torch.arange(LENGTH)[None], added, concatenated
-
-
-@torch.no_grad()
-def test_scores_of_added_positions_have_four_terms_and_of_concatenated_ones_two(words_and_positions):
-    words, places, added, concatenated = words_and_positions
+    added.table.weight.normal_()
+    concatenated.table.weight.copy_(added.table.weight)
+    words, places = draw(1, LENGTH, WIDTH), torch.arange(LENGTH)[None]
     x, p = words[0], added.table(places)[0]
     sums, pairs = added.embed(words, places)[0], concatenated.embed(words, places)[0]
     close(sums @ sums.T, x @ x.T + x @ p.T + p @ x.T + p @ p.T)
     close(pairs @ pairs.T, x @ x.T + p @ p.T)
     assert (x @ p.T).abs().max() > 1
-
-
-@torch.no_grad()
-def test_adding_is_concatenation_with_tied_projections(words_and_positions):
-    words, places, added, concatenated = words_and_positions
+    # Adding is concatenation with tied projections.
     weight = draw(WIDTH, WIDTH, seed=1)
-    tied = torch.cat([weight, weight], dim=1)
-    close(added.embed(words, places) @ weight.T, concatenated.embed(words, places) @ tied.T)
+    close(sums @ weight.T, pairs @ torch.cat([weight, weight], dim=1).T)
 
 
 @torch.no_grad()
@@ -346,26 +318,11 @@ def test_a_layer_multiplies_as_often_as_the_formula_says(length):
         assert 12 * length * d**2 == 12 * (2 * length**2 * d) and "a twelfth" in TOPICS[11]
 
 
-def count_convolutions(kernel_size, length, dilate):
-    """How many causal convolutions it takes until the last of `length` outputs depends on the first input."""
-    # All weights are ones, so an output is positive as soon as it sees the first input.
-    signal, layers = torch.zeros(1, 1, length), 0
-    signal[0, 0, 0] = 1
-    while signal[0, 0, -1] == 0:
-        dilation = kernel_size**layers if dilate else 1
-        padded = torch.nn.functional.pad(signal, ((kernel_size - 1) * dilation, 0))
-        signal, layers = conv1d(padded, torch.ones(1, 1, kernel_size), dilation=dilation).sign(), layers + 1
-    return layers
-
-
-def test_any_two_positions_are_one_layer_of_attention_apart_and_many_convolutions():
+def test_any_two_positions_are_one_layer_of_attention_apart():
     model = build_model(num_hidden_layers=1)
     changed = tokens(1, 128)
     changed[0, 0] = changed[0, 0] % 30 + 3
     assert (model(changed).logits - model(tokens(1, 128)).logits)[0, -1].abs().max() > 1e-5
-    dilated, plain = count_convolutions(2, 128, dilate=True), count_convolutions(3, 128, dilate=False)
-    assert dilated == math.log2(128) and plain == math.ceil((128 - 1) / 2)
-    assert f"{dilated} dilated" in TOPICS[11] and f"{plain} plain" in TOPICS[11]
 
 
 @torch.no_grad()
@@ -478,16 +435,3 @@ def test_every_percentage_and_every_figure_on_trust_is_one_of_the_other_pages():
     percentages = {figure for figure in list_figures("".join(TOPICS.values())) if "%" in figure}
     assert len(percentages) > 15 and percentages <= known
     assert list_figures(TOPICS[15]) <= known
-
-
-def test_no_formula_has_anything_that_markdown_would_take_for_its_own():
-    text = re.sub(r"^```.*?^```|`[^`\n]+`", "", PAGE, flags=re.MULTILINE | re.DOTALL)
-    block, inline = r"(?<=\n\n)\$\$\n([^$]+)\n\$\$(?=\n\n)", r"(?<![^\s(])\$([^\s$]|[^\s$][^$\n]*[^\s$])\$(?![\w$])"
-    blocks, rest = re.findall(block, text), re.sub(block, "", text)
-    formulas = blocks + re.findall(inline, rest)
-    assert len(blocks) > 10 and len(formulas) > 100 and "$" not in re.sub(inline, "", rest)
-    for formula in formulas:
-        # Markdown takes the backslash from escaped punctuation, and emphasis may begin at an asterisk or at an underscore
-        # that does not follow a letter or digit. GitHub refuses \operatorname.
-        assert not re.search(r"\\[^a-zA-Z]|(?<![a-zA-Z0-9])_|[*<]|\]\(|\\operatorname", formula), formula
-        assert formula.count("{") == formula.count("}"), formula

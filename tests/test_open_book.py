@@ -2,8 +2,8 @@ import pytest
 
 from conftest import ROOT
 from data_scripts.relations import BIRTHPLACE
-from posgpt.evaluation.evidence import Document
-from studies import open_book, trained_reader
+from posgpt.evaluation.evidence import Document, compile_mentions, find_first_mention
+from studies import open_book
 from study_helpers import read_rows
 
 TRAINED = {
@@ -39,7 +39,6 @@ EXPECTED = {
     "the first training place of the line": (2, 7),
     "the first name of the line that is a training place": (3, 7),
     "a trained reader's choice among the first 4 names of the line": (3, 7),
-    "the same reader, seeing only the words before each name": (3, 7),
     "ceiling: among the first 4 names of the line": (4, 7),
     "ceiling: among the names of the line": (5, 7),
     "ceiling: in the line, as whole words": (6, 7),
@@ -90,13 +89,15 @@ def test_questions_that_no_model_answers_are_listed_with_what_the_line_has(run, 
         run(open_book, *arguments, folder / "b.txt")
 
 
-def make_people(people):
-    """Return answers and documents, as a reader takes them."""
-    return [(place, [Document(1, name, f"{name}. {text}")] if text else []) for name, (place, text) in people.items()]
-
-
 def test_a_reader_learns_from_the_pairs_which_name_to_give():
-    _, answers = trained_reader.choose_answers(make_people(TRAINED), make_people(ASKED), max_spans=4)
+    train, dev = (
+        [
+            open_book.Person(place, [Document(1, name, f"{name}. {text}")] if text else [])
+            for name, (place, text) in each
+        ]
+        for each in (TRAINED.items(), ASKED.items())
+    )
+    _, answers = open_book.train_reader(train, dev, max_spans=4)
     chosen = dict(zip(ASKED, answers, strict=True))
     # The first name is Nice, but before `for` the pairs have the answer, and Nice is not one of theirs.
     assert chosen["Cleo Dahl"] == "Oslo"
@@ -109,42 +110,36 @@ def test_a_reader_is_never_told_the_answer_of_the_person_it_is_asked_about():
     # Everyone's answer is a place that no other pair has, and stands where anything may stand: there is nothing to learn.
     letters = "ABCDEFGHIJKLMNOPQRST"
     people = [
-        (f"{x}town", [Document(1, f"Al {x}ek", f"Al {x}ek. Saw {first} and {second} .")])
+        open_book.Person(f"{x}town", [Document(1, f"Al {x}ek", f"Al {x}ek. Saw {first} and {second} .")])
         for number, x in enumerate(letters)
         for first, second in [(f"{x}town", f"{x}ville")[:: 1 if number % 4 < 2 else -1]]
     ]
-    answers, _ = trained_reader.choose_answers(people, [], max_spans=4)
-    assert 5 <= sum(answer == place for answer, (place, _) in zip(answers, people, strict=True)) <= 15
-
-
-def test_too_few_names_to_learn_from_are_refused_in_one_line(run, folder):
-    train = folder / "birth_places_train.tsv"
-    train.write_text("".join(train.read_text().splitlines(keepends=True)[:2]))
-    with pytest.raises(SystemExit, match=r"have 2 names that are the answer and 1 others; .* needs 5 of each"):
-        run(open_book, "--data_dir", folder, "--output_dir", folder / "out")
-    assert not (folder / "out").exists()
+    answers, _ = open_book.train_reader(people, [], max_spans=4)
+    assert 5 <= sum(answer == person.place for answer, person in zip(answers, people, strict=True)) <= 15
 
 
 def test_the_longest_of_the_places_that_begin_at_one_character_is_mentioned_first():
     documents = [
-        Document(line, title, f"{title}. {text}")
-        for line, (title, text) in enumerate([("No Place", "None ."), ("York Ek", "Ek left New York City .")], start=1)
+        Document(1, "No Place", "No Place. None ."),
+        Document(2, "York Ek", "York Ek. Ek left New York City ."),
     ]
-    person = open_book.Person("", documents, [[], []])
-    assert (
-        open_book.find_first_mention(
-            person.documents, open_book.compile_mentions({"New York", "York", "New York City"})
-        )
-        == "New York City"
-    )
-    assert open_book.find_first_mention(person.documents, open_book.compile_mentions({"York", "Cit"})) == "York"
-    assert open_book.find_first_mention(person.documents, open_book.compile_mentions({"Yor"})) is None
+    for places, expected in (
+        ({"New York", "York", "New York City"}, "New York City"),
+        ({"York", "Cit"}, "York"),
+        ({"Yor"}, None),
+    ):
+        assert find_first_mention(documents, compile_mentions(places)) == expected
 
 
-def test_data_that_is_not_there_is_refused_in_one_line(run, folder):
+def test_bad_input_is_refused_in_one_line(run, folder):
+    arguments = ["--data_dir", folder, "--output_dir", folder / "out"]
+    train = folder / "birth_places_train.tsv"
+    train.write_text("".join(train.read_text().splitlines(keepends=True)[:2]))
+    with pytest.raises(SystemExit, match="birth_places_train.tsv: too few of its people have documents"):
+        run(open_book, *arguments)
     (folder / "birth_dev.tsv").unlink()
     with pytest.raises(SystemExit, match="error: .*birth_dev.tsv: no such file"):
-        run(open_book, "--data_dir", folder, "--output_dir", folder / "out")
+        run(open_book, *arguments)
     assert not (folder / "out").exists()
 
 

@@ -113,9 +113,7 @@ def test_installed_the_studies_train_from_an_empty_folder(installed):
     )
     (installed.folder / "tiny.yaml").write_text(recipe)
     options = ["--data_dir", "world", "--recipe", "tiny.yaml", "--rows", "rotary", "--seeds", 1, "--max_steps", 2]
-    # Under the name that it had until version 0.4, too.
-    for command in (["studies.positions"], ["studies", "positions"]):
-        assert "| rotary " in run_installed(installed, "python", "-m", *command, *options)
+    assert "| rotary " in run_installed(installed, "python", "-m", "studies", "positions", *options)
     assert "open_book" in run_installed(installed, "python", "-m", "studies")
 
 

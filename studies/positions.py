@@ -1,8 +1,0 @@
-"""`python -m studies positions`, as its command was until version 0.4."""
-
-import sys
-
-from studies.sweep import main
-
-if __name__ == "__main__":
-    main(["positions", *sys.argv[1:]])
