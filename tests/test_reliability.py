@@ -1,6 +1,5 @@
 """No lost work: what a kill, a full disk or damaged files leave behind, and that training goes on from it exactly."""
 
-import json
 import math
 import os
 import pickle
@@ -16,7 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 import train_finetune
 import train_pretrain
@@ -34,8 +32,6 @@ from posgpt.training.checkpoints import (
     open_checkpoint,
     seal_checkpoint,
 )
-from posgpt.training.resuming import check_alike
-from posgpt.training.saved_models import load_pickle
 from posgpt.training.trainer import PosGPTTrainer
 from test_scripts import assert_same_run
 
@@ -293,7 +289,7 @@ def test_without_a_whole_checkpoint_last_is_refused_and_auto_begins(saved, capsy
     for checkpoint in saved.glob("checkpoint-*"):
         (checkpoint / "optimizer.pt").unlink()
     missing = r"checkpoint-6 has no optimizer.pt that can be read \(No such file or directory\), checkpoint-4 has .*"
-    with pytest.raises(ValueError, match=rf"no whole checkpoint to resume from \({missing}\); with") as error:
+    with pytest.raises(ValueError, match=rf"no whole checkpoint to resume from \({missing}\); give") as error:
         choose(saved, "last")
     assert "\n" not in str(error.value)
     assert choose(saved, "auto") is None and "training resumes from the start" in capsys.readouterr().out
@@ -413,25 +409,11 @@ def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(run, commands, sa
     refused = f"^error: {saved / 'checkpoint-6'}: cannot be resumed from with these options: .*$"
     with pytest.raises(SystemExit, match=refused):
         run(script, *command, "--hidden_size", 16)
-    state = json.loads((saved / "checkpoint-6" / "trainer_state.json").read_text())
-    state["log_history"][-1]["loss"] = "low"
-    # What can be loaded, and would train on: one number for a parameter's many, and no numbers for another.
-    optimizer = torch.load(saved / "checkpoint-6" / "optimizer.pt", weights_only=True)
-    optimizer["state"][0]["exp_avg"] = optimizer["state"][0]["exp_avg"][:1]
-    torch.save(optimizer, saved / "optimizer.pt")
-    weights = load_file(saved / "checkpoint-6" / "model.safetensors")
-    weights.pop("lm_head.weight")
-    save_file(weights, saved / "model.safetensors", {"format": "pt"})
-    weights_alone = (saved / "model.safetensors").read_bytes()
-    (saved / "model.safetensors").unlink()
     for name, content in (
         ("optimizer.pt", pickle.dumps(Malicious(), protocol=2)),
-        ("optimizer.pt", (saved / "optimizer.pt").read_bytes()),
-        ("model.safetensors", weights_alone),
         ("rng_state.pth", b"no pickle"),
         # Weights alone, as with save_only_model.
         ("optimizer.pt", None),
-        ("trainer_state.json", json.dumps(state).encode()),
     ):
         kept = (saved / "checkpoint-6" / name).read_bytes()
         (saved / "checkpoint-6" / name).unlink()
@@ -441,6 +423,12 @@ def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(run, commands, sa
         with pytest.raises(SystemExit, match=refused):
             run(script, *command, "--max_steps", 10)
         (saved / "checkpoint-6" / name).write_bytes(kept)
+    # As earlier versions saved them.
+    (saved / "checkpoint-6" / "run.json").unlink()
+    seal_checkpoint(saved / "checkpoint-6")
+    for other in (["--use_muon", "true"], ["--num_hidden_layers", 1]):
+        with pytest.raises(SystemExit, match=refused):
+            run(script, *command, "--max_steps", 10, *other)
     assert not (saved / "executed").exists()
 
 
@@ -464,37 +452,6 @@ def test_an_accelerator_without_enough_memory_ends_training_with_what_would_fit(
     line = rf"^error: {folder}: training stopped at step 2: the accelerator is out of memory; double --gradient_acc.* the same, .*"
     with pytest.raises(SystemExit, match=rf"{line}; the last whole checkpoint is {folder / 'checkpoint-2'}\.$"):
         run(script, *arguments, "--output_dir", folder)
-
-
-@pytest.mark.parametrize(
-    "own, alike, other",
-    [
-        (0.5, [0.25, 1, 0.0], [math.inf, math.nan, "0.5", None]),
-        (math.inf, [math.inf, 3.0], ["inf", [math.inf]]),
-        (None, [None, 3, "x"], [[], {}]),
-        ({"a": 1}, [{"a": 2}, {"a": 3, "b": "c"}], [{"b": 1}, {"a": 1.5}, [1]]),
-        ([1, 2], [[3, 4], (5, 6)], [[1], [1, 2, 3], {0: 1, 1: 2}]),
-    ],
-)
-def test_a_saved_state_has_the_form_of_the_trainings_own(own, alike, other):
-    for saved in alike:
-        check_alike(saved, own, "scheduler")
-    for saved in other:
-        with pytest.raises(ValueError, match="its scheduler.* is not as training saves it"):
-            check_alike(saved, own, "scheduler")
-
-
-def test_all_tensors_of_a_saved_state_are_checked(tmp_path):
-    """Also those after something that it holds twice, and those of a state that holds itself."""
-    shared = torch.ones(2)
-    state = {"bad": [torch.eye(2).to_sparse()], "first": shared, "second": shared}
-    torch.save(state, tmp_path / "state.pt")
-    with pytest.raises(ValueError, match="sparse"):
-        load_pickle(tmp_path / "state.pt")
-    del state["bad"]
-    state["itself"] = state
-    torch.save(state, tmp_path / "state.pt")
-    assert torch.equal(load_pickle(tmp_path / "state.pt")["second"], shared)
 
 
 @pytest.mark.parametrize("kilobytes, reason", [(64, ": .*File too large.*"), (200, r" \(is the disk full\?\): .*")])

@@ -2,7 +2,9 @@
 
 import json
 import platform
+import shutil
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -34,12 +36,7 @@ LIBRARIES = ("torch", "transformers", "datasets", "accelerate")
 
 
 def find_best_step(state: Mapping[str, Any], keeps_best: bool) -> int | None:
-    """Return the step whose weights a finished training kept; None: the last step's.
-
-    Args:
-        state: The trainer's state, as in `trainer_state.json`.
-        keeps_best: Whether it was to load the best model at the end.
-    """
+    """Return the step whose weights a finished training kept, from its `trainer_state.json`; None: the last step's."""
     # The best evaluation may have been between two checkpoints: the best that was saved is kept, or else the last weights.
     saved = state.get("best_model_checkpoint")
     return read_step(saved) if keeps_best and saved else None
@@ -71,15 +68,13 @@ def describe_run(*options: Any) -> dict[str, Any]:
     for name in [name for name in values if name.endswith("_file") or name == "relations"]:
         if paths := values.pop(name):
             paths = [paths] if isinstance(paths, str) else paths
-            data[name] = [identify_file(file) for path in paths for file in find_files(path)]
+            contents = [(file, *identify_content(file)) for path in paths for file in find_files(path)]
+            data[name] = [
+                {"name": file, "commit": content} if kind == "hub" else {"name": Path(file).name, "sha256": content}
+                for file, kind, content in contents
+            ]
     versions = {"posgpt": posgpt.__version__, "python": platform.python_version()}
     return {"versions": versions | {name: version(name) for name in LIBRARIES}, "data": data, **values}
-
-
-def identify_file(file: str) -> dict[str, str]:
-    """Return a file's name and `sha256`, or a dataset's on the hub and `commit`."""
-    kind, content = identify_content(file)
-    return {"name": file, "commit": content} if kind == "hub" else {"name": Path(file).name, "sha256": content}
 
 
 def format_files(files: list[dict[str, str]]) -> str:
@@ -122,25 +117,19 @@ def check_same_training(checkpoint: Path, record: dict[str, Any], own_options: C
     """
     if not (checkpoint / RUN_FILE).is_file():
         return
-
-    def list_decisive(record: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        # By name, what is compared and what is shown: files by their content, whatever their names.
-        data = {name: (list_contents(files), format_files(files)) for name, files in record["data"].items()}
-        decides = {*ORDER_OPTIONS, *own_options} - {"overwrite_output_dir"}
-        options = {name: value for name, value in record["options"].items() if name in decides}
-        options |= {name: value for name, value in record["model"].items() if name not in _CHANGEABLE}
-        return data | {name: (value, value) for name, value in options.items()}
-
     # This run's in the types of JSON, as the other's are.
     saved, own = load_json(checkpoint / RUN_FILE, "record of a run"), json.loads(json.dumps(record))
-    theirs, ours = list_decisive(saved), list_decisive(own)
-    names = saved["data"].keys() | own["data"].keys() | (theirs.keys() & ours.keys())
-    absent: tuple[Any, Any] = ([], "not given")
-    differences = [
-        f"{name} was {theirs.get(name, absent)[1]}"
-        for name in sorted(names - {"validation_file"})
-        if theirs.get(name, absent)[0] != ours.get(name, absent)[0]
-    ]
+    differences = []
+    for name in sorted((saved["data"].keys() | own["data"].keys()) - {"validation_file"}):
+        theirs, ours = saved["data"].get(name, []), own["data"].get(name, [])
+        if list_contents(theirs) != list_contents(ours):
+            differences.append(f"{name} was {format_files(theirs) or 'not given'}")
+    decisive = {"options": {*ORDER_OPTIONS, *own_options} - {"overwrite_output_dir"}}
+    decisive["model"] = own["model"].keys() - _CHANGEABLE
+    for part, names in decisive.items():
+        for name in sorted(names & saved[part].keys() & own[part].keys()):
+            if saved[part][name] != own[part][name]:
+                differences.append(f"{name} was {saved[part][name]}")
     if differences:
         raise ValueError(
             f"it was saved by a training of another model, on other data or in another order: {'; '.join(differences)}"
@@ -149,27 +138,14 @@ def check_same_training(checkpoint: Path, record: dict[str, Any], own_options: C
 
 def list_contents(files: list[dict[str, str]]) -> list[str]:
     """Return the hashes or commits of files, whatever their names."""
-    return [next(value for key, value in file.items() if key != "name") for file in files]
+    return [file.get("sha256") or file["commit"] for file in files]
 
 
 def list_training_files(name_or_path: str) -> set[str]:
-    """Return the SHA-256 of the files that the model in a folder was last trained on; none if it has no record.
-
-    Raises:
-        BadInput: its record is not as training wrote it.
-    """
+    """Return the SHA-256 of the files that the model in a folder was last trained on; none if it has no record."""
     file = Path(name_or_path) / RUN_FILE
-    if not file.is_file():
-        return set()
-    data: Any = load_json(file, "record of a run").get("data")
-    try:
-        read = [each for name in ("train_file", "questions_file") for each in data.get(name, [])]
-        # A dataset of the hub has a commit instead.
-        return {each["sha256"] for each in read if "sha256" in each}
-    except (AttributeError, TypeError):
-        raise BadInput(
-            f"{file}: not the record of a run; remove it, or give the folder as training wrote it."
-        ) from None
+    data: Any = load_json(file, "record of a run").get("data", {}) if file.is_file() else {}
+    return set(list_contents([*data.get("train_file", []), *data.get("questions_file", [])]))
 
 
 def copy_record(name_or_path: str, folder: Path) -> None:
@@ -177,10 +153,6 @@ def copy_record(name_or_path: str, folder: Path) -> None:
 
     Models that were trained before there was one have none; then an older copy is removed.
     """
-    try:
-        content = find_model_file(name_or_path, RUN_FILE).read_bytes()
-    except BadInput:
-        (folder / RUN_FILE).unlink(missing_ok=True)
-    else:
-        with write_atomically(folder / RUN_FILE, "wb") as file:
-            file.write(content)
+    (folder / RUN_FILE).unlink(missing_ok=True)
+    with suppress(BadInput):
+        shutil.copy(find_model_file(name_or_path, RUN_FILE), folder / RUN_FILE)

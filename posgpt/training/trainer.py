@@ -52,6 +52,7 @@ class PosGPTTrainer(Trainer):
     train_dataset: Any
     processing_class: Any
     samples: dict[str, list[str]] = {}
+    limit: int | None = None
 
     def __init__(
         self,
@@ -90,8 +91,8 @@ class PosGPTTrainer(Trainer):
             self.accelerator.state.fsdp_plugin.mixed_precision_policy = MixedPrecisionPolicy(cast_forward_inputs=False)
         self.options, self.card_facts = args.to_dict(), card_facts or {}
         self.resuming = resuming.ResumeCallback()
-        for callback in (self.resuming, checkpoints.LimitCallback, RiseCallback):
-            self.add_callback(callback)
+        self.add_callback(self.resuming)
+        self.add_callback(RiseCallback)
         if self.pop_callback(ProgressCallback):
             self.add_callback(FiguresProgressCallback)
 
@@ -126,7 +127,8 @@ class PosGPTTrainer(Trainer):
                 if own := self.args.record:
                     record = run_record.build_record(self.options, self.model.config)
                     run_record.check_same_training(Path(checkpoint), record, own)
-                resuming.check_files(Path(checkpoint), self.model.config, self.state)
+                if not any(Path(checkpoint).glob("optimizer*")):
+                    raise ValueError("it has weights alone (save_only_model)")
         if self.args.should_save:
             # They would be kept as the newest when older ones are deleted.
             for later in checkpoints.list_later_checkpoints(self.args.output_dir, checkpoint):
@@ -179,7 +181,7 @@ class PosGPTTrainer(Trainer):
                 self.lr_scheduler = build_token_schedule(optimizer, self.args, num_training_steps, *shape)
             scheduler = super().create_scheduler(num_training_steps, optimizer)
         # A checkpoint's are loaded next, over these.
-        self.resuming.own = resuming.list_settings(optimizer, scheduler)
+        self.resuming.own = resuming.list_settings(optimizer)
         return scheduler
 
     # --- A step ---
@@ -262,11 +264,15 @@ class PosGPTTrainer(Trainer):
         with checkpoints.save_or_remove(folder):
             if self.args.should_save:
                 checkpoints.open_checkpoint(folder)
+            # Trainer would delete older checkpoints before this one is whole, and somebody's copies, too.
+            self.limit, self.args.save_total_limit = self.args.save_total_limit or self.limit, None
             self.accelerator.wait_for_everyone()
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
                 checkpoints.seal_checkpoint(folder)
+        if self.args.should_save:
+            checkpoints.delete_old_checkpoints(folder.parent, self.limit, self.state.best_model_checkpoint)
 
     def save_finished_model(self, output_dir: Path) -> None:
         """Save the model beside `output_dir`'s files, then move it there, so that a folder with weights is finished."""
