@@ -31,11 +31,7 @@ LOCK_FILE = "_training.lock"
 
 @contextmanager
 def save_or_remove(folder: Path) -> Iterator[None]:
-    """Remove `folder` where the block fails to save into it.
-
-    Raises:
-        OSError: it failed; torch and safetensors have other exceptions for that.
-    """
+    """Remove `folder` and raise OSError where the block fails to save into it; torch and safetensors raise other exceptions."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
@@ -85,17 +81,17 @@ def delete_old_checkpoints(output_dir: Path, limit: int | None, best: str | None
 def find_damage(checkpoint: Path) -> str | None:
     """Return what is wrong with a checkpoint, None if all its files are as they were sealed."""
     checksums = checkpoint / CHECKSUMS_FILE
+    name = ""
     try:
         # Checkpoints of earlier versions have no checksums, but Trainer writes its state last.
         content = json.loads((checksums if checksums.exists() else checkpoint / TRAINER_STATE_NAME).read_bytes())
-    except (OSError, ValueError):
-        return "was cut off while being saved" if checkpoint.is_dir() else "is not a folder"
-    for name, checksum in content.items() if checksums.exists() else ():
-        try:
+        for name, checksum in content.items() if checksums.exists() else ():
             if hash_file(checkpoint / name) != checksum:
                 return f"has another {name} than was saved"
-        except OSError as error:
-            return f"has no {name} that can be read ({error.strerror})"
+    except (OSError, ValueError) as error:
+        if name:
+            return f"has no {name} that can be read ({getattr(error, 'strerror', error)})"
+        return "was cut off while being saved" if checkpoint.is_dir() else "is not a folder"
     return None
 
 
@@ -107,7 +103,7 @@ def list_checkpoints(output_dir: str | Path) -> list[Path]:
 
 
 def list_later_checkpoints(output_dir: str | Path, checkpoint: str | Path | None) -> list[Path]:
-    """Return a folder's checkpoints, whole or not, of later steps than `checkpoint`, which is whole; None: all of them."""
+    """Return a folder's checkpoints, whole or not, of later steps than a whole one; None: all of them."""
     # A copy may have any name.
     step = load_json(Path(checkpoint, TRAINER_STATE_NAME), "state of a training")["global_step"] if checkpoint else -1
     return [folder for folder in list_checkpoints(output_dir) if read_step(folder) > step]
@@ -130,11 +126,7 @@ def describe_last(output_dir: str) -> str:
 
 
 def check_weights(model: nn.Module, step: int, output_dir: str) -> None:
-    """Check that the weights are finite: a step that went wrong would show in the next one's loss alone.
-
-    Raises:
-        BadInput: they are not.
-    """
+    """Raise BadInput where weights are not finite: a step that went wrong would show in the next one's loss alone."""
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
         raise BadInput(
             f"step {step}: the weights are not finite after it; {describe_last(output_dir)}. Most often a lower"
@@ -188,8 +180,8 @@ def claim_output_dir(training_args: TrainingArguments, overwrite_output_dir: boo
         with suppress(OSError):
             (output_dir / LOCK_FILE).unlink()
         lock.release()
-        if is_new:
-            with suppress(OSError):
+        with suppress(OSError):
+            if is_new:
                 output_dir.rmdir()
 
 
@@ -199,8 +191,7 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
     Says which newer ones are not whole. Ends the program with status 0 where `auto` finds a finished model.
 
     Raises:
-        BadInput: no option says what to do with what the folder holds; or there is no whole checkpoint, or the one that was
-            named has later ones beside it.
+        BadInput: no option says what to do with what the folder holds, or there is no whole checkpoint.
     """
     output_dir, resume = Path(str(training_args.output_dir)), str(training_args.resume_from_checkpoint or "")
     weights, is_auto = output_dir / WEIGHTS_FILE, resume.lower() == "auto"
@@ -211,30 +202,29 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
             sys.exit(0)
         raise BadInput(f"{problem}; give another --output_dir, or --overwrite_output_dir to replace it.")
     if not resume:
-        if list_checkpoints(output_dir) and not overwrite_output_dir:
+        if overwrite_output_dir or not list_checkpoints(output_dir):
+            return None
+        continues = "--resume_from_checkpoint last continues it, --overwrite_output_dir starts from scratch"
+        raise BadInput(f"{output_dir}: holds an unfinished run; {continues}.")
+    fix = "give a folder named checkpoint-STEP, `last` for the newest whole one, or `auto`, which may start from scratch."
+    if resume.lower() not in ("auto", "last", "true"):
+        if damage := find_damage(Path(resume)):
+            raise BadInput(f"{resume}: no whole checkpoint to resume from ({damage}); {fix}")
+        later = [folder.name for folder in list_later_checkpoints(output_dir, resume)]
+        if later and not overwrite_output_dir:
             raise BadInput(
-                f"{output_dir}: holds an unfinished run; --resume_from_checkpoint last continues it,"
-                " --overwrite_output_dir starts from scratch."
+                f"{output_dir}: holds later checkpoints ({', '.join(later)}), which `last` would resume from the next time;"
+                " give another --output_dir, or --overwrite_output_dir to remove them."
             )
-        return None
-    is_named = resume.lower() not in ("auto", "last", "true")
-    checkpoint = Path(resume) if is_named else find_last_checkpoint(output_dir)
+        return resume
+    checkpoint = find_last_checkpoint(output_dir)
     if is_auto and checkpoint and weights.exists() and checkpoint.stat().st_mtime < weights.stat().st_mtime:
         # It is of the finished model that --overwrite_output_dir has replaced.
         return None
-    damage = find_damage(Path(resume)) if is_named else None
-    later = [] if damage else list_later_checkpoints(output_dir, checkpoint)
-    damage = damage or ", ".join(f"{folder.name} {find_damage(folder)}" for folder in later if not is_named)
-    if damage if is_named else not (checkpoint or is_auto):
-        raise BadInput(
-            f"{resume if is_named else output_dir}: no whole checkpoint to resume from{damage and f' ({damage})'}; give a"
-            " folder named checkpoint-STEP, `last` for the newest whole one, or `auto`, which may start from scratch."
-        )
-    if is_named and later and not overwrite_output_dir:
-        raise BadInput(
-            f"{output_dir}: holds later checkpoints ({', '.join(folder.name for folder in later)}), which `last` would"
-            " resume from the next time; give another --output_dir, or --overwrite_output_dir to remove them."
-        )
-    if damage and training_args.should_log:
-        print(f"{output_dir}: {damage}; training resumes from {checkpoint.name if checkpoint else 'the start'}.")
+    newer = list_later_checkpoints(output_dir, checkpoint)
+    skipped = ", ".join(f"{folder.name} {find_damage(folder)}" for folder in newer)
+    if checkpoint is None and not is_auto:
+        raise BadInput(f"{output_dir}: no whole checkpoint to resume from{skipped and f' ({skipped})'}; {fix}")
+    if skipped and training_args.should_log:
+        print(f"{output_dir}: {skipped}; training resumes from {checkpoint.name if checkpoint else 'the start'}.")
     return str(checkpoint) if checkpoint else None

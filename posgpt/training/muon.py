@@ -98,8 +98,8 @@ class Muon(torch.optim.Muon):
                     update = gradient.lerp(momentum, group["momentum"])
                     update = update.full_tensor() if isinstance(update, DTensor) else update
                     parts += [part if len(part) == shorter else part.T for part in update.chunk(count)]
-                settings = [group[name] for name in ("ns_coefficients", "ns_steps", "eps")]
-                results = orthogonalize(torch.stack(parts), *settings, getattr(torch, group["newton_schulz_dtype"]))
+                iterations = group["ns_coefficients"], group["ns_steps"], group["eps"]
+                results = orthogonalize(torch.stack(parts), *iterations, getattr(torch, group["newton_schulz_dtype"]))
                 for matrix, _, _, count in members:
                     own, results = results[:count], results[count:]
                     update = (own if matrix.shape[1] == longer else own.mT).flatten(0, 1)

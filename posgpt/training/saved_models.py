@@ -29,11 +29,7 @@ def _refuse(where: str | Path, reason: str, fix: str = "copy the model again, or
 
 
 def find_model_file(name_or_path: str, name: str) -> Path:
-    """Return where a file of a model lies: in its folder, or in the cache of the hub.
-
-    Raises:
-        BadInput: there is no such model, or it has no such file.
-    """
+    """Return where a file of a model lies, in its folder or in the cache of the hub; raise BadInput where there is none."""
     folder = Path(name_or_path)
     if not folder.exists() and folder.parent.name and folder.parent.is_dir():
         # The hub would be asked for half a minute where there is no network.
@@ -56,18 +52,15 @@ def load_config(name_or_path: str, changes: dict[str, Any]) -> PosGPTConfig:
     Raises:
         BadInput: there is no such model, it is no PosGPT, or its sizes and choices are not compatible.
     """
-    fix = "give a folder that training wrote."
-    if Path(name_or_path).exists() and not (Path(name_or_path) / CONFIG_FILE).is_file():
-        if checkpoint := find_last_checkpoint(Path(name_or_path)):
-            raise BadInput(
-                f"{name_or_path}: training has not ended there; continue it with --resume_from_checkpoint last, or give its last"
-                f" checkpoint, {checkpoint}."
-            )
-        raise BadInput(f"{name_or_path}: not a model folder (no readable {CONFIG_FILE}); {fix}")
+    folder, problem = Path(name_or_path), f"not a model folder (no readable {CONFIG_FILE})"
+    if folder.exists() and not (folder / CONFIG_FILE).is_file():
+        if checkpoint := find_last_checkpoint(folder):
+            problem = f"training has not ended there; --resume_from_checkpoint last continues it, or take {checkpoint}"
+        raise BadInput(f"{folder}: {problem}; give a folder that training wrote.")
     file = find_model_file(name_or_path, CONFIG_FILE)
     content = load_json(file, "configuration of a model")
     if (kind := content.get("model_type")) != PosGPTConfig.model_type:
-        raise BadInput(f"{name_or_path}: holds a {kind!r} model, not a PosGPT; {fix}")
+        raise BadInput(f"{folder}: holds a {kind!r} model, not a PosGPT; give a folder that training wrote.")
     own = {name: value for name, value in content.items() if name in PosGPTConfig.__annotations__}
     try:
         return PosGPTConfig(**own | changes)
@@ -76,12 +69,7 @@ def load_config(name_or_path: str, changes: dict[str, Any]) -> PosGPTConfig:
 
 
 def load_weights(file: Path, config: PosGPTConfig) -> dict[str, torch.Tensor]:
-    """Load the weights of a PosGPT.
-
-    Raises:
-        BadInput: the file is damaged or a pointer to another one, has other tensors than a model of this configuration, or
-            numbers that are not finite.
-    """
+    """Load the weights of a PosGPT; raise BadInput where they are damaged, another model's or not finite."""
     check_is_file(file, "weights of a model")
     try:
         # Copies: the file would stay open, and Windows does not replace an open file. torch.compile and DataParallel put a
@@ -93,8 +81,7 @@ def load_weights(file: Path, config: PosGPTConfig) -> dict[str, torch.Tensor]:
         missing, unexpected = model.load_state_dict(weights, strict=False, assign=True)
     except (OSError, SafetensorError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise _refuse(file, shorten_error(error)) from None
-    tied = set(model._tied_weights_keys if config.tie_word_embeddings else ())
-    if other := {*missing, *unexpected} - tied:
+    if other := {*missing, *unexpected} - set(model._tied_weights_keys if config.tie_word_embeddings else ()):
         raise _refuse(file, f"{CONFIG_FILE} is of another model, as {min(other)!r} shows")
     if infinite := [name for name, tensor in weights.items() if not tensor.isfinite().all()]:
         raise _refuse(file, f"{infinite[0]} has numbers that are not finite")
@@ -102,11 +89,7 @@ def load_weights(file: Path, config: PosGPTConfig) -> dict[str, torch.Tensor]:
 
 
 def load_tokenizer(file: Path, config: PosGPTConfig) -> PreTrainedTokenizerBase:
-    """Build the tokenizer of a saved PosGPT from its vocabulary and what `add_tokens` added; nothing else in the file is used.
-
-    Raises:
-        BadInput: the vocabulary is not one symbol per character, or of another size than the model's.
-    """
+    """Build the tokenizer of a saved PosGPT from its vocabulary and what `add_tokens` added; nothing else in the file is used."""
     content = load_json(file, "tokenizer of a model")
     try:
         added = {each["content"]: each["id"] for each in content.get("added_tokens", ())}
@@ -122,9 +105,7 @@ def load_tokenizer(file: Path, config: PosGPTConfig) -> PreTrainedTokenizerBase:
 
 
 def load_model(name_or_path: str, **settings: Any) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
-    """Load a saved PosGPT and its tokenizer from a folder or the hub, without running or unpickling anything in it.
-
-    The process does not use cuDNN's attention from then on.
+    """Load a saved PosGPT and its tokenizer from a folder or the hub; cuDNN's attention is not used from then on.
 
     Args:
         settings: Fields of the configuration to change, and arguments of `from_pretrained`, such as `dtype`.
@@ -152,11 +133,10 @@ def save_pretrained(
 ) -> PosGPTForCausalLM:
     """Save a model that is in training as it is to be loaded, and return it without weights.
 
-    Trainer turned its cache off, and FSDP2 gave it a class of its own, without code to save.
-
     Args:
         weights: The whole of them; None: they are saved in shards elsewhere, and nothing is saved here.
     """
+    # Trainer turned the cache off, and FSDP2 gave the model a class of its own, without code to save.
     config = deepcopy(model.config)
     config.use_cache = True
     with torch.device("meta"):

@@ -1,5 +1,6 @@
 """The Trainer of the training commands: what differs from transformers' own, in the order in which a run comes to it."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -17,6 +18,7 @@ from transformers import ProgressCallback, Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from data_scripts.errors import BadInput
+from data_scripts.files import write_atomically
 from data_scripts.questions import Questions
 from posgpt.training import checkpoints, hardware, metrics, resuming, run_record
 from posgpt.training.arguments import PosGPTTrainingArguments
@@ -42,8 +44,6 @@ class PosGPTTrainer(Trainer):
         validation: The questions to evaluate on, of which some are logged with the model's answers.
         record: What the model was trained on and how, for `run.json` and the trackers (see `describe_run`).
 
-    Raises:
-        BadInput: the arguments are not compatible.
     """
 
     model: Any
@@ -98,12 +98,7 @@ class PosGPTTrainer(Trainer):
 
     # --- The whole run ---
     def train_or_resume(self, checkpoint: str | None) -> None:
-        """Train from the beginning or from a checkpoint, then save model, metrics and state into the output folder.
-
-        Raises:
-            BadInput: it was interrupted (Ctrl-C), the loss or a weight is not finite, the checkpoint does not fit, a file could
-                not be written, another process has ended, or the hub refuses.
-        """
+        """Train from the beginning or from a checkpoint, then save model, metrics and state; what stops it is one line."""
         try:
             self.prepare_folder(checkpoint)
             figures = self.train_from(checkpoint)
@@ -125,8 +120,7 @@ class PosGPTTrainer(Trainer):
             with resuming.refuse_checkpoint(checkpoint):
                 # The first process alone knows what the run reads.
                 if own := self.args.record:
-                    record = run_record.build_record(self.options, self.model.config)
-                    run_record.check_same_training(Path(checkpoint), record, own)
+                    run_record.check_same_training(Path(checkpoint), self.options, self.model.config, own)
                 if not any(Path(checkpoint).glob("optimizer*")):
                     raise ValueError("it has weights alone (save_only_model)")
         if self.args.should_save:
@@ -145,10 +139,10 @@ class PosGPTTrainer(Trainer):
         try:
             figures = self.train(resume_from_checkpoint=checkpoint).metrics
         except (Exception, CheckpointException) as error:
-            # Before the first step, what nothing else explains is the checkpoint's fault.
             is_explained = isinstance(error, BadInput) or checkpoints.explain_stop(error) is not None
             if not checkpoint or self.resuming.has_begun or is_explained:
                 raise
+            # Before the first step, what nothing else explains is the checkpoint's fault.
             with resuming.refuse_checkpoint(checkpoint):
                 raise
         figures["peak_memory_mib"] = hardware.measure_peak_memory()
@@ -252,14 +246,14 @@ class PosGPTTrainer(Trainer):
             model = save_pretrained(self.model, weights, self.processing_class, folder)
             facts = self.card_facts | describe_training(self.state, self.args, self.find_best_step())
             write_model_card(folder, model, facts, self.args.hub_license)
-            run_record.write_record(folder, run_record.build_record(self.options, model.config))
+            with write_atomically(folder / run_record.RUN_FILE) as file:
+                json.dump(run_record.build_record(self.options, model.config), file, indent=2, ensure_ascii=False)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         # Private: Trainer's has no end after which a checkpoint is known to be whole.
         folder = Path(self.args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
         if checkpoints.find_damage(folder) is None:
-            # This run was resumed from it.
-            return
+            return  # This run was resumed from it.
         checkpoints.check_weights(self.model, self.state.global_step, self.args.output_dir)
         with checkpoints.save_or_remove(folder):
             if self.args.should_save:
@@ -301,6 +295,6 @@ class PosGPTTrainer(Trainer):
             self.hub_model_id = open_repository(self.args)
 
     def push_to_hub(self, *args: Any, **kwargs: Any) -> Any:
-        """Upload the finished model (see `upload_model`); Trainer's own would first save it again, over the finished files."""
+        """Upload the finished model; Trainer's own would first save it again, over the finished files."""
         if self.is_world_process_zero():
             upload_model(self.args, self.hub_model_id)
