@@ -198,7 +198,8 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
     if weights.exists() and not overwrite_output_dir:
         problem = f"{output_dir}: already holds a finished model" + ("; there is nothing to resume" if resume else "")
         if is_auto:
-            print(f"{problem}.")
+            if training_args.should_log:
+                print(f"{problem}.")
             sys.exit(0)
         raise BadInput(f"{problem}; give another --output_dir, or --overwrite_output_dir to replace it.")
     if not resume:
