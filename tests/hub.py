@@ -8,10 +8,10 @@ import hashlib
 import json
 import re
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 TOKEN = "hf_standin"
 
@@ -201,28 +201,17 @@ class Handler(BaseHTTPRequestHandler):
         return {"id": repository.name, "sha": oid, "private": repository.is_private, "siblings": siblings, "tags": []}
 
     def list_tree(self, body: bytes, repository: Repository, revision: str, path: str) -> list[dict]:
-        folder = f"{path}/" if path else ""
-        rest = {name.removeprefix(folder): name for name in repository.read(revision) if name.startswith(folder)}
+        """Return the files and folders right below a folder."""
+        folder, files = f"{path}/" if path else "", repository.read(revision)
+        rest = [name.removeprefix(folder) for name in files if name.startswith(folder)]
         if folder and not rest:
             raise Refusal(404, "no such folder", "EntryNotFound")
-        if parse_qs(urlsplit(self.path).query).get("recursive") == ["True"]:
-            return describe_files(repository, revision, rest.values())
-        folders = {name.split("/")[0] for name in rest if "/" in name}
-        found = [{"type": "directory", "path": folder + name, "oid": "0" * 40} for name in sorted(folders)]
-        return found + describe_files(repository, revision, [rest[name] for name in rest if "/" not in name])
-
-    def describe_paths(self, body: bytes, repository: Repository, revision: str) -> list[dict]:
-        return describe_files(repository, revision, parse_qs(body.decode()).get("paths", []))
-
-
-def describe_files(repository: Repository, revision: str, paths: Iterable[str]) -> list[dict]:
-    """Return what the hub says of those of some files that are there."""
-    files = repository.read(revision)
-    return [
-        {"type": "file", "path": path, "size": len(files[path]), "oid": hashlib.sha1(files[path]).hexdigest()}
-        for path in paths
-        if path in files
-    ]
+        folders = sorted({name.split("/")[0] for name in rest if "/" in name})
+        found: list[dict] = [{"type": "directory", "path": folder + name, "oid": "0" * 40} for name in folders]
+        for path in (folder + name for name in rest if "/" not in name):
+            oid = hashlib.sha1(files[path]).hexdigest()
+            found.append({"type": "file", "path": path, "size": len(files[path]), "oid": oid})
+        return found
 
 
 _NAME, _REVISION = r"(?P<name>[\w.-]+/[\w.-]+)", "(?P<revision>[^/]+)"
@@ -239,5 +228,4 @@ ROUTES: list[tuple[str, Callable]] = [
     (rf"(?:GET|HEAD) /(?P<kind>datasets/)?{_NAME}/resolve/{_REVISION}/(?P<path>.+)", Handler.resolve),
     (rf"GET {_API}(?:/revision/{_REVISION})?", Handler.describe),
     (rf"GET {_API}/tree/{_REVISION}/?(?P<path>.*)", Handler.list_tree),
-    (rf"POST {_API}/paths-info/{_REVISION}", Handler.describe_paths),
 ]

@@ -195,13 +195,12 @@ def test_what_is_pushed_to_the_hub_is_a_private_model_that_loads(run, world, tmp
 def test_a_branch_is_created_and_pushed_to(run, world, tmp_path, local_hub):
     push(run, world, tmp_path / "model", "--hub_revision", "v1", "--no_hub_private_repo")
     repository = local_hub.repositories["models/you/posgpt"]
-    assert not repository.is_private
-    assert not repository.read() and "model.safetensors" in repository.read("v1")
+    assert not repository.is_private and not repository.read() and "model.safetensors" in repository.read("v1")
 
 
 @pytest.mark.parametrize(
     "pattern, status",
-    [("repos/create", 401), ("repos/create", 403), ("auth-check/write", 403), ("repos/create", None)],
+    [("repos/create", 401), ("auth-check/write", 403), ("repos/create", None)],
 )
 def test_a_hub_that_refuses_is_named_before_training(run, world, tmp_path, local_hub, pattern, status):
     local_hub.refusals[pattern] = status
@@ -304,17 +303,14 @@ def test_an_evaluation_is_written_into_the_models_card(run, world, tmp_path):
     card.text += "\n## My own words\n\nThese stay.\n"
     card.save(folder / "README.md")
     own = "\nMeasured on my laptop.\n\n# More of my own\n\n```\n## no heading\n```\n"
-    below = [own]
     World(num_people=100, relations=["birthplace", "birth year"]).write(tmp_path / "facts")
     shutil.copy(tmp_path / "facts" / "birth_dev.tsv", tmp_path / "facts.tsv")
-    for file, options in (
-        (world / "birth_dev.tsv", ["--output_dir", tmp_path / "eval"]),
-        (tmp_path / "facts.tsv", ["--output_dir", tmp_path / "eval"]),
-        (world / "birth_dev.tsv", ["--report", tmp_path / "report", "--fictional_people", 3]),
-    ):
+    dev, plain = world / "birth_dev.tsv", ["--output_dir", tmp_path / "eval"]
+    report = ["--report", tmp_path / "report", "--fictional_people", 3]
+    for file, options, below in ((dev, plain, own), (tmp_path / "facts.tsv", plain, ""), (dev, report, "")):
         run(evaluate_birthplace, *evaluated, "--test_file", file, *options, "--update_model_card")
         with (folder / "README.md").open("a") as readme:
-            readme.write(below.pop() if below else "")
+            readme.write(below)
     card = ModelCard.load(folder / "README.md")
     metrics = json.loads((tmp_path / "report" / "metrics.json").read_text())
     shown = [(result.dataset_name, result.dataset_config, result.metric_type) for result in card.data.eval_results]

@@ -154,11 +154,6 @@ def test_trainings_are_compared_by_their_figures_and_by_what_differs(run, tracke
         "| options | seed | 42 | 7 |",
         f"| versions | torch | {version('torch')} | 3.0 |",
     ]
-    # Where a long value differs, not only how it begins.
-    names = [{f"asked for in the words of relation {number}": {} for number in range(count)} for count in (3, 4)]
-    many = [copy_run(tracked, tmp_path / f"{len(each)}", model={"relations": {"birthplace": each}}) for each in names]
-    expected = '| model | relations | …ion 2": {}}} | …ion 2": {}, "asked for in the words of relation 3": {}}} |'
-    assert expected in print_comparison(run, *many)
     assert "Options and versions are the same." in print_comparison(run, tracked, copy_run(tracked, tmp_path / "same"))
 
 
@@ -209,11 +204,8 @@ def test_a_report_keeps_no_record_of_an_earlier_model(tracked, tmp_path):
     assert not (tmp_path / "report" / "run.json").exists()
 
 
-@pytest.mark.parametrize(
-    "name, content", [("run.json", '{"data": {"train_file": 1}}'), ("run.json", "[]"), ("trainer_state.json", "{}")]
-)
-def test_a_run_that_cannot_be_read_is_named(run, tracked, tmp_path, name, content):
+def test_a_run_that_cannot_be_read_is_named(run, tracked, tmp_path):
     other = copy_run(tracked, tmp_path / "other")
-    (other / name).write_text(content)
-    with pytest.raises(SystemExit, match=rf"other/{name}: .*give the"):
+    (other / "run.json").write_text('{"data": {"train_file": 1}}')
+    with pytest.raises(SystemExit, match="other/run.json: .*give the"):
         run(compare, tracked, other)

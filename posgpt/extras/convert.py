@@ -23,7 +23,7 @@ from data_scripts.options import Range, option, parse_options, shorten_error
 from data_scripts.relations import BIRTHPLACE
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from posgpt.training.model_card import write_model_card
-from posgpt.training.saved_models import load_model, load_pickle
+from posgpt.training.saved_models import load_model
 
 # What the course calls the modules of a layer, besides queries, keys and values, which are one module here.
 LAYER_NAMES = {
@@ -109,7 +109,10 @@ def load_checkpoint(file: Path, num_attention_heads: int) -> dict[str, torch.Ten
     """
     advice = "write the model's weights alone with torch.save(model.state_dict(), FILE)."
     try:
-        content = load_file(file) if file.suffix == ".safetensors" else load_pickle(file)
+        if file.suffix == ".safetensors":
+            content = load_file(file)
+        else:
+            content = torch.load(file, map_location="cpu", weights_only=True)
     # A damaged file can make torch raise almost any exception.
     except Exception:
         raise BadInput(f"{file}: damaged, or no checkpoint of tensors alone; copy it again, or {advice}") from None

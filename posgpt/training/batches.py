@@ -47,13 +47,7 @@ def describe_rows(args: PosGPTTrainingArguments) -> str:
 
 
 def describe_batch(dataset: EpochDataset, loader: Any, step: int, accumulated: int) -> str:
-    """Return which documents or examples this process reads in a training step.
-
-    Args:
-        loader: Training's own.
-        step: From 0.
-        accumulated: Batches per step.
-    """
+    """Return which documents or examples this process reads in a training step (from 0) of `accumulated` batches."""
     epoch, step = divmod(step, math.ceil(len(loader) / accumulated))
     # The order is a function of the epoch.
     loader.set_epoch(epoch)

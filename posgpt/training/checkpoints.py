@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from errno import ENOENT
 from pathlib import Path
 
 import torch
@@ -15,7 +14,7 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from torch import nn
 from torch.distributed.checkpoint import CheckpointException
-from transformers import TrainerCallback, TrainingArguments
+from transformers import TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, sort_checkpoints
 
@@ -32,11 +31,7 @@ LOCK_FILE = "_training.lock"
 
 @contextmanager
 def save_or_remove(folder: Path) -> Iterator[None]:
-    """Remove `folder` where the block fails to save into it.
-
-    Raises:
-        OSError: it failed; torch and safetensors have other exceptions for that.
-    """
+    """Remove `folder` and raise OSError where the block fails to save into it; torch and safetensors raise other exceptions."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
@@ -74,51 +69,29 @@ def move_finished_model(staging: Path, output_dir: Path) -> None:
     staging.rmdir()
 
 
-class LimitCallback(TrainerCallback):
-    """Deletes older checkpoints when a newer one is whole; Trainer would do it before, and delete somebody's copies, too."""
-
-    limit: int | None = None
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        # From now on, Trainer has none; trackers have been told of it.
-        self.limit, args.save_total_limit = args.save_total_limit or self.limit, None
-
-    def on_save(self, args, state, control, **kwargs):
-        if args.should_save:
-            delete_old_checkpoints(Path(args.output_dir), self.limit, state.best_model_checkpoint)
-
-
 def delete_old_checkpoints(output_dir: Path, limit: int | None, best: str | None) -> None:
     """Keep the newest `limit` checkpoints, the best one among them, and the newest one anyway."""
-    if limit is None or limit <= 0:
-        return
-    _, *older = list_checkpoints(output_dir)
-    older.sort(key=lambda folder: folder != Path(best or ""))
-    for folder in older[limit - 1 :]:
-        if folder != Path(best or ""):
+    if limit and limit > 0:
+        _, *older = list_checkpoints(output_dir)
+        others = [folder for folder in older if folder != Path(best or "")]
+        for folder in others[max(limit - 1 - (len(older) - len(others)), 0) :]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def find_damage(checkpoint: Path) -> str | None:
     """Return what is wrong with a checkpoint, None if all its files are as they were sealed."""
-    if not checkpoint.is_dir():
-        return "is not a folder"
     checksums = checkpoint / CHECKSUMS_FILE
-    # Checkpoints of earlier versions have no checksums, but Trainer writes its state last.
-    last = checksums if checksums.is_file() else checkpoint / TRAINER_STATE_NAME
+    name = ""
     try:
-        content = dict(json.loads(last.read_bytes()))
-    except (OSError, ValueError, TypeError, RecursionError):
-        return "was cut off while being saved"
-    for name, checksum in content.items() if last == checksums else ():
-        try:
-            # No path out of the checkpoint, and nothing that can be read forever.
-            if ".." in Path(name).parts or Path(name).is_absolute() or not (checkpoint / name).is_file():
-                raise FileNotFoundError(ENOENT, os.strerror(ENOENT))
+        # Checkpoints of earlier versions have no checksums, but Trainer writes its state last.
+        content = json.loads((checksums if checksums.exists() else checkpoint / TRAINER_STATE_NAME).read_bytes())
+        for name, checksum in content.items() if checksums.exists() else ():
             if hash_file(checkpoint / name) != checksum:
                 return f"has another {name} than was saved"
-        except OSError as error:
-            return f"has no {name} that can be read ({error.strerror})"
+    except (OSError, ValueError) as error:
+        if name:
+            return f"has no {name} that can be read ({getattr(error, 'strerror', error)})"
+        return "was cut off while being saved" if checkpoint.is_dir() else "is not a folder"
     return None
 
 
@@ -130,11 +103,9 @@ def list_checkpoints(output_dir: str | Path) -> list[Path]:
 
 
 def list_later_checkpoints(output_dir: str | Path, checkpoint: str | Path | None) -> list[Path]:
-    """Return a folder's checkpoints, whole or not, of later steps than `checkpoint`, which is whole; None: all of them."""
-    if checkpoint is None:
-        return list_checkpoints(output_dir)
+    """Return a folder's checkpoints, whole or not, of later steps than a whole one; None: all of them."""
     # A copy may have any name.
-    step = int(load_json(Path(checkpoint) / TRAINER_STATE_NAME, "state of a training").get("global_step", 0))
+    step = load_json(Path(checkpoint, TRAINER_STATE_NAME), "state of a training")["global_step"] if checkpoint else -1
     return [folder for folder in list_checkpoints(output_dir) if read_step(folder) > step]
 
 
@@ -155,11 +126,7 @@ def describe_last(output_dir: str) -> str:
 
 
 def check_weights(model: nn.Module, step: int, output_dir: str) -> None:
-    """Check that the weights are finite: a step that went wrong would show in the next one's loss alone.
-
-    Raises:
-        BadInput: they are not.
-    """
+    """Raise BadInput where weights are not finite: a step that went wrong would show in the next one's loss alone."""
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
         raise BadInput(
             f"step {step}: the weights are not finite after it; {describe_last(output_dir)}. Most often a lower"
@@ -201,14 +168,11 @@ def claim_output_dir(training_args: TrainingArguments, overwrite_output_dir: boo
     try:
         output_dir.mkdir(parents=True, exist_ok=True)
         lock.acquire()
-    except Timeout:
-        raise BadInput(
-            f"{output_dir}: another training is writing there; wait until it has ended, or give another --output_dir."
-        ) from None
     except OSError as error:
-        raise BadInput(
-            f"{output_dir}: cannot be written to: {shorten_error(error)}; give another --output_dir."
-        ) from None
+        reason = f"cannot be written to: {shorten_error(error)};"
+        if isinstance(error, Timeout):
+            reason = "another training is writing there; wait until it has ended, or"
+        raise BadInput(f"{output_dir}: {reason} give another --output_dir.") from None
     try:
         yield choose_checkpoint(training_args, overwrite_output_dir)
     finally:
@@ -216,8 +180,8 @@ def claim_output_dir(training_args: TrainingArguments, overwrite_output_dir: boo
         with suppress(OSError):
             (output_dir / LOCK_FILE).unlink()
         lock.release()
-        if is_new:
-            with suppress(OSError):
+        with suppress(OSError):
+            if is_new:
                 output_dir.rmdir()
 
 
@@ -227,39 +191,31 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
     Says which newer ones are not whole. Ends the program with status 0 where `auto` finds a finished model.
 
     Raises:
-        BadInput: the folder holds a finished model or an unfinished run and no option says what to do with it; or there is
-            no whole checkpoint, or the one that was named has later ones beside it, which would be resumed from next time.
+        BadInput: no option says what to do with what the folder holds, or there is no whole checkpoint.
     """
     output_dir, resume = Path(str(training_args.output_dir)), str(training_args.resume_from_checkpoint or "")
     weights, is_auto = output_dir / WEIGHTS_FILE, resume.lower() == "auto"
     if weights.exists() and not overwrite_output_dir:
+        problem = f"{output_dir}: already holds a finished model" + ("; there is nothing to resume" if resume else "")
         if is_auto:
             if training_args.should_log:
-                print(f"{output_dir}: already holds a finished model; there is nothing to resume.")
+                print(f"{problem}.")
             sys.exit(0)
-        resumed = "; there is nothing to resume" if resume else ""
-        raise BadInput(
-            f"{output_dir}: already holds a finished model{resumed}; give another --output_dir, or --overwrite_output_dir to"
-            " replace it."
-        )
+        raise BadInput(f"{problem}; give another --output_dir, or --overwrite_output_dir to replace it.")
     if not resume:
-        if list_checkpoints(output_dir) and not overwrite_output_dir:
-            raise BadInput(
-                f"{output_dir}: holds an unfinished run; --resume_from_checkpoint last continues it,"
-                " --overwrite_output_dir starts from scratch."
-            )
-        return None
+        if overwrite_output_dir or not list_checkpoints(output_dir):
+            return None
+        continues = "--resume_from_checkpoint last continues it, --overwrite_output_dir starts from scratch"
+        raise BadInput(f"{output_dir}: holds an unfinished run; {continues}.")
+    fix = "give a folder named checkpoint-STEP, `last` for the newest whole one, or `auto`, which may start from scratch."
     if resume.lower() not in ("auto", "last", "true"):
         if damage := find_damage(Path(resume)):
-            raise BadInput(
-                f"{resume}: no whole checkpoint to resume from ({damage}); give a folder named checkpoint-STEP, or `last`"
-                " for the newest whole one."
-            )
-        later = ", ".join(folder.name for folder in list_later_checkpoints(output_dir, resume))
+            raise BadInput(f"{resume}: no whole checkpoint to resume from ({damage}); {fix}")
+        later = [folder.name for folder in list_later_checkpoints(output_dir, resume)]
         if later and not overwrite_output_dir:
             raise BadInput(
-                f"{output_dir}: holds later checkpoints ({later}), which `last` would resume from the next time; give"
-                " another --output_dir, or --overwrite_output_dir to remove them."
+                f"{output_dir}: holds later checkpoints ({', '.join(later)}), which `last` would resume from the next time;"
+                " give another --output_dir, or --overwrite_output_dir to remove them."
             )
         return resume
     checkpoint = find_last_checkpoint(output_dir)
@@ -269,10 +225,7 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
     newer = list_later_checkpoints(output_dir, checkpoint)
     skipped = ", ".join(f"{folder.name} {find_damage(folder)}" for folder in newer)
     if checkpoint is None and not is_auto:
-        raise BadInput(
-            f"{output_dir}: no whole checkpoint to resume from{skipped and f' ({skipped})'}; with"
-            " --resume_from_checkpoint auto, training starts from scratch."
-        )
+        raise BadInput(f"{output_dir}: no whole checkpoint to resume from{skipped and f' ({skipped})'}; {fix}")
     if skipped and training_args.should_log:
         print(f"{output_dir}: {skipped}; training resumes from {checkpoint.name if checkpoint else 'the start'}.")
     return str(checkpoint) if checkpoint else None

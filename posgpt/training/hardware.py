@@ -19,8 +19,7 @@ from modeling_posgpt import PosGPTConfig
 def bf16_is_fast(device: torch.device | str | None = None) -> bool:
     """Whether hardware multiplies matrices in bfloat16 on `device` (default: CUDA where there is one, else the CPU).
 
-    Decided by what the hardware says it can do, never by timing, so that a machine always decides alike; a CPU that torch
-    was told to use as an older one (`ATEN_CPU_CAPABILITY`) counts as that.
+    A CPU that torch was told to use as an older one (`ATEN_CPU_CAPABILITY`) counts as that.
     """
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if device.type == "cuda":

@@ -14,11 +14,7 @@ _REFUSALS = (HTTPError, OSError, RuntimeError, ValueError)
 
 
 def open_repository(args: TrainingArguments) -> str:
-    """Create the repository `hub_model_id` and its branch `hub_revision`, where they are not there yet; return its name.
-
-    Raises:
-        BadInput: the hub cannot be reached, or does not let the user write there.
-    """
+    """Create the repository `hub_model_id` and its branch `hub_revision`, where they are not there yet; return its name."""
     name = args.hub_model_id or Path(str(args.output_dir)).absolute().name
     fix = "log in with `hf auth login`, or leave --push_to_hub out and upload the model after training."
     with reraise_as_bad_input(f"{name}: cannot be written to on the hub", fix, *_REFUSALS):
@@ -31,11 +27,7 @@ def open_repository(args: TrainingArguments) -> str:
 
 
 def upload_model(args: TrainingArguments, name: str) -> None:
-    """Upload the output folder without its checkpoints.
-
-    Raises:
-        BadInput: the hub cannot be reached, or refuses; the folder stays as it is.
-    """
+    """Upload the output folder without its checkpoints; it stays as it is where the hub refuses."""
     folder, checkpoints = str(args.output_dir), f"{PREFIX_CHECKPOINT_DIR}-*"
     branch = f" --revision {args.hub_revision}" if args.hub_revision else ""
     fix = f"upload it with: hf upload {name} {folder} . --exclude '{checkpoints}'{branch}"

@@ -15,11 +15,7 @@ from posgpt.tables import format_table
 
 
 def reduce_logits(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Reduce logits (batch, length, symbols), to save memory in evaluation.
-
-    Returns:
-        The likeliest symbol's id (batch, length), and the sum of a row's losses in nats (batch,).
-    """
+    """Reduce logits (batch, length, symbols) to the likeliest ids (batch, length) and each row's loss in nats (batch,)."""
     losses = nn.functional.cross_entropy(logits[:, :-1].float().mT, labels[:, 1:], reduction="none")
     return logits.argmax(dim=-1), losses.sum(dim=-1)
 
@@ -51,22 +47,14 @@ def name_accuracies(asked: Iterable[str]) -> dict[str, str]:
 
 
 def check_metric(metric_for_best_model: str | None, asked: Iterable[str]) -> None:
-    """Check that what the best model is chosen by is measured of these relations.
-
-    Raises:
-        BadInput: it is not.
-    """
+    """Raise BadInput where what the best model is chosen by is not measured of these relations."""
     measured = ["loss", "accuracy", *name_accuracies(asked).values()]
     if metric_for_best_model and metric_for_best_model.removeprefix("eval_") not in measured:
         raise BadInput(f"metric_for_best_model is {metric_for_best_model}; choose {' or '.join(measured)}.")
 
 
 def choose_samples(questions: Questions, count: int) -> dict[str, list[str]]:
-    """Choose questions to show, from the whole of the files, so that each relation has its share.
-
-    Returns:
-        `question` and `answer`, each a list; nothing where `count` is 0.
-    """
+    """Choose questions to show and their answers, from the whole of the files, so that each relation has its share."""
     count = min(count, len(questions))
     return questions.rows[[i * len(questions) // count for i in range(count)]] if count else {}
 

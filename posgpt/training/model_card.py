@@ -18,12 +18,7 @@ from posgpt.training.run_record import find_last_figure, format_files
 def write_model_card(
     folder: Path, model: PosGPTForCausalLM, facts: Mapping[str, str], license: str | None = None
 ) -> None:
-    """Write the card of a model into its folder.
-
-    Args:
-        facts: Lines of the card: a name and what to say of it.
-        license: The hub's name for it; None: the card has none.
-    """
+    """Write the card of a model into its folder; `facts` are lines of it, `license` the hub's name for one."""
     card = ModelCard.from_template(
         ModelCardData(license=license, library_name="transformers", pipeline_tag="text-generation", tags=["posgpt"]),
         template_str=(files("posgpt") / "training" / "model_card.md.jinja").read_text(encoding="utf-8"),
@@ -36,11 +31,7 @@ def write_model_card(
 
 
 def describe_training(state: TrainerState, args: PosGPTTrainingArguments, best_step: int | None) -> dict[str, str]:
-    """Return the card's lines on a training.
-
-    Args:
-        best_step: The step whose weights the model has; None: the last one's.
-    """
+    """Return the card's lines on a training, after which the model has the weights of `best_step`, or of the last one."""
     read = f", {state.num_input_tokens_seen:,} characters" if state.num_input_tokens_seen else ""
     facts = {
         "Training": f"{state.global_step} steps ({state.epoch or 0:.4g} epochs{read}), peak learning rate"

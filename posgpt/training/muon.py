@@ -51,29 +51,14 @@ def orthogonalize(
     return matrices if product is None else product @ matrices
 
 
-def gather_shards(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the whole of a tensor whose shards may be on several processes."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def shard_like(whole: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Shard what every process has whole as `tensor` is sharded, if it is."""
-    if not isinstance(tensor, DTensor):
-        return whole
-    # Without a source, no process waits for another's.
-    return distribute_tensor(whole, tensor.device_mesh, tensor.placements, src_data_rank=None)
-
-
 class Muon(torch.optim.Muon):
     """torch.optim.Muon with a choice of the type that Newton-Schulz iterations multiply in.
 
-    In bfloat16 a step is torch's own, up to how a batch of products rounds. Where weights are sharded (FSDP2), momenta are
-    too, and each process orthogonalizes every update whole: a product of shards would wait for the network in every
-    iteration.
+    In bfloat16 a step is torch's own, up to how a batch of products rounds; updates are scaled to AdamW's size. Where weights
+    are sharded (FSDP2), momenta are too, and each process orthogonalizes every update whole: a product of shards would wait
+    for the network in every iteration.
 
     Args:
-        params, lr, weight_decay: As torch.optim.Muon's; updates are scaled to AdamW's size (`match_rms_adamw`).
-        newton_schulz_dtype: torch.bfloat16 or torch.float32.
         stacked: For each of `params`, how many matrices it holds one upon the other, such as those of queries, keys and
             values. Each is orthogonalized by itself. By default one.
     """
@@ -97,35 +82,32 @@ class Muon(torch.optim.Muon):
         """Update all matrices (Jordan et al. 2024; the scale: Liu et al. 2025, arXiv 2502.16982, eq. 4)."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         for group in self.param_groups:
-            matrices: list[torch.Tensor] = []
-            gradients: list[torch.Tensor] = []
-            momenta: list[torch.Tensor] = []
-            self._init_group(group, matrices, gradients, momenta)
+            tensors: tuple[list, list, list] = ([], [], [])
+            self._init_group(group, *tensors)
             pairs = zip(group["params"], group["stacked"], strict=True)
             counts = [count for matrix, count in pairs if matrix.grad is not None]
             # Matrices of one shape, lying or standing, are one batch.
-            batches: dict[tuple[int, ...], list[tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]]] = {}
-            for member in zip(matrices, gradients, momenta, counts, strict=True):
+            batches: dict[tuple[int, ...], list[tuple]] = {}
+            for member in zip(*tensors, counts, strict=True):
                 (rows, columns), count = member[0].shape, member[3]
                 batches.setdefault(tuple(sorted((rows // count, columns))), []).append(member)
             for (shorter, longer), members in batches.items():
                 parts: list[torch.Tensor] = []
                 for _, gradient, momentum, count in members:
                     momentum.lerp_(gradient, 1 - group["momentum"])
-                    update = gather_shards(gradient.lerp(momentum, group["momentum"]))
+                    update = gradient.lerp(momentum, group["momentum"])
+                    update = update.full_tensor() if isinstance(update, DTensor) else update
                     parts += [part if len(part) == shorter else part.T for part in update.chunk(count)]
-                results = orthogonalize(
-                    torch.stack(parts),
-                    group["ns_coefficients"],
-                    group["ns_steps"],
-                    group["eps"],
-                    getattr(torch, group["newton_schulz_dtype"]),
-                )
+                iterations = group["ns_coefficients"], group["ns_steps"], group["eps"]
+                results = orthogonalize(torch.stack(parts), *iterations, getattr(torch, group["newton_schulz_dtype"]))
                 for matrix, _, _, count in members:
                     own, results = results[:count], results[count:]
                     update = (own if matrix.shape[1] == longer else own.mT).flatten(0, 1)
+                    if isinstance(matrix, DTensor):
+                        # Without a source, no process waits for another's.
+                        update = distribute_tensor(update, matrix.device_mesh, matrix.placements, src_data_rank=None)
                     matrix.mul_(1 - group["lr"] * group["weight_decay"])
-                    matrix.add_(shard_like(update, matrix), alpha=-group["lr"] * 0.2 * math.sqrt(longer))
+                    matrix.add_(update, alpha=-group["lr"] * 0.2 * math.sqrt(longer))
         return loss
 
 
@@ -136,16 +118,11 @@ class MuonWithAdamW(torch.optim.Optimizer):
     On rarely seen facts it learns faster than Adam (Wang et al. 2025, arXiv 2509.26030).
 
     Args:
-        matrices: Two-dimensional weights of linear layers.
         others: Embeddings, the output layer, biases and norms, or AdamW's parameter groups of them; a group has no weight
             decay but its own.
-        lr: The peak learning rate of both.
         weight_decay: Of the matrices.
-        betas, eps: AdamW's.
-        newton_schulz_dtype: What Muon multiplies in. It is part of the state: a resumed run keeps the type that it began
-            with, whichever machine it continues on.
-        stacked: For each of `matrices`, how many it holds one upon the other (see `Muon`). A resumed run keeps this, too: one
-            that was saved before there was a choice has one each.
+        newton_schulz_dtype, stacked: Muon's. They are part of the state: a resumed run keeps those that it began with,
+            whichever machine it continues on; one that was saved before matrices could be stacked has one each.
     """
 
     def __init__(
@@ -198,33 +175,28 @@ def list_decayed_names(model: nn.Module, decayed_parameters: str) -> list[str]:
 
 def build_muon(model: Any, args: PosGPTTrainingArguments) -> MuonWithAdamW:
     """Build the optimizer of a PosGPT: Muon for the layers' matrices, AdamW for the rest."""
-    # Of the rest, AdamW decays nothing, or all but biases.
-    decays_more = args.decayed_parameters == "all_but_biases"
-    decayed_names = set(list_decayed_names(model, args.decayed_parameters)) if decays_more else set()
     # The output layer is a table of symbols, as the embeddings are; Muon's author advises against Muon for both.
     head, matrix_names = model.get_output_embeddings().weight, set(list_matrix_names(model))
     # Processes that chose each for itself would train different models.
     (dtype,) = broadcast_object_list([torch.bfloat16 if bf16_is_fast(args.device) else torch.float32])
-    matrices: list[nn.Parameter] = []
-    stacked: list[int] = []
-    others: list[nn.Parameter] = []
-    decayed_others: list[nn.Parameter] = []
-    for name, parameter in model.named_parameters():
-        if name in matrix_names and parameter is not head:
-            matrices.append(parameter)
-            # Queries', keys' and values' in one.
-            stacked.append(3 if name.endswith("qkv_proj.weight") else 1)
-        else:
-            (decayed_others if name in decayed_names else others).append(parameter)
-    groups: list[dict[str, Any]] = [{"params": others}, {"params": decayed_others, "weight_decay": args.weight_decay}]
+    parameters = dict(model.named_parameters())
+    matrices = {name: each for name, each in parameters.items() if name in matrix_names and each is not head}
+    # Of the rest, AdamW decays nothing, or all but biases.
+    names = list_decayed_names(model, args.decayed_parameters) if args.decayed_parameters == "all_but_biases" else []
+    decayed = {name: parameters[name] for name in parameters if name in names and name not in matrices}
+    others = [parameters[name] for name in parameters if name not in matrices and name not in decayed]
+    groups: list[dict[str, Any]] = [{"params": others}]
+    if decayed:
+        # Optimizer states saved by earlier versions have no second group where AdamW decays nothing.
+        groups.append({"params": list(decayed.values()), "weight_decay": args.weight_decay})
     return MuonWithAdamW(
-        matrices,
-        # One group where AdamW decays nothing: optimizer states saved by earlier versions have no second one.
-        groups if decayed_others else groups[:1],
+        matrices.values(),
+        groups,
         lr=args.learning_rate,
         weight_decay=args.weight_decay,
         betas=(args.adam_beta1, args.adam_beta2),
         eps=args.adam_epsilon,
         newton_schulz_dtype=dtype,
-        stacked=stacked,
+        # Queries', keys' and values' are one parameter.
+        stacked=[3 if name.endswith("qkv_proj.weight") else 1 for name in matrices],
     )

@@ -2,7 +2,9 @@
 
 import json
 import platform
-from collections.abc import Collection, Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 import posgpt
 from data_scripts.documents import find_files, identify_content
 from data_scripts.errors import BadInput
-from data_scripts.files import hash_file, load_json, write_atomically
+from data_scripts.files import hash_file, load_json
 from modeling_posgpt import PosGPTConfig
 from posgpt.training.checkpoints import WEIGHTS_FILE, read_step
 from posgpt.training.saved_models import find_model_file
@@ -20,26 +22,15 @@ RUN_FILE = "run.json"
 # How much of a SHA-256 is shown to people; the file has all of it.
 SHOWN_DIGITS = 12
 # What, besides a command's own options, decides which rows a training step reads.
-ORDER_OPTIONS = (
-    "seed",
-    "data_seed",
-    "total_train_batch_size",
-    "train_sampling_strategy",
-    "first_shares",
-    "dataloader_drop_last",
-)
+ORDER_OPTIONS = {"seed", "data_seed", "total_train_batch_size", "train_sampling_strategy", "first_shares"}
+ORDER_OPTIONS |= {"dataloader_drop_last"}
 # What of a model's configuration may be another one when its training is resumed.
 _CHANGEABLE = {"attention_dropout", "embd_pdrop", "resid_pdrop", "use_cache", "relations"}
 LIBRARIES = ("torch", "transformers", "datasets", "accelerate")
 
 
 def find_best_step(state: Mapping[str, Any], keeps_best: bool) -> int | None:
-    """Return the step whose weights a finished training kept; None: the last step's.
-
-    Args:
-        state: The trainer's state, as in `trainer_state.json`.
-        keeps_best: Whether it was to load the best model at the end.
-    """
+    """Return the step whose weights a finished training kept, from its `trainer_state.json`; None: the last step's."""
     # The best evaluation may have been between two checkpoints: the best that was saved is kept, or else the last weights.
     saved = state.get("best_model_checkpoint")
     return read_step(saved) if keeps_best and saved else None
@@ -64,22 +55,18 @@ def describe_run(*options: Any) -> dict[str, Any]:
     values = {name: value for group in options for name, value in asdict(group).items()}
     data = {}
     if name_or_path := values.pop("model_name_or_path", None):
-        weights = find_model_file(name_or_path, WEIGHTS_FILE)
         # A card that is published should not name this machine's folders.
         name = Path(name_or_path).resolve().name if Path(name_or_path).is_dir() else name_or_path
-        data["model_name_or_path"] = [{"name": name, "sha256": hash_file(weights)}]
+        data["model_name_or_path"] = [{"name": name, "sha256": hash_file(find_model_file(name_or_path, WEIGHTS_FILE))}]
     for name in [name for name in values if name.endswith("_file") or name == "relations"]:
         if paths := values.pop(name):
-            paths = [paths] if isinstance(paths, str) else paths
-            data[name] = [identify_file(file) for path in paths for file in find_files(path)]
+            files = [file for path in ([paths] if isinstance(paths, str) else paths) for file in find_files(path)]
+            data[name] = [
+                {"name": file, "commit": content} if kind == "hub" else {"name": Path(file).name, "sha256": content}
+                for file, (kind, content) in zip(files, map(identify_content, files), strict=True)
+            ]
     versions = {"posgpt": posgpt.__version__, "python": platform.python_version()}
     return {"versions": versions | {name: version(name) for name in LIBRARIES}, "data": data, **values}
-
-
-def identify_file(file: str) -> dict[str, str]:
-    """Return a file's name and `sha256`, or a dataset's on the hub and `commit`."""
-    kind, content = identify_content(file)
-    return {"name": file, "commit": content} if kind == "hub" else {"name": Path(file).name, "sha256": content}
 
 
 def format_files(files: list[dict[str, str]]) -> str:
@@ -90,97 +77,59 @@ def format_files(files: list[dict[str, str]]) -> str:
 
 
 def build_record(options: dict[str, Any], config: PosGPTConfig) -> dict[str, Any]:
-    """Return what `run.json` holds: `versions`, `data`, the `model`'s own settings and the other `options`.
-
-    Args:
-        options: From `PosGPTTrainingArguments.to_dict`.
-    """
+    """Return what `run.json` holds: `versions`, `data`, the `model`'s own settings and the other `options`."""
     parts = {name: options[name] for name in ("versions", "data") if name in options}
     model = {name: value for name, value in config.to_dict().items() if name in PosGPTConfig.__annotations__}
     return parts | {"model": model, "options": {name: options[name] for name in options if name not in parts}}
 
 
-def write_record(folder: Path, record: dict[str, Any]) -> None:
-    """Write `run.json` into a model's folder."""
-    with write_atomically(folder / RUN_FILE) as file:
-        json.dump(record, file, indent=2, ensure_ascii=False)
-        file.write("\n")
-
-
-def check_same_training(checkpoint: Path, record: dict[str, Any], own_options: Collection[str]) -> None:
+def check_same_training(
+    checkpoint: Path, options: dict[str, Any], config: PosGPTConfig, own_options: Iterable[str]
+) -> None:
     """Check that the run that saved a checkpoint trained this model, and read the rows that this one would have read until then.
 
-    How long it trains, the learning rate, what it logs and what it is validated on may differ.
+    How long it trains, the learning rate, what it logs and what it is validated on may differ. Checkpoints of earlier versions,
+    which lack `run.json` or some of the options, pass.
 
     Args:
-        checkpoint: Those of earlier versions, which lack `run.json` or some of the options, pass.
-        record: This run's, from `build_record`.
-        own_options: Those that are the command's own.
+        own_options: Those of `options` that are the command's own.
 
     Raises:
         ValueError: it did not. Weights alone do not show it: they have the same shapes with any number of heads.
     """
-    if not (checkpoint / RUN_FILE).is_file():
-        return
-
-    def list_decisive(record: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        # By name, what is compared and what is shown: files by their content, whatever their names.
-        data = {name: (list_contents(files), format_files(files)) for name, files in record["data"].items()}
-        decides = {*ORDER_OPTIONS, *own_options} - {"overwrite_output_dir"}
-        options = {name: value for name, value in record["options"].items() if name in decides}
-        options |= {name: value for name, value in record["model"].items() if name not in _CHANGEABLE}
-        return data | {name: (value, value) for name, value in options.items()}
-
-    # This run's in the types of JSON, as the other's are.
-    saved, own = load_json(checkpoint / RUN_FILE, "record of a run"), json.loads(json.dumps(record))
-    theirs, ours = list_decisive(saved), list_decisive(own)
-    names = saved["data"].keys() | own["data"].keys() | (theirs.keys() & ours.keys())
-    absent: tuple[Any, Any] = ([], "not given")
-    differences = [
-        f"{name} was {theirs.get(name, absent)[1]}"
-        for name in sorted(names - {"validation_file"})
-        if theirs.get(name, absent)[0] != ours.get(name, absent)[0]
-    ]
+    # In the types of JSON, as the other's are.
+    own = json.loads(json.dumps(build_record(options, config)))
+    saved = load_json(checkpoint / RUN_FILE, "record of a run") if (checkpoint / RUN_FILE).is_file() else own
+    differences = []
+    for name in sorted((saved["data"].keys() | own["data"].keys()) - {"validation_file"}):
+        theirs, ours = saved["data"].get(name, []), own["data"].get(name, [])
+        if list_contents(theirs) != list_contents(ours):
+            differences.append(f"{name} was {format_files(theirs) or 'not given'}")
+    decisive = {"options": ORDER_OPTIONS.union(own_options) - {"overwrite_output_dir"}}
+    decisive["model"] = own["model"].keys() - _CHANGEABLE
+    for part, names in decisive.items():
+        for name in sorted(names & saved[part].keys() & own[part].keys()):
+            if saved[part][name] != own[part][name]:
+                differences.append(f"{name} was {saved[part][name]}")
     if differences:
-        raise ValueError(
-            f"it was saved by a training of another model, on other data or in another order: {'; '.join(differences)}"
-        )
+        problem = "it was saved by a training of another model, on other data or in another order"
+        raise ValueError(f"{problem}: {'; '.join(differences)}")
 
 
 def list_contents(files: list[dict[str, str]]) -> list[str]:
     """Return the hashes or commits of files, whatever their names."""
-    return [next(value for key, value in file.items() if key != "name") for file in files]
+    return [file.get("sha256") or file["commit"] for file in files]
 
 
 def list_training_files(name_or_path: str) -> set[str]:
-    """Return the SHA-256 of the files that the model in a folder was last trained on; none if it has no record.
-
-    Raises:
-        BadInput: its record is not as training wrote it.
-    """
+    """Return the SHA-256 of the files that the model in a folder was last trained on; none if it has no record."""
     file = Path(name_or_path) / RUN_FILE
-    if not file.is_file():
-        return set()
-    data: Any = load_json(file, "record of a run").get("data")
-    try:
-        read = [each for name in ("train_file", "questions_file") for each in data.get(name, [])]
-        # A dataset of the hub has a commit instead.
-        return {each["sha256"] for each in read if "sha256" in each}
-    except (AttributeError, TypeError):
-        raise BadInput(
-            f"{file}: not the record of a run; remove it, or give the folder as training wrote it."
-        ) from None
+    data: Any = load_json(file, "record of a run").get("data", {}) if file.is_file() else {}
+    return set(list_contents([*data.get("train_file", []), *data.get("questions_file", [])]))
 
 
 def copy_record(name_or_path: str, folder: Path) -> None:
-    """Copy a model's `run.json` into another folder, so that it is known there when the model is gone or trained again.
-
-    Models that were trained before there was one have none; then an older copy is removed.
-    """
-    try:
-        content = find_model_file(name_or_path, RUN_FILE).read_bytes()
-    except BadInput:
-        (folder / RUN_FILE).unlink(missing_ok=True)
-    else:
-        with write_atomically(folder / RUN_FILE, "wb") as file:
-            file.write(content)
+    """Copy a model's `run.json` into another folder, in place of an earlier model's; models of old versions have none."""
+    (folder / RUN_FILE).unlink(missing_ok=True)
+    with suppress(BadInput):
+        shutil.copy(find_model_file(name_or_path, RUN_FILE), folder / RUN_FILE)

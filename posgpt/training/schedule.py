@@ -35,13 +35,7 @@ def count_examples(step: int, batch_size: int, epoch_size: int) -> int:
 def build_token_schedule(
     optimizer: torch.optim.Optimizer, args: PosGPTTrainingArguments, steps: int, epoch_size: int, length: int
 ) -> LambdaLR:
-    """Build a schedule over the tokens read (see `compute_rate_factor`).
-
-    Args:
-        steps: Of the whole training.
-        epoch_size: Rows per epoch.
-        length: Tokens per row, padding included.
-    """
+    """Build a schedule over the tokens read: in so many steps, with epochs of so many rows of `length` tokens and padding."""
     batch_size = args.rows_per_step
     final_tokens = args.final_tokens or count_examples(steps, batch_size, epoch_size) * length
 

@@ -1,5 +1,6 @@
 """The Trainer of the training commands: what differs from transformers' own, in the order in which a run comes to it."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -17,6 +18,7 @@ from transformers import ProgressCallback, Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from data_scripts.errors import BadInput
+from data_scripts.files import write_atomically
 from data_scripts.questions import Questions
 from posgpt.training import checkpoints, hardware, metrics, resuming, run_record
 from posgpt.training.arguments import PosGPTTrainingArguments
@@ -42,8 +44,6 @@ class PosGPTTrainer(Trainer):
         validation: The questions to evaluate on, of which some are logged with the model's answers.
         record: What the model was trained on and how, for `run.json` and the trackers (see `describe_run`).
 
-    Raises:
-        BadInput: the arguments are not compatible.
     """
 
     model: Any
@@ -52,6 +52,7 @@ class PosGPTTrainer(Trainer):
     train_dataset: Any
     processing_class: Any
     samples: dict[str, list[str]] = {}
+    limit: int | None = None
 
     def __init__(
         self,
@@ -90,19 +91,14 @@ class PosGPTTrainer(Trainer):
             self.accelerator.state.fsdp_plugin.mixed_precision_policy = MixedPrecisionPolicy(cast_forward_inputs=False)
         self.options, self.card_facts = args.to_dict(), card_facts or {}
         self.resuming = resuming.ResumeCallback()
-        for callback in (self.resuming, checkpoints.LimitCallback, RiseCallback):
-            self.add_callback(callback)
+        self.add_callback(self.resuming)
+        self.add_callback(RiseCallback)
         if self.pop_callback(ProgressCallback):
             self.add_callback(FiguresProgressCallback)
 
     # --- The whole run ---
     def train_or_resume(self, checkpoint: str | None) -> None:
-        """Train from the beginning or from a checkpoint, then save model, metrics and state into the output folder.
-
-        Raises:
-            BadInput: it was interrupted (Ctrl-C), the loss or a weight is not finite, the checkpoint does not fit, a file could
-                not be written, another process has ended, or the hub refuses.
-        """
+        """Train from the beginning or from a checkpoint, then save model, metrics and state; what stops it is one line."""
         try:
             self.prepare_folder(checkpoint)
             figures = self.train_from(checkpoint)
@@ -124,9 +120,9 @@ class PosGPTTrainer(Trainer):
             with resuming.refuse_checkpoint(checkpoint):
                 # The first process alone knows what the run reads.
                 if own := self.args.record:
-                    record = run_record.build_record(self.options, self.model.config)
-                    run_record.check_same_training(Path(checkpoint), record, own)
-                resuming.check_files(Path(checkpoint), self.model.config, self.state)
+                    run_record.check_same_training(Path(checkpoint), self.options, self.model.config, own)
+                if not any(Path(checkpoint).glob("optimizer*")):
+                    raise ValueError("it has weights alone (save_only_model)")
         if self.args.should_save:
             # They would be kept as the newest when older ones are deleted.
             for later in checkpoints.list_later_checkpoints(self.args.output_dir, checkpoint):
@@ -143,10 +139,10 @@ class PosGPTTrainer(Trainer):
         try:
             figures = self.train(resume_from_checkpoint=checkpoint).metrics
         except (Exception, CheckpointException) as error:
-            # Before the first step, what nothing else explains is the checkpoint's fault.
             is_explained = isinstance(error, BadInput) or checkpoints.explain_stop(error) is not None
             if not checkpoint or self.resuming.has_begun or is_explained:
                 raise
+            # Before the first step, what nothing else explains is the checkpoint's fault.
             with resuming.refuse_checkpoint(checkpoint):
                 raise
         figures["peak_memory_mib"] = hardware.measure_peak_memory()
@@ -179,7 +175,7 @@ class PosGPTTrainer(Trainer):
                 self.lr_scheduler = build_token_schedule(optimizer, self.args, num_training_steps, *shape)
             scheduler = super().create_scheduler(num_training_steps, optimizer)
         # A checkpoint's are loaded next, over these.
-        self.resuming.own = resuming.list_settings(optimizer, scheduler)
+        self.resuming.own = resuming.list_settings(optimizer)
         return scheduler
 
     # --- A step ---
@@ -250,23 +246,27 @@ class PosGPTTrainer(Trainer):
             model = save_pretrained(self.model, weights, self.processing_class, folder)
             facts = self.card_facts | describe_training(self.state, self.args, self.find_best_step())
             write_model_card(folder, model, facts, self.args.hub_license)
-            run_record.write_record(folder, run_record.build_record(self.options, model.config))
+            with write_atomically(folder / run_record.RUN_FILE) as file:
+                json.dump(run_record.build_record(self.options, model.config), file, indent=2, ensure_ascii=False)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         # Private: Trainer's has no end after which a checkpoint is known to be whole.
         folder = Path(self.args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
         if checkpoints.find_damage(folder) is None:
-            # This run was resumed from it.
-            return
+            return  # This run was resumed from it.
         checkpoints.check_weights(self.model, self.state.global_step, self.args.output_dir)
         with checkpoints.save_or_remove(folder):
             if self.args.should_save:
                 checkpoints.open_checkpoint(folder)
+            # Trainer would delete older checkpoints before this one is whole, and somebody's copies, too.
+            self.limit, self.args.save_total_limit = self.args.save_total_limit or self.limit, None
             self.accelerator.wait_for_everyone()
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
                 checkpoints.seal_checkpoint(folder)
+        if self.args.should_save:
+            checkpoints.delete_old_checkpoints(folder.parent, self.limit, self.state.best_model_checkpoint)
 
     def save_finished_model(self, output_dir: Path) -> None:
         """Save the model beside `output_dir`'s files, then move it there, so that a folder with weights is finished."""
@@ -295,6 +295,6 @@ class PosGPTTrainer(Trainer):
             self.hub_model_id = open_repository(self.args)
 
     def push_to_hub(self, *args: Any, **kwargs: Any) -> Any:
-        """Upload the finished model (see `upload_model`); Trainer's own would first save it again, over the finished files."""
+        """Upload the finished model; Trainer's own would first save it again, over the finished files."""
         if self.is_world_process_zero():
             upload_model(self.args, self.hub_model_id)
