@@ -43,7 +43,7 @@ from posgpt.training.architecture import (
     describe_size,
     load_pretrained,
 )
-from posgpt.training.arguments import PosGPTTrainingArguments, check_before_reading
+from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.checkpoints import claim_output_dir
 from posgpt.training.data import choose_data_seed, load_pairs, report_unknown_characters
 from posgpt.training.run_record import describe_run
@@ -66,6 +66,9 @@ class GenerationArguments(PretrainedArguments, SpanArguments, RelationArguments,
         "A question is kept if the model gives it at least this probability.", default=0.5
     )
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
+
+
+TYPES = [GenerationArguments, ArchitectureArguments, PosGPTTrainingArguments]
 
 
 class GeneratedQuestion(NamedTuple):
@@ -194,7 +197,6 @@ def train_and_generate(
     checkpoint: str | None,
 ) -> None:
     """Train from the beginning or from a checkpoint, save the model, and write questions beside it."""
-    check_before_reading(training_args, None, data_args.questions_file)
     data = load_generation_data(architecture, data_args, training_args)
     model = data.pretrained or build_model(architecture, data.tokenizer, training_args)
     model.config.relations = data.questions.to_config()
@@ -222,9 +224,7 @@ def train_and_generate(
 
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
-    data_args, architecture, training_args = parse_with_recipe(
-        [GenerationArguments, ArchitectureArguments, PosGPTTrainingArguments], "generate_questions", argv, "windows"
-    )
+    data_args, architecture, training_args = parse_with_recipe(TYPES, "generate_questions", argv, "windows")
     with claim_output_dir(training_args, data_args.overwrite_output_dir) as checkpoint:
         train_and_generate(architecture, data_args, training_args, checkpoint)
 

@@ -21,7 +21,7 @@ from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
 from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, find_first_mention, has_mention
 from posgpt.evaluation.scoring import describe_constant, describe_majority
-from posgpt.recipe_parser import read_settings
+from posgpt.recipe_parser import read_section
 from studies import trained_reader
 from studies.tables import write_table
 
@@ -125,7 +125,7 @@ def measure_data(
         BadInput: a file is not what it should be, or has too few pairs to train a reader.
     """
     train, dev = (load_questions(data_dir / name, answers=True) for name in (TRAIN_FILE, DEV_FILE))
-    max_spans = read_settings("windows", "pretrain")["max_spans"]
+    max_spans = read_section("windows", "pretrain")["max_spans"]
     rules, ceilings = build_rules(train.relations[0].baseline, train.answers), build_ceilings(max_spans)
     predictions = [read_predictions(file, len(dev)) for file in predictions_files]
     documents = find_documents(data_dir / CORPUS_FILE, [*train.titles, *dev.titles])

@@ -16,7 +16,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from data_scripts.errors import BadInput
 from data_scripts.files import hash_file, load_json, write_atomically
-from posgpt.recipe_parser import find_recipe, read_section, read_settings
+from posgpt.recipe_parser import read_section
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints, read_step
 
 Record = dict[str, Any]
@@ -87,7 +87,7 @@ def build_command(recipe: str, **options: object) -> list[str]:
 
 def count_rows_per_step(section: str, options: dict[str, Any]) -> int:
     """Return how many rows a training step reads by a section of its recipe and the other options."""
-    settings = read_settings(section=section, **options)
+    settings = read_section(section=section, **options)
     batch = settings.get("per_device_train_batch_size", TrainingArguments.per_device_train_batch_size)
     return settings.get("total_train_batch_size", batch * settings.get("gradient_accumulation_steps", 1))
 
@@ -102,7 +102,7 @@ def build_key(section: str, options: dict[str, Any]) -> dict[str, str]:
         next((f"{path.name}:{hash_file(file)}" for file in (path, path / WEIGHTS_FILE) if file.is_file()), str(path))
         for path in map(Path, command)
     ]
-    return {"options": " ".join(contents), "recipe": json.dumps(read_section(find_recipe(recipe), section))}
+    return {"options": " ".join(contents), "recipe": json.dumps(read_section(recipe, section))}
 
 
 def launch(module: str, arguments: list[str]) -> int:
@@ -178,7 +178,7 @@ def time_training(name: str, section: str, options: dict[str, Any]) -> tuple[flo
 
 def estimate_minutes(section: str, options: dict[str, Any], per_row: float, per_epoch: float) -> float:
     """Return how many minutes a training takes whose rows and epochs take as long as `time_training` says."""
-    settings = read_settings(section=section, **options)
+    settings = read_section(section=section, **options)
     if (steps := settings.get("max_steps", -1)) > 0:
         return steps * count_rows_per_step(section, options) * per_row
     return settings.get("num_train_epochs", TrainingArguments.num_train_epochs) * per_epoch

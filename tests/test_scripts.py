@@ -21,7 +21,8 @@ from data_scripts.questions import load_questions
 from data_scripts.span_corruption import SpanCorruptionCollator
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM
 from posgpt import preview
-from posgpt.pretrain import read_config
+from posgpt.pretrain import TYPES
+from posgpt.recipe_parser import parse_with_recipe
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import load_pairs, load_validation
 from posgpt.training.metrics import measure_answers, reduce_logits
@@ -602,7 +603,7 @@ def test_bf16_is_chosen_for_the_device_that_is_used(tmp_path, monkeypatch, optio
     monkeypatch.setattr("posgpt.training.arguments.bf16_is_fast", lambda device: device != "cpu")
     monkeypatch.setattr("transformers.training_args.is_torch_bf16_gpu_available", lambda: True)
     argv = ["windows", "--train_file", "x", "--output_dir", str(tmp_path), "--report_to", "none", *options]
-    assert read_config(argv).training.bf16 is expected
+    assert parse_with_recipe(TYPES, "pretrain", argv)[-1].bf16 is expected
 
 
 def test_the_preview_shows_exactly_what_a_recipe_trains_on(run, world, tmp_path, monkeypatch):
