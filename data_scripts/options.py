@@ -56,11 +56,15 @@ def list_ranges(dataclass_type: Any) -> dict[str, Range]:
 
 
 def check_options(options: Any) -> None:
-    """Raise BadInput if a field of a dataclass instance is not in its range; None passes."""
-    for name, limits in list_ranges(type(options)).items():
-        value = getattr(options, name)
+    """Raise BadInput if a field of a dataclass instance is not in its range or among its `choices`; None passes."""
+    ranges = list_ranges(type(options))
+    for field in dataclasses.fields(options):
+        value, choices = getattr(options, field.name), field.metadata.get("choices")
         for each in value if isinstance(value, list) else [] if value is None else [value]:
-            limits.check(name, each)
+            if field.name in ranges:
+                ranges[field.name].check(field.name, each)
+            if choices and each not in choices:
+                raise BadInput(f"{field.name} is {each!r}; choose {' or '.join(map(str, choices))}.")
 
 
 class OptionParser(HfArgumentParser):
