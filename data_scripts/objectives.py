@@ -14,3 +14,4 @@ OBJECTIVES: dict[str, type[ObjectiveConfig]] = {
         NameWindowsConfig,
     )
 }
+DEFAULT_OBJECTIVE = next(iter(OBJECTIVES))

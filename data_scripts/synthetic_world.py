@@ -40,7 +40,7 @@ from data_scripts.files import (
     write_atomically,
     write_lines,
 )
-from data_scripts.options import Range, check_options, option, parse_options
+from data_scripts.options import OptionParser, Range, check_options, option
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, load_relations
 from data_scripts.salient_spans import MONTHS
 
@@ -384,7 +384,8 @@ class WorldArguments:
 
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
-    arguments, world = parse_options([WorldArguments, World], argv)
+    parser = OptionParser([WorldArguments, World])
+    arguments, world = parser.build(parser.read(argv))
     lines = world.write(Path(arguments.output_dir), arguments.overwrite)
     print(f"{world.num_people:,} people in {world.language}, asked for {', '.join(world.asked)}.")
     print(describe_lines(arguments.output_dir, lines))

@@ -25,7 +25,7 @@ class _Command(ModuleType):
         if options and (kind := _FUNCTIONS[name]):
             from data_scripts.options import parse_options
 
-            args, options = (parse_options(getattr(self, kind), options=options), *args), {}
+            args, options = (parse_options(getattr(self, kind), **options), *args), {}
         return getattr(self, name)(*args, **options)
 
 

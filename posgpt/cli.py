@@ -35,26 +35,14 @@ COMMANDS = {
 }
 
 
-def describe_usage() -> str:
-    """Return the help text."""
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:{width}}  {description}" for name, (_, description) in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: posgpt COMMAND [OPTION ...]",
-            "",
-            *lines,
-            "",
-            "posgpt COMMAND --help lists its options, posgpt --version says which version this is.",
-        ]
-    )
-
-
 @exit_on_bad_input()
 def main() -> None:
     command, *arguments = sys.argv[1:] or ["--help"]
     if command in ("-h", "--help"):
-        print(describe_usage())
+        print("usage: posgpt COMMAND [OPTION ...]\n")
+        for name, (_, description) in COMMANDS.items():
+            print(f"  {name:16}  {description}")
+        print("\nposgpt COMMAND --help lists its options, posgpt --version says which version this is.")
         return
     if command == "--version":
         print(f"posgpt {posgpt.__version__}")

@@ -8,12 +8,12 @@ The recipe's section `finetune` holds the options, or `finetune_from_scratch` wi
 `train_finetune.py` is the same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from transformers import PreTrainedTokenizerBase
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase, set_seed
 
 from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import Columns, build_corpus_tokenizer, load_corpus
@@ -29,17 +29,16 @@ from data_scripts.relations import (
     load_relations,
     read_relations,
 )
-from modeling_posgpt import PosGPTForCausalLM
-from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe, read_recipe
+from modeling_posgpt import PosGPTForCausalLM, build_tokenizer
+from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
 from posgpt.training.architecture import (
     ArchitectureArguments,
     PretrainedArguments,
-    add_characters,
+    build_config,
     build_model,
-    choose_max_length,
     load_pretrained,
 )
-from posgpt.training.arguments import PosGPTTrainingArguments, check_before_reading
+from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import choose_data_seed, encode_pairs, leave_room_for_answers, load_pairs, load_validation
 from posgpt.training.run_record import describe_run
 from posgpt.training.trained import TrainedModel, train
@@ -84,131 +83,114 @@ class FinetuningArguments(RelationArguments):
     )
 
 
-def load_or_build_model(
-    model_args: ModelArguments, architecture: Any, training_args: PosGPTTrainingArguments
-) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
-    """Load the pretrained model, or build a new one, with its tokenizer.
+TYPES = [FinetuningArguments, ModelArguments, ArchitectureArguments, PosGPTTrainingArguments]
+
+
+class FinetuningData(NamedTuple):
+    """What a finetuning begins with: a model, if there is one, and the encoded training pairs.
+
+    Args:
+        known: Relations that need not be recognized in questions.
+    """
+
+    model: PosGPTForCausalLM | None
+    tokenizer: PreTrainedTokenizerBase
+    questions: Questions
+    examples: Dataset
+    known: list[Relation]
+
+
+def load_finetuning_data(
+    data_args: FinetuningArguments,
+    model_args: ModelArguments,
+    architecture: Any,
+    training_args: PosGPTTrainingArguments,
+    needs_model: bool = True,
+) -> FinetuningData:
+    """Load the pretrained model, or build a new one with the vocabulary of a corpus, and read the training pairs.
+
+    Args:
+        needs_model: Otherwise, the vocabulary is that of the pairs where neither a model nor a corpus is named.
 
     Raises:
         BadInput: there is neither a model nor a vocabulary, there are both, or a loaded model's size would change.
     """
+
+    def load(file: Any) -> Dataset:
+        with training_args.main_process_first():
+            return load_corpus(file, model_args)
+
+    # What the model was asked before may be asked once only in a file, which shows no form then.
+    model, known = None, load_relations(data_args.relations)
     if model_args.model_name_or_path:
         if model_args.vocabulary_file:
             raise BadInput("--vocabulary_file is for training from scratch; a model brings its own vocabulary.")
-        return load_pretrained(model_args.model_name_or_path, architecture, training_args)
-    if not model_args.vocabulary_file:
+        model, tokenizer = load_pretrained(model_args.model_name_or_path, architecture, training_args)
+        known += read_relations(model.config.relations)
+    elif needs_model and not model_args.vocabulary_file:
         raise BadInput(
             "no model to start from: give --model_name_or_path with a pretrained folder; or, to train from scratch,"
             " --vocabulary_file with the corpus (wiki.txt) that the vocabulary is built from."
         )
-    with training_args.main_process_first():
-        corpus = load_corpus(model_args.vocabulary_file, model_args)
-    tokenizer = build_corpus_tokenizer(corpus, choose_max_length(architecture))
-    return build_model(architecture, tokenizer, training_args), tokenizer
+    max_length = (model.config if model else build_config(architecture)).max_position_embeddings
+    # A corpus shows where titles are in the questions.
+    file = data_args.corpus_file or model_args.vocabulary_file
+    corpus = load(file) if file else None
+    questions = load_pairs(data_args.train_file, training_args, known, corpus, data_args.ascii_only)
+    texts = [*questions.texts, *questions.answers]
+    if model_args.vocabulary_file:
+        tokenizer = build_corpus_tokenizer(load(model_args.vocabulary_file), max_length)
+        model = build_model(architecture, tokenizer, training_args)
+    elif model is None:
+        tokenizer = build_tokenizer(texts, max_length)
+    elif data_args.add_characters:
+        read = build_corpus_tokenizer(corpus, max_length).get_vocab() if corpus else {}
+        tokenizer = add_characters(model, tokenizer, [*texts, *read], questions.path, training_args)
+    examples = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
+    return FinetuningData(model, tokenizer, questions, examples, known)
 
 
-def load_training_pairs(
-    model_args: ModelArguments,
-    data_args: FinetuningArguments,
-    training_args: PosGPTTrainingArguments,
-    known: Sequence[Relation],
-) -> Questions:
-    """Load what is trained on; see `load_pairs`. A corpus shows where titles are in the questions."""
-    corpus, file = None, data_args.corpus_file or model_args.vocabulary_file
-    if file:
-        with training_args.main_process_first():
-            corpus = load_corpus(file, model_args)
-    return load_pairs(data_args.train_file, training_args, known, corpus, data_args.ascii_only)
-
-
-def add_unknown_characters(
+def add_characters(
     model: PosGPTForCausalLM,
     tokenizer: PreTrainedTokenizerBase,
-    questions: Questions,
-    corpus_file: list[str] | None,
-    columns: Columns,
+    texts: Iterable[str],
+    path: str,
     training_args: PosGPTTrainingArguments,
 ) -> PreTrainedTokenizerBase:
-    """Add the characters of questions, answers and a corpus that a model does not know to it, and print them."""
-    texts = [*questions.texts, *questions.answers]
-    if corpus_file:
-        with training_args.main_process_first():
-            corpus = load_corpus(corpus_file, columns)
-        texts += build_corpus_tokenizer(corpus, tokenizer.model_max_length).get_vocab()
-    extended = add_characters(model, tokenizer, texts, training_args.seed)
-    if training_args.should_log and (
-        added := extended.convert_ids_to_tokens(list(range(len(tokenizer), len(extended))))
-    ):
-        print(f"{questions.path}: {len(added):,} characters are added to the vocabulary: {''.join(added[:40])}")
+    """Give a model the characters of `texts` that it does not know, after its own, and print them; return its new tokenizer.
+
+    transformers initializes their rows in the embedding and the output layer close to the mean of those that are there.
+    """
+    vocabulary = tokenizer.get_vocab()
+    extended = build_tokenizer(texts, tokenizer.model_max_length, sorted(vocabulary, key=vocabulary.__getitem__))
+    if added := extended.convert_ids_to_tokens(list(range(len(tokenizer), len(extended)))):
+        set_seed(training_args.seed)
+        model.resize_token_embeddings(len(extended))
+        if training_args.should_log:
+            print(f"{path}: {len(added):,} characters are added to the vocabulary: {''.join(added[:40])}")
     return extended
 
 
-class FinetuningConfig(NamedTuple):
-    """All options of a finetuning."""
-
-    model: ModelArguments
-    data: FinetuningArguments
-    architecture: Any
-    training: PosGPTTrainingArguments
-
-
-def choose_section(recipe: Path, given: Mapping[str, Any]) -> str:
-    """Return the recipe's section: that for a pretrained model if one is named, there or among what is given.
-
-    Raises:
-        BadInput: none is named, and the recipe does not train from scratch.
-    """
-    sections = read_recipe(recipe)
-    if given.get("model_name_or_path") or sections.get("finetune", {}).get("model_name_or_path"):
-        return "finetune"
-    if "finetune" in sections and "finetune_from_scratch" not in sections:
-        if given.get("help"):
-            return "finetune"
-        raise BadInput(
-            f"no model to start from: give --model_name_or_path with a pretrained folder; {recipe} does not train from scratch."
-        )
-    return "finetune_from_scratch"
-
-
-def read_config(
-    argv: Sequence[str] | None = None, recipe: str = DEFAULT_RECIPE, options: Mapping[str, Any] | None = None
-) -> FinetuningConfig:
-    """Read the options of a finetuning from a command line or from Python; see `parse_with_recipe`."""
-    types = [ModelArguments, FinetuningArguments, ArchitectureArguments, PosGPTTrainingArguments]
-    return FinetuningConfig(*parse_with_recipe(types, choose_section, argv, recipe, options))
-
-
-def finetune(config: FinetuningConfig | str = DEFAULT_RECIPE, quiet: bool = False, **options: Any) -> TrainedModel:
+def finetune(recipe: str = DEFAULT_RECIPE, quiet: bool = False, **options: Any) -> TrainedModel:
     """Train from the beginning or from a checkpoint, and save the model into the output folder; see `posgpt.pretrain`.
 
     posgpt.finetune(model_name_or_path="runs/pretrain", train_file="train.tsv", output_dir="runs/finetune")
     """
-    if isinstance(config, str):
-        config = read_config(recipe=config, options=options)
-    return train(config, build_trainer, quiet)
+    return train(parse_with_recipe(TYPES, "finetune", default=recipe, options=options), build_trainer, quiet)
 
 
 def build_trainer(
-    model_args: ModelArguments,
     data_args: FinetuningArguments,
+    model_args: ModelArguments,
     architecture: Any,
     training_args: PosGPTTrainingArguments,
 ) -> PosGPTTrainer:
     """Read the data, load or build the model, and return what trains it."""
-    check_before_reading(training_args, data_args.validation_file, data_args.train_file)
-    model, tokenizer = load_or_build_model(model_args, architecture, training_args)
-
-    # What the model was asked before may be asked once only in a file, which shows no form then.
-    known = [*load_relations(data_args.relations), *read_relations(model.config.relations)]
-    questions = load_training_pairs(model_args, data_args, training_args, known)
-    if data_args.add_characters:
-        tokenizer = add_unknown_characters(
-            model, tokenizer, questions, data_args.corpus_file, model_args, training_args
-        )
-    train_examples = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
+    data = load_finetuning_data(data_args, model_args, architecture, training_args)
+    model, questions = cast(PosGPTForCausalLM, data.model), data.questions
     model.config.relations = add_relations(model.config.relations or {}, questions.to_config())
     leave_room_for_answers(model, questions)
-    known += questions.relations
+    known = [*data.known, *questions.relations]
     validation = load_validation(data_args.validation_file, training_args, known, model.config.relations, questions)
 
     described = ", ".join(relation.name for relation in questions.relations)
@@ -216,18 +198,18 @@ def build_trainer(
     return PosGPTTrainer(
         model,
         training_args,
-        train_dataset=FixedDataset(train_examples, choose_data_seed(training_args)),
-        data_collator=RightPaddingCollator(tokenizer),
-        processing_class=tokenizer,
+        train_dataset=FixedDataset(data.examples, choose_data_seed(training_args)),
+        data_collator=RightPaddingCollator(data.tokenizer),
+        processing_class=data.tokenizer,
         validation=validation,
         record=describe_run(model_args, data_args) if training_args.should_save else None,
-        card_facts={"Objective": f"{len(train_examples):,} questions ({described}), {start}"},
+        card_facts={"Objective": f"{len(data.examples):,} questions ({described}), {start}"},
     )
 
 
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
-    finetune(read_config(argv))
+    train(parse_with_recipe(TYPES, "finetune", argv), build_trainer)
 
 
 if __name__ == "__main__":

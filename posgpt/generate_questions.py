@@ -42,7 +42,7 @@ from posgpt.training.architecture import (
     describe_size,
     load_pretrained,
 )
-from posgpt.training.arguments import PosGPTTrainingArguments, check_before_reading
+from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.checkpoints import claim_output_dir
 from posgpt.training.data import choose_data_seed, load_pairs, report_unknown_characters
 from posgpt.training.run_record import describe_run
@@ -63,6 +63,9 @@ class GenerationArguments(PretrainedArguments, SpanArguments, RelationArguments,
         "A question is kept if the model gives it at least this probability.", default=0.5
     )
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
+
+
+TYPES = [GenerationArguments, ArchitectureArguments, PosGPTTrainingArguments]
 
 
 def generate_questions(
@@ -151,11 +154,8 @@ def load_generation_data(
 
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
-    data_args, architecture, training_args = parse_with_recipe(
-        [GenerationArguments, ArchitectureArguments, PosGPTTrainingArguments], "generate_questions", argv, "windows"
-    )
+    data_args, architecture, training_args = parse_with_recipe(TYPES, "generate_questions", argv, "windows")
     with claim_output_dir(training_args, data_args.overwrite_output_dir) as checkpoint:
-        check_before_reading(training_args, None, data_args.questions_file)
         data = load_generation_data(architecture, data_args, training_args)
         model = data.model or build_model(architecture, data.tokenizer, training_args)
         model.config.relations = data.questions.to_config()

@@ -8,29 +8,22 @@ The recipe's section `pretrain` holds the options; any of them, and any of trans
 the command line. `train_pretrain.py` is the same.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from datasets import Dataset
-from transformers import PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import CorpusArguments, build_corpus_tokenizer, describe_documents, load_corpus
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
-from data_scripts.objectives import OBJECTIVES
+from data_scripts.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 from data_scripts.options import option
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation, RelationArguments, load_relations
 from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
-from posgpt.training.architecture import (
-    ArchitectureArguments,
-    build_config,
-    build_model,
-    choose_max_length,
-    describe_size,
-)
-from posgpt.training.arguments import PosGPTTrainingArguments, check_before_reading
+from posgpt.training.architecture import ArchitectureArguments, build_config, build_model, describe_size
+from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import choose_data_seed, leave_room_for_answers, load_pairs, load_validation
 from posgpt.training.run_record import describe_run
 from posgpt.training.trained import TrainedModel, train
@@ -50,13 +43,16 @@ class PretrainingArguments(RelationArguments, CorpusArguments):
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
     objective: str = option(
         "What to train on; each objective has options of its own.",
-        default=next(iter(OBJECTIVES)),
+        default=DEFAULT_OBJECTIVE,
         choices=list(OBJECTIVES),
     )
     questions_file: list[str] | None = option("TSVs of training questions to mix in.", default=None)
     validation_file: list[str] | None = option(
         "TSVs of questions to measure accuracy on while training.", default=None
     )
+
+
+TYPES = [PretrainingArguments, ObjectiveConfig, ArchitectureArguments, PosGPTTrainingArguments]
 
 
 @dataclass(frozen=True)
@@ -77,13 +73,14 @@ class PretrainingData:
 
 
 def load_pretraining_data(
-    architecture: Any, data_args: PretrainingArguments, objective: ObjectiveConfig, training_args: TrainingArguments
+    data_args: PretrainingArguments,
+    objective: ObjectiveConfig,
+    architecture: Any,
+    training_args: PosGPTTrainingArguments,
 ) -> PretrainingData:
-    """Read corpus and questions and build the objective's training data.
-
-    Raises:
-        BadInput: a file is not what it should be, or there is nothing to train on.
-    """
+    """Read corpus and questions and build the objective's training data."""
+    # Sizes that are not compatible are refused before the corpus is read.
+    max_length = build_config(architecture).max_position_embeddings
     questions, relations = None, load_relations(data_args.relations)
     # One process reads first; the others find the result in the cache.
     with training_args.main_process_first():
@@ -100,48 +97,28 @@ def load_pretraining_data(
     asked = [*questions.texts, *questions.answers] if questions else []
     asked += objective.list_own_texts(questions.relations if questions else relations)
     with training_args.main_process_first():
-        tokenizer = build_corpus_tokenizer(corpus, choose_max_length(architecture), asked)
-    # A model with a bottleneck reads one text per row.
-    one_text_per_row = architecture.bottleneck_size is not None
-    with training_args.main_process_first():
+        tokenizer = build_corpus_tokenizer(corpus, max_length, asked)
+        # A model with a bottleneck reads one text per row.
+        one_text_per_row = architecture.bottleneck_size is not None
         seed = choose_data_seed(training_args)
         training = objective.build(corpus, tokenizer, seed, questions, one_text_per_row, relations)
     return PretrainingData(corpus, tokenizer, questions, training, relations)
 
 
-class PretrainingConfig(NamedTuple):
-    """All options of a pretraining."""
-
-    data: PretrainingArguments
-    objective: ObjectiveConfig
-    architecture: Any
-    training: PosGPTTrainingArguments
-
-
-def read_config(
-    argv: Sequence[str] | None = None, recipe: str = DEFAULT_RECIPE, options: Mapping[str, Any] | None = None
-) -> PretrainingConfig:
-    """Read the options of a pretraining from a command line or from Python; see `parse_with_recipe`."""
-    types = [PretrainingArguments, ObjectiveConfig, ArchitectureArguments, PosGPTTrainingArguments]
-    return PretrainingConfig(*parse_with_recipe(types, "pretrain", argv, recipe, options))
-
-
-def pretrain(config: PretrainingConfig | str = DEFAULT_RECIPE, quiet: bool = False, **options: Any) -> TrainedModel:
+def pretrain(recipe: str = DEFAULT_RECIPE, quiet: bool = False, **options: Any) -> TrainedModel:
     """Train from the beginning or from a checkpoint, and save the model into the output folder.
 
         posgpt.pretrain("windows", train_file="wiki.txt", questions_file="train.tsv", output_dir="runs/windows")
 
     Args:
-        config: The options, or the recipe that they are in, a name or a file.
+        recipe: What the options are in, a name or a file.
         quiet: Whether nothing is printed.
         options: What overrides the recipe, named as on the command line.
 
     Raises:
         BadInput: an option or a file is not what it should be, or training could not go on.
     """
-    if isinstance(config, str):
-        config = read_config(recipe=config, options=options)
-    return train(config, build_trainer, quiet)
+    return train(parse_with_recipe(TYPES, "pretrain", default=recipe, options=options), build_trainer, quiet)
 
 
 def build_trainer(
@@ -151,10 +128,7 @@ def build_trainer(
     training_args: PosGPTTrainingArguments,
 ) -> PosGPTTrainer:
     """Read the data, build the model, and return what trains it."""
-    # Sizes that are not compatible are refused before the corpus is read.
-    build_config(architecture)
-    check_before_reading(training_args, data_args.validation_file, data_args.questions_file)
-    data = load_pretraining_data(architecture, data_args, objective, training_args)
+    data = load_pretraining_data(data_args, objective, architecture, training_args)
     tokenizer, questions = data.tokenizer, data.questions
     # One question alone shows no form; it may be of a form that is trained on.
     known = [*data.relations, *(questions.relations if questions else ())]
@@ -185,7 +159,7 @@ def build_trainer(
 
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
-    pretrain(read_config(argv))
+    train(parse_with_recipe(TYPES, "pretrain", argv), build_trainer)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ windows what is asked for. The character that a position is graded on stands in 
 there is no loss.
 """
 
-import sys
-from collections.abc import Iterator, Sequence
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
@@ -21,23 +21,15 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.collators import RightPaddingCollator
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.objective_config import ObjectiveConfig
-from data_scripts.options import OptionParser, Range, option
-from data_scripts.relations import load_relations, read_relations
+from data_scripts.options import Range, option
 from data_scripts.titles import describe_titles, find_text_start, iterate_titles
-from modeling_posgpt import build_tokenizer
-from posgpt.finetune import (
-    FinetuningArguments,
-    ModelArguments,
-    add_unknown_characters,
-    load_or_build_model,
-    load_training_pairs,
-)
+from posgpt import finetune, generate_questions, pretrain
+from posgpt.finetune import load_finetuning_data
 from posgpt.generate_questions import GenerationArguments, load_generation_data
 from posgpt.pretrain import PretrainingArguments, load_pretraining_data
-from posgpt.recipe_parser import parse_with_recipe
-from posgpt.training.architecture import ArchitectureArguments, build_config, choose_max_length
+from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.data import build_epoch_sampler, encode_pairs
+from posgpt.training.data import build_epoch_sampler
 
 
 @dataclass
@@ -86,84 +78,61 @@ def render_first(encoded: Dataset, tokenizer: PreTrainedTokenizerBase, most: int
     return render_batch(batch, tokenizer)
 
 
-def preview_pretraining(argv: Sequence[str]) -> None:
-    """Print the examples that training reads first, in its order."""
-    preview, data_args, objective, architecture, training_args = parse_with_recipe(
-        [
-            PretrainingPreviewArguments,
-            PretrainingArguments,
-            ObjectiveConfig,
-            ArchitectureArguments,
-            PosGPTTrainingArguments,
-        ],
-        "pretrain",
-        argv,
-    )
-    data = load_pretraining_data(architecture, data_args, objective, training_args)
+def preview_pretraining(
+    preview: PretrainingPreviewArguments,
+    data_args: PretrainingArguments,
+    objective: ObjectiveConfig,
+    architecture: Any,
+    training_args: PosGPTTrainingArguments,
+) -> Iterator[str]:
+    """Yield the documents as they are read, and the examples that training reads first, in its order."""
+    data = load_pretraining_data(data_args, objective, architecture, training_args)
     dataset = data.training.dataset
     dataset.set_epoch(preview.epoch)
     sampler = build_epoch_sampler(dataset, training_args)
     batch = data.training.collator([dataset[item] for item in islice(sampler, preview.examples)])
     documents = data.corpus.take(min(preview.documents, len(data.corpus)))
-    asked = dataset.list_asked(len(documents))
+    yield from render_documents(documents, dataset.list_asked(len(documents)))
+    yield data.training.description
     # With weights, documents are repeated on purpose.
-    titles = None if data_args.corpus_weights else describe_titles(data.corpus)
-    described = filter(None, (data.training.description, titles))
-    print(*render_documents(documents, asked), *described, *render_batch(batch, data.tokenizer), sep="\n")
+    if not data_args.corpus_weights and (titles := describe_titles(data.corpus)):
+        yield titles
+    yield from render_batch(batch, data.tokenizer)
 
 
-def preview_generation(argv: Sequence[str]) -> None:
-    """Print the first names, in the order of the corpus, that a model learns to write questions from."""
-    preview, data_args, architecture, training_args = parse_with_recipe(
-        [PreviewArguments, GenerationArguments, ArchitectureArguments, PosGPTTrainingArguments],
-        "generate_questions",
-        argv,
-        default="windows",
-    )
+def preview_generation(
+    preview: PreviewArguments,
+    data_args: GenerationArguments,
+    architecture: Any,
+    training_args: PosGPTTrainingArguments,
+) -> Iterator[str]:
+    """Yield the first names, in the order of the corpus, that a model learns to write questions from."""
     data = load_generation_data(architecture, data_args, training_args)
-    print(data.description, *render_first(data.examples, data.tokenizer, preview.examples), sep="\n")
+    yield data.description
+    yield from render_first(data.examples, data.tokenizer, preview.examples)
 
 
-def preview_finetuning(section: str, argv: Sequence[str]) -> None:
-    """Print the first questions of the file as finetuning reads them; most recipes shuffle their order.
-
-    The vocabulary is the model's or the given corpus's, otherwise that of the questions themselves.
-    """
-    preview, model_args, data_args, architecture, training_args = parse_with_recipe(
-        [PreviewArguments, ModelArguments, FinetuningArguments, ArchitectureArguments, PosGPTTrainingArguments],
-        section,
-        argv,
-    )
-    known, tokenizer = load_relations(data_args.relations), None
-    if model_args.model_name_or_path or model_args.vocabulary_file:
-        model, tokenizer = load_or_build_model(model_args, architecture, training_args)
-        known += read_relations(model.config.relations)
-    else:
-        build_config(architecture)
-    questions = load_training_pairs(model_args, data_args, training_args, known)
-    if tokenizer and data_args.add_characters:
-        tokenizer = add_unknown_characters(
-            model, tokenizer, questions, data_args.corpus_file, model_args, training_args
-        )
-    elif tokenizer is None:
-        tokenizer = build_tokenizer([*questions.texts, *questions.answers], choose_max_length(architecture))
-    encoded = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
-    print(*render_first(encoded, tokenizer, preview.examples), sep="\n")
+def preview_finetuning(
+    preview: PreviewArguments, data_args: Any, model_args: Any, architecture: Any, training_args: Any
+) -> Iterator[str]:
+    """Yield the first questions of the file as finetuning reads them; most recipes shuffle their order."""
+    data = load_finetuning_data(data_args, model_args, architecture, training_args, needs_model=False)
+    yield from render_first(data.examples, data.tokenizer, preview.examples)
 
 
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
-    argv = sys.argv[1:] if argv is None else argv
     # Which options there are follows from it.
-    parser = OptionParser([])
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--section", nargs="?", default="pretrain")
     section = parser.parse_known_args(argv)[0].section
+    render: Callable[..., Iterator[str]] = preview_finetuning
+    types, default = [PreviewArguments, *finetune.TYPES], DEFAULT_RECIPE
     if section == "pretrain":
-        preview_pretraining(argv)
+        types, render = [PretrainingPreviewArguments, *pretrain.TYPES], preview_pretraining
     elif section == "generate_questions":
-        preview_generation(argv)
-    else:
-        preview_finetuning(section, argv)
+        types, render, default = [PreviewArguments, *generate_questions.TYPES], preview_generation, "windows"
+    print(*render(*parse_with_recipe(types, section, argv, default)), sep="\n")
 
 
 if __name__ == "__main__":

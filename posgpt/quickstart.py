@@ -52,71 +52,37 @@ def run_module(title: str, module: str, *positional: str, **options: object) -> 
     import_module(module).main(command[1:])
 
 
-def train_models(arguments: QuickstartArguments, folder: Path) -> dict[str, Path]:
-    """Write the world and train both models; return their folders by name."""
-    world, pretrained, scratch = folder / "world", folder / "pretrain", folder / "scratch"
-    corpus_file, train_file, dev_file = world / CORPUS_FILE, world / TRAIN_FILE, world / DEV_FILE
-    sizes = {name: getattr(arguments, name) for name in ("num_people", "num_places", "biographies_per_person")}
-    run_module(
-        "A fictional world",
-        "data_scripts.synthetic_world",
-        output_dir=world,
-        overwrite=True,
-        relations=[relation.name for relation in ASKED],
-        **sizes,
-    )
-    positions = arguments.position_embedding_type
-    run_module(
-        "Pretraining: read the biographies, and the questions about some of the people",
-        "posgpt.pretrain",
-        RECIPE,
-        position_embedding_type=positions,
-        train_file=corpus_file,
-        questions_file=train_file,
-        output_dir=pretrained,
-        overwrite_output_dir=True,
-    )
-    run_module(
-        "For comparison: the questions alone",
-        "posgpt.finetune",
-        RECIPE,
-        position_embedding_type=positions,
-        vocabulary_file=corpus_file,
-        train_file=train_file,
-        validation_file=dev_file,
-        output_dir=scratch,
-        overwrite_output_dir=True,
-    )
-    return {"PosGPT, pretrained": pretrained, "PosGPT, not pretrained": scratch}
-
-
-def evaluate_models(models: dict[str, Path], folder: Path) -> tuple[dict[str, dict[str, float]], int]:
-    """Ask each model about other people.
+def train_and_evaluate(arguments: QuickstartArguments, folder: Path) -> tuple[dict[str, dict[str, float]], int]:
+    """Write the world, train both models and ask each about other people.
 
     Returns:
         The accuracies of models and baselines by relation, and how many people were asked about. A baseline that a relation
         does not have is left out.
     """
-    world, accuracies, metrics = folder / "world", {}, {}
-    for name, model in models.items():
-        output_dir = folder / f"eval_{model.name}"
-        run_module(
-            f"Evaluation: ask about other people ({name})",
-            "posgpt.evaluate",
-            model_name_or_path=model,
-            test_file=world / DEV_FILE,
-            train_file=world / TRAIN_FILE,
-            output_dir=output_dir,
-        )
+    corpus, train_file, dev_file = (folder / "world" / name for name in (CORPUS_FILE, TRAIN_FILE, DEV_FILE))
+    sizes = {name: getattr(arguments, name) for name in ("num_people", "num_places", "biographies_per_person")}
+    names, world = [relation.name for relation in ASKED], "data_scripts.synthetic_world"
+    run_module("A fictional world", world, output_dir=corpus.parent, overwrite=True, relations=names, **sizes)
+    common = {"position_embedding_type": arguments.position_embedding_type, "overwrite_output_dir": True}
+    title = "Pretraining: read the biographies, and the questions about some of the people"
+    files = {"train_file": corpus, "questions_file": train_file, "output_dir": folder / "pretrain"}
+    run_module(title, "posgpt.pretrain", RECIPE, **common, **files)
+    files = {"vocabulary_file": corpus, "train_file": train_file, "validation_file": dev_file}
+    title = "For comparison: the questions alone"
+    run_module(title, "posgpt.finetune", RECIPE, **common, **files, output_dir=folder / "scratch")
+
+    accuracies, metrics = {}, {}
+    for name, model in {"PosGPT, pretrained": "pretrain", "PosGPT, not pretrained": "scratch"}.items():
+        title, output_dir = f"Evaluation: ask about other people ({name})", folder / f"eval_{model}"
+        files = {"model_name_or_path": folder / model, "test_file": dev_file, "train_file": train_file}
+        run_module(title, "posgpt.evaluate", **files, output_dir=output_dir)
         metrics = load_json(output_dir / METRICS_FILE, "metrics of an evaluation")["relations"]
         accuracies[name] = {relation: each["accuracy"] for relation, each in metrics.items()}
-    accuracies["the most frequent answer"] = {
-        relation: each["majority_accuracy"] for relation, each in metrics.items()
-    }
-    accuracies[f'"{BIRTHPLACE.baseline}" for everyone'] = {
-        BIRTHPLACE.name: metrics[BIRTHPLACE.name]["baseline_accuracy"]
-    }
-    return accuracies, metrics[BIRTHPLACE.name]["total"]
+    frequent = {relation: each["majority_accuracy"] for relation, each in metrics.items()}
+    birthplace = metrics[BIRTHPLACE.name]
+    baseline = {BIRTHPLACE.name: birthplace["baseline_accuracy"]}
+    named = {"the most frequent answer": frequent, f'"{BIRTHPLACE.baseline}" for everyone': baseline}
+    return accuracies | named, birthplace["total"]
 
 
 def draw_results(
@@ -126,12 +92,11 @@ def draw_results(
     figure, (bars, curve) = make_figure(11, 3.6, columns=2)
     height = 0.8 / len(ASKED)
     for number, (relation, color) in enumerate(zip(ASKED, (BLUE, GREY), strict=True)):
-        rows = [row for row, of_relation in enumerate(accuracies.values()) if relation.name in of_relation]
-        shares = [
-            100 * of_relation[relation.name] for of_relation in accuracies.values() if relation.name in of_relation
+        rows = [
+            (row, 100 * each[relation.name]) for row, each in enumerate(accuracies.values()) if relation.name in each
         ]
-        places = [row + (number - (len(ASKED) - 1) / 2) * height for row in rows]
-        drawn = bars.barh(places, shares, height, color=color, label=relation.form)
+        places = [row + (number - (len(ASKED) - 1) / 2) * height for row, _ in rows]
+        drawn = bars.barh(places, [share for _, share in rows], height, color=color, label=relation.form)
         bars.bar_label(drawn, fmt="%.1f %%", padding=3)
     bars.set_yticks(range(len(accuracies)), list(accuracies))
     bars.invert_yaxis()
@@ -150,9 +115,7 @@ def main(argv: list[str] | None = None) -> None:
     folder = check_is_folder_or_new(arguments.output_dir).resolve()
     check_installed("report", "matplotlib")
     start = time.perf_counter()
-    models = train_models(arguments, folder)
-    accuracies, total = evaluate_models(models, folder)
-
+    accuracies, total = train_and_evaluate(arguments, folder)
     state = load_json(folder / "pretrain" / TRAINER_STATE_NAME, "state of a training")
     draw_results(folder / "chart.png", accuracies, state["log_history"], total)
     rows = [

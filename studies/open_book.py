@@ -31,7 +31,7 @@ from data_scripts.salient_spans import find_salient_spans
 from data_scripts.titles import find_text_start
 from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, find_first_mention, has_mention
 from posgpt.evaluation.scoring import describe_constant, describe_majority, match_exactly
-from posgpt.recipe_parser import read_settings
+from posgpt.recipe_parser import read_section
 from studies.tables import write_table
 
 UNANSWERED_FILE = "unanswered.tsv"
@@ -180,7 +180,7 @@ def measure_data(
         ceiling that the answer is within.
     """
     train, dev = (load_questions(data_dir / name, answers=True) for name in (TRAIN_FILE, DEV_FILE))
-    max_spans = read_settings("windows", "pretrain")["max_spans"]
+    max_spans = read_section("windows", "pretrain")["max_spans"]
     rules, ceilings = build_rules(train.relations[0].baseline, train.answers), build_ceilings(max_spans)
     predictions = [read_predictions(file, len(dev)) for file in predictions_files]
     documents = find_documents(data_dir / CORPUS_FILE, [*train.titles, *dev.titles])

@@ -29,6 +29,7 @@ from data_scripts.documents import load_corpus
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, TRAIN_FILE, check_is_folder_or_new
 from data_scripts.objective_config import ObjectiveConfig
+from data_scripts.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.relations import Relation
@@ -36,7 +37,7 @@ from data_scripts.salient_spans import add_titles_and_spans
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from modeling_posgpt.answering_posgpt import iterate_batches
 from posgpt.evaluation.scoring import match_exactly
-from posgpt.recipe_parser import choose_objective, read_settings
+from posgpt.recipe_parser import read_section
 from posgpt.training.saved_models import load_model
 from studies.tables import write_table
 
@@ -71,8 +72,8 @@ def grade_answers(
 
 def read_objective(recipe: str, **settings: Any) -> ObjectiveConfig:
     """Return what a recipe pretrains on; `settings` take precedence over its options."""
-    options = read_settings(recipe, "pretrain", **settings)
-    config = choose_objective(options.get("objective"))
+    options = read_section(recipe, "pretrain", **settings)
+    config = OBJECTIVES[options.get("objective", DEFAULT_OBJECTIVE)]
     return config(**{field.name: options[field.name] for field in fields(config) if field.name in options})
 
 

@@ -16,7 +16,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from data_scripts.errors import BadInput
 from data_scripts.files import hash_file, load_json, write_atomically
-from posgpt.recipe_parser import find_recipe, read_section, read_settings
+from posgpt.recipe_parser import read_section
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints, read_step
 
 Record = dict[str, Any]
@@ -77,7 +77,7 @@ def build_command(recipe: str, **options: object) -> list[str]:
 
 def count_rows_per_step(section: str, options: dict[str, Any]) -> int:
     """Return how many rows a training step reads by a section of its recipe and the other options."""
-    settings = read_settings(section=section, **options)
+    settings = read_section(section=section, **options)
     batch = settings.get("per_device_train_batch_size", TrainingArguments.per_device_train_batch_size)
     return settings.get("total_train_batch_size", batch * settings.get("gradient_accumulation_steps", 1))
 
@@ -92,7 +92,7 @@ def build_key(section: str, options: dict[str, Any]) -> dict[str, str]:
         next((f"{path.name}:{hash_file(file)}" for file in (path, path / WEIGHTS_FILE) if file.is_file()), str(path))
         for path in map(Path, command)
     ]
-    return {"options": " ".join(contents), "recipe": json.dumps(read_section(find_recipe(recipe), section))}
+    return {"options": " ".join(contents), "recipe": json.dumps(read_section(recipe, section))}
 
 
 def launch(module: str, arguments: list[str]) -> int:
@@ -163,7 +163,7 @@ def estimate_minutes(name: str, section: str, options: dict[str, Any]) -> float:
         state, results = _run_training(
             f"{name}: {TIMED_STEPS} steps", section, options | few, Path(temporary) / "timed"
         )
-    settings = read_settings(section=section, **options)
+    settings = read_section(section=section, **options)
     steps = settings.get("max_steps", -1)
     epochs = settings.get("num_train_epochs", TrainingArguments.num_train_epochs)
     return results["train_runtime"] / 60 * (steps / TIMED_STEPS if steps > 0 else epochs / state["epoch"])

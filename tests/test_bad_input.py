@@ -19,7 +19,7 @@ from conftest import ON_CPU, ROOT, TINY
 from data_scripts.documents import load_corpus
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.questions import load_questions
-from posgpt import cli, pretrain, preview
+from posgpt import cli, preview
 
 PAIR = "Where was Ada Example born?\tRome\n"
 BAD_PAIRS = {
@@ -174,28 +174,25 @@ REFUSED = {
         "--num_attention_heads 7": "num_attention_heads.*7",
         """--rope_parameters '{"rope_type": "linear"}' --position_embedding_type rotary""": "factor",
         "--hidden_size 6 --position_embedding_type rotary": "head size is even",
-        "--position_embedding_type rotery": "'rotery'; choose .*learned.*rotary",
+        "--position_embedding_type rotery": "'rotery' .choose from 'learned'.*'rotary'",
         "--block_size 5": "block_size is 5",
         "--hidden_size wide": "--hidden_size.*'wide'",
         "--hiden_size 16": "there is no option --hiden_size; did you mean --hidden_size?",
-        "--rope_parameters [1]": r"rope_parameters is '\[1\]'; give a JSON object",
+        "--rope_parameters {rope} --position_embedding_type rotary": "rope_parameters is '{rope}'; give a JSON object",
         "--dropout 1.5": "dropout.*1.5",
         "--attn_implementation fast": "attn_implementation.*fast",
         # How to train.
         "--per_device_train_batch_size 0": "per_device_train_batch_size is 0",
         "--seed -1": "seed is -1",
-        "--seed 5000000000": "seed is 5,000,000,000; choose a number from 0 to 4,294,967,295",
         "--eval_strategy steps": "add --validation_file",
         "--learning_rate -1": "learning_rate is -1.0; choose at least 0",
-        "--label_smoothing_factor 3": "label_smoothing_factor is 3.0; choose a number from 0 to 1",
+        "--learning_rate nan": "learning_rate is nan",
         "--gradient_accumulation_steps 0": "gradient_accumulation_steps is 0; choose at least 1",
-        "--num_train_epochs 0 --max_steps -1": "num_train_epochs is 0.0; choose a number above 0",
-        "--dataloader_drop_last true --per_device_train_batch_size 4000 --lr_schedule steps": "leaves out all",
-        """--accelerator_config '{"split_batches": true}'""": "split_batches cannot be True here",
-        "--use_liger_kernel true": "use_liger_kernel has to stay False: Liger has no kernels",
+        "--num_train_epochs 0 --max_steps -1": "num_train_epochs is 0.0; choose at least 0.01",
+        "--use_muon true --adam_beta1 2": "not compatible: .*beta",
+        "--dataloader_drop_last true": "dataloader_drop_last cannot be used: every epoch reads",
+        """--accelerator_config '{"split_batches": true}'""": "split_batches cannot be used",
         "--auto_find_batch_size": "auto_find_batch_size.*would change how many rows",
-        "--label_names foo": "the labels are called `labels`",
-        "--per_device_train_batch_size 8 --total_train_batch_size 32": "leave one of them out",
         "--corpus_weights 1 2": "corpus_weights has 2 numbers for 1 corpora",
         "--lr_schedule tokens --warmup_steps 100": "--warmup_steps is an option of lr_schedule steps, not of tokens; .* add",
         "none.yaml": "none.yaml: no such recipe",
@@ -209,7 +206,7 @@ REFUSED = {
         "--model_name_or_path gpt2": "gpt2: .*holds a 'gpt2' model",
         "--model_name_or_path no/where": "no/where.*no PosGPT could be loaded|no PosGPT could be loaded.*no/where",
         "": "no model to start from",
-        "windows": "no model to start from: .*windows.yaml does not train",
+        "windows": "no model to start from: give --model_name_or_path",
         "--model_name_or_path learned --hidden_size 64": "hidden_size cannot change",
         "--model_name_or_path learned --vocabulary_file wiki.txt": "brings its own vocabulary",
         "--vocabulary_file wiki.txt --validation_file bad.tsv": "bad.tsv, line 1: ",
@@ -310,7 +307,7 @@ def test_a_preview_of_nothing_or_of_a_bad_file_or_section(run, world, tmp_path):
     for arguments, match in (
         (["--section", "pretrain", "--train_file", world / "wiki.txt", "--examples", 0], "examples"),
         (["--section", "finetune", "--train_file", file], "pairs.tsv, line 2: no tab"),
-        (["--section", "train", "--train_file", file], "section is 'train'; choose pretrain or"),
+        (["--section", "train", "--train_file", file], "--section: .*'train' .choose from 'pretrain'"),
     ):
         with pytest.raises(SystemExit, match=f"error: .*{match}"):
             run(preview, *arguments)
@@ -331,48 +328,31 @@ def test_a_command_without_options_ends_in_one_line_or_starts(command, tmp_path,
         run(cli, command)
 
 
-@pytest.mark.parametrize(
-    "arguments, match",
-    [
-        (["--hidden_size", 100, "--num_attention_heads", 8], "the model cannot be built"),
-        (["--validation_file", "none.tsv"], "none.tsv: no such file"),
-        (["--questions_file", "none.tsv"], "none.tsv: no such file"),
-        (["--relations", "none.yaml"], "none.yaml: no such file"),
-        (["--eval_strategy", "epoch"], "nothing to evaluate on"),
-        (["--report_to", "abacus"], "abacus is not supported"),
-    ],
-)
-def test_what_can_be_refused_before_the_corpus_is_read_is(refused, world, monkeypatch, arguments, match):
-    monkeypatch.setattr(pretrain, "load_corpus", lambda *_: pytest.fail("the corpus is read"))
-    refused(match, train_pretrain, *ON_CPU, *arguments, "--train_file", world / "wiki.txt")
-
-
 def test_recipes(refused, world, tmp_path):
     corpus = ["--train_file", world / "wiki.txt"]
     recipe = tmp_path / "mine.yaml"
-    looping = write(tmp_path / "looping.yaml", f"base: {recipe}")
     for content, match in (
         ("pretrain: [", "not YAML that can be read"),
-        ("pretrain: {objective: cloze}", "objective is 'cloze'; choose span_corruption or name_windows"),
-        ("pretrain: {objective: name_windows, window_wording: poem}", "window_wording is 'poem'; choose question or"),
+        ("pretrain: {objective: cloze}", "--objective: .*'cloze' .choose from 'span_corruption'"),
+        ("pretrain: {objective: name_windows, window_wording: poem}", "--window_wording: .*'poem'"),
         ("pretrain: {objective: name_windows, max_spans: 0}", "max_spans is 0; choose at least 1"),
         ("finetune: {seed: 1}", "no section 'pretrain'"),
-        ("pretrain: {learning_rat: 1}", "section 'pretrain': 'learning_rat' .*did you mean learning_rate"),
+        (
+            "pretrain: {learning_rat: 1}",
+            "section 'pretrain': there is no option --learning_rat; did you mean --learning_rate",
+        ),
         ("pretrain: {learning_rate: fast}", "learning_rate.*'fast'"),
-        ("pretrain: {lr_schedule: epochs}", "lr_schedule is 'epochs'; choose steps or tokens"),
+        ("pretrain: {lr_schedule: epochs}", "lr_schedule: .*'epochs'"),
         ("pretrain: {first_shares: [0.1, some]}", "--first_shares: invalid float value: 'some'"),
-        ("pretrain: {final_tokens: 5}", "--final_tokens is an option of lr_schedule tokens, not of steps"),
         (
             "base: course\npretrain: {final_tokens: 10000}",
             "final_tokens is 10,000; choose more than warmup_tokens, 10,240",
         ),
         ("base: corse", "corse: no such recipe"),
-        (f"base: {recipe}", "is based on itself"),
-        (f"base: {looping}", "is based on itself"),
-        ("base: windows\npretrain: fast", "'pretrain' has to be a section, with an option per line; it is 'fast'"),
+        (f"base: {recipe}", "its base is this recipe itself"),
         (
-            "base: windows\npretrain: {optim: adafactor}",
-            "--optim is an option of use_muon False, not of True; leave it out, or add --use_muon False",
+            "base: windows\npretrain: fast",
+            "'pretrain' has to be a section, with an option per line",
         ),
     ):
         recipe.write_text(content)

@@ -16,7 +16,14 @@ LINES = (DATA / "command_lines.txt").read_text(encoding="utf-8").splitlines()
 CONFIGS = (DATA / "command_lines.jsonl").read_text(encoding="utf-8").splitlines()
 # What the machine or transformers decide, unless it is on the command line.
 DECIDED = {"use_cpu", "bf16", "dataloader_num_workers", "dataloader_persistent_workers", "dataloader_pin_memory"}
-DECIDED |= {"accelerator_config", "activation_checkpointing", "gradient_checkpointing", "debug", "disable_tqdm"}
+DECIDED |= {
+    "attn_implementation",
+    "accelerator_config",
+    "activation_checkpointing",
+    "gradient_checkpointing",
+    "debug",
+    "disable_tqdm",
+}
 
 
 class Parsed(BaseException):

@@ -331,7 +331,6 @@ def test_a_training_on_other_rows_is_not_resumed(run, commands, saved, world, tm
         (["--seed", 7], "[^_]seed was 42"),
         (["--train_sampling_strategy", "random"], "train_sampling_strategy was sequential"),
         (["--first_shares", 0.5], r"first_shares was \[\]"),
-        (["--dataloader_drop_last", "true", "--lr_schedule", "steps"], "dataloader_drop_last was False"),
         # With 64 rows a step, all of an epoch's steps would have been made.
         (["--per_device_train_batch_size", 64], "total_train_batch_size was 16"),
         (["--train_file", shorter], r"train_file was wiki.txt \(sha256 \w+\); give those that it was saved with"),

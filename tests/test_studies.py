@@ -353,8 +353,8 @@ def test_a_race_prints_what_a_record_needs_and_all_that_is_read_counts(
     start, before, run, world, recipe, in_process, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(speedrun, "measure_matmul", lambda dtype: 1e9)
-    settings = read_section(find_recipe(recipe), "pretrain") | {"max_steps": 2}
-    generating = read_section(find_recipe("windows"), "generate_questions") | {"least_probability": 0.0}
+    settings = read_section(recipe, "pretrain") | {"max_steps": 2}
+    generating = read_section("windows", "generate_questions") | {"least_probability": 0.0}
     sizes = {name for name in SMALL if hasattr(ArchitectureArguments, name)} if before else set()
     generating |= {name: value for name, value in SMALL.items() if name not in sizes} | {"max_steps": 2}
     (tmp_path / "race.yaml").write_text(yaml.safe_dump({"pretrain": settings, "generate_questions": generating}))

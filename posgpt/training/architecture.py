@@ -1,14 +1,10 @@
 """The architecture of a new model, as options of the training commands; `PosGPTConfig` says what each of them is."""
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, make_dataclass
 from inspect import getdoc
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, get_args
 
-import psutil
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedTokenizerBase, set_seed
@@ -16,32 +12,16 @@ from transformers.utils.chat_template_utils import parse_google_format_docstring
 
 from data_scripts.errors import BadInput
 from data_scripts.options import option, shorten_error
-from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
+from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.saved_models import load_model
 
-# Fields of `PosGPTConfig` that are options, as are the settings of every position embedding. (The config of one that comes from
-# outside this package can have other fields, without a type and a line of help.)
-CONFIG_FIELDS = (
-    "position_embedding_type",
-    *(
-        name
-        for name in dict.fromkeys(name for member in POSITION_EMBEDDINGS.values() for name in member.settings)
-        if name in PosGPTConfig.__annotations__
-    ),
-    "bottleneck_size",
-    "bottleneck_type",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-)
-# Options that stand for other fields.
-CONFIG_ALIASES = {
+CHOICES = {"position_embedding_type": list(POSITION_EMBEDDINGS), "bottleneck_type": list(BOTTLENECKS)}
+# Options that stand for fields of other names.
+ALIASES = {
     "block_size": ("max_position_embeddings",),
     "dropout": ("embd_pdrop", "resid_pdrop", "attention_dropout"),
 }
-DICTIONARIES = [name for name in CONFIG_FIELDS if dict in get_args(PosGPTConfig.__annotations__[name])]
-CHOICES = {"position_embedding_type": list(POSITION_EMBEDDINGS), "bottleneck_type": list(BOTTLENECKS)}
 
 
 @dataclass(kw_only=True)
@@ -62,136 +42,98 @@ class PretrainedArguments:
     )
 
 
-def _list_options() -> Iterator[tuple[str, Any, Any]]:
-    """Yield name, type and dataclass field of every option; an option that is not given is None."""
-    _, args, _ = parse_google_format_docstring(getdoc(PosGPTConfig) or "")
-    for name in CONFIG_FIELDS:
-        hint, default = PosGPTConfig.__annotations__[name], getattr(PosGPTConfig, name)
-        if name in DICTIONARIES:
-            # JSON on a command line.
-            hint = dict | str
-        elif get_origin(hint) in (Union, UnionType):
+@dataclass
+class Architecture:
+    """The options that `PosGPTConfig` has under other names, and what all of them are made into; None is not given."""
+
+    _argument_group_name = "architecture of a new model"
+
+    block_size: int | None = option("Maximum sequence length, in characters (default: 128).", default=None)
+    dropout: float | None = option("Dropout rate of embeddings, residuals and attention (default: 0.1).", default=None)
+
+    def __post_init__(self):
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        if "bottleneck_type" in given and "bottleneck_size" not in given:
+            raise BadInput("--bottleneck_type is an option of a bottleneck; leave it out, or add --bottleneck_size.")
+        for name, value in given.items():
+            if isinstance(value, str) and name not in CHOICES:
+                # A dictionary is JSON on a command line.
+                try:
+                    setattr(self, name, json.loads(value))
+                except ValueError:
+                    raise BadInput(f"{name} is {value!r}; give a JSON object.") from None
+
+    def list_config_values(self) -> dict[str, Any]:
+        """Return what is given, under `PosGPTConfig`'s names."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return {other: value for name, value in given.items() for other in ALIASES.get(name, (name,))}
+
+
+def _derive_arguments() -> type[Architecture]:
+    """Make options of the settings of every position embedding, and of other fields of `PosGPTConfig`, with its help."""
+    _, helps, _ = parse_google_format_docstring(getdoc(PosGPTConfig) or "")
+    types, options = PosGPTConfig.__annotations__, []
+    settings = {name: None for member in POSITION_EMBEDDINGS.values() for name in member.settings}
+    sizes = ("bottleneck_size", "bottleneck_type", "hidden_size", "num_hidden_layers", "num_attention_heads")
+    for name in ("position_embedding_type", *settings, *sizes):
+        # The config of an embedding from outside this package can have other fields, without a type and a line of help.
+        if name in types:
             # The parser takes no unions of several types: of `float | int | None`, the first.
-            hint = get_args(hint)[0]
-        text = (args or {})[name].rstrip(".") + ("." if default is None else f" (default: {default}).")
-        yield name, hint | None, option(text, default=None, **({"choices": CHOICES[name]} if name in CHOICES else {}))
-    yield "block_size", int | None, option("Maximum sequence length, in characters (default: 128).", default=None)
-    text = "Dropout rate of embeddings, residuals and attention (default: 0.1)."
-    yield "dropout", float | None, option(text, default=None)
+            kinds, default = get_args(types[name]) or (types[name],), getattr(PosGPTConfig, name)
+            text = (helps or {})[name].rstrip(".") + ("." if default is None else f" (default: {default}).")
+            made = option(text, default=None, **({"choices": CHOICES[name]} if name in CHOICES else {}))
+            options.append((name, (dict | str if dict in kinds else kinds[0]) | None, made))
+    return make_dataclass("ArchitectureArguments", options, bases=(Architecture,))
 
 
-def _check(self: Any) -> None:
-    for name in DICTIONARIES:
-        value = getattr(self, name)
-        if isinstance(value, str):
-            with suppress(ValueError):
-                setattr(self, name, json.loads(value))
-            if not isinstance(getattr(self, name), dict):
-                raise BadInput(f"{name} is {value!r}; give a JSON object.")
-    if self.bottleneck_type in BOTTLENECKS and self.bottleneck_size is None:
-        raise BadInput("--bottleneck_type is an option of a bottleneck; leave it out, or add --bottleneck_size.")
+ArchitectureArguments: Any = _derive_arguments()
 
 
-ArchitectureArguments: Any = make_dataclass(
-    "ArchitectureArguments",
-    _list_options(),
-    namespace={"__post_init__": _check, "_argument_group_name": "architecture of a new model"},
-)
-
-
-def list_config_values(architecture: Any) -> dict[str, Any]:
-    """Return the `ArchitectureArguments` that are given, under `PosGPTConfig`'s names."""
-    given = {name: value for name, value in vars(architecture).items() if value is not None}
-    return {other: value for name, value in given.items() for other in CONFIG_ALIASES.get(name, (name,))}
-
-
-def choose_max_length(architecture: Any) -> int:
-    """Return the maximum sequence length, in characters."""
-    return PosGPTConfig.max_position_embeddings if architecture.block_size is None else architecture.block_size
-
-
-def build_config(architecture: Any, **settings: Any) -> PosGPTConfig:
+def build_config(architecture: Architecture, **settings: Any) -> PosGPTConfig:
     """Return the configuration of the model that is trained.
 
     Args:
         settings: Fields that follow from the data.
 
     Raises:
-        BadInput: the sizes are not compatible or too large.
+        BadInput: the sizes are not compatible.
     """
     try:
-        config = PosGPTConfig(**settings, **list_config_values(architecture))
+        config = PosGPTConfig(**settings, **architecture.list_config_values())
+        # Takes no memory.
         with torch.device("meta"):
-            size = sum(parameter.nbytes for parameter in PosGPTForCausalLM(config).parameters())
-        if size > psutil.virtual_memory().total:
-            raise ValueError(
-                f"its weights take {size / 2**30:,.0f} GiB, more than this machine's memory; choose smaller sizes"
-            )
+            PosGPTForCausalLM(config)
         return config
     # A setting that is a dictionary may have numbers of other types in it, or too few.
     except (StrictDataclassError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise _refuse(error) from None
-
-
-def _refuse(error: Exception) -> BadInput:
-    reason = shorten_error(error.__cause__ or error).rstrip(".")
-    return BadInput(f"the model cannot be built: {reason}; --help lists the sizes.")
+        reason = shorten_error(error.__cause__ or error).rstrip(".")
+        raise BadInput(f"the model cannot be built: {reason}; --help lists the sizes.") from None
 
 
 def build_model(
-    architecture: Any, tokenizer: PreTrainedTokenizerBase, training_args: PosGPTTrainingArguments
+    architecture: Architecture, tokenizer: PreTrainedTokenizerBase, training_args: PosGPTTrainingArguments
 ) -> PosGPTForCausalLM:
-    """Initialize a model from the seed.
-
-    Raises:
-        BadInput: the sizes are not compatible or too large, or there is no such attention implementation.
-    """
-    attention = training_args.choose_attention()
+    """Initialize a model from the seed; raises as `build_config` does."""
     config = build_config(architecture, vocab_size=len(tokenizer))
     set_seed(training_args.seed)
-    try:
-        return PosGPTForCausalLM._from_config(config, attn_implementation=attention)
-    except (ValueError, ImportError) as error:
-        raise _refuse(error) from None
+    return PosGPTForCausalLM._from_config(config, attn_implementation=training_args.attn_implementation)
 
 
 def load_pretrained(
-    name_or_path: str, architecture: Any, training_args: PosGPTTrainingArguments
+    name_or_path: str, architecture: Architecture, training_args: PosGPTTrainingArguments
 ) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
-    """Load the model that training begins with, and its tokenizer. Of the `ArchitectureArguments`, only dropout may be given.
+    """Load the model that training begins with, and its tokenizer.
 
     Raises:
-        BadInput: there is no such model, or its size would change.
+        BadInput: there is no such model, or something else than dropout is given of its architecture.
     """
     if fixed := sorted(name for name, value in vars(architecture).items() if value is not None and name != "dropout"):
-        raise BadInput(
-            f"{', '.join(fixed)} cannot change in a pretrained model; leave that out, or leave --model_name_or_path out to"
-            " train from scratch."
-        )
-    attention = training_args.choose_attention()
-    return load_model(name_or_path, attn_implementation=attention, **list_config_values(architecture))
-
-
-def add_characters(
-    model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], seed: int
-) -> PreTrainedTokenizerBase:
-    """Give a model the characters of `texts` that it does not know, after its own; return its new tokenizer.
-
-    transformers initializes their rows in the embedding and the output layer close to the mean of those that are there.
-    """
-    vocabulary = tokenizer.get_vocab()
-    extended = build_tokenizer(texts, tokenizer.model_max_length, sorted(vocabulary, key=vocabulary.__getitem__))
-    if len(extended) > len(tokenizer):
-        set_seed(seed)
-        model.resize_token_embeddings(len(extended))
-    return extended
+        reason = f"{', '.join(fixed)} cannot change in a pretrained model"
+        raise BadInput(f"{reason}; leave that out, or leave --model_name_or_path out to train from scratch.")
+    attention = training_args.attn_implementation
+    return load_model(name_or_path, attn_implementation=attention, **architecture.list_config_values())
 
 
 def describe_size(model: PosGPTForCausalLM) -> str:
-    """Return how many symbols and parameters a model has, and what the tables of symbols take of the latter."""
-    layers: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]
-    in_tables, total = sum(table.numel() for table in {layer.weight for layer in layers}), model.num_parameters()
-    return (
-        f"{model.config.vocab_size:,} symbols; {total:,} parameters, {in_tables / total:.0%} of them in the embedding and output"
-        " layers, which grow with the symbols"
-    )
+    """Return how many symbols and parameters a model has."""
+    return f"{model.config.vocab_size:,} symbols; {model.num_parameters():,} parameters"

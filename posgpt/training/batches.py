@@ -25,7 +25,7 @@ def blank_repeated_rows(
         state: Of the batch that was read last, which is this one.
     """
     texts = batch.pop("texts_of_rows", None)
-    if args.world_size == 1 or not state.end_of_dataloader or args.dataloader_drop_last:
+    if args.world_size == 1 or not state.end_of_dataloader:
         return batch
     if texts is None:
         texts = torch.ones(len(batch["labels"]), dtype=torch.int64)

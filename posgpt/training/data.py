@@ -9,7 +9,6 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from data_scripts.documents import count_decomposed, describe_decomposed
 from data_scripts.epochs import EpochDataset, EpochSampler
-from data_scripts.errors import BadInput
 from data_scripts.questions import (
     Questions,
     describe_overlap,
@@ -29,15 +28,7 @@ def choose_data_seed(training_args: TrainingArguments) -> int:
 
 
 def build_epoch_sampler(dataset: EpochDataset, training_args: PosGPTTrainingArguments) -> EpochSampler:
-    """Build the sampler that the training arguments ask for.
-
-    Raises:
-        BadInput: `dataloader_drop_last` leaves nothing to train on.
-    """
-    if training_args.dataloader_drop_last and len(dataset) < training_args.train_batch_size * training_args.world_size:
-        raise BadInput(
-            f"dataloader_drop_last leaves out all {len(dataset)} rows; leave it out, or choose smaller batches."
-        )
+    """Build the sampler that the training arguments ask for."""
     return EpochSampler(
         dataset,
         training_args.rows_per_step,

@@ -1,7 +1,7 @@
 """What a training command returns to Python, and how it keeps quiet there."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from typing import Any, NamedTuple
 
@@ -23,14 +23,18 @@ class TrainedModel(NamedTuple):
     record: dict[str, Any]
 
 
-def train(config: Any, build_trainer: Callable[..., Any], quiet: bool) -> TrainedModel:
-    """Train from the beginning or from a checkpoint; errors are raised also where `quiet` has nothing printed."""
+def train(config: Sequence[Any], build_trainer: Callable[..., Any], quiet: bool = False) -> TrainedModel:
+    """Train from the beginning or from a checkpoint; errors are raised also where `quiet` has nothing printed.
+
+    Args:
+        config: What `build_trainer` takes: first what says whether a result may be replaced, last the training arguments.
+    """
     with ExitStack() as context:
         if quiet:
             nowhere = context.enter_context(open(os.devnull, "w"))
             context.enter_context(redirect_stdout(nowhere))
             context.enter_context(redirect_stderr(nowhere))
-        checkpoint = context.enter_context(claim_output_dir(config.training, config.data.overwrite_output_dir))
+        checkpoint = context.enter_context(claim_output_dir(config[-1], config[0].overwrite_output_dir))
         trainer = build_trainer(*config)
         trainer.train_or_resume(checkpoint)
     record = trainer.args.to_dict() | {"log_history": trainer.state.log_history}
