@@ -19,8 +19,8 @@ from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, read_lines, write_atomically
 from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
-from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, find_first_mention, has_mention
-from posgpt.evaluation.scoring import describe_constant, describe_majority
+from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, has_mention
+from posgpt.evaluation.scoring import BASELINES
 from posgpt.recipe_parser import read_settings
 from studies import trained_reader
 from studies.tables import write_table
@@ -74,10 +74,12 @@ def build_rules(usual: str, training_answers: Sequence[str]) -> dict[str, Callab
     places = compile_mentions(counts)
     [(majority, _)] = counts.most_common(1)
     return {
-        describe_constant(usual): lambda person: usual,
-        describe_majority(majority): lambda person: majority,
+        BASELINES["baseline"].format(usual): lambda person: usual,
+        BASELINES["majority_answer"].format(majority): lambda person: majority,
         "the first name of the line": lambda person: next(iter(person.list_names()), None),
-        "the first training place of the line": lambda person: find_first_mention(person.documents, places),
+        "the first training place of the line": lambda person: next(
+            (match[0] for each in person.documents if (match := places.search(each.body))), None
+        ),
         "the first name of the line that is a training place": lambda person: next(
             (name for name in person.list_names() if name in counts), None
         ),

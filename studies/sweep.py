@@ -28,10 +28,10 @@ from data_scripts.files import (
     make_file_name,
     write_atomically,
 )
-from data_scripts.hold_out import CALIBRATION_FILE, hold_out
+from data_scripts.hold_out import CALIBRATION_FILE, HoldOutArguments, hold_out
 from data_scripts.options import Range, option, parse_options, shorten_error
 from data_scripts.questions import load_questions
-from posgpt.evaluation.comparison import load_record
+from posgpt.compare import load_record
 from posgpt.evaluation.scoring import Proportion
 from posgpt.plots import GREY, make_figure, save_picture
 from posgpt.training.architecture import CHOICES
@@ -430,7 +430,7 @@ def check_has_read_no_questions(model: str) -> None:
     """
     # The last two are what finetuning alone reads: a pretrained model, or without one a vocabulary.
     read = {("data", name) for name in ("questions_file", "model_name_or_path", "vocabulary_file")}
-    if not read.isdisjoint(load_record(model) or {}):
+    if not read.isdisjoint(load_record(model)):
         raise BadInput(
             f"{model}: was trained on questions, so that there is nothing to learn from few of them; give a model that was"
             " pretrained without --questions_file and not finetuned."
@@ -445,7 +445,12 @@ def prepare_sweep(arguments: SweepArguments, study: Study) -> Sweep:
     if not study.held_out:
         return Sweep(arguments, study, output_dir, output_dir / "dev", data_dir / TRAIN_FILE, data_dir / DEV_FILE)
     results = output_dir / f"held_out_{study.held_out}"
-    hold_out(data_dir / TRAIN_FILE, results, study.held_out)
+    questions_file = str(data_dir / TRAIN_FILE)
+    hold_out(
+        HoldOutArguments(
+            output_dir=str(results), questions_file=questions_file, pairs=study.held_out, people=0, overwrite=True
+        )
+    )
     return Sweep(arguments, study, output_dir, results, results / TRAIN_FILE, results / CALIBRATION_FILE)
 
 

@@ -119,13 +119,12 @@ def test_there_is_a_line_a_prediction_whatever_the_model_writes(run, world, memo
     assert (tmp_path / "eval" / "predictions.txt").read_text().count("\n") == 17
 
 
-def test_a_question_that_leaves_little_room_is_answered_and_said(run, memorised, tmp_path):
+def test_a_question_that_leaves_little_room_is_answered(run, memorised, tmp_path):
     (tmp_path / "questions.tsv").write_text(f"Where was {'A' * 100} born?\nWhere was Bo Ek born?\n")
-    printed = run(
+    run(
         evaluate_birthplace, "--model_name_or_path", memorised / "model", "--test_file", tmp_path / "questions.tsv",
         "--output_dir", tmp_path / "eval",
     )  # fmt: skip
-    assert "1 of 2 questions leave fewer than 32 characters" in printed
     assert len((tmp_path / "eval" / "predictions.txt").read_text().splitlines()) == 2
 
 
