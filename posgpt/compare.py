@@ -57,24 +57,6 @@ def load_training(folder: str, record: Record) -> dict[str, str]:
     return figures
 
 
-def load_report(folder: str) -> ScoredQuestions:
-    """Load and score the predictions of a report's test.
-
-    Raises:
-        BadInput: they are missing, or one has no reference to compare with.
-    """
-    file = Path(folder) / DETAILS_FILE
-    predictions = read_predictions(file)
-    check_references(file, predictions)
-    return score_predictions(predictions).test
-
-
-def format_figures(scored: ScoredQuestions) -> dict[str, str]:
-    """Return the figures of a report, as they are shown."""
-    share = Proportion(int(scored.correct.sum()), len(scored))
-    return {"accuracy": f"{share.accuracy:.1%}", "95 % interval": share.format_interval()} | format_metrics(scored)
-
-
 def format_pairs(reports: Mapping[str, ScoredQuestions]) -> str:
     """Return the table of each pair's questions that only one answers, with McNemar's test.
 
@@ -104,19 +86,22 @@ def format_differences(records: Mapping[str, Record]) -> str:
 
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
-    folders = parse_options(ComparisonArguments, argv).folders
     # scipy comes with it.
     check_installed("report", "sklearn")
-    records = {folder: load_record(folder) for folder in folders}
-    is_training = {
-        folder: Path(folder, TRAINER_STATE_NAME).is_file() and not Path(folder, DETAILS_FILE).exists()
-        for folder in folders
-    }
-    reports = {folder: load_report(folder) for folder in folders if not is_training[folder]}
-    figures = {
-        folder: load_training(folder, records[folder]) if is_training[folder] else format_figures(reports[folder])
-        for folder in folders
-    }
+    records: dict[str, Record] = {}
+    reports: dict[str, ScoredQuestions] = {}
+    figures: dict[str, dict[str, str]] = {}
+    for folder in parse_options(ComparisonArguments, argv).folders:
+        records[folder], file = load_record(folder), Path(folder) / DETAILS_FILE
+        if Path(folder, TRAINER_STATE_NAME).is_file() and not file.exists():
+            figures[folder] = load_training(folder, records[folder])
+            continue
+        predictions = read_predictions(file)
+        check_references(file, predictions)
+        scored = reports[folder] = score_predictions(predictions).test
+        share = Proportion(int(scored.correct.sum()), len(scored))
+        figures[folder] = {"accuracy": f"{share.accuracy:.1%}", "95 % interval": share.format_interval()}
+        figures[folder] |= format_metrics(scored)
     names = dict.fromkeys(name for each in figures.values() for name in each)
     rows = [(folder, *(each.get(name, "-") for name in names)) for folder, each in figures.items()]
     parts = [format_table(("model", *names), rows)]
@@ -124,7 +109,7 @@ def main(argv: list[str] | None = None) -> None:
         parts.append(format_pairs(reports))
     if len(recorded := {folder: record for folder, record in records.items() if record}) > 1:
         parts.append(format_differences(recorded))
-    parts += [f"{folder}: options, data and versions: not recorded." for folder in folders if not records[folder]]
+    parts += [f"{folder}: options, data and versions: not recorded." for folder in records if not records[folder]]
     print("\n\n".join(parts))
 
 

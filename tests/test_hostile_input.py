@@ -107,7 +107,7 @@ KINDS: dict[str, list[tuple[str, list[tuple]]]] = {
                      "model.safetensors", "config.json")
     ],
     ".params": [("course.params", [CONVERTED])],
-    "report": [(f"report/{name}", [COMPARED]) for name in ("predictions.jsonl", "metrics.json", "run.json")],
+    "report": [("report/predictions.jsonl", [COMPARED])],
 }  # fmt: skip
 COMMANDS = [
     BASELINE, ASKED, PREVIEWED, PRETRAINED, FINETUNED, WINDOWS, HELD_OUT, CONVERTED, TURNED_BACK, COMPARED,

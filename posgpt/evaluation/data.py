@@ -126,13 +126,6 @@ def list_warnings(data: EvaluationData) -> list[str]:
                 f"{questions.path}: {len(titles):,} of {len(questions):,} questions are about titles that the corpus has"
                 f" {'a' if has else 'no'} document of, first {titles[0]!r}{meaning}"
             )
-    if several := test.contradictions:
-        warnings.append(
-            f"{test.path}: {len(several):,} questions have different answers, of which a model gives one, first"
-            f" {next(iter(several))!r}."
-        )
-    if data.training is None and test.answers:
-        warnings.append("(--train_file adds the most frequent training answer to the comparison)")
     return warnings
 
 

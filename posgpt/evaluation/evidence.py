@@ -34,13 +34,7 @@ class Document:
 
 
 class Evidence(NamedTuple):
-    """What the corpus says of a question.
-
-    Args:
-        documents: Those of the title that it asks about.
-        group: One of `GROUPS`.
-        has_answer: Whether one of them mentions the answer that was given.
-    """
+    """The documents of a question's title, its group (one of `GROUPS`), and whether one of them mentions the given answer."""
 
     documents: list[Document]
     group: str
@@ -63,10 +57,7 @@ def find_documents(
 
 
 def compile_mentions(answers: Iterable[str]) -> re.Pattern:
-    """Return what matches any of the answers as whole words, the longest of those that begin at the same character.
-
-    The empty answer matches nothing.
-    """
+    """Return what matches any of the answers but the empty one as whole words, of those that begin alike the longest."""
     longest_first = sorted(filter(None, answers), key=len, reverse=True)
     # An empty choice would match everywhere, this nowhere.
     choices = "|".join(map(re.escape, longest_first))

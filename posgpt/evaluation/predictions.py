@@ -66,10 +66,12 @@ def read_predictions(path: str | os.PathLike) -> list[Prediction]:
     for number, line in read_lines(path, "file of predictions, a JSON object a line"):
         try:
             row = json.loads(line)
+            # An escape such as `\ud83d` alone stands for no character.
+            json.dumps(row, ensure_ascii=False).encode()
             names = Prediction.__annotations__.keys() & row.keys()
             predictions.append(Prediction(**{name: row[name] for name in names if row[name] is not None}))
             predictions[-1].check()
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             reason = str(error).removeprefix("Prediction.__init__() ")
             raise BadInput(
                 f"{path}, line {number}: no prediction: {reason}; give a JSON object such as"
