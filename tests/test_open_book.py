@@ -131,14 +131,8 @@ def test_the_longest_of_the_places_that_begin_at_one_character_is_mentioned_firs
         for line, (title, text) in enumerate([("No Place", "None ."), ("York Ek", "Ek left New York City .")], start=1)
     ]
     person = open_book.Person("", documents, [[], []])
-    assert (
-        open_book.find_first_mention(
-            person.documents, open_book.compile_mentions({"New York", "York", "New York City"})
-        )
-        == "New York City"
-    )
-    assert open_book.find_first_mention(person.documents, open_book.compile_mentions({"York", "Cit"})) == "York"
-    assert open_book.find_first_mention(person.documents, open_book.compile_mentions({"Yor"})) is None
+    for places, expected in ((["New York", "York", "New York City"], "New York City"), (["York", "Cit"], "York")):
+        assert open_book.build_rules("", places)["the first training place of the line"](person) == expected
 
 
 def test_data_that_is_not_there_is_refused_in_one_line(run, folder):

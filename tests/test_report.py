@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("sklearn", reason="needs the report's libraries")
 
 import evaluate_birthplace
-from data_scripts import documents, hold_out, questions
+from data_scripts import documents, hold_out
 from data_scripts.errors import BadInput
 from data_scripts.hold_out import HoldOutArguments
 from data_scripts.questions import load_questions
@@ -185,12 +185,6 @@ def test_places_are_compared_leniently_as_people_mean_them(one, other, same):
     assert (normalize_answer(one) == normalize_answer(other)) == same
 
 
-def test_fictional_names_are_not_the_people_of_a_world():
-    names = {name for name, _ in zip(fictional_names(), range(500), strict=False)}
-    assert len(names) == 500
-    assert len(names & {person.name for person in World(3000).people()}) < 25
-
-
 def test_nobody_who_is_in_the_corpus_is_taken_for_fictional(tmp_path):
     (tmp_path / "dev.tsv").write_text("Where was Bo Ek born?\tOslo\n")
     # Of the first names, all but every tenth have a document.
@@ -210,12 +204,14 @@ def test_titles_that_the_corpus_has_no_document_of_are_said_to_have_none(tmp_pat
     (tmp_path / "test.tsv").write_text("Where was Bo Ek born?\tOslo\nWhere was Nobody Known born?\tRome\n")
     test = load_questions(tmp_path / "test.tsv")
     data = EvaluationData({TEST: test}, documents={"Bo Ek": [Document(1, "Bo Ek", "Bo Ek. Born .")]})
-    warning, _ = list_warnings(data)
+    (warning,) = list_warnings(data)
     expected = "1 of 2 questions are about titles that the corpus has no document of, first 'Nobody Known'."
     assert warning == f"{test.path}: {expected}"
 
 
-def test_fictional_names_are_spelled_as_the_titles_are():
+def test_fictional_names_are_spelled_as_the_titles_are_and_not_the_people_of_a_world():
+    names = set(islice(fictional_names(), 500))
+    assert len(names) == 500 and len(names & {person.name for person in World(3000).people()}) < 25
     english = next(fictional_names())
     assert next(fictional_names(["J. R. Ek", "Bo Ek"])) == english
     chinese = next(fictional_names(person.name for person in islice(World(language="chinese").people(), 20)))
@@ -398,27 +394,6 @@ def test_groups_that_are_not_what_they_seem_are_said_to_be(run, world, held_out,
         evaluate_birthplace, *arguments, "--corpus_file", held_out / "wiki.txt", "--report", tmp_path / "rest"
     )
     assert "are also in" not in printed and "a document of" not in printed
-
-
-def test_every_file_is_read_once_in_an_evaluation_with_a_report(run, held_out, tiny_pretrained, tmp_path, monkeypatch):
-    read, read_lines = Counter(), questions.read_lines
-
-    def count_and_read(path, what):
-        read[str(path)] += 1
-        return read_lines(path, what)
-
-    for module in (questions, documents):
-        monkeypatch.setattr(module, "read_lines", count_and_read)
-    files = {
-        "--test_file": held_out / "birth_dev.tsv", "--train_file": held_out / "birth_places_train.tsv",
-        "--calibration_file": held_out / "calibration.tsv", "--unseen_file": held_out / "unseen.tsv",
-        "--corpus_file": held_out / "wiki.txt",
-    }  # fmt: skip
-    run(
-        evaluate_birthplace, "--model_name_or_path", tiny_pretrained["rotary"], "--report", tmp_path / "report",
-        "--fictional_people", 3, "--max_new_tokens", 4, *(part for option in files.items() for part in option),
-    )  # fmt: skip
-    assert read == {str(file): 1 for file in files.values()}
 
 
 def test_reports_are_compared_in_one_table(run, reported, tmp_path):
