@@ -28,11 +28,6 @@ class Answer:
     probability: float
 
 
-def has_half_character(text: str) -> bool:
-    """Return whether a text has half of a pair of UTF-16's, which no tokenizer takes."""
-    return any("\ud800" <= character <= "\udfff" for character in text)
-
-
 def build_tree(candidates: Sequence[str]) -> CandidateTree:
     """Arrange candidate answers, each ended by `⁇`, by their beginnings."""
     tree: CandidateTree = {"": {}}
@@ -45,9 +40,9 @@ def build_tree(candidates: Sequence[str]) -> CandidateTree:
 def iterate_batches(
     texts: Sequence[str], numbers: Sequence[int], batch_size: int, desc: str
 ) -> Iterator[tuple[int, list[int]]]:
-    """Yield batches of texts to continue, with a progress bar if there are several.
+    """Yield batches of texts to continue by the same number of characters each, as similar in length as possible.
 
-    All texts of a batch are continued by the same number of characters, and are as similar in length as possible.
+    A progress bar is shown if there are several.
 
     Args:
         numbers: By how many characters each text is continued.
@@ -102,8 +97,7 @@ class AnsweringMixin:
             One answer per question, in the order of the questions.
 
         Raises:
-            ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer, it
-                holds half a character, or a single one is not in a list.
+            ValueError: as `_compute_answer_budgets` does.
         """
         with in_evaluation_mode(self):
             longest = max_new_tokens or self.config.max_answer_length
@@ -112,14 +106,8 @@ class AnsweringMixin:
             for budget, indices in iterate_batches(questions, budgets, batch_size, "Answering"):
                 prompts = [questions[index] + MASK_TOKEN for index in indices]
                 inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(self.device)
-                generated = self.generate(
-                    **inputs,
-                    max_new_tokens=budget,
-                    do_sample=False,
-                    num_beams=1,
-                    return_dict_in_generate=True,
-                    output_logits=True,
-                )
+                greedily = {"do_sample": False, "num_beams": 1, "return_dict_in_generate": True, "output_logits": True}
+                generated = self.generate(**inputs, max_new_tokens=budget, **greedily)
                 written = generated.sequences[:, inputs["input_ids"].shape[1] :]
                 # (batch, new tokens): the log-probability of each character that was written.
                 scores = self.compute_transition_scores(generated.sequences, generated.logits, normalize_logits=True)
@@ -144,8 +132,7 @@ class AnsweringMixin:
         Raises:
             ValueError: the configuration has no such relation, a title is a whole question, or as `answer` does.
         """
-        relations = self.config.relations or {}
-        if not relations:
+        if not (relations := self.config.relations):
             raise ValueError(
                 "the model's configuration has no relations to ask for: set model.config.relations, e.g."
                 ' {"capital": {"wordings": ["What is the capital of {title}?"]}}.'
@@ -157,9 +144,7 @@ class AnsweringMixin:
             raise ValueError(f"titles is one text; give a list: [{titles!r}].")
         wordings = [wording.split("{title}") for each in relations.values() for wording in each["wordings"]]
         for title in titles:
-            if any(
-                title.startswith(before) and title.endswith(after) for before, after in wordings if before and after
-            ):
+            if any(all(parts) and title.startswith(parts[0]) and title.endswith(parts[1]) for parts in wordings):
                 raise ValueError(f"{title!r} is a whole question; give what it asks about, or call `answer` with it.")
         # Not str.format: titles and wordings may contain other braces.
         questions = [relations[relation]["wordings"][0].replace("{title}", title) for title in titles]
@@ -173,8 +158,7 @@ class AnsweringMixin:
         """Return `count_free_positions` of each question.
 
         Raises:
-            ValueError: a question leaves none free, is empty, has its `⁇` already or holds half a character, or a single one is
-                not in a list.
+            ValueError: a question leaves none free, is empty or has its `⁇` already, or a single one is not in a list.
         """
         if isinstance(questions, str):
             raise ValueError("questions is a text; give a list of questions, also for a single one.")
@@ -183,16 +167,12 @@ class AnsweringMixin:
                 raise ValueError(
                     f"{question!r} is not a question; give one with text, and without the {MASK_TOKEN} after it."
                 )
-            if has_half_character(question):
-                raise ValueError(f"{question!r} holds half a character, which no encoding holds; remove it.")
-        budgets = list(map(self.count_free_positions, questions))
-        for question, budget in zip(questions, budgets, strict=True):
-            if budget < 1:
+            if self.count_free_positions(question) < 1:
                 raise ValueError(
                     f"a question has {len(question)} characters and the model's max_position_embeddings is"
                     f" {self.config.max_position_embeddings}: no room for an answer to {question[:40]!r}…; shorten it."
                 )
-        return budgets
+        return list(map(self.count_free_positions, questions))
 
     @torch.inference_mode()
     def score_answers(
@@ -218,15 +198,10 @@ class AnsweringMixin:
             fit within the maximum sequence length after its question.
 
         Raises:
-            ValueError: a question is so long that the model's maximum sequence length leaves no room for an answer, it or a
-                candidate holds half a character, or a single question is not in a list.
+            ValueError: as `_compute_answer_budgets` does.
         """
         with in_evaluation_mode(self):
             budgets = self._compute_answer_budgets(questions)
-            if halves := list(filter(has_half_character, candidates)):
-                raise ValueError(
-                    f"the candidate {halves[0]!r} holds half a character, which no encoding holds; remove it."
-                )
             tree, threshold = build_tree(candidates), math.log(min_probability or 1e-300)
             scores = torch.full((len(questions), len(candidates)), -torch.inf)
             for start in tqdm(range(0, len(questions), batch_size), desc="Scoring", unit="batch", disable=None):

@@ -46,30 +46,23 @@ class Answers:
     documents: Mapping[str, list[Document]] | None = None
 
     def __str__(self) -> str:
-        header = ["question", "answer", "probability"]
-        rows = [[each.question, each.answer, f"{each.probability:.1%}"] for each in self.predictions]
-        if self.documents is not None:
-            header.append("corpus, line")
-            rows = [
-                [*row, describe_evidence(each.title, each.answer, self.documents)]
-                for row, each in zip(rows, self.predictions, strict=True)
-            ]
+        header = ["question", "answer", "probability", *([] if self.documents is None else ["corpus, line"])]
+        rows = [
+            [each.question, each.answer, f"{each.probability:.1%}", self.describe_evidence(each)][: len(header)]
+            for each in self.predictions
+        ]
         return "\n".join([*self.notes, format_table(header, rows)])
 
-
-def describe_evidence(title: str | None, answer: str, documents: Mapping[str, list[Document]]) -> str:
-    """Return the lines of a title's documents that mention an answer, or say that there are none.
-
-    Args:
-        title: What the question asks about; None if that is not known.
-        documents: By title.
-    """
-    if title is None:
-        return ""
-    if title not in documents:
-        return "no document of this title"
-    lines = [str(document.line) for document in documents[title] if has_mention(document.text, answer)]
-    return ", ".join(lines) or "not in its document"
+    def describe_evidence(self, prediction: Prediction) -> str:
+        """Return the lines of a title's documents that mention the answer, or say that there are none."""
+        if self.documents is None or prediction.title is None:
+            return ""
+        if prediction.title not in self.documents:
+            return "no document of this title"
+        own = self.documents[prediction.title]
+        return ", ".join(str(each.line) for each in own if has_mention(each.text, prediction.answer)) or (
+            "not in its document"
+        )
 
 
 def ask(arguments: AskingArguments) -> Answers:
@@ -81,36 +74,32 @@ def ask(arguments: AskingArguments) -> Answers:
     questions = arguments.questions
     model, tokenizer = load_model(arguments.model_name_or_path)
     relations = read_relations(model.config.relations)
-    asked = {question: find_relation(question, relations) for question in questions}
-    untrained = [question for question, relation in asked.items() if relation is None]
-    if len(untrained) == len(asked) > 1 and find_relation(" ".join(questions), relations):
+    asked = [find_relation(question, relations) for question in questions]
+    if not any(asked) and len(asked) > 1 and find_relation(" ".join(questions), relations):
         raise BadInput(f"{questions[0]!r} is a word of a question; put each question in quotation marks.")
     try:
         answers = model.answer(questions, tokenizer)
     except ValueError as error:
         raise BadInput(shorten_error(error)) from None
-    notes = []
-    if unknown := describe_unknown_characters(questions, tokenizer, "questions"):
-        notes.append(unknown)
-    if untrained:
-        forms = " or ".join(repr(relation.form) for relation in relations)
-        notes.append(
-            f"The model was trained to be asked {forms}, not {', '.join(map(repr, untrained))}; it answers as it can."
-        )
     predictions = [
         Prediction(
             question,
             answer.text,
-            relation=relation.name if (relation := asked[question]) else ALL,
+            relation=relation.name if relation else ALL,
             title=relation.read_title(question) if relation else None,
             probability=answer.probability,
         )
-        for question, answer in zip(questions, answers, strict=True)
+        for question, answer, relation in zip(questions, answers, asked, strict=True)
     ]
-    if arguments.corpus_file is None:
-        return Answers(predictions, notes)
-    titles = {each.title for each in predictions if each.title}
-    return Answers(predictions, notes, find_documents(arguments.corpus_file, titles, arguments))
+    unknown = describe_unknown_characters(questions, tokenizer, "questions")
+    notes = [unknown] if unknown else []
+    if untrained := [repr(each.question) for each in predictions if each.relation == ALL]:
+        forms = " or ".join(repr(relation.form) for relation in relations)
+        notes.append(f"The model was trained to be asked {forms}, not {', '.join(untrained)}; it answers as it can.")
+    titles, documents = {each.title for each in predictions if each.title}, None
+    if arguments.corpus_file is not None:
+        documents = find_documents(arguments.corpus_file, titles, arguments)
+    return Answers(predictions, notes, documents)
 
 
 @exit_on_bad_input()

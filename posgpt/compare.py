@@ -5,11 +5,28 @@
 The folders are of reports on the same questions (`posgpt evaluate --report`), or of trainings.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
 
-from data_scripts.errors import check_installed, exit_on_bad_input
+from transformers.trainer import TRAINER_STATE_NAME
+
+from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
+from data_scripts.files import load_json
 from data_scripts.options import option, parse_options
-from posgpt.evaluation.comparison import format_comparison, load_runs
+from posgpt.evaluation.arguments import DETAILS_FILE
+from posgpt.evaluation.predictions import check_references, read_predictions
+from posgpt.evaluation.report import score_predictions
+from posgpt.evaluation.scoring import Proportion, ScoredQuestions, compare_paired, format_metrics
+from posgpt.tables import format_table
+from posgpt.training.run_record import RUN_FILE, find_best_step, find_last_figure, format_files, list_contents
+
+# What two runs never share, or what says nothing of the result.
+_OWN_OPTIONS = {"output_dir", "logging_dir", "run_name", "overwrite_output_dir", "resume_from_checkpoint"}
+# A run's `run.json`: values by part and name.
+Record = dict[tuple[str, str], Any]
 
 
 @dataclass
@@ -19,12 +36,81 @@ class ComparisonArguments:
     folders: list[str] = option("Folders of reports, or of trainings.", positional=True)
 
 
+def load_record(folder: str) -> Record:
+    """Load `run.json`; there is nothing in it where there is none, as in the folders of earlier versions."""
+    file = Path(folder) / RUN_FILE
+    parts = load_json(file, "record of a run") if file.exists() else {}
+    return {(part, name): value for part, values in parts.items() for name, value in values.items()}
+
+
+def load_training(folder: str, record: Record) -> dict[str, str]:
+    """Return the figures that a finished training logged, as they are shown."""
+    state, figures = load_json(Path(folder) / TRAINER_STATE_NAME, "state of a training"), {}
+    best = find_best_step(state, record.get(("options", "load_best_model_at_end"), False))
+    for key, name, form in (("eval_accuracy", "validation accuracy", ".1%"), ("loss", "training loss", ".4f")):
+        if (figure := find_last_figure(state["log_history"], key, best)) is not None:
+            figures[name] = format(figure, form)
+    figures["steps"] = format(state["global_step"], ",")
+    # They are not counted on an accelerator, unless it is asked for.
+    if state["num_input_tokens_seen"]:
+        figures["characters read"] = format(state["num_input_tokens_seen"], ",")
+    return figures
+
+
+def format_pairs(reports: Mapping[str, ScoredQuestions]) -> str:
+    """Return the table of each pair's questions that only one answers, with McNemar's test.
+
+    Raises:
+        BadInput: the reports are about different questions.
+    """
+    rows = []
+    for (a, one), (b, other) in combinations(reports.items(), 2):
+        if [each.question for each in one.predictions] != [each.question for each in other.predictions]:
+            raise BadInput(f"{Path(b) / DETAILS_FILE}: other questions than {a}; compare reports on one --test_file.")
+        only = (one.correct & ~other.correct).sum(), (other.correct & ~one.correct).sum()
+        rows.append((f"{a}, {b}", *only, f"{compare_paired(one.correct, other.correct):.3g}"))
+    return format_table(("pair", "only the first is correct", "only the second", "p (McNemar, exact)"), rows)
+
+
+def format_differences(records: Mapping[str, Record]) -> str:
+    """Return the table of what is not the same in the records of all runs. Files differ if their content does."""
+    rows = []
+    for part, name in sorted({key for record in records.values() for key in record}):
+        values = [record.get((part, name), [] if part == "data" else "-") for record in records.values()]
+        compared = list(map(list_contents, values)) if part == "data" else values
+        if name not in _OWN_OPTIONS and any(value != compared[0] for value in compared):
+            rows.append((part, name, *map(format_files if part == "data" else str, values)))
+    header = ("part", "what differs", *records)
+    return format_table(header, rows) if rows else "Options, data and versions are the same."
+
+
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
-    arguments = parse_options(ComparisonArguments, argv)
     # scipy comes with it.
     check_installed("report", "sklearn")
-    print(format_comparison(load_runs(arguments.folders)))
+    records: dict[str, Record] = {}
+    reports: dict[str, ScoredQuestions] = {}
+    figures: dict[str, dict[str, str]] = {}
+    for folder in parse_options(ComparisonArguments, argv).folders:
+        records[folder], file = load_record(folder), Path(folder) / DETAILS_FILE
+        if Path(folder, TRAINER_STATE_NAME).is_file() and not file.exists():
+            figures[folder] = load_training(folder, records[folder])
+            continue
+        predictions = read_predictions(file)
+        check_references(file, predictions)
+        scored = reports[folder] = score_predictions(predictions).test
+        share = Proportion(int(scored.correct.sum()), len(scored))
+        figures[folder] = {"accuracy": f"{share.accuracy:.1%}", "95 % interval": share.format_interval()}
+        figures[folder] |= format_metrics(scored)
+    names = dict.fromkeys(name for each in figures.values() for name in each)
+    rows = [(folder, *(each.get(name, "-") for name in names)) for folder, each in figures.items()]
+    parts = [format_table(("model", *names), rows)]
+    if len(reports) > 1:
+        parts.append(format_pairs(reports))
+    if len(recorded := {folder: record for folder, record in records.items() if record}) > 1:
+        parts.append(format_differences(recorded))
+    parts += [f"{folder}: options, data and versions: not recorded." for folder in records if not records[folder]]
+    print("\n\n".join(parts))
 
 
 if __name__ == "__main__":

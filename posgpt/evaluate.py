@@ -24,8 +24,7 @@ also writes the accuracy into the card in the model's folder, as the hub shows i
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +34,18 @@ from accelerate.utils import gather_object
 
 from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
 from data_scripts.options import parse_options
+from data_scripts.relations import read_relations
 from modeling_posgpt import Answer
 from posgpt.evaluation.arguments import DETAILS_FILE, METRICS_FILE, PAGE_FILE, PICTURE_FILE, EvaluationArguments
 from posgpt.evaluation.card import load_card, update_card
-from posgpt.evaluation.data import EvaluationData, load_evaluation_data
-from posgpt.evaluation.evidence import describe_near_misses
+from posgpt.evaluation.data import check_questions, list_warnings, load_evaluation_data
+from posgpt.evaluation.evidence import normalize_answer
 from posgpt.evaluation.predictions import TEST, Prediction, format_predictions, write_files
-from posgpt.evaluation.predictor import load_predictor
 from posgpt.evaluation.report import Evaluation, score_predictions
-from posgpt.evaluation.scoring import describe_constant, format_accuracies
+from posgpt.evaluation.scoring import BASELINES, format_accuracies
 from posgpt.training.hardware import close_process_group_at_exit
-from posgpt.training.run_record import copy_record
+from posgpt.training.run_record import copy_record, list_training_files
+from posgpt.training.saved_models import load_model
 
 
 @dataclass(frozen=True)
@@ -66,30 +66,32 @@ class EvaluationResult:
         return "\n".join(self.lines)
 
 
-def compare_answers(
-    data: EvaluationData, answers: Sequence[Answer], arguments: EvaluationArguments
-) -> tuple[EvaluationResult, Evaluation]:
-    """Compare the answers to all of the data's questions with the right ones."""
-    test, predictions = data.groups[TEST], data.pair(answers)
-    evaluation = score_predictions(predictions, arguments, data.documents, data.baselines)
-    metrics, lines = evaluation.list_metrics(), data.list_warnings()
+def describe_accuracies(evaluation: Evaluation, name: str, path: str) -> list[str]:
+    """Return the table of accuracies, and how many wrong answers are the right ones in another spelling."""
+    predictions = evaluation.test.predictions
     if not evaluation.relations:
-        lines.append(f"{test.path}: no answers to compare with the {len(test)} predictions.")
-    else:
-        name = "PosGPT" if arguments.baseline is None else describe_constant(arguments.baseline)
-        near = describe_near_misses([each.answer for each in evaluation.test.predictions], test.answers, test.path)
-        lines += [format_accuracies(evaluation.relations, name), *([near] if near else [])]
-        metrics |= evaluation.list_figures() if arguments.report else {}
-    return EvaluationResult(predictions, metrics, lines), evaluation
+        return [f"{path}: no answers to compare with the {len(predictions)} predictions."]
+    pairs = [(each.answer, each.references[0]) for each in predictions]
+    near = [pair for pair in pairs if pair[0] != pair[1] and len(set(map(normalize_answer, pair))) == 1]
+    spelled = [
+        f"{path}: {len(near):,} answers that count as wrong differ from the right ones only in case, accents, punctuation or"
+        f" Unicode form, first {given!r} instead of {right!r}."
+        for given, right in near[:1]
+    ]
+    return [format_accuracies(evaluation.relations, name), *spelled]
 
 
 def write_results(result: EvaluationResult, evaluation: Evaluation, arguments: EvaluationArguments) -> list[str]:
     """Write all that is asked for; return lines on which files these are, and whether earlier ones were replaced."""
     files: dict[Path, Any] = {}
-    report = Path(arguments.report or "")
+    model, report = str(arguments.model_name_or_path), Path(arguments.report or "")
     if arguments.predictions_path:
+        test = evaluation.test
+        answers = [
+            each.answer if sure else "I don't know" for each, sure in zip(test.predictions, test.is_sure, strict=True)
+        ]
         # A model may write any character of its vocabulary, including line breaks.
-        files[arguments.predictions_path] = "".join(re.sub(r"[\r\n]", " ", text) + "\n" for text in evaluation.answers)
+        files[arguments.predictions_path] = "".join(re.sub(r"[\r\n]", " ", text) + "\n" for text in answers)
     for folder in arguments.folders:
         files[folder / DETAILS_FILE] = format_predictions(result.predictions)
         files[folder / METRICS_FILE] = json.dumps(result.metrics, indent=2, ensure_ascii=False) + "\n"
@@ -99,11 +101,10 @@ def write_results(result: EvaluationResult, evaluation: Evaluation, arguments: E
     if arguments.report:
         for path in {report / PAGE_FILE, report / PICTURE_FILE} - files.keys():
             path.unlink(missing_ok=True)
-        copy_record(str(arguments.model_name_or_path), report)
+        copy_record(model, report)
     write_files(files)
     if arguments.update_model_card:
-        picture = files.get(report / PICTURE_FILE)
-        update_card(Path(str(arguments.model_name_or_path)), arguments.test_file, evaluation.relations, picture)
+        update_card(Path(model), arguments.test_file, evaluation.relations, files.get(report / PICTURE_FILE))
     page = [f"Report: {report / PAGE_FILE}"] if report / PAGE_FILE in files else []
     return [f"Written: {', '.join(map(str, files))}{replaced}", *page] if files else []
 
@@ -119,26 +120,39 @@ def evaluate(arguments: EvaluationArguments) -> EvaluationResult:
     if arguments.report:
         check_installed("report", "sklearn", "matplotlib")
     arguments.check()
+    path, model, tokenizer, relations = str(arguments.model_name_or_path), None, None, []
     if arguments.update_model_card:
-        load_card(Path(str(arguments.model_name_or_path)))
+        load_card(Path(path))
     # Without the argument, processes on a CPU would not find each other: each would answer everything.
     state = PartialState(cpu=not torch.accelerator.is_available())
     close_process_group_at_exit(state)
-    predictor = load_predictor(arguments, state.device) if arguments.baseline is None else None
+    if arguments.baseline is None:
+        model, tokenizer = load_model(path, dtype=arguments.dtype)
+        model, relations = model.to(state.device), read_relations(model.config.relations)
     with state.main_process_first():
-        data = load_evaluation_data(arguments, predictor.relations if predictor else ())
-    test = data.groups[TEST]
+        data = load_evaluation_data(arguments, relations)
+    test, lines, name = data.groups[TEST], [], BASELINES["baseline"].format(arguments.baseline)
     if arguments.update_model_card and not test.answers:
         raise BadInput(f"{test.path}: has no answers, so no accuracy for a card; leave --update_model_card out.")
-    warnings = [*arguments.list_notes(), *(predictor.check_questions(data) if predictor else ())]
-    with state.split_between_processes(data.texts) as own:
-        constant = Answer(arguments.baseline or "", probability=1.0)
-        answers = gather_object(predictor.answer(own) if predictor else [constant] * len(own))
-    result, evaluation = compare_answers(data, answers, arguments)
-    if predictor and arguments.report:
-        result.metrics.update(predictor.describe(test.paths))
-    written = write_results(result, evaluation, arguments) if state.is_main_process else []
-    return replace(result, lines=[*warnings, *result.lines, *written])
+    answers = [Answer(arguments.baseline or "", probability=1.0)] * len(data.texts)
+    if model and tokenizer:
+        name, longest = "PosGPT", arguments.max_new_tokens or model.config.max_answer_length
+        lines += check_questions(data, model, tokenizer, longest, list_training_files(path))
+        with state.split_between_processes(data.texts) as own:
+            answers = gather_object(model.answer(own, tokenizer, arguments.per_device_eval_batch_size, longest))
+    predictions = data.pair(answers)
+    evaluation = score_predictions(predictions, arguments.abstain_below, data.documents, data.baselines)
+    lines += [*list_warnings(data), *describe_accuracies(evaluation, name, test.path)]
+    metrics = evaluation.list_metrics()
+    if model and arguments.report:
+        metrics |= evaluation.list_figures() if evaluation.relations else {}
+        files = ", ".join(Path(file).name for file in test.paths)
+        positions = model.config.position_embedding_type
+        metrics |= {"model": path, "position_embedding_type": positions, "test_file": files}
+    result = EvaluationResult(predictions, metrics, lines)
+    if state.is_main_process:
+        lines += write_results(result, evaluation, arguments)
+    return result
 
 
 @exit_on_bad_input()

@@ -39,25 +39,22 @@ def _write_plain_numbers(figure: Any) -> None:
             # Which ticks have a label is matplotlib's choice.
             return f"{x:g}" if super().__call__(x, pos) else ""
 
-    for axes in figure.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            if isinstance(axis.get_major_formatter(), LogFormatterSciNotation):
-                axis.set_major_formatter(PlainFormatter())
-            if isinstance(axis.get_minor_formatter(), LogFormatterSciNotation):
-                axis.set_minor_formatter(PlainFormatter())
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        for ticks in (axis.major, axis.minor):
+            if isinstance(ticks.formatter, LogFormatterSciNotation):
+                ticks.formatter = PlainFormatter()
+                ticks.formatter.set_axis(axis)
 
 
 @cache
 def _warn_of_boxes(characters: str) -> None:
     """Say once that no font has these characters."""
-    logging.getLogger(__name__).warning(
-        "charts show boxes for %s: no installed font has these characters; install one, such as Noto Sans CJK.",
-        characters,
-    )
+    fix = "no installed font has these characters; install one, such as Noto Sans CJK."
+    logging.getLogger(__name__).warning("charts show boxes for %s: %s", characters, fix)
 
 
 def _choose_fonts(figure: Any) -> None:
-    """Draw characters that matplotlib's own font lacks in as few of the installed fonts as have them."""
+    """Draw characters that matplotlib's own font lacks in the installed fonts that have them; say which none has."""
     from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
     from matplotlib.text import Text
 
@@ -67,15 +64,12 @@ def _choose_fonts(figure: Any) -> None:
     texts, own = figure.findobj(Text), FontProperties()
     missing = {ord(character) for text in texts for character in text.get_text() if not character.isspace()}
     missing -= get_font(findfont(own)).get_charmap().keys()
-    if not missing:
-        return
-    families, characters_of = own.get_family(), {}
-    for font in fontManager.ttflist:
-        characters_of[font.name] = get_font(font.fname).get_charmap().keys()
-    while found := max((missing & characters for characters in characters_of.values()), key=len):
-        families = [*families, next(name for name, characters in characters_of.items() if found <= characters)]
-        missing -= found
-    for text in texts:
+    families = own.get_family()
+    for font in fontManager.ttflist if missing else ():
+        if missing & get_font(font.fname).get_charmap().keys():
+            families = [*families, font.name]
+            missing -= get_font(font.fname).get_charmap().keys()
+    for text in texts if len(families) > 1 else ():
         text.set_fontfamily(families)
     if missing:
         _warn_of_boxes("".join(map(chr, sorted(missing)))[:40])

@@ -18,17 +18,9 @@ from data_scripts.options import option, parse_options
 from data_scripts.relations import RELATIONS, find_relation
 from posgpt.evaluation.arguments import METRICS_FILE, PAGE_FILE, ReportArguments
 from posgpt.evaluation.evidence import find_documents
-from posgpt.evaluation.predictions import (
-    ALL,
-    CALIBRATION,
-    TEST,
-    Prediction,
-    check_references,
-    read_predictions,
-    write_files,
-)
+from posgpt.evaluation.predictions import ALL, TEST, Prediction, check_references, read_predictions, write_files
 from posgpt.evaluation.report import score_predictions
-from posgpt.evaluation.scoring import format_accuracies, format_metrics, list_baselines
+from posgpt.evaluation.scoring import format_accuracies, format_metrics
 from posgpt.tables import format_table
 
 
@@ -38,25 +30,6 @@ class PredictionArguments(ReportArguments):
 
     predictions_file: str = option("A JSON Lines file of predictions.", positional=True)
     output_dir: str | None = option("Folder for the report (default: `report` beside the predictions).", default=None)
-
-
-def check_probabilities(predictions: list[Prediction], arguments: PredictionArguments) -> None:
-    """Check that predictions have what a threshold is chosen on and applied to.
-
-    Raises:
-        BadInput: a line has no probability where one is needed, or none is for calibration.
-    """
-    needed = arguments.threshold is not None or arguments.target_precision is not None
-    for number, each in enumerate(predictions, start=1):
-        if each.probability is None and (needed or each.group != TEST):
-            raise BadInput(
-                f"{arguments.predictions_file}, line {number}: no probability, which a threshold and groups other than"
-                f" {TEST!r} need; add one."
-            )
-    if arguments.target_precision is not None and all(each.group != CALIBRATION for each in predictions):
-        raise BadInput(
-            f"--target_precision is found on predictions held out from training; add lines of the group {CALIBRATION!r}."
-        )
 
 
 def complete(prediction: Prediction) -> Prediction:
@@ -71,12 +44,15 @@ def complete(prediction: Prediction) -> Prediction:
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(PredictionArguments, argv)
     check_installed("report", "sklearn", "matplotlib")
-    arguments.check_threshold()
     file = Path(arguments.predictions_file)
     folder = check_is_folder_or_new(arguments.output_dir or file.parent / "report")
     predictions = [complete(each) for each in read_predictions(file)]
     check_references(file, predictions)
-    check_probabilities(predictions, arguments)
+    for number, each in enumerate(predictions, start=1):
+        if each.probability is None and (arguments.abstain_below is not None or each.group != TEST):
+            raise BadInput(
+                f"{file}, line {number}: no probability, which --abstain_below and groups other than {TEST!r} need; add one."
+            )
     documents, right = None, defaultdict[str, list[str]](list)
     if arguments.corpus_file:
         titles = {each.title for each in predictions if each.title}
@@ -85,8 +61,8 @@ def main(argv: list[str] | None = None) -> None:
         if each.group == TEST:
             right[each.relation] += each.references
     # As training's answers are not known, the most frequent right one stands for them.
-    baselines = {name: list_baselines(Counter(answers).most_common(1)[0][0]) for name, answers in right.items()}
-    evaluation = score_predictions(predictions, arguments, documents, baselines)
+    baselines = {name: {"baseline": Counter(answers).most_common(1)[0][0]} for name, answers in right.items()}
+    evaluation = score_predictions(predictions, arguments.abstain_below, documents, baselines)
     metrics = {"test_file": file.name} | evaluation.list_figures()
     files = evaluation.render(metrics) | {METRICS_FILE: json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"}
     write_files({folder / name: content for name, content in files.items()})

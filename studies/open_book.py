@@ -29,8 +29,8 @@ from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.salient_spans import find_salient_spans
 from data_scripts.titles import find_text_start
-from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, find_first_mention, has_mention
-from posgpt.evaluation.scoring import describe_constant, describe_majority, match_exactly
+from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, has_mention
+from posgpt.evaluation.scoring import BASELINES, match_exactly
 from posgpt.recipe_parser import read_section
 from studies.tables import write_table
 
@@ -140,10 +140,12 @@ def build_rules(usual: str, training_answers: Sequence[str]) -> dict[str, Callab
     places = compile_mentions(counts)
     [(majority, _)] = counts.most_common(1)
     return {
-        describe_constant(usual): lambda person: usual,
-        describe_majority(majority): lambda person: majority,
+        BASELINES["baseline"].format(usual): lambda person: usual,
+        BASELINES["majority_answer"].format(majority): lambda person: majority,
         "the first name of the line": lambda person: next(iter(person.list_names()), None),
-        "the first training place of the line": lambda person: find_first_mention(person.documents, places),
+        "the first training place of the line": lambda person: next(
+            (match[0] for each in person.documents if (match := places.search(each.body))), None
+        ),
         "the first name of the line that is a training place": lambda person: next(
             (name for name in person.list_names() if name in counts), None
         ),

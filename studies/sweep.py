@@ -29,10 +29,10 @@ from data_scripts.files import (
     make_file_name,
     write_atomically,
 )
-from data_scripts.hold_out import CALIBRATION_FILE, hold_out
+from data_scripts.hold_out import CALIBRATION_FILE, HoldOutArguments, hold_out
 from data_scripts.options import Range, option, parse_options, shorten_error
 from data_scripts.questions import load_questions
-from posgpt.evaluation.comparison import load_record
+from posgpt.compare import load_record
 from posgpt.evaluation.scoring import Proportion
 from posgpt.plots import make_figure, save_picture
 from posgpt.training.architecture import CHOICES
@@ -368,7 +368,13 @@ def prepare_sweep(arguments: SweepArguments, study: Study) -> Sweep:
     results, files = output_dir / "dev", [data_dir / TRAIN_FILE, data_dir / DEV_FILE]
     if study.held_out:
         results = output_dir / f"held_out_{study.held_out}"
-        hold_out(data_dir / TRAIN_FILE, results, study.held_out)
+        options = {
+            "questions_file": str(data_dir / TRAIN_FILE),
+            "pairs": study.held_out,
+            "people": 0,
+            "overwrite": True,
+        }
+        hold_out(HoldOutArguments(output_dir=str(results), **options))
         files = [results / TRAIN_FILE, results / CALIBRATION_FILE]
     return Sweep(arguments, study, output_dir, results, data_dir / CORPUS_FILE, *files)
 
@@ -380,7 +386,7 @@ def main(argv: list[str] | None = None) -> None:
     if model := arguments.model_name_or_path:
         # The last two are what finetuning alone reads: a pretrained model, or without one a vocabulary.
         read = {("data", name) for name in ("questions_file", "model_name_or_path", "vocabulary_file")}
-        if not read.isdisjoint(load_record(model) or {}):
+        if not read.isdisjoint(load_record(model)):
             raise BadInput(
                 f"{model}: was trained on questions; give a model that has read none, and was not finetuned."
             )

@@ -6,24 +6,19 @@ from posgpt import cli
 from study_helpers import read_rows
 
 
-def test_questions_are_answered_as_the_model_answers_them(run, tiny_pretrained):
+def test_questions_are_answered_as_the_model_answers_them_with_notes_on_what_it_was_not_trained_on(
+    run, tiny_pretrained
+):
     folder = tiny_pretrained["rotary"]
-    questions = ["Where was Ada Berg born?", "Where was Bo Ek born?"]
-    printed = run(cli, "ask", "--model_name_or_path", folder, "--questions", *questions)
+    questions = ["Where was Ada Berg born?", "Who is 中?"]
+    unknown, untrained, _, _, *rows = run(
+        cli, "ask", "--model_name_or_path", folder, "--questions", *questions
+    ).splitlines()
+    assert "'中' × 1" in unknown and "asked 'Where was NAME born?', not 'Who is 中?'" in untrained
     model, tokenizer = PosGPTForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    _, _, *rows = printed.splitlines()
-    answers = model.answer(questions, tokenizer)
-    assert len(rows) == 2
-    for row, question, answer in zip(rows, questions, answers, strict=True):
+    for row, question, answer in zip(rows, questions, model.answer(questions, tokenizer), strict=True):
         cells = [cell.strip() for cell in row.strip("|").split(" | ")]
         assert cells == [question, answer.text.replace("\n", " ").strip(), f"{answer.probability:.1%}"]
-
-
-def test_what_the_model_was_not_trained_on_is_said_before_its_answer(run, tiny_pretrained):
-    printed = run(cli, "ask", "--model_name_or_path", tiny_pretrained["rotary"], "--questions", "Who is 中?")
-    unknown, untrained, *table = printed.splitlines()
-    assert "'中' × 1" in unknown and "asked 'Where was NAME born?', not 'Who is 中?'" in untrained
-    assert table[-1].startswith("| Who is 中? | ")
 
 
 def test_the_corpus_shows_which_answers_are_made_up(run, tiny_pretrained, tmp_path, monkeypatch):
@@ -42,17 +37,15 @@ def test_the_corpus_shows_which_answers_are_made_up(run, tiny_pretrained, tmp_pa
         run(cli, "ask", *arguments, "--corpus_file", tmp_path / "none.txt")
 
 
-@pytest.mark.parametrize("question, match", [("", "'' is not a question"), ("x" * 128, "128 characters .*; shorten it"),
-                                             ("Where was Bo born?⁇", "without the ⁇")])  # fmt: skip
-def test_what_cannot_be_asked_is_refused(run, tiny_pretrained, question, match):
+@pytest.mark.parametrize(
+    "questions, match",
+    [
+        ([""], "'' is not a question"),
+        (["x" * 128], "128 characters .*; shorten it"),
+        (["Where was Bo born?⁇"], "without the ⁇"),
+        ("Where was Bo born?".split(), "'Where' is a word of a question; put each question in quotation marks"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(run, tiny_pretrained, questions, match):
     with pytest.raises(SystemExit, match=f"error: .*{match}"):
-        run(cli, "ask", "--model_name_or_path", tiny_pretrained["rotary"], "--questions", question)
-
-
-def test_a_question_without_quotation_marks_is_not_taken_for_several(run, tiny_pretrained):
-    with pytest.raises(
-        SystemExit, match="error: 'Where' is a word of a question; put each question in quotation marks"
-    ):
-        run(
-            cli, "ask", "--model_name_or_path", tiny_pretrained["rotary"], "--questions", *"Where was Bo born?".split()
-        )
+        run(cli, "ask", "--model_name_or_path", tiny_pretrained["rotary"], "--questions", *questions)

@@ -6,19 +6,29 @@ import torch
 
 from conftest import ROOT
 from data_scripts.questions import load_questions
+from modeling_posgpt import Answer, PosGPTForCausalLM
 from posgpt.ask import AskingArguments, ask
 from posgpt.evaluate import evaluate
 from posgpt.evaluation.arguments import EvaluationArguments
 from posgpt.evaluation.predictions import read_predictions
-from posgpt.evaluation.predictor import load_predictor
 
 OPTIONAL = ("sklearn", "matplotlib", "scipy")
 
 
-def test_a_model_computes_in_the_type_that_is_asked_for(tiny_pretrained):
-    model = str(tiny_pretrained["rotary"])
-    arguments = EvaluationArguments(test_file=["dev.tsv"], model_name_or_path=model, dtype="bfloat16")
-    assert load_predictor(arguments, "cpu").model.dtype == torch.bfloat16
+def test_a_model_computes_in_the_type_that_is_asked_for(world, tiny_pretrained, monkeypatch):
+    arguments = EvaluationArguments(
+        test_file=[str(world / "birth_dev.tsv")], model_name_or_path=str(tiny_pretrained["rotary"]),
+        dtype="bfloat16", predictions_file="answers.txt",
+    )  # fmt: skip
+    types = []
+    monkeypatch.setattr(
+        PosGPTForCausalLM,
+        "answer",
+        lambda self, questions, *_: types.append(self.dtype) or [Answer("Rome", 0.5)] * len(questions),
+    )
+    monkeypatch.setattr("posgpt.evaluate.write_results", lambda *_: [])
+    evaluate(arguments)
+    assert types == [torch.bfloat16]
 
 
 def test_the_functions_behind_the_commands_return_values(world, tiny_pretrained, tmp_path, capsys):

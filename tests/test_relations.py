@@ -290,9 +290,3 @@ def test_a_relation_that_a_model_was_never_asked_is_answered_with_a_warning(run,
     printed = run(evaluate_birthplace, *arguments, "--output_dir", tmp_path / "out")
     assert "never asked 'When was NAME born?'" in printed and " of 5" in printed
     assert len((tmp_path / "out" / "predictions.txt").read_text().splitlines()) == 5
-    assert "(--train_file adds the most frequent training answer" in printed
-    (tmp_path / "places.tsv").write_text("Where was Ada born?\tRome\n")
-    printed = run(
-        evaluate_birthplace, *arguments, "--output_dir", tmp_path / "out", "--train_file", tmp_path / "places.tsv"
-    )
-    assert "places.tsv: has no question 'When was NAME born?', so no" in printed and "--train_file adds" not in printed

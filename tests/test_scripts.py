@@ -121,13 +121,12 @@ def test_there_is_a_line_a_prediction_whatever_the_model_writes(run, world, memo
     assert (tmp_path / "eval" / "predictions.txt").read_text().count("\n") == 17
 
 
-def test_a_question_that_leaves_little_room_is_answered_and_said(run, memorised, tmp_path):
+def test_a_question_that_leaves_little_room_is_answered(run, memorised, tmp_path):
     (tmp_path / "questions.tsv").write_text(f"Where was {'A' * 100} born?\nWhere was Bo Ek born?\n")
-    printed = run(
+    run(
         evaluate_birthplace, "--model_name_or_path", memorised / "model", "--test_file", tmp_path / "questions.tsv",
         "--output_dir", tmp_path / "eval",
     )  # fmt: skip
-    assert "1 of 2 questions leave fewer than 32 characters" in printed
     assert len((tmp_path / "eval" / "predictions.txt").read_text().splitlines()) == 2
 
 
@@ -212,12 +211,11 @@ def test_what_makes_an_accuracy_mean_something_else_is_said(run, world, tmp_path
     arguments = ["--baseline", "London", "--test_file", tmp_path / "test.tsv", "--train_file"]
     printed = run(evaluate_birthplace, *arguments, world / "birth_places_train.tsv")
     assert f"test.tsv: 3 of 4 questions are also in {world / 'birth_places_train.tsv'}, first {question!r}" in printed
-    assert f"test.tsv: 1 questions have different answers, of which a model gives one, first {question!r}." in printed
     printed = run(
         evaluate_birthplace, *arguments[:2], "--test_file", world / "birth_dev.tsv",
         "--train_file", world / "birth_places_train.tsv",
     )  # fmt: skip
-    assert "are also in" not in printed and "different answers" not in printed
+    assert "are also in" not in printed
 
 
 def test_a_right_answer_in_another_spelling_counts_as_wrong_and_is_said_to_be_one(run, tmp_path):

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from data_scripts.documents import Columns, find_files
+from data_scripts.documents import Columns
 from data_scripts.errors import BadInput
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import Range, option
 from data_scripts.relations import RelationArguments
-from posgpt.training.run_record import RUN_FILE
 
 METRICS_FILE, PREDICTIONS_FILE, DETAILS_FILE = "metrics.json", "predictions.txt", "predictions.jsonl"
 PAGE_FILE, PICTURE_FILE = "report.html", "report.png"
@@ -25,28 +24,6 @@ class ReportArguments(Columns):
     abstain_below: Annotated[float | None, Range(0, 1)] = option(
         "report: the confidence below which the answer is: I don't know.", default=None
     )
-    target_precision: Annotated[float | None, Range(0, 1)] = option(
-        "report: choose abstain_below so that, of the calibration questions' answers at or above it, this share is right.",
-        default=None,
-    )
-    wrong_costs: Annotated[float | None, Range(0)] = option(
-        "report: the cost C of a wrong answer, where a right one earns 1; abstain_below is C / (1 + C).", default=None
-    )
-
-    @property
-    def threshold(self) -> float | None:
-        """The confidence below which the answer is `I don't know`, as far as that does not depend on the answers."""
-        return self.abstain_below if self.wrong_costs is None else self.wrong_costs / (1 + self.wrong_costs)
-
-    def check_threshold(self) -> None:
-        """Check that one option at most chooses when to answer.
-
-        Raises:
-            BadInput: several do.
-        """
-        names = ("abstain_below", "target_precision", "wrong_costs")
-        if len(given := [f"--{name}" for name in names if getattr(self, name) is not None]) > 1:
-            raise BadInput(f"{' and '.join(given)} choose the same threshold; give one of them.")
 
 
 @dataclass(kw_only=True)
@@ -72,7 +49,6 @@ class EvaluationArguments(RelationArguments, ReportArguments):
         "report: how many people who do not exist are asked about (default: 200); 0 if titles are not people.",
         default=None,
     )
-    unseen_share: Annotated[float | None, Range(0, 1)] = option("Has no effect any more.", default=None)
     update_model_card: bool = option(
         "Write the accuracy, and the chart of a report, into the card (README.md) in the model's folder.",
         default=False,
@@ -104,10 +80,6 @@ class EvaluationArguments(RelationArguments, ReportArguments):
         """How many people who do not exist are asked about; none without a report."""
         return (200 if self.fictional_people is None else self.fictional_people) if self.report else 0
 
-    def list_notes(self) -> list[str]:
-        """Return what is said of options that have no effect any more."""
-        return [] if self.unseen_share is None else ["--unseen_share has no effect any more: it will be refused."]
-
     def check(self) -> None:
         """Check that no option is missing, that all are compatible, and that the results can be written.
 
@@ -123,32 +95,17 @@ class EvaluationArguments(RelationArguments, ReportArguments):
                 "--baseline gives everyone one answer and asks no model; leave out --model_name_or_path, --report and"
                 " --update_model_card, or --baseline."
             )
-        of_report = ("corpus_file", "calibration_file", "unseen_file", "fictional_people", "abstain_below")
-        for name in (*of_report, "target_precision", "wrong_costs"):
+        for name in ("corpus_file", "calibration_file", "unseen_file", "fictional_people", "abstain_below"):
             if getattr(self, name) is not None and not self.report:
                 raise BadInput(f"--{name} is for a report; add --report with a folder.")
-        if self.target_precision is not None and not self.calibration_file:
-            raise BadInput("--target_precision is found on people held out from training; add --calibration_file.")
-        self.check_threshold()
         for folder in self.folders:
             check_is_folder_or_new(folder)
         if self.predictions_file:
-            self._check_can_be_written(Path(self.predictions_file))
-
-    def _check_can_be_written(self, file: Path) -> None:
-        given = (self.test_file, self.train_file, self.calibration_file, self.unseen_file, [self.relations])
-        read = [Path(path).resolve() for paths in given for path in paths or () if path]
-        read += [Path(path).resolve() for path in find_files(self.corpus_file)] if self.corpus_file else []
-        created = [folder.resolve() for folder in self.folders]
-        results = (METRICS_FILE, DETAILS_FILE, PAGE_FILE, PICTURE_FILE, RUN_FILE)
-        if file.is_dir():
-            raise BadInput(f"{file}: this is a directory; give the file to write the predictions to.")
-        if file.exists() and not file.is_file():
-            # It would be replaced by one.
-            raise BadInput(f"{file}: this is a pipe or a device; give a file to write the predictions to.")
-        if not file.parent.is_dir() and file.parent.resolve() not in created:
-            raise BadInput(f"{file}: there is no folder {file.parent}; create it first (mkdir -p {file.parent}).")
-        if file.resolve() in read:
-            raise BadInput(f"{file}: this file is read; give another file to write the predictions to.")
-        if file.resolve() in [folder / name for folder in created for name in results]:
-            raise BadInput(f"{file}: other results are written there; give another file to write the predictions to.")
+            file = Path(self.predictions_file)
+            if file.is_dir():
+                raise BadInput(f"{file}: this is a directory; give the file to write the predictions to.")
+            if not file.parent.is_dir() and file.parent not in self.folders:
+                raise BadInput(f"{file}: there is no folder {file.parent}; create it first (mkdir -p {file.parent}).")
+            given = (self.test_file, self.train_file, self.calibration_file, self.unseen_file, [self.corpus_file])
+            if file.resolve() in {Path(path).resolve() for paths in given for path in paths or () if path}:
+                raise BadInput(f"{file}: this file is read; give another file to write the predictions to.")

@@ -31,16 +31,6 @@ def load_card(folder: Path) -> ModelCard:
         ) from None
 
 
-def replace_section(text: str, heading: str, section: str) -> str:
-    """Return a card's text with a section in place of the one with this heading, or at the end if there is none.
-
-    Only the heading and the table and charts below it are replaced: what follows them is the user's own.
-    """
-    earlier = rf"^{re.escape(heading)}\r?\n\r?\n(?:\|.*(?:\n|\Z))+(?:\r?\n!\[{_CHART}.*(?:\n|\Z))*"
-    replaced, number = re.subn(earlier, lambda _: section + "\n", text, count=1, flags=re.MULTILINE)
-    return replaced if number else f"{text.rstrip()}\n\n{section}\n"
-
-
 def update_card(
     folder: Path, paths: Sequence[str], relations: Mapping[str, Mapping[str, Any]], picture: bytes | None
 ) -> None:
@@ -50,13 +40,11 @@ def update_card(
         paths: The files of the test.
         relations: From `measure_accuracy`, by relation, and of several all `together`.
         picture: The chart of a report, written beside the card.
-
-    Raises:
-        BadInput: see `load_card`.
     """
     card = load_card(folder)
     data, name = cast(ModelCardData, card.data), ", ".join(Path(path).name for path in paths)
-    new = [
+    data.eval_results = [result for result in data.eval_results or () if result.dataset_name != name]
+    data.eval_results += [
         EvalResult(
             task_type="text-generation",
             task_name="Closed-book question answering",
@@ -71,16 +59,17 @@ def update_card(
         for relation, metrics in relations.items()
         if relation != "together"
     ]
-    data.eval_results = [result for result in data.eval_results or () if result.dataset_name != name] + new
     data.model_name = data.model_name or folder.resolve().name
-
     heading = f"## Evaluation: {name}"
-    parts = [heading, format_accuracies(relations, "PosGPT")]
+    section = f"{heading}\n\n{format_accuracies(relations, 'PosGPT')}\n"
     if picture:
         chart = make_file_name(name) + ".png"
         with write_atomically(folder / chart, "wb") as file:
             file.write(picture)
-        parts.append(f"![{_CHART}]({chart})")
-    card.text = replace_section(card.text, heading, "\n\n".join(parts))
+        section += f"\n![{_CHART}]({chart})\n"
+    # Only the heading and the table and charts below it are replaced: what follows them is the user's own.
+    earlier = rf"^{re.escape(heading)}\r?\n\r?\n(?:\|.*(?:\n|\Z))+(?:\r?\n!\[{_CHART}.*(?:\n|\Z))*"
+    text, number = re.subn(earlier, lambda _: section, card.text, count=1, flags=re.MULTILINE)
+    card.text = text if number else f"{text.rstrip()}\n\n{section}"
     with write_atomically(folder / CARD_FILE) as file:
         file.write(str(card))

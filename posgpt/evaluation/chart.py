@@ -25,9 +25,36 @@ def draw_chart(
         return figure
     figure, ((bars, reliability), (selective, known)) = make_figure(11, 7.6, rows=2, columns=2)
     draw_accuracies(bars, relations)
-    draw_reliability(reliability, test)
-    draw_selection(selective, test)
-    draw_confidences(known, confidences)
+
+    reliability.plot([0, 1], [0, 1], color=GREY, linestyle="--")
+    for temperature in dict.fromkeys([1.0, test.temperature]):
+        curve, color = ScoredQuestions(test.predictions, temperature), ORANGE if temperature == 1 else BLUE
+        confidence, accuracy, count = compute_bins(curve)
+        label = f"temperature {temperature:.2f}: ECE {measure(curve)['ece']:.3f}"
+        reliability.plot(confidence, accuracy, color=color, label=label)
+        reliability.scatter(confidence, accuracy, s=4 + 200 * count / len(test), color=color, clip_on=False)
+    reliability.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="share correct", title="Reliability")
+    reliability.legend(loc="lower right", fontsize="small")
+
+    # Risk over coverage (El-Yaniv and Wiener 2010), and the threshold.
+    answered, correct = count_answered(test)
+    selective.plot(answered / len(test), 100 * (1 - correct / answered), color=BLUE, drawstyle="steps-post")
+    if test.abstain_below is not None:
+        selective.axvline(test.is_sure.mean(), color=ORANGE, linestyle="--")
+        selective.annotate(
+            f"“I don’t know” below {test.abstain_below:.2f}", (test.is_sure.mean(), 0.97),
+            xycoords=("data", "axes fraction"), ha="right", va="top", rotation=90, color=ORANGE,
+        )  # fmt: skip
+    selective.set(xlim=(0, 1), ylim=(0, None), xlabel="share of the questions answered, the surest first")
+    selective.set(ylabel="of which wrong (%)", title="Answering only when sure")
+
+    labels = [textwrap.fill(f"{group} ({len(confidence)})", 22) for group, confidence in confidences.items()]
+    known.boxplot(
+        list(confidences.values()), tick_labels=labels, orientation="horizontal", patch_artist=True, widths=0.6,
+        boxprops={"facecolor": LIGHT_BLUE}, flierprops={"markersize": 2},
+    )  # fmt: skip
+    known.invert_yaxis()
+    known.set(xlim=(0, 1.02), xlabel="confidence", title="Known and not known")
     return figure
 
 
@@ -46,47 +73,3 @@ def draw_accuracies(axes: Any, relations: Mapping[str, Mapping[str, Any]]) -> No
     axes.invert_yaxis()
     total = list(relations.values())[-1]["total"]
     axes.set(xlim=(0, 118), xlabel=f"accuracy on {total} questions (%)", title="Correct answers")
-
-
-def draw_reliability(axes: Any, scored: ScoredQuestions) -> None:
-    """Draw accuracy over confidence, before and after temperature scaling."""
-    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--")
-    curves = {1.0: ORANGE} | {scored.temperature: ORANGE if scored.temperature == 1 else BLUE}
-    for temperature, color in curves.items():
-        curve = ScoredQuestions(scored.predictions, temperature)
-        bins = compute_bins(curve)
-        points = [row["confidence"] for row in bins], [row["accuracy"] for row in bins]
-        axes.plot(*points, color=color, label=f"temperature {temperature:.2f}: ECE {measure(curve)['ece']:.3f}")
-        axes.scatter(*points, s=[4 + 200 * row["count"] / len(scored) for row in bins], color=color, clip_on=False)
-    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="share correct", title="Reliability")
-    axes.legend(loc="lower right", fontsize="small")
-
-
-def draw_selection(axes: Any, scored: ScoredQuestions) -> None:
-    """Draw risk over coverage (El-Yaniv and Wiener 2010), and the threshold."""
-    _, answered, correct = count_answered(scored.confidence, scored.correct)
-    axes.plot(answered / len(scored), 100 * (1 - correct / answered), color=BLUE, drawstyle="steps-post")
-    if scored.abstain_below is not None:
-        coverage = scored.is_sure.mean()
-        axes.axvline(coverage, color=ORANGE, linestyle="--")
-        axes.annotate(
-            f"“I don't know” below {scored.abstain_below:.2f}", (coverage, 0.97), xycoords=("data", "axes fraction"),
-            ha="right", va="top", rotation=90, color=ORANGE,
-        )  # fmt: skip
-    axes.set(xlim=(0, 1), ylim=(0, None), xlabel="share of the questions answered, the surest first")
-    axes.set(ylabel="of which wrong (%)", title="Answering only when sure")
-
-
-def draw_confidences(axes: Any, groups: Mapping[str, np.ndarray]) -> None:
-    """Draw box plots of the confidence in each group."""
-    axes.boxplot(
-        list(groups.values()),
-        tick_labels=[textwrap.fill(f"{group} ({len(confidence)})", 22) for group, confidence in groups.items()],
-        orientation="horizontal",
-        patch_artist=True,
-        widths=0.6,
-        boxprops={"facecolor": LIGHT_BLUE},
-        flierprops={"markersize": 2},
-    )
-    axes.invert_yaxis()
-    axes.set(xlim=(0, 1.02), xlabel="confidence", title="Known and not known")

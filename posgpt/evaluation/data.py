@@ -1,20 +1,28 @@
 """What an evaluation asks, and all else that it reads."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice, repeat
 
 from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
 
 from data_scripts.errors import BadInput
-from data_scripts.questions import Questions, describe_overlap, load_questions
-from data_scripts.relations import Relation, load_relations
+from data_scripts.files import hash_file
+from data_scripts.questions import (
+    Questions,
+    describe_overlap,
+    describe_unknown_characters,
+    load_questions,
+    locate_question,
+)
+from data_scripts.relations import Relation, load_relations, read_relations
 from data_scripts.synthetic_world import fictional_names
-from modeling_posgpt import Answer
+from modeling_posgpt import Answer, PosGPTForCausalLM
 from posgpt.evaluation.arguments import EvaluationArguments
 from posgpt.evaluation.evidence import Document, find_documents
 from posgpt.evaluation.predictions import CALIBRATION, FICTIONAL, TEST, UNSEEN, Prediction
-from posgpt.evaluation.scoring import ConstantBaseline, list_baselines
+from posgpt.evaluation.scoring import find_baselines
 
 
 @dataclass(frozen=True)
@@ -37,10 +45,10 @@ class EvaluationData:
         return [text for questions in self.groups.values() for text in questions.texts]
 
     @property
-    def baselines(self) -> dict[str, list[ConstantBaseline]]:
+    def baselines(self) -> dict[str, dict[str, str]]:
         """What each relation of the test is compared with, by its name."""
         return {
-            relation.name: list_baselines(
+            relation.name: find_baselines(
                 relation.baseline, self.training.select(relation).answers if self.training else ()
             )
             for relation in self.groups[TEST].relations
@@ -48,53 +56,14 @@ class EvaluationData:
 
     def pair(self, answers: Sequence[Answer]) -> list[Prediction]:
         """Return the questions of all groups, in the order of `texts`, with these answers."""
-        rows = [
-            (group, relation.name, title, text, reference)
-            for group, questions in self.groups.items()
-            for relation, title, text, reference in zip(
-                questions.relation_per_question,
-                questions.titles,
-                questions.texts,
-                questions.answers or repeat(None),
-                strict=False,
-            )
-        ]
+        given = iter(answers)
         return [
-            Prediction(text, answer.text, relation, title, answer.probability, reference, group)
-            for (group, relation, title, text, reference), answer in zip(rows, answers, strict=True)
-        ]
-
-    def list_warnings(self) -> list[str]:
-        """Return what makes a figure mean something else than it seems to, one line each."""
-        test, warnings = self.groups[TEST], []
-        if self.training and (overlap := describe_overlap(test, self.training)):
-            warnings.append(f"{overlap}; the accuracy includes them.")
-        if CALIBRATION in self.groups and (overlap := describe_overlap(test, self.groups[CALIBRATION])):
-            warnings.append(
-                f"{overlap}; the confidences and the threshold that are fitted on them are measured on them."
+            Prediction(text, (answer := next(given)).text, relation.name, title, answer.probability, reference, group)
+            for group, asked in self.groups.items()
+            for text, relation, title, reference in zip(
+                asked.texts, asked.relation_per_question, asked.titles, asked.answers or repeat(None), strict=False
             )
-        for group, has, meaning in ((TEST, False, "."), (UNSEEN, True, "; if the model has read it, it knows them.")):
-            questions = self.groups.get(group)
-            if questions is None or self.documents is None:
-                continue
-            if titles := [title for title in questions.titles if (title in self.documents) == has]:
-                warnings.append(
-                    f"{questions.path}: {len(titles):,} of {len(questions):,} questions are about titles that the corpus has"
-                    f" {'a' if has else 'no'} document of, first {titles[0]!r}{meaning}"
-                )
-        if several := test.contradictions:
-            warnings.append(
-                f"{test.path}: {len(several):,} questions have different answers, of which a model gives one, first"
-                f" {next(iter(several))!r}."
-            )
-        if self.training is None and test.answers:
-            warnings.append("(--train_file adds the most frequent training answer to the comparison)")
-        warnings += [
-            f"({self.training.path}: has no question {relation.form!r}, so no most frequent answer to compare)"
-            for relation in test.relations
-            if self.training and test.answers and relation not in self.training.relations
         ]
-        return warnings
 
 
 def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relation]) -> EvaluationData:
@@ -137,3 +106,70 @@ def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relatio
         texts = Dataset.from_dict({"question": [relation.ask(name) for relation, name in asked]})
         groups[FICTIONAL] = Questions((FICTIONAL,), tuple(relation for relation, _ in asked), texts)
     return EvaluationData(groups, training, documents)
+
+
+def list_warnings(data: EvaluationData) -> list[str]:
+    """Return what makes a figure mean something else than it seems to, one line each, whoever is asked."""
+    test, warnings = data.groups[TEST], []
+    for others, meaning in (
+        (data.training, "the accuracy includes them."),
+        (data.groups.get(CALIBRATION), "the confidences that are fitted on them are measured on them."),
+    ):
+        if others and (overlap := describe_overlap(test, others)):
+            warnings.append(f"{overlap}; {meaning}")
+    for group, has, meaning in ((TEST, False, "."), (UNSEEN, True, "; if the model has read it, it knows them.")):
+        questions = data.groups.get(group)
+        if questions is None or data.documents is None:
+            continue
+        if titles := [title for title in questions.titles if (title in data.documents) == has]:
+            warnings.append(
+                f"{questions.path}: {len(titles):,} of {len(questions):,} questions are about titles that the corpus has"
+                f" {'a' if has else 'no'} document of, first {titles[0]!r}{meaning}"
+            )
+    return warnings
+
+
+def check_questions(
+    data: EvaluationData,
+    model: PosGPTForCausalLM,
+    tokenizer: PreTrainedTokenizerBase,
+    max_new_tokens: int,
+    training_files: Collection[str],
+) -> list[str]:
+    """Check that a model can read every question; return warnings about the test, one line each.
+
+    Args:
+        training_files: The SHA-256 of the files that it was last trained on, as far as known.
+
+    Raises:
+        BadInput: a question leaves no room for an answer.
+    """
+    for group, questions in data.groups.items():
+        rooms = list(map(model.count_free_positions, questions.texts))
+        if min(rooms) < 1:
+            row = rooms.index(min(rooms))
+            where = group if group == FICTIONAL else locate_question(row, questions.paths)
+            raise BadInput(
+                f"{where}: the question has {len(questions.texts[row])} characters, but the model's maximum sequence length is"
+                f" {model.config.max_position_embeddings}: no room for an answer; shorten the question or pretrain with a"
+                " larger --block_size."
+            )
+    test = data.groups[TEST]
+    warnings = [
+        f"{path}: the model was trained on this file; its accuracy here says what it has memorized of it."
+        for path in test.paths
+        if hash_file(path) in training_files
+    ]
+    if cut := sum(len(answer) > max_new_tokens for answer in test.answers):
+        warnings.append(
+            f"{test.path}: {cut} of {len(test)} answers are longer than {max_new_tokens} characters, which is where the"
+            " model's are cut; choose a larger --max_new_tokens."
+        )
+    wordings = {wording for relation in read_relations(model.config.relations) for wording in relation.wordings}
+    warnings += [
+        f"{test.path}: the model was never asked {relation.form!r}; it answers as it can."
+        for relation in test.relations
+        if wordings.isdisjoint(relation.wordings)
+    ]
+    unknown = describe_unknown_characters(test.texts, tokenizer, test.path)
+    return [*warnings, unknown] if unknown else warnings

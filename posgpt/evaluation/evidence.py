@@ -3,13 +3,15 @@
 import os
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from data_scripts.documents import TITLE_AND_TEXT, Columns, read_rows
 from data_scripts.titles import find_text_start, match_titles
 from data_scripts.words import MARKS, WORD_END, WORD_START, find_words
+from posgpt.evaluation.predictions import Prediction
 
 GROUPS = ("known and correct", "known and wrong", "unseen answer", "unseen name")
 _SEPARATORS = re.compile(rf"(?:(?![{MARKS}])[\W_])+")
@@ -31,6 +33,14 @@ class Document:
         return self.text[find_text_start(self.title) :]
 
 
+class Evidence(NamedTuple):
+    """The documents of a question's title, its group (one of `GROUPS`), and whether one of them mentions the given answer."""
+
+    documents: list[Document]
+    group: str
+    has_answer: bool
+
+
 def find_documents(
     corpus_file: str | os.PathLike, names: Collection[str], columns: Columns = TITLE_AND_TEXT
 ) -> dict[str, list[Document]]:
@@ -47,20 +57,11 @@ def find_documents(
 
 
 def compile_mentions(answers: Iterable[str]) -> re.Pattern:
-    """Return what matches any of the answers as whole words, the longest of those that begin at the same character.
-
-    The empty answer matches nothing.
-    """
+    """Return what matches any of the answers but the empty one as whole words, of those that begin alike the longest."""
     longest_first = sorted(filter(None, answers), key=len, reverse=True)
     # An empty choice would match everywhere, this nowhere.
     choices = "|".join(map(re.escape, longest_first))
     return re.compile(f"{WORD_START}(?:{choices}){WORD_END}" if choices else r"(?!)")
-
-
-def find_first_mention(documents: Iterable[Document], answers: re.Pattern) -> str | None:
-    """Return the first match of `answers` in what follows a document's title, of the first document that has one."""
-    matches = (answers.search(document.body) for document in documents)
-    return next((match[0] for match in matches if match), None)
 
 
 def has_mention(document: str, answer: str) -> bool:
@@ -68,45 +69,29 @@ def has_mention(document: str, answer: str) -> bool:
     return any(find_words([answer], document))
 
 
-def mark_evidence(text: str, name: str, answers: Iterable[str | None]) -> list[tuple[str, str]]:
-    """Split a document where it has the name or one of the answers as whole words; what is None or empty is nowhere.
+def mark_evidence(text: str, name: str, answers: Iterable[str]) -> list[tuple[str, str]]:
+    """Split a document where it has the name or one of the answers as whole words.
 
     Returns:
         Each part of the text, with `name`, `said` or an empty string for what is neither.
     """
-    parts = re.split(f"({compile_mentions([name, *filter(None, answers)]).pattern})", text)
-    kinds = ("" if number % 2 == 0 else "name" if part == name else "said" for number, part in enumerate(parts))
-    return list(zip(parts, kinds, strict=True))
+    parts = re.split(f"({compile_mentions([name, *answers]).pattern})", text)
+    return [(part, "" if i % 2 == 0 else "name" if part == name else "said") for i, part in enumerate(parts)]
 
 
-def choose_group(mentions: Sequence[bool], correct: bool) -> str:
-    """Return one of `GROUPS`: a name is unseen if it has no document, an answer if none of these documents mentions it.
+def find_evidence(prediction: Prediction, documents: Mapping[str, list[Document]]) -> Evidence:
+    """Look a prediction and its references up in the documents of its title, and choose its group.
 
-    Args:
-        mentions: Which of the name's documents mention the right answer.
-        correct: Whether the answer given is correct.
+    A name is unseen if it has no document, an answer if none of these documents mentions it.
     """
-    if not mentions:
-        return "unseen name"
-    if not any(mentions):
-        return "unseen answer"
-    return "known and correct" if correct else "known and wrong"
-
-
-def describe_near_misses(answers: Sequence[str], references: Sequence[str], path: str) -> str | None:
-    """Say how many wrong answers are the right ones in another spelling, and which is the first; None: none is."""
-    pairs = zip(answers, references, strict=True)
-    near = [
-        (given, right)
-        for given, right in pairs
-        if given != right and normalize_answer(given) == normalize_answer(right)
-    ]
-    if not near:
-        return None
-    return (
-        f"{path}: {len(near):,} answers that count as wrong differ from the right ones only in case, accents, punctuation or"
-        f" Unicode form, first {near[0][0]!r} instead of {near[0][1]!r}."
-    )
+    own = documents.get(prediction.title or prediction.question, [])
+    if not own:
+        group = "unseen name"
+    elif not any(has_mention(document.text, right) for document in own for right in prediction.references):
+        group = "unseen answer"
+    else:
+        group = "known and correct" if prediction.answer in prediction.references else "known and wrong"
+    return Evidence(own, group, any(has_mention(document.text, prediction.answer) for document in own))
 
 
 def normalize_answer(answer: str) -> str:

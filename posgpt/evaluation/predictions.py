@@ -12,8 +12,6 @@ from data_scripts.files import read_lines, write_atomically
 # Why a question is asked: to measure accuracy; to fit confidences; because nobody can know the answer, of two kinds.
 TEST, CALIBRATION, UNSEEN, FICTIONAL = "test", "calibration", "unseen", "fictional"
 ALL = "all"
-# Names that earlier reports gave to what lines have, and what these are called now.
-_EARLIER = {"name": "title", "confidence": "probability", "right_answer": "reference"}
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,8 @@ class Prediction:
             raise ValueError(
                 "question, answer, relation, title, reference and group are texts, reference may be a list"
             )
-        known = 0.0 if self.probability is None else self.probability
-        if isinstance(known, bool) or not isinstance(known, int | float) or not 0 <= known <= 1:
-            raise ValueError(f"probability is {known!r}, which is not a number from 0 to 1")
+        if self.probability is not None and not 0 <= self.probability <= 1:
+            raise ValueError(f"probability is {self.probability!r}, which is not a number from 0 to 1")
 
 
 def read_predictions(path: str | os.PathLike) -> list[Prediction]:
@@ -71,14 +68,11 @@ def read_predictions(path: str | os.PathLike) -> list[Prediction]:
             row = json.loads(line)
             # An escape such as `\ud83d` alone stands for no character.
             json.dumps(row, ensure_ascii=False).encode()
-            row = {_EARLIER.get(name, name): value for name, value in row.items()}
-            fields = {
-                name: value for name, value in row.items() if name in Prediction.__annotations__ and value is not None
-            }
-            predictions.append(Prediction(**fields))
+            names = Prediction.__annotations__.keys() & row.keys()
+            predictions.append(Prediction(**{name: row[name] for name in names if row[name] is not None}))
             predictions[-1].check()
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            reason = str(error).partition("__init__() ")[2] or error if isinstance(error, TypeError) else error
+            reason = str(error).removeprefix("Prediction.__init__() ")
             raise BadInput(
                 f"{path}, line {number}: no prediction: {reason}; give a JSON object such as"
                 ' {"question": "…", "answer": "Rome", "reference": "Rome", "probability": 0.9}.'

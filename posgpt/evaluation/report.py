@@ -5,20 +5,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from posgpt.evaluation.arguments import PAGE_FILE, PICTURE_FILE, ReportArguments
+from posgpt.evaluation.arguments import PAGE_FILE, PICTURE_FILE
 from posgpt.evaluation.chart import draw_chart
-from posgpt.evaluation.evidence import GROUPS, Document, choose_group, has_mention, mark_evidence
+from posgpt.evaluation.evidence import GROUPS, Document, Evidence, find_evidence, mark_evidence
 from posgpt.evaluation.predictions import CALIBRATION, TEST, Prediction
 from posgpt.evaluation.scoring import (
     METRICS,
-    ConstantBaseline,
     ScoredQuestions,
     compute_auroc,
-    find_threshold,
     fit_temperature,
     list_accuracies,
     measure,
@@ -26,22 +24,6 @@ from posgpt.evaluation.scoring import (
 )
 from posgpt.plots import render_picture
 from posgpt.templates import load_template
-
-UNKNOWN_ANSWER = "I don't know"
-
-
-class Evidence(NamedTuple):
-    """What the corpus says of a question.
-
-    Args:
-        documents: Those of the title that it asks about.
-        group: One of `GROUPS`.
-        has_answer: Whether one of them mentions the answer that was given.
-    """
-
-    documents: list[Document]
-    group: str
-    has_answer: bool
 
 
 @dataclass(frozen=True)
@@ -61,12 +43,6 @@ class Evaluation:
     relations: dict[str, dict[str, Any]]
 
     @property
-    def answers(self) -> list[str]:
-        """The answers to the test's questions, `I don't know` where the confidence is too low."""
-        pairs = zip(self.test.predictions, self.test.is_sure, strict=True)
-        return [each.answer if sure else UNKNOWN_ANSWER for each, sure in pairs]
-
-    @property
     def groups(self) -> dict[str, np.ndarray]:
         """Which predictions of the test, (predictions,) booleans, are of each of `GROUPS` that has any; without a corpus, all."""
         if self.evidence is None:
@@ -84,24 +60,25 @@ class Evaluation:
 
     def list_figures(self) -> dict[str, Any]:
         """Return `metrics.json` with what a report adds. Shares, confidences and AUROCs are from 0 to 1."""
-        figures = self.list_metrics() | measure(self.test)
+        test = self.test
+        figures = self.list_metrics() | measure(test)
         for name, metrics in figures.get("relations", {}).items():
-            of_relation = [each for each in self.test.predictions if each.relation == name]
-            figures["relations"][name] = metrics | measure(replace(self.test, predictions=of_relation))
-        figures |= {"temperature": self.test.temperature, "abstain_below": self.test.abstain_below}
+            of_relation = [each for each in test.predictions if each.relation == name]
+            figures["relations"][name] = metrics | measure(replace(test, predictions=of_relation))
+        figures |= {"temperature": test.temperature, "abstain_below": test.abstain_below}
         if self.evidence is not None:
             figures["groups"] = {
                 group: {
                     "count": int(members.sum()),
-                    "confidence": float(self.test.confidence[members].mean()) if self.test.has_confidence else None,
+                    "confidence": float(test.confidence[members].mean()) if test.has_confidence else None,
                     "answer_in_document": float(
                         np.mean([each.has_answer for each in compress(self.evidence, members)])
                     ),
-                    "abstained": float(1 - self.test.is_sure[members].mean()),
+                    "abstained": float(1 - test.is_sure[members].mean()),
                 }
                 for group, members in self.groups.items()
             }
-        known = self.test.confidence[~self.groups.get("unseen name", np.zeros(len(self.test), bool))]
+        known = test.confidence[~self.groups.get("unseen name", np.zeros(len(test), bool))]
         figures["unseen"] = {
             group: {
                 "count": len(scored),
@@ -122,11 +99,11 @@ class Evaluation:
         Args:
             metrics: The entries of `metrics.json`; what they say of the model and the test stands at the top.
         """
-        confidences = {group: self.test.confidence[members] for group, members in self.groups.items()}
-        confidences |= {group: scored.confidence for group, scored in self.others.items()}
-        figure = draw_chart(self.test, confidences, self.relations)
-        chart = render_picture(figure, format="svg").decode()
         test = self.test
+        confidences = {group: test.confidence[members] for group, members in self.groups.items()}
+        confidences |= {group: scored.confidence for group, scored in self.others.items()}
+        figure = draw_chart(test, confidences, self.relations)
+        chart = render_picture(figure, format="svg").decode()
         evidence: Sequence[Evidence | None] = self.evidence or [None] * len(test)
         page = load_template("posgpt.evaluation", "report.html.jinja").render(
             title=f"What {metrics['model']} knows" if "model" in metrics else "How good answers are",
@@ -144,11 +121,11 @@ class Evaluation:
 
 def score_predictions(
     predictions: Sequence[Prediction],
-    arguments: ReportArguments,
+    abstain_below: float | None = None,
     documents: Mapping[str, list[Document]] | None = None,
-    baselines: Mapping[str, Sequence[ConstantBaseline]] = MappingProxyType({}),
+    baselines: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Evaluation:
-    """Score predictions; the temperature and, if it is asked for, the threshold are fitted on those for calibration.
+    """Score predictions; the temperature is fitted on those for calibration.
 
     Args:
         predictions: With references for calibration.
@@ -158,30 +135,17 @@ def score_predictions(
     groups: dict[str, list[Prediction]] = {}
     for each in predictions:
         groups.setdefault(each.group, []).append(each)
-    test = ScoredQuestions(groups.pop(TEST), 1.0, arguments.threshold, arguments.wrong_costs or 1.0)
+    test = ScoredQuestions(groups.pop(TEST), abstain_below=abstain_below)
     if held_out := groups.pop(CALIBRATION, None):
         calibration = ScoredQuestions(held_out)
-        temperature = fit_temperature(calibration.confidence, calibration.correct)
-        calibration = ScoredQuestions(held_out, temperature)
-        test = replace(test, temperature=temperature)
-        if arguments.target_precision is not None:
-            threshold = find_threshold(arguments.target_precision, calibration.confidence, calibration.correct)
-            test = replace(test, abstain_below=threshold)
+        test = replace(test, temperature=fit_temperature(calibration.confidence, calibration.correct))
     by_relation: dict[str, list[Prediction]] = {}
     for each in test.predictions if all(each.reference is not None for each in test.predictions) else ():
         by_relation.setdefault(each.relation, []).append(each)
-    relations = {name: measure_accuracy(each, baselines.get(name, ())) for name, each in by_relation.items()}
+    relations = {name: measure_accuracy(each, baselines.get(name, {})) for name, each in by_relation.items()}
     return Evaluation(
         test,
         {group: replace(test, predictions=each) for group, each in groups.items()},
         None if documents is None else [find_evidence(each, documents) for each in test.predictions],
         relations | {"together": measure_accuracy(test.predictions)} if len(relations) > 1 else relations,
     )
-
-
-def find_evidence(prediction: Prediction, documents: Mapping[str, list[Document]]) -> Evidence:
-    """Look a prediction and its references up in the documents of its title."""
-    own, references = documents.get(prediction.title or prediction.question, []), prediction.references
-    mentions = [any(has_mention(document.text, right) for right in references) for document in own]
-    group = choose_group(mentions, prediction.answer in references)
-    return Evidence(own, group, any(has_mention(document.text, prediction.answer) for document in own))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
 from statistics import NormalDist
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +20,8 @@ from posgpt.evaluation.evidence import normalize_answer
 from posgpt.evaluation.predictions import Prediction
 from posgpt.tables import format_table
 
-# A threshold where even the surest answers fall short.
-NEVER_SURE = 1.01
+# Answers that everyone gets, by their names in `metrics.json`, and what their rows in tables are called.
+BASELINES = {"baseline": '"{}" for everyone', "majority_answer": '"{}", the most frequent training answer'}
 
 
 def match_exactly(predictions: Sequence[Any], references: Sequence[Any]) -> np.ndarray:
@@ -37,11 +38,7 @@ def match_exactly(predictions: Sequence[Any], references: Sequence[Any]) -> np.n
 
 
 class Proportion(NamedTuple):
-    """How many answers are correct.
-
-    Args:
-        total: All answers, at least 1.
-    """
+    """How many answers are correct, of `total`, at least 1."""
 
     correct: int
     total: int
@@ -64,61 +61,41 @@ class Proportion(NamedTuple):
         """Return the interval such as `87.1% to 92.3%`."""
         return " to ".join(f"{end:.1%}" for end in self.interval)
 
-    def to_metrics(self) -> dict[str, Any]:
-        """Return the entries of `metrics.json`."""
-        return self._asdict() | {"accuracy": self.accuracy, "accuracy_interval": list(self.interval)}
-
 
 def count_correct(predictions: Sequence[Any], references: Sequence[Any]) -> Proportion:
     """Return how many of the predictions are exactly their references, of which there is at least one."""
     return Proportion(int(match_exactly(predictions, references).sum()), len(references))
 
 
-def describe_constant(answer: str) -> str:
-    """Return the name of the row in which everyone gets the same answer."""
-    return f'"{answer}" for everyone'
+def find_baselines(answer: str = "", training_answers: Sequence[str] = ()) -> dict[str, str]:
+    """Return a relation's own answer, unless it is empty, and the most frequent of training, unless there is none."""
+    frequent, _ = next(iter(Counter(training_answers).most_common(1)), ("", 0))
+    return {name: each for name, each in zip(BASELINES, (answer, frequent), strict=True) if each}
 
 
-def describe_majority(answer: str) -> str:
-    """Return the name of the row in which everyone gets the most frequent training answer."""
-    return f'"{answer}", the most frequent training answer'
+def measure_accuracy(
+    predictions: Sequence[Prediction], baselines: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Return the accuracy of predictions with references, and of the baselines, as entries of `metrics.json`.
 
-
-class ConstantBaseline(NamedTuple):
-    """An answer that is given to everyone, and what of it stands in `metrics.json` and in tables."""
-
-    answer: str
-    answer_key: str
-    accuracy_key: str
-    name: str
-
-
-def list_baselines(answer: str = "", training_answers: Sequence[str] = ()) -> list[ConstantBaseline]:
-    """Return a relation's baseline, unless it is empty, and the most frequent of the training answers, unless there are none."""
-    frequent = Counter(training_answers).most_common(1)
-    given = [ConstantBaseline(answer, "baseline", "baseline_accuracy", describe_constant(answer))] if answer else []
-    return given + [
-        ConstantBaseline(most, "majority_answer", "majority_accuracy", describe_majority(most)) for most, _ in frequent
-    ]
-
-
-def measure_accuracy(predictions: Sequence[Prediction], baselines: Sequence[ConstantBaseline] = ()) -> dict[str, Any]:
-    """Return the accuracy of predictions with references, and of the baselines, as entries of `metrics.json`."""
+    Args:
+        baselines: The answer of each of `BASELINES` that there is.
+    """
     references = [each.references for each in predictions]
-    metrics = count_correct([each.answer for each in predictions], references).to_metrics() | {
-        "majority_accuracy": None
-    }
-    accuracies = {each: count_correct([each.answer] * len(references), references).accuracy for each in baselines}
-    for each, accuracy in accuracies.items():
-        metrics |= {each.answer_key: each.answer, each.accuracy_key: accuracy}
-    return metrics | {"baselines": {each.name: accuracy for each, accuracy in accuracies.items()}}
+    share = count_correct([each.answer for each in predictions], references)
+    metrics = share._asdict() | {"accuracy": share.accuracy, "accuracy_interval": list(share.interval)}
+    metrics |= {"majority_accuracy": None, "baselines": {}}
+    for name, answer in baselines.items():
+        accuracy = count_correct([answer] * len(references), references).accuracy
+        metrics |= {name: answer, f"{name.removesuffix('_answer')}_accuracy": accuracy}
+        metrics["baselines"][BASELINES[name].format(answer)] = accuracy
+    return metrics
 
 
 def list_accuracies(metrics: Mapping[str, Any], name: str) -> dict[str, Proportion]:
-    """Return the rows of one relation in tables and charts.
+    """Return the rows of one relation in tables and charts, from `measure_accuracy`.
 
     Args:
-        metrics: From `measure_accuracy`.
         name: What the row of the given answers is called; a baseline of the same name has that row.
     """
     total = metrics["total"]
@@ -128,12 +105,7 @@ def list_accuracies(metrics: Mapping[str, Any], name: str) -> dict[str, Proporti
 
 
 def format_accuracies(relations: Mapping[str, Mapping[str, Any]], name: str) -> str:
-    """Return the Markdown table of an evaluation.
-
-    Args:
-        relations: From `measure_accuracy`, by relation.
-        name: What the rows of the given answers are called.
-    """
+    """Return the Markdown table of an evaluation: `list_accuracies` of each relation."""
     rows = [
         (relation, row_name, f"{share.accuracy:.1%}", share.format_interval(), f"{share.correct} of {share.total}")
         for relation, metrics in relations.items()
@@ -150,13 +122,11 @@ class ScoredQuestions:
         predictions: `correct` needs a reference in each, `confidence` a probability.
         temperature: 1 where there was nothing to fit it on.
         abstain_below: The confidence below which the answer is `I don't know`; None: it always answers.
-        wrong_costs: What a wrong answer costs, where a correct one earns 1.
     """
 
     predictions: list[Prediction]
     temperature: float = 1.0
     abstain_below: float | None = None
-    wrong_costs: float = 1.0
 
     def __len__(self) -> int:
         return len(self.predictions)
@@ -164,9 +134,8 @@ class ScoredQuestions:
     @cached_property
     def correct(self) -> np.ndarray:
         """(predictions,) booleans."""
-        return match_exactly(
-            [each.answer for each in self.predictions], [each.references for each in self.predictions]
-        )
+        given = [each.answer for each in self.predictions]
+        return match_exactly(given, [each.references for each in self.predictions])
 
     @cached_property
     def confidence(self) -> np.ndarray:
@@ -196,12 +165,7 @@ def rescale(probability: np.ndarray, temperature: float) -> np.ndarray:
 
 
 def fit_temperature(probability: np.ndarray, correct: np.ndarray) -> float:
-    """Return the temperature, 0.05 to 20, at which the confidences give these outcomes the highest likelihood.
-
-    Args:
-        probability: (questions,), 0 to 1, of answers to questions held out from training.
-        correct: (questions,) booleans.
-    """
+    """Return the temperature, 0.05 to 20, at which the confidences give these outcomes the highest likelihood."""
     from scipy.optimize import minimize_scalar
     from sklearn.metrics import log_loss
 
@@ -211,40 +175,22 @@ def fit_temperature(probability: np.ndarray, correct: np.ndarray) -> float:
     return float(np.exp(minimize_scalar(compute_loss, bounds=np.log([0.05, 20]), method="bounded").x))
 
 
-def count_answered(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the confidences that occur, the highest first, and how many answers have at least that, and are correct of these."""
-    order = np.argsort(-confidence, kind="stable")
-    last_of_equals = np.append(np.diff(confidence[order]) != 0, True)
-    answered = np.arange(1, len(order) + 1)
-    return confidence[order][last_of_equals], answered[last_of_equals], np.cumsum(correct[order])[last_of_equals]
+def count_answered(scored: ScoredQuestions) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many answers have at least each confidence that occurs, the highest first, and how many of these are correct."""
+    order = np.argsort(-scored.confidence, kind="stable")
+    last_of_equals = np.append(np.diff(scored.confidence[order]) != 0, True)
+    return np.arange(1, len(order) + 1)[last_of_equals], np.cumsum(scored.correct[order])[last_of_equals]
 
 
-def find_threshold(precision: float, confidence: np.ndarray, correct: np.ndarray) -> float:
-    """Return the lowest confidence at and above which the share of correct answers is at least `precision`, or `NEVER_SURE`."""
-    thresholds, answered, correct_so_far = count_answered(confidence, correct)
-    precise = np.flatnonzero(correct_so_far / answered >= precision)
-    return float(thresholds[precise[-1]]) if len(precise) else NEVER_SURE
-
-
-def compute_bins(scored: ScoredQuestions, bins: int = 10) -> list[dict[str, float]]:
-    """Return mean `confidence`, `accuracy` and `count` of those of `bins` equal ranges of confidence that have answers in them."""
+def compute_bins(scored: ScoredQuestions, bins: int = 10) -> np.ndarray:
+    """Return (3, those of `bins` equal ranges of confidence that have answers): mean confidence, accuracy and number of answers."""
     which = np.minimum((scored.confidence * bins).astype(int), bins - 1)
-    return [
-        {
-            "confidence": float(scored.confidence[which == number].mean()),
-            "accuracy": float(scored.correct[which == number].mean()),
-            "count": int((which == number).sum()),
-        }
-        for number in np.unique(which)
-    ]
+    members = [which == number for number in np.unique(which)]
+    return np.array([(scored.confidence[each].mean(), scored.correct[each].mean(), each.sum()) for each in members]).T
 
 
 def compare_paired(correct_a: np.ndarray, correct_b: np.ndarray) -> float:
-    """Return the p-value of two models being correct equally often on the same questions (McNemar 1947, the exact test).
-
-    Args:
-        correct_a, correct_b: (questions,) booleans.
-    """
+    """Return the p-value of two models being correct, (questions,) booleans, equally often (McNemar 1947, the exact test)."""
     from scipy.stats import binomtest
 
     only_a, only_b = int((correct_a & ~correct_b).sum()), int((correct_b & ~correct_a).sum())
@@ -253,9 +199,8 @@ def compare_paired(correct_a: np.ndarray, correct_b: np.ndarray) -> float:
 
 def _lenient_accuracy(scored: ScoredQuestions) -> float:
     answers = [normalize_answer(each.answer) for each in scored.predictions]
-    return float(
-        match_exactly(answers, [list(map(normalize_answer, each.references)) for each in scored.predictions]).mean()
-    )
+    references = [list(map(normalize_answer, each.references)) for each in scored.predictions]
+    return float(match_exactly(answers, references).mean())
 
 
 def compute_auroc(confidence: np.ndarray, correct: np.ndarray) -> float | None:
@@ -267,32 +212,20 @@ def compute_auroc(confidence: np.ndarray, correct: np.ndarray) -> float | None:
 
 def _calibration_error(scored: ScoredQuestions) -> float:
     """Naeini et al. 2015: the difference of a bin's confidence and accuracy, averaged over all answers."""
-    return sum(row["count"] * abs(row["confidence"] - row["accuracy"]) for row in compute_bins(scored)) / len(scored)
-
-
-def _brier_score(scored: ScoredQuestions) -> float:
-    """Brier 1950: the mean squared difference of confidence and outcome."""
-    return float(((scored.confidence - scored.correct) ** 2).mean())
+    confidence, accuracy, count = compute_bins(scored)
+    return float((count * abs(confidence - accuracy)).sum() / len(scored))
 
 
 def _accuracy_at_half_coverage(scored: ScoredQuestions) -> float:
     """El-Yaniv and Wiener 2010: of the surest half of the answers; equals are answered together."""
-    _, answered, correct = count_answered(scored.confidence, scored.correct)
+    answered, correct = count_answered(scored)
     half = int(np.searchsorted(answered / len(scored), 0.5))
     return float(correct[half] / answered[half])
-
-
-def _share_answered(scored: ScoredQuestions) -> float | None:
-    return None if scored.abstain_below is None else float(scored.is_sure.mean())
 
 
 def _accuracy_of_answered(scored: ScoredQuestions) -> float | None:
     has_some = scored.abstain_below is not None and scored.is_sure.any()
     return float(scored.correct[scored.is_sure].mean()) if has_some else None
-
-
-def _utility(scored: ScoredQuestions) -> float:
-    return float(np.where(scored.correct, 1.0, -scored.wrong_costs)[scored.is_sure].sum() / len(scored))
 
 
 class Metric(NamedTuple):
@@ -310,11 +243,13 @@ METRICS = {
     "lenient_accuracy": Metric("accuracy but for spelling", ".1%", _lenient_accuracy, needs_confidence=False),
     "auroc": Metric("AUROC", ".3f", lambda scored: compute_auroc(scored.confidence, scored.correct)),
     "ece": Metric("calibration error", ".3f", _calibration_error),
-    "brier": Metric("Brier score", ".3f", _brier_score),
+    # Brier 1950: the mean squared difference of confidence and outcome.
+    "brier": Metric("Brier score", ".3f", lambda scored: float(((scored.confidence - scored.correct) ** 2).mean())),
     "accuracy_at_50_coverage": Metric("accuracy at 50 % coverage", ".1%", _accuracy_at_half_coverage),
-    "answered": Metric("answered", ".1%", _share_answered),
+    "answered": Metric(
+        "answered", ".1%", lambda scored: None if scored.abstain_below is None else float(scored.is_sure.mean())
+    ),
     "precision": Metric("accuracy of the answered", ".1%", _accuracy_of_answered),
-    "utility": Metric("utility per question", ".3f", _utility),
 }
 
 
