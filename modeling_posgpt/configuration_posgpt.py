@@ -135,6 +135,14 @@ class PosGPTConfig(PreTrainedConfig):
         settings.pop("relations", None)
         return json.dumps(settings, indent=2) + "\n"
 
+    @classmethod
+    def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):
+        """Return what the folder's `config.json` and its task say; see transformers."""
+        settings, unused = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
+        if settings and "relations" not in settings and Path(pretrained_model_name_or_path).suffix != ".json":
+            settings["relations"] = load_task(pretrained_model_name_or_path, kwargs)
+        return settings, unused
+
     def save_pretrained(self, save_directory: str | os.PathLike, *args, **kwargs) -> None:
         """Save the configuration and, beside it, the task; see transformers. A model's `save_pretrained` calls this."""
         folder = Path(save_directory)
@@ -190,17 +198,19 @@ class PosGPTConfig(PreTrainedConfig):
             check_relation(name, relation)
 
 
-def load_task(name_or_path: str | os.PathLike, **options) -> dict | None:
+def load_task(name_or_path: str | os.PathLike, options: dict) -> dict | None:
     """Return the relations of a saved model's task, None if it has none.
 
     Args:
         name_or_path: A folder, or a name on the hub.
-        options: Those of `cached_file`, such as `revision`.
+        options: Those of `from_pretrained`, such as `revision`.
 
     Raises:
         ValueError: the file is not as it was saved.
     """
-    file = cached_file(name_or_path, TASK_FILE, _raise_exceptions_for_missing_entries=False, **options)
+    names = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
+    where = {name: options[name] for name in names if options.get(name) is not None}
+    file = cached_file(name_or_path, TASK_FILE, _raise_exceptions_for_missing_entries=False, **where)
     if file is None:
         return None
     task = json.loads(Path(file).read_text(encoding="utf-8"))

@@ -202,9 +202,8 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
         # With `output_loading_info`, there is more.
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         if pretrained_model_name_or_path and model.config.relations is None:
-            where = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
-            options = {name: kwargs[name] for name in where if kwargs.get(name) is not None}
-            model.config.relations = load_task(pretrained_model_name_or_path, **options)
+            # AutoConfig reads config.json alone.
+            model.config.relations = load_task(pretrained_model_name_or_path, kwargs)
         return loaded
 
     @take_past_key_values

@@ -414,7 +414,7 @@ def test_ctrl_c_ends_training_in_a_line_that_says_where_to_go_on(run, world, tmp
         pretrain(run, world, tmp_path, "--save_steps", 2)
     with pytest.raises(SystemExit, match="unfinished run"):
         pretrain(run, world, tmp_path)
-    with pytest.raises(SystemExit, match="training has not ended there; .*give its last checkpoint, .*checkpoint-2"):
+    with pytest.raises(SystemExit, match="training has not ended there; .*last continues it, or take .*checkpoint-2"):
         data = ["--test_file", world / "birth_dev.tsv", "--output_dir", tmp_path / "eval"]
         run(evaluate_birthplace, "--model_name_or_path", tmp_path, *data)
 

@@ -120,7 +120,7 @@ def load_model(name_or_path: str, **settings: Any) -> tuple[PosGPTForCausalLM, P
     if config.relations is None:
         try:
             # Models saved before 0.3 say nothing of how they are asked.
-            config.relations = load_task(name_or_path) or BIRTHPLACE.to_config()
+            config.relations = load_task(name_or_path, {}) or BIRTHPLACE.to_config()
         except (OSError, ValueError) as error:
             raise _refuse(name_or_path, shorten_error(error)) from None
     weights = load_weights(find_model_file(name_or_path, WEIGHTS_FILE), config)
