@@ -352,7 +352,7 @@ def test_more_seeds_do_not_narrow_the_interval_and_rows_are_compared_person_by_p
 def test_a_race_prints_what_a_record_needs_and_all_that_is_read_counts(
     start, before, run, world, recipe, in_process, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(speedrun, "measure_matmul", lambda dtype: 1e9)
+    monkeypatch.setattr(speedrun, "measure_matmul", lambda: 1e9)
     settings = read_section(recipe, "pretrain") | {"max_steps": 2}
     generating = read_section("windows", "generate_questions") | {"least_probability": 0.0}
     sizes = {name for name in SMALL if hasattr(ArchitectureArguments, name)} if before else set()
