@@ -45,7 +45,7 @@ from posgpt.training.trainer import PosGPTTrainer
 from studies.tables import write_table
 
 BATCH_SIZE = 128
-PLAIN, GPT2, POSGPT = "(a) plain: fp32, padded to the maximum length", "(b) GPT2LMHeadModel through Trainer", "PosGPT"
+PLAIN, GPT2 = "(a) plain: fp32, padded to the maximum length", "(b) GPT2LMHeadModel through Trainer"
 LEARNING_RATE = 3e-3
 # Models that train on rows of full length on a GPU: options of the architecture by name.
 FULL_ROWS: dict[str, dict[str, Any]] = {
@@ -179,15 +179,15 @@ def measure_matmul() -> float:
     return best
 
 
-def describe_machine(device: torch.device = DEVICE) -> str:
-    """Say what this runs on, if it runs on `device`."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
+def describe_machine() -> str:
+    """Say what this runs on."""
+    if DEVICE.type == "cuda":
+        return torch.cuda.get_device_name(DEVICE)
     cpu = Path("/proc/cpuinfo")
     found = re.search(r"^model name\s*:\s*(.+)", cpu.read_text(), re.M) if cpu.exists() else None
     name = found[1].strip() if found else platform.processor() or platform.machine()
     found_bf16 = [name for name, there in torch.cpu.get_capabilities().items() if "bf16" in name and there is True]
-    bf16 = ", ".join(found_bf16) if bf16_is_fast(device) else "no bf16 instructions"
+    bf16 = ", ".join(found_bf16) if bf16_is_fast() else "no bf16 instructions"
     return f"{torch.get_num_threads()} cores of {name} ({torch.backends.cpu.get_cpu_capability()}, {bf16})"
 
 
@@ -266,7 +266,7 @@ def list_contenders(workload: Workload, config: PosGPTConfig, steps: int) -> dic
     contenders = {
         PLAIN: lambda: measure_plain_training(config, workload, steps),
         GPT2: lambda: measure(build_gpt2(config), train_sampling_strategy="random"),
-        POSGPT: lambda: measure(posgpt()),
+        "PosGPT": lambda: measure(posgpt()),
         "PosGPT without bf16": lambda: measure(posgpt(), bf16=False),
         "PosGPT without batches of similar length": lambda: measure(posgpt(), train_sampling_strategy="random"),
         "PosGPT with dropout 0.1": lambda: measure(posgpt(dropout=0.1)),

@@ -164,14 +164,6 @@ def build_ceilings(max_spans: int) -> dict[str, Callable[[Person], bool]]:
     }
 
 
-def read_predictions(path: str, people: int) -> list[str]:
-    """Return the lines of a file of predictions, one for each person."""
-    lines = [line for _, line in read_lines(path, "predictions")]
-    if len(lines) != people:
-        raise BadInput(f"{path}: has {len(lines)} lines for {people} questions; give predictions about {DEV_FILE}.")
-    return lines
-
-
 def measure_data(
     data_dir: Path, predictions_files: Sequence[str]
 ) -> tuple[dict[str, dict[str, int]], list[tuple[int, str]]]:
@@ -184,7 +176,11 @@ def measure_data(
     train, dev = (load_questions(data_dir / name, answers=True) for name in (TRAIN_FILE, DEV_FILE))
     max_spans = read_section("windows", "pretrain")["max_spans"]
     rules, ceilings = build_rules(train.relations[0].baseline, train.answers), build_ceilings(max_spans)
-    predictions = [read_predictions(file, len(dev)) for file in predictions_files]
+    predictions = []
+    for file in predictions_files:
+        predictions.append([line for _, line in read_lines(file, "predictions")])
+        if (count := len(predictions[-1])) != len(dev):
+            raise BadInput(f"{file}: has {count} lines for {len(dev)} questions; give predictions about {DEV_FILE}.")
     documents = find_documents(data_dir / CORPUS_FILE, [*train.titles, *dev.titles])
 
     def list_people(questions: Questions) -> list[Person]:

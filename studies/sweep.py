@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from accelerate import PartialState
 from tqdm import tqdm
 
 from data_scripts.errors import BadInput, exit_on_bad_input
@@ -37,7 +38,8 @@ from posgpt.evaluation.scoring import Proportion
 from posgpt.plots import make_figure, save_picture
 from posgpt.training.architecture import CHOICES
 from posgpt.training.checkpoints import WEIGHTS_FILE
-from studies.recall import grade_answers, load_on_device, measure_model, read_objective
+from posgpt.training.saved_models import load_model
+from studies.recall import grade_answers, measure_model, read_objective
 from studies.tables import write_table
 from studies.training_runs import Record, count_rows_per_step, keep_result, train
 
@@ -259,7 +261,8 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path) -> Record:
     """Return whether a model answers each question of a TSV exactly (`right`), and the number of its `parameters`."""
 
     def compute() -> Record:
-        model, tokenizer = load_on_device(str(model_dir))
+        model, tokenizer = load_model(str(model_dir))
+        model.to(PartialState().device)
         test = load_questions(test_file, answers=True)
         is_right = grade_answers(model, tokenizer, test.texts, test.answers)
         return {"right": is_right.tolist(), "parameters": model.num_parameters()}
