@@ -10,7 +10,6 @@ from accelerate.data_loader import BatchSamplerShard
 from datasets import config
 from torch.utils.data import BatchSampler, DataLoader
 
-from benchmarks import scaling
 from data_scripts import documents, salient_spans
 from data_scripts.documents import TITLE_AND_TEXT, build_corpus_tokenizer, load_corpus, read_rows, tokenize_corpus
 from data_scripts.epochs import EpochDataset, EpochSampler
@@ -19,16 +18,6 @@ from data_scripts.files import COMPRESSED
 from modeling_posgpt import build_tokenizer
 
 LINES = [f"Ada Berg{number}. Born in Rome, she was number {number} ." for number in range(30)]
-
-
-def test_the_benchmark_fits_a_line_through_what_it_measures(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(scaling, "MODELS", ((16, 1, 2), (32, 2, 2)))
-    monkeypatch.setattr(scaling, "LENGTHS", (16, 32))
-    printed = run(scaling, "--output_dir", tmp_path, "--characters", 64, "--steps", 1)
-    assert printed.strip() == (tmp_path / "scaling.md").read_text(encoding="utf-8").strip()
-    assert printed.count("| GFLOP/s") == 2 and (tmp_path / "scaling.png").stat().st_size > 1000
-    squares = [{"length": x, "seconds": 3e-6 * x**2} for x in (1, 10, 100)]
-    assert scaling.fit_line(squares, "length") == pytest.approx((3e-6, 2))
 
 
 def write_compressed(file, text):
