@@ -141,11 +141,13 @@ class Workload:
         return build_model(ArchitectureArguments(**options), self.tokenizer, training_args)
 
 
-def load_workload(folder: Path, position_embedding_type: str) -> Workload:
-    """Read the corpus of a world."""
-    corpus = load_corpus(folder / CORPUS_FILE)
-    tokenizer = build_corpus_tokenizer(corpus, PosGPTConfig.max_position_embeddings)
-    return Workload(SpanCorruptionConfig().build(corpus, tokenizer, seed=0), tokenizer, position_embedding_type)
+def make_workload(num_people: int, position_embedding_type: str) -> Workload:
+    """Make a world and read its corpus."""
+    with tempfile.TemporaryDirectory() as folder:
+        World(num_people=num_people).write(Path(folder))
+        corpus = load_corpus(Path(folder) / CORPUS_FILE)
+        tokenizer = build_corpus_tokenizer(corpus, PosGPTConfig.max_position_embeddings)
+        return Workload(SpanCorruptionConfig().build(corpus, tokenizer, seed=0), tokenizer, position_embedding_type)
 
 
 def build_gpt2(config: PosGPTConfig) -> GPT2LMHeadModel:
@@ -329,9 +331,7 @@ def main() -> None:
     output_dir = check_is_folder_or_new(arguments.output_dir)
     logging.set_verbosity_error()
     torch.manual_seed(0)
-    with tempfile.TemporaryDirectory() as folder:
-        World(num_people=arguments.num_people).write(Path(folder))
-        workload = load_workload(Path(folder), arguments.position_embedding_type)
+    workload = make_workload(arguments.num_people, arguments.position_embedding_type)
     config = workload.build_posgpt().config
     contenders = list_contenders(workload, config, arguments.steps)
     rates, limit = dict.fromkeys(contenders, 0.0), 0.0

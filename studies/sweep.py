@@ -324,14 +324,13 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
         dots.plot(100 * accuracy, name, "o", color=color)
         dots.annotate(f"{100 * accuracy:.1f}", (100 * high, name), (6, 0), textcoords="offset points", va="center")
         for stage, axes in zip(stages, curves, strict=True):
+            axes.set(title=STAGES[stage], yscale="log", xlabel="optimizer step", ylabel="loss (nats per character)")
             for run in (run for run in of_row if stage in run):
                 axes.plot(*zip(*run[stage]["losses"], strict=True), color=color, lw=1)
     dots.set_xlabel("answered, %; small dots: seeds")
     dots.margins(x=0.12)
     dots.invert_yaxis()
     dots.grid(axis="x", alpha=0.3)
-    for stage, axes in zip(stages, curves, strict=True):
-        axes.set(title=STAGES[stage], yscale="log", xlabel="optimizer step", ylabel="loss (nats per character)")
     save_picture(figure, path)
 
 

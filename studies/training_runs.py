@@ -64,12 +64,11 @@ def keep_result(path: Path, key: Record, compute: Callable[[], Record], folder: 
 
 
 def build_command(recipe: str, **options: object) -> list[str]:
-    """Return the command line of a training for a recipe and options; an option that is None is left out."""
+    """Return the command line of a training for a recipe and options."""
     command = [recipe]
     for name, value in options.items():
-        if value is not None:
-            given = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
-            command += [f"--{name}", *map(str, given)]
+        given = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
+        command += [f"--{name}", *map(str, given)]
     return command
 
 

@@ -106,7 +106,7 @@ def test_the_longest_of_the_places_that_begin_at_one_character_is_mentioned_firs
         Document(1, "No Place", "No Place. None ."),
         Document(2, "York Ek", "York Ek. Ek left New York City ."),
     ]
-    person = open_book.Person("", documents, [[], []])
+    person = open_book.Person("", documents)
     for places, expected in ((["New York", "York", "New York City"], "New York City"), (["York", "Cit"], "York")):
         assert open_book.build_rules("", places)["the first training place of the line"](person) == expected
 

@@ -54,7 +54,7 @@ def never_again(monkeypatch):
 
 
 def test_options_of_a_row_become_a_command_line_and_give_the_rows_of_a_step(tmp_path):
-    options = {"first_shares": [0.1, 0.3], "rope_parameters": {"factor": 2}, "use_muon": True, "max_steps": None}
+    options = {"first_shares": [0.1, 0.3], "rope_parameters": {"factor": 2}, "use_muon": True}
     assert training_runs.build_command("windows", **options) == [
         "windows", "--first_shares", "0.1", "0.3", "--rope_parameters", '{"factor": 2}', "--use_muon", "True",
     ]  # fmt: skip
