@@ -164,12 +164,7 @@ def load_study(arguments: SweepArguments) -> tuple[Study, dict[str, Row]]:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What all trainings of a study have in common.
-
-    Args:
-        results: Folder for table and chart, and for what depends on whom the models are asked about.
-        train_file, asked_file: The pairs that are trained on, and those that are asked.
-    """
+    """What all trainings of a study have in common; in `results` is what depends on whom the models are asked about."""
 
     arguments: SweepArguments
     study: Study
