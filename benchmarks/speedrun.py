@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks.throughput import count_training_flops, describe_machine, list_fast_dtypes, measure_matmul
+from benchmarks.throughput import count_training_flops, describe_machine, measure_matmul
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, load_json
 from data_scripts.options import option, parse_options
@@ -64,20 +64,12 @@ def run_seed(seed: int, arguments: SpeedrunArguments, folder: Path) -> Record:
     return asked | {figure: sum(each[figure] for each in spent) for figure in ("characters", "minutes")}
 
 
-def describe_record(
-    runs: list[Record], limit: float, arguments: SpeedrunArguments, config: PosGPTConfig
-) -> dict[str, str]:
-    """Return the cells of the table of records.
-
-    Args:
-        runs: From `run_seed`, one per seed.
-        limit: The machine's best rate at multiplying matrices, in FLOP/s.
-        config: The models'.
-    """
+def describe_record(runs: list[Record], arguments: SpeedrunArguments, config: PosGPTConfig) -> dict[str, str]:
+    """Return the cells of the table of records; `runs` are from `run_seed`, and `config` is the models'."""
     accuracy, share = average_right(runs)
     minutes = float(np.mean([run["minutes"] for run in runs]))
     flops = count_training_flops(config, config.max_position_embeddings) * runs[0]["characters"]
-    used = flops / (60 * minutes) / limit
+    limit = measure_matmul()
     return {
         "recipe": arguments.recipe,
         "positions": arguments.position_embedding_type,
@@ -87,7 +79,7 @@ def describe_record(
         "generated questions": arguments.generate_questions or "no",
         "characters": f"{runs[0]['characters'] / 1e6:.1f} M",
         "minutes": f"{minutes:.1f}",
-        "share of the matmul limit": f"{used:.0%} of {limit / 1e9:.0f} GFLOP/s",
+        "share of the matmul limit": f"{flops / (60 * minutes) / limit:.0%} of {limit / 1e9:.0f} GFLOP/s",
         "machine": describe_machine(),
     }
 
@@ -96,11 +88,10 @@ def describe_record(
 def main() -> None:
     arguments = parse_options(SpeedrunArguments)
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
-    limit = max(map(measure_matmul, list_fast_dtypes().values()))
     folders = {seed: output_dir / f"{arguments.position_embedding_type}_{seed}" for seed in arguments.seeds}
     runs = [run_seed(seed, arguments, folder) for seed, folder in folders.items()]
     config = PosGPTConfig.from_pretrained(next(iter(folders.values())) / "model")
-    write_table(output_dir, [describe_record(runs, limit, arguments, config)])
+    write_table(output_dir, [describe_record(runs, arguments, config)])
 
 
 if __name__ == "__main__":

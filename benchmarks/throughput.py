@@ -6,14 +6,14 @@
 Everything is measured in one run, in turns, so that what else the machine does falls on all alike; ratios are what to
 compare between machines. The second command restricts torch, oneDNN and MKL to what most laptops have. On a GPU, models that
 train on rows of full length are added: as they are, compiled, and with CUDA graphs. A character is a real one: padding does
-not count. Writes `throughput.md`, each table as soon as it is measured.
+not count. Writes `table.md`, and again with each model that is added.
 """
 
 import platform
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, product
@@ -32,20 +32,20 @@ from transformers.utils import logging
 
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import CORPUS_FILE, check_is_folder_or_new, write_atomically
+from data_scripts.files import CORPUS_FILE, check_is_folder_or_new
 from data_scripts.objective_config import TrainingData
 from data_scripts.options import Range, option, parse_options
 from data_scripts.span_corruption import SpanCorruptionConfig
 from data_scripts.synthetic_world import World
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
-from posgpt.tables import format_table
 from posgpt.training.architecture import ArchitectureArguments, PositionArguments, build_model
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.hardware import bf16_is_fast
 from posgpt.training.trainer import PosGPTTrainer
+from studies.tables import write_table
 
 BATCH_SIZE = 128
-PLAIN, GPT2, POSGPT = "(a) plain: fp32, padded to the maximum length", "(b) GPT2LMHeadModel through Trainer", "PosGPT"
+PLAIN, GPT2 = "(a) plain: fp32, padded to the maximum length", "(b) GPT2LMHeadModel through Trainer"
 LEARNING_RATE = 3e-3
 # Models that train on rows of full length on a GPU: options of the architecture by name.
 FULL_ROWS: dict[str, dict[str, Any]] = {
@@ -60,8 +60,6 @@ FULL_ROWS: dict[str, dict[str, Any]] = {
 # How they run: `torch.compile`'s mode by name, None without it; reduce-overhead replays CUDA graphs.
 COMPILE_MODES = {"as it is": None, "compiled": "default", "compiled, with CUDA graphs": "reduce-overhead"}
 CHARACTERS_PER_STEP = 65_536
-# By name: characters, or floating-point operations, per second.
-Rates = dict[str, float]
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 # A GPU takes milliseconds for a step. All steps are of one epoch, nearly the whole of it: steps of documents of similar length
 # differ much from each other.
@@ -72,7 +70,7 @@ WARMUP_STEPS, STEPS, PEOPLE = (2, 20, 2937) if DEVICE.type == "cpu" else (10, 14
 class ThroughputArguments(PositionArguments):
     """What to measure and for how long."""
 
-    output_dir: str = option("Folder for the table and the picture.", default="runs/throughput")
+    output_dir: str = option("Folder for the table.", default="runs/throughput")
     num_people: int = option("Documents of the fictional corpus that is trained on.", default=PEOPLE)
     steps: Annotated[int, Range(1)] = option("Timed training steps per round of each contender.", default=STEPS)
     rounds: Annotated[int, Range(1)] = option("How often the contenders take turns; the best round counts.", default=2)
@@ -130,13 +128,7 @@ class PlainGPT(nn.Module):
 
 @dataclass(frozen=True)
 class Workload:
-    """What the contenders read.
-
-    Args:
-        data: The training data.
-        tokenizer: Its tokenizer.
-        position_embedding_type: PosGPT's.
-    """
+    """What the contenders read, and PosGPT's positions."""
 
     data: TrainingData
     tokenizer: PreTrainedTokenizerBase
@@ -148,16 +140,14 @@ class Workload:
         training_args = PosGPTTrainingArguments("unused", use_cpu=DEVICE.type == "cpu")
         return build_model(ArchitectureArguments(**options), self.tokenizer, training_args)
 
-    def read_batches(self, order: list[int]) -> Iterator[dict[str, torch.Tensor]]:
-        """Read examples in batches of BATCH_SIZE, without Trainer."""
-        return iter(DataLoader(self.data.dataset, BATCH_SIZE, sampler=order, collate_fn=self.data.collator))
 
-
-def load_workload(folder: Path, position_embedding_type: str) -> Workload:
-    """Read the corpus of a world."""
-    corpus = load_corpus(folder / CORPUS_FILE)
-    tokenizer = build_corpus_tokenizer(corpus, PosGPTConfig.max_position_embeddings)
-    return Workload(SpanCorruptionConfig().build(corpus, tokenizer, seed=0), tokenizer, position_embedding_type)
+def make_workload(num_people: int, position_embedding_type: str) -> Workload:
+    """Make a world and read its corpus."""
+    with tempfile.TemporaryDirectory() as folder:
+        World(num_people=num_people).write(Path(folder))
+        corpus = load_corpus(Path(folder) / CORPUS_FILE)
+        tokenizer = build_corpus_tokenizer(corpus, PosGPTConfig.max_position_embeddings)
+        return Workload(SpanCorruptionConfig().build(corpus, tokenizer, seed=0), tokenizer, position_embedding_type)
 
 
 def build_gpt2(config: PosGPTConfig) -> GPT2LMHeadModel:
@@ -167,11 +157,6 @@ def build_gpt2(config: PosGPTConfig) -> GPT2LMHeadModel:
     return GPT2LMHeadModel(GPT2Config(**same, bos_token_id=None, eos_token_id=None))
 
 
-def count_characters(batch: dict[str, torch.Tensor]) -> int:
-    """Count the characters of a span-corruption batch that are not padding."""
-    return int((batch["labels"] != -100).sum())
-
-
 def read_clock() -> float:
     """Return the time in seconds once the device has done what it was given."""
     if DEVICE.type == "cuda":
@@ -179,9 +164,10 @@ def read_clock() -> float:
     return time.perf_counter()
 
 
-def measure_matmul(dtype: torch.dtype) -> float:
+def measure_matmul() -> float:
     """Measure the machine's best rate at multiplying matrices of the model's shapes, in FLOP/s."""
-    best = 0.0
+    # Without instructions for it, bf16 would take minutes.
+    best, dtype = 0.0, torch.bfloat16 if bf16_is_fast() else torch.float32
     shapes = [(8192, 256, 1024), (8192, 1024, 256), (2048, 2048, 2048)]
     # A GPU takes more to be busy.
     for rows, inner, columns in shapes if DEVICE.type == "cpu" else [*shapes, (8192, 8192, 8192)]:
@@ -195,20 +181,15 @@ def measure_matmul(dtype: torch.dtype) -> float:
     return best
 
 
-def list_fast_dtypes() -> dict[str, torch.dtype]:
-    """Return what the machine multiplies matrices in; without instructions for it, bf16 would take minutes."""
-    return {"fp32": torch.float32} | ({"bf16": torch.bfloat16} if bf16_is_fast() else {})
-
-
-def describe_machine(device: torch.device = DEVICE) -> str:
-    """Say what this runs on, if it runs on `device`."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
+def describe_machine() -> str:
+    """Say what this runs on."""
+    if DEVICE.type == "cuda":
+        return torch.cuda.get_device_name(DEVICE)
     cpu = Path("/proc/cpuinfo")
     found = re.search(r"^model name\s*:\s*(.+)", cpu.read_text(), re.M) if cpu.exists() else None
     name = found[1].strip() if found else platform.processor() or platform.machine()
     found_bf16 = [name for name, there in torch.cpu.get_capabilities().items() if "bf16" in name and there is True]
-    bf16 = ", ".join(found_bf16) if bf16_is_fast(device) else "no bf16 instructions"
+    bf16 = ", ".join(found_bf16) if bf16_is_fast() else "no bf16 instructions"
     return f"{torch.get_num_threads()} cores of {name} ({torch.backends.cpu.get_cpu_capability()}, {bf16})"
 
 
@@ -264,10 +245,11 @@ def measure_plain_training(config: PosGPTConfig, workload: Workload, steps: int)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1)
     characters, start = 0, 0.0
     order = np.random.default_rng(0).permutation(len(workload.data.dataset)).tolist()
-    for step, batch in enumerate(islice(workload.read_batches(order), steps + 1)):
+    batches = DataLoader(workload.data.dataset, BATCH_SIZE, sampler=order, collate_fn=workload.data.collator)
+    for step, batch in enumerate(islice(batches, steps + 1)):
         if step == 1:
             characters, start = 0, read_clock()
-        characters += count_characters(batch)
+        characters += int((batch["labels"] != -100).sum())
         missing = (0, config.max_position_embeddings - batch["input_ids"].shape[1])
         logits = model(nn.functional.pad(batch["input_ids"], missing).to(DEVICE)[:, :-1])
         labels = nn.functional.pad(batch["labels"], missing, value=-100).to(DEVICE)[:, 1:]
@@ -286,7 +268,7 @@ def list_contenders(workload: Workload, config: PosGPTConfig, steps: int) -> dic
     contenders = {
         PLAIN: lambda: measure_plain_training(config, workload, steps),
         GPT2: lambda: measure(build_gpt2(config), train_sampling_strategy="random"),
-        POSGPT: lambda: measure(posgpt()),
+        "PosGPT": lambda: measure(posgpt()),
         "PosGPT without bf16": lambda: measure(posgpt(), bf16=False),
         "PosGPT without batches of similar length": lambda: measure(posgpt(), train_sampling_strategy="random"),
         "PosGPT with dropout 0.1": lambda: measure(posgpt(dropout=0.1)),
@@ -296,44 +278,24 @@ def list_contenders(workload: Workload, config: PosGPTConfig, steps: int) -> dic
     return contenders
 
 
-def measure_training(contenders: dict[str, Callable[[], float]], rounds: int) -> tuple[Rates, Rates]:
-    """Let the contenders take turns.
-
-    Returns:
-        The best characters per second of each contender, and the best FLOP/s of matrix products in each fast dtype.
-    """
-    dtypes = list_fast_dtypes()
-    rates, limits = dict.fromkeys(contenders, 0.0), dict.fromkeys(dtypes, 0.0)
-    with tqdm(total=len(contenders) * rounds, desc="Training", unit="turn") as bar:
-        for _ in range(rounds):
-            for name, dtype in dtypes.items():
-                limits[name] = max(limits[name], measure_matmul(dtype))
-            for name, measure in contenders.items():
-                bar.set_postfix_str(name)
-                rates[name] = max(rates[name], measure())
-                bar.update()
-    return rates, limits
+def describe_speed(name: str, rate: float, config: PosGPTConfig, length: int, limit: float) -> dict[str, str]:
+    """Return a row's first cells; `limit` is the machine's at multiplying matrices, in FLOP/s."""
+    share = rate * count_training_flops(config, length) / limit
+    return {"pretraining": name, "characters/s": f"{rate:,.0f}", "share of (c)": f"{share:.0%}"}
 
 
 def measure_full_rows(
-    workload: Workload, architecture: dict[str, Any], compile_mode: str | None, steps: int
-) -> dict[str, float]:
-    """Measure training steps on rows of the maximum sequence length, without padding or data to wait for.
+    name: str, workload: Workload, architecture: dict[str, Any], compile_mode: str | None, steps: int, limit: float
+) -> dict[str, str]:
+    """Measure training steps on rows of the maximum sequence length, without padding or data to wait for; return the cells.
 
     A step has `CHARACTERS_PER_STEP` characters, or as many as there is memory for.
-
-    Args:
-        architecture: Options of the model.
-        compile_mode: `torch.compile`'s; None: the model is not compiled.
-
-    Returns:
-        `parameters`, `rows` per step, `characters` and `flops` per second, and the peak `memory` in bytes (on a GPU).
     """
     config = workload.build_posgpt(**architecture).config
     length = config.max_position_embeddings
 
     @find_executable_batch_size(starting_batch_size=max(1, CHARACTERS_PER_STEP // length))
-    def measure(batch_size: int) -> dict[str, float]:
+    def measure(batch_size: int) -> dict[str, str]:
         model: nn.Module = workload.build_posgpt(**architecture)
         model.to(DEVICE).train()
         forward = torch.compile(model, mode=compile_mode) if compile_mode else model
@@ -353,45 +315,14 @@ def measure_full_rows(
             optimizer.step()
             optimizer.zero_grad()
         rate = batch_size * length * steps / (read_clock() - start)
-        return {
-            "parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "rows": batch_size,
-            "characters": rate,
-            "flops": rate * count_training_flops(config, length),
-            "memory": torch.cuda.max_memory_allocated() if DEVICE.type == "cuda" else 0,
+        memory = torch.cuda.max_memory_allocated() if DEVICE.type == "cuda" else 0
+        return describe_speed(name, rate, config, length, limit) | {
+            "parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}",
+            "rows per step": str(batch_size),
+            "peak GPU memory": f"{memory / 2**20:,.0f} MiB",
         }
 
     return measure()
-
-
-def describe_training(rates: Rates, limits: Rates, config: PosGPTConfig, length: float) -> str:
-    """Return the table of training, and how much of the machine each contender uses.
-
-    Args:
-        length: The mean length of a row, in characters.
-    """
-    header = ("pretraining", "characters/s", "beside (a)", "beside (b)", "share of (c)")
-    plain, gpt2, fastest = rates[PLAIN], rates[GPT2], list(limits.values())[-1]
-    flops = count_training_flops(config, round(length))
-    rows = [
-        (name, f"{rate:,.0f}", f"{rate / plain:.1f}×", f"{rate / gpt2:.1f}×", f"{rate * flops / fastest:.0%}")
-        for name, rate in rates.items()
-    ]
-    shown = " and ".join(f"{limit / 1e9:,.0f} GFLOP/s in {dtype}" for dtype, limit in limits.items())
-    return (
-        f"{format_table(header, rows)}\n\n(c) The machine multiplies matrices at {shown}. The shares are of the latter, for the"
-        " characters read: padding and dropout count as nothing."
-    )
-
-
-def describe_full_rows(rows: dict[str, dict[str, float]], limit: float) -> str:
-    """Return the table of rows of full length; `limit` is the best FLOP/s of matrix products."""
-    header = ("full rows", "parameters", "rows per step", "characters/s", "share of (c)", "peak GPU memory")
-    cells = []
-    for name, row in rows.items():
-        counts = [f"{row[column]:,.0f}" for column in ("parameters", "rows", "characters")]
-        cells.append((name, *counts, f"{row['flops'] / limit:.0%}", f"{row['memory'] / 2**20:,.0f} MiB"))
-    return format_table(header, cells)
 
 
 @exit_on_bad_input()
@@ -400,31 +331,32 @@ def main() -> None:
     output_dir = check_is_folder_or_new(arguments.output_dir)
     logging.set_verbosity_error()
     torch.manual_seed(0)
-    with tempfile.TemporaryDirectory() as folder:
-        World(num_people=arguments.num_people).write(Path(folder))
-        workload = load_workload(Path(folder), arguments.position_embedding_type)
+    workload = make_workload(arguments.num_people, arguments.position_embedding_type)
     config = workload.build_posgpt().config
-    machine = (
+    contenders = list_contenders(workload, config, arguments.steps)
+    rates, limit = dict.fromkeys(contenders, 0.0), 0.0
+    for _ in range(arguments.rounds):
+        limit = max(limit, measure_matmul())
+        for name, measure in tqdm(contenders.items(), desc="Training", unit="turn"):
+            rates[name] = max(rates[name], measure())
+    caption = (
         f"{describe_machine()}; torch {torch.__version__}, transformers {transformers.__version__};"
-        f" {config.position_embedding_type}, batch {BATCH_SIZE}, best of {arguments.rounds} rounds of {arguments.steps} steps."
+        f" {config.position_embedding_type}, batch {BATCH_SIZE}, best of {arguments.rounds} rounds of {arguments.steps} steps.\n\n"
+        f"(c) The machine multiplies matrices at {limit / 1e9:,.0f} GFLOP/s. The shares are for the characters read: padding"
+        " and dropout count as nothing."
     )
-
-    def write(*tables: str) -> None:
-        # A later part may fail, or take longer than somebody has the machine for.
-        with write_atomically(output_dir / "throughput.md") as file:
-            file.write("\n\n".join([machine, *tables]) + "\n")
-
-    rates, limits = measure_training(list_contenders(workload, config, arguments.steps), arguments.rounds)
-    length = float(workload.data.dataset.lengths(0).mean())
-    training = describe_training(rates, limits, config, length)
-    write(training)
-    rows: dict[str, dict[str, float]] = {}
+    length, rows = round(float(workload.data.dataset.lengths(0).mean())), []
+    for name, rate in rates.items():
+        beside = {"beside (a)": f"{rate / rates[PLAIN]:.1f}×", "beside (b)": f"{rate / rates[GPT2]:.1f}×"}
+        rows.append(describe_speed(name, rate, config, length, limit) | beside)
+    write_table(output_dir, rows, caption)
     cases = list(product(FULL_ROWS.items(), COMPILE_MODES.items())) if DEVICE.type == "cuda" else []
     for (name, architecture), (mode_name, mode) in tqdm(cases, desc="Rows of full length", unit="model", disable=None):
         torch.compiler.reset()
-        rows[f"{name}, {mode_name}"] = measure_full_rows(workload, architecture, mode, arguments.steps)
-        write(training, describe_full_rows(rows, list(limits.values())[-1]))
-    print((output_dir / "throughput.md").read_text(encoding="utf-8"), end="")
+        title = f"full rows: {name}, {mode_name}"
+        rows.append(measure_full_rows(title, workload, architecture, mode, arguments.steps, limit))
+        # A later one may fail, or take longer than somebody has the machine for.
+        write_table(output_dir, rows, caption)
 
 
 if __name__ == "__main__":

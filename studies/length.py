@@ -57,12 +57,6 @@ class LengthArguments:
     seed: Annotated[int, Range(0)] = option("Seed of the training runs.", default=42)
 
 
-def cut_into_rows(text: str, length: int, tokenizer: PreTrainedTokenizerBase) -> torch.Tensor:
-    """Cut a text into rows of ids, (rows, length); what is left at the end is dropped."""
-    ids = torch.tensor(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-    return ids[: len(ids) // length * length].view(-1, length)
-
-
 def make_texts(arguments: LengthArguments) -> tuple[str, str]:
     """Return the texts of a fictional world that are trained on, and of other people, for the long rows."""
     # More than enough: a biography has about 90 characters.
@@ -163,8 +157,11 @@ def main(argv: list[str] | None = None) -> None:
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
     text, unread = make_texts(arguments)
     tokenizer = build_tokenizer([text], TRAINED_LENGTH)
-    rows = cut_into_rows(text, TRAINED_LENGTH, tokenizer)
-    long_rows = cut_into_rows(unread, LONGEST, tokenizer)[: arguments.num_rows]
+    ids, unread_ids = (
+        torch.tensor(tokenizer(each, add_special_tokens=False, verbose=False)["input_ids"]) for each in (text, unread)
+    )
+    rows = ids[: len(ids) // TRAINED_LENGTH * TRAINED_LENGTH].view(-1, TRAINED_LENGTH)
+    long_rows = unread_ids[: arguments.num_rows * LONGEST].view(-1, LONGEST)
     key = {name: value for name, value in vars(arguments).items() if name not in ("output_dir", "members")}
     key["texts"] = Hasher.hash([text, unread])
     curves: dict[str, np.ndarray] = {}

@@ -72,11 +72,8 @@ def list_candidates(
     """Return the first names in each person's documents: the person's number, the name, and what the reader sees of it.
 
     It sees the five words before a name, each by its place, and the last two together; the name's rank; and whether it is a
-    training answer and how often (the logarithm of 1 + count), as it does of a name that a comma alone keeps apart.
-
-    Args:
-        answers: How often the training pairs give each answer.
-        are_trained: Whether `people` are those of the training pairs; their own answer is then not counted.
+    training answer and how often (the logarithm of 1 + count in `answers`), as it does of a name that a comma alone keeps
+    apart. With `are_trained`, `people` are those of the training pairs, and their own answer is not counted.
     """
     candidates = []
     for number, person in enumerate(people):
@@ -164,27 +161,23 @@ def build_ceilings(max_spans: int) -> dict[str, Callable[[Person], bool]]:
     }
 
 
-def read_predictions(path: str, people: int) -> list[str]:
-    """Return the lines of a file of predictions, one for each person."""
-    lines = [line for _, line in read_lines(path, "predictions")]
-    if len(lines) != people:
-        raise BadInput(f"{path}: has {len(lines)} lines for {people} questions; give predictions about {DEV_FILE}.")
-    return lines
-
-
 def measure_data(
     data_dir: Path, predictions_files: Sequence[str]
-) -> tuple[dict[str, dict[str, int]], list[tuple[int, str]]]:
-    """Count all rows on dev and on the training pairs; each result also has `people`, their number.
+) -> tuple[list[dict[str, str]], list[tuple[int, str]]]:
+    """Count all rows on dev and on the training pairs.
 
     Returns:
-        The counts, and the questions of dev that none of the files of predictions answers: line, from 1, and the lowest
+        The table, and the questions of dev that none of the files of predictions answers: line, from 1, and the lowest
         ceiling that the answer is within.
     """
     train, dev = (load_questions(data_dir / name, answers=True) for name in (TRAIN_FILE, DEV_FILE))
     max_spans = read_section("windows", "pretrain")["max_spans"]
     rules, ceilings = build_rules(train.relations[0].baseline, train.answers), build_ceilings(max_spans)
-    predictions = [read_predictions(file, len(dev)) for file in predictions_files]
+    predictions = []
+    for file in predictions_files:
+        predictions.append([line for _, line in read_lines(file, "predictions")])
+        if (count := len(predictions[-1])) != len(dev):
+            raise BadInput(f"{file}: has {count} lines for {len(dev)} questions; give predictions about {DEV_FILE}.")
     documents = find_documents(data_dir / CORPUS_FILE, [*train.titles, *dev.titles])
 
     def list_people(questions: Questions) -> list[Person]:
@@ -193,34 +186,31 @@ def measure_data(
 
     groups = {"dev": list_people(dev), "training pairs": list_people(train)}
     of_train, of_dev = train_reader(groups["training pairs"], groups["dev"], max_spans)
-    counts = {}
+    rows: dict[str, dict[str, str]] = {}
     for name, people in groups.items():
         given = {rule: list(map(answer, people)) for rule, answer in rules.items()}
         reader = f"a trained reader's choice among the first {max_spans} names of the line"
         given[reader] = of_dev if name == "dev" else of_train
         places = [person.place for person in people]
         right = {rule: int(match_exactly(answers, places).sum()) for rule, answers in given.items()}
-        within = {f"ceiling: {name}": sum(map(ceiling, people)) for name, ceiling in ceilings.items()}
-        counts[name] = {"people": len(people)} | right | within
-        counts[name]["no line"] = sum(not person.documents for person in people)
+        within = {f"ceiling: {where}": sum(map(ceiling, people)) for where, ceiling in ceilings.items()}
+        counts = right | within | {"no line": sum(not person.documents for person in people)}
+        for answer, count in counts.items():
+            cell = f"{count:,} ({count / len(people):.1%})"
+            rows.setdefault(answer, {"answer": answer})[f"{name}, of {len(people):,}"] = cell
     unanswered = [
         (line, next((name for name, ceiling in ceilings.items() if ceiling(person)), "not in the line"))
         for line, (person, *answers) in enumerate(zip(groups["dev"], *predictions, strict=True), start=1)
         if predictions and person.place not in answers
     ]
-    return counts, unanswered
+    return list(rows.values()), unanswered
 
 
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(OpenBookArguments, argv)
     output_dir = check_is_folder_or_new(arguments.output_dir)
-    counts, unanswered = measure_data(Path(arguments.data_dir), arguments.predictions)
-    rows = []
-    for measure in [measure for measure in counts["dev"] if measure != "people"]:
-        rows.append({"answer": measure})
-        for name, of in counts.items():
-            rows[-1][f"{name}, of {of['people']:,}"] = f"{of[measure]:,} ({of[measure] / of['people']:.1%})"
+    rows, unanswered = measure_data(Path(arguments.data_dir), arguments.predictions)
     write_table(output_dir, rows)
     if unanswered:
         with write_atomically(output_dir / UNANSWERED_FILE) as file:

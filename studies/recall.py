@@ -56,13 +56,6 @@ class RecallArguments:
     output_dir: str = option("Folder for the table.", default="runs/recall")
 
 
-def load_on_device(name_or_path: str) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
-    """Load a model onto the accelerator, where there is one, and its tokenizer; raises as `load_model` does."""
-    model, tokenizer = load_model(name_or_path)
-    model.to(PartialState().device)
-    return model, tokenizer
-
-
 def grade_answers(
     model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, questions: Sequence[str], references: Sequence[str]
 ) -> np.ndarray:
@@ -120,7 +113,8 @@ def measure_model(
     name: str, corpus_file: Path, questions: Questions, objective: ObjectiveConfig
 ) -> dict[str, np.ndarray]:
     """Return which people a model answers and recalls: by measure, (people,) booleans; raises as `load_model` does."""
-    model, tokenizer = load_on_device(name)
+    model, tokenizer = load_model(name)
+    model.to(PartialState().device)
     prompts, places = build_recall_prompts(corpus_file, questions, objective, model.config.max_position_embeddings)
     measures = {"answered when asked": grade_answers(model, tokenizer, questions.texts, questions.answers)}
     if not objective.reads_text:

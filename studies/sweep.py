@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from accelerate import PartialState
 from tqdm import tqdm
 
 from data_scripts.errors import BadInput, exit_on_bad_input
@@ -37,9 +38,10 @@ from posgpt.evaluation.scoring import Proportion
 from posgpt.plots import make_figure, save_picture
 from posgpt.training.architecture import CHOICES
 from posgpt.training.checkpoints import WEIGHTS_FILE
-from studies.recall import grade_answers, load_on_device, measure_model, read_objective
+from posgpt.training.saved_models import load_model
+from studies.recall import grade_answers, measure_model, read_objective
 from studies.tables import write_table
-from studies.training_runs import Record, count_rows_per_step, estimate_minutes, keep_result, train
+from studies.training_runs import Record, count_rows_per_step, keep_result, train
 
 FOLDER = Path(__file__).parent
 STAGES = {"pretrain": "pretraining", "finetune": "finetuning"}
@@ -162,12 +164,7 @@ def load_study(arguments: SweepArguments) -> tuple[Study, dict[str, Row]]:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What all trainings of a study have in common.
-
-    Args:
-        results: Folder for table and chart, and for what depends on whom the models are asked about.
-        train_file, asked_file: The pairs that are trained on, and those that are asked.
-    """
+    """What all trainings of a study have in common; in `results` is what depends on whom the models are asked about."""
 
     arguments: SweepArguments
     study: Study
@@ -214,25 +211,6 @@ class Sweep:
             )
         return options | {"per_device_train_batch_size": micro, "gradient_accumulation_steps": size // micro}
 
-    def say_minutes(self, rows: list[Row]) -> None:
-        """Say how many trainings are to come and how long they take, by a few steps with each recipe and length.
-
-        What begins with a model that is yet to be pretrained, or with pairs that are yet to be drawn, takes little beside them.
-        """
-        count, minutes, timed = 0, 0.0, dict[tuple, float]()
-        for seed, row in product(self.study.seeds, rows):
-            for number, (stage, section, options) in enumerate(self.list_trainings(row, seed)):
-                if (self.find_folder(row, seed, stage) / WEIGHTS_FILE).is_file():
-                    continue
-                count += 1
-                if number == 0 and not row.pairs:
-                    key = section, *map(options.get, ("recipe", "max_steps", "num_train_epochs"))
-                    if key not in timed:
-                        timed[key] = estimate_minutes(f"{row.name}, seed {seed}", section, options)
-                    minutes += timed[key]
-        if count:
-            print(f"\n{count} trainings to come{f', about {minutes:,.0f} minutes' if minutes else ''}.", flush=True)
-
     def draw_pairs(self, row: Row, number: int, seed: int) -> None:
         """Write the pairs that a row is finetuned on."""
         pairs = load_questions(self.train_file, answers=True).rows
@@ -278,7 +256,8 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path) -> Record:
     """Return whether a model answers each question of a TSV exactly (`right`), and the number of its `parameters`."""
 
     def compute() -> Record:
-        model, tokenizer = load_on_device(str(model_dir))
+        model, tokenizer = load_model(str(model_dir))
+        model.to(PartialState().device)
         test = load_questions(test_file, answers=True)
         is_right = grade_answers(model, tokenizer, test.texts, test.answers)
         return {"right": is_right.tolist(), "parameters": model.num_parameters()}
@@ -340,14 +319,13 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
         dots.plot(100 * accuracy, name, "o", color=color)
         dots.annotate(f"{100 * accuracy:.1f}", (100 * high, name), (6, 0), textcoords="offset points", va="center")
         for stage, axes in zip(stages, curves, strict=True):
+            axes.set(title=STAGES[stage], yscale="log", xlabel="optimizer step", ylabel="loss (nats per character)")
             for run in (run for run in of_row if stage in run):
                 axes.plot(*zip(*run[stage]["losses"], strict=True), color=color, lw=1)
     dots.set_xlabel("answered, %; small dots: seeds")
     dots.margins(x=0.12)
     dots.invert_yaxis()
     dots.grid(axis="x", alpha=0.3)
-    for stage, axes in zip(stages, curves, strict=True):
-        axes.set(title=STAGES[stage], yscale="log", xlabel="optimizer step", ylabel="loss (nats per character)")
     save_picture(figure, path)
 
 
@@ -368,9 +346,8 @@ def prepare_sweep(arguments: SweepArguments, study: Study) -> Sweep:
     results, files = output_dir / "dev", [data_dir / TRAIN_FILE, data_dir / DEV_FILE]
     if study.held_out:
         results = output_dir / f"held_out_{study.held_out}"
-        questions_file = str(data_dir / TRAIN_FILE)
-        options = HoldOutArguments(output_dir=str(results), questions_file=questions_file, overwrite=True, people=0)
-        hold_out(replace(options, pairs=study.held_out))
+        read = HoldOutArguments(output_dir=str(results), questions_file=str(files[0]), people=0, overwrite=True)
+        hold_out(replace(read, pairs=study.held_out))
         files = [results / TRAIN_FILE, results / CALIBRATION_FILE]
     return Sweep(arguments, study, output_dir, results, data_dir / CORPUS_FILE, *files)
 
@@ -389,7 +366,6 @@ def main(argv: list[str] | None = None) -> None:
     elif untrained := [row.name for row in rows.values() if row.pairs or row.pretrain is row.finetune is None]:
         raise BadInput(f"{untrained[0]}: begins with a pretrained model; give one with --model_name_or_path.")
     sweep = prepare_sweep(arguments, study)
-    sweep.say_minutes(list(rows.values()))
     runs: dict[str, list[Record]] = {name: [] for name in rows}
     # One seed after the other, so that an early table compares all rows.
     plan = list(product(study.seeds, rows.values()))
