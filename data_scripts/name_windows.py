@@ -38,7 +38,6 @@ from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Wording
 from data_scripts.salient_spans import add_titles_and_spans
 from data_scripts.span_selectors import SpanArguments, SpanSelector, select_spans
-from data_scripts.titles import list_titles_without_document
 from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN
 
@@ -268,21 +267,18 @@ def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterato
     """Yield sentences on what rows ask for, and on what is left out of `documents`, from `add_titles_and_spans`."""
     selected = []
     for number, selector in enumerate(dataset.selectors):
-        own = {key: answers for key, answers in dataset.answers_of.items() if key[1] == number}
-        pairs = [(key, answer) for key, answers in own.items() for answer in answers]
+        pairs = [(key, answer) for key, own in dataset.answers_of.items() if key[1] == number for answer in own]
         missed = [(key, answer) for key, answer in pairs if answer not in dataset.asked.get(key, ())]
         selected.append(f"{selector.relation.name}: {selector.kind}")
         if missed:
-            key, answer = missed[0]
-            count, instead = f"{len(missed):,} of {len(pairs):,}", ", ".join(dataset.asked.get(key, ["nothing"]))
-            selected[-1] += (
-                f", which miss {count} training answers, such as {answer!r} ({key[0]}, asked for: {instead})"
-            )
+            (key, answer), instead = missed[0], ", ".join(dataset.asked.get(missed[0][0], ["nothing"]))
+            selected[-1] += f", which miss {len(missed):,} of {len(pairs):,} training answers, such as {answer!r}"
+            selected[-1] += f" ({key[0]}, asked for: {instead})"
     yield (
         f"{len(dataset.documents):,} of {len(documents):,} documents have a title and something to ask for,"
         f" {dataset.rows_with_document:,} spans in all ({'; '.join(selected)})."
     )
-    titles = dict.fromkeys(title for title, _ in dataset.answers_of)
+    titles = {title for title, _ in dataset.answers_of}
     if not titles:
         asked = ", ".join(repr(selector.relation.form) for selector in dataset.selectors)
         yield f"Without questions, they are asked for like {asked}; --relations names something else."
@@ -290,18 +286,13 @@ def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterato
     yield f"Questions about {len(titles):,} titles are mixed in."
     if alone := {title for title, _ in dataset.standalone}:
         yield f"{len(alone):,} of these titles have no document with such a span; the questions about them are rows of their own."
-    if without := list_titles_without_document(titles, documents):
-        yield f"Titles without any document: {len(without):,}, such as {without[0]!r}."
-        if len(without) == len(titles):
-            yield "No question is about a document: write titles as the corpus does."
+    if titles.isdisjoint(documents["title"]):
+        yield "No question is about a document: write titles as the corpus does."
 
 
 def encode_rows(rows: list[tuple[str, list[Window]]], tokenizer: PreTrainedTokenizerBase) -> list[dict]:
-    """Encode rows, each the beginning that its windows share and those windows, each a cue and a span.
-
-    Returns:
-        For each row `input_ids` and `labels` (tokens,), -100 on all but the spans; `windows`, the length of the beginning
-        and of each window, in tokens.
+    """Return for each row, from `draw_row`, `input_ids` and `labels` (tokens,), -100 on all but the spans; and `windows`, the
+    length of its beginning and of each window, in tokens.
     """
     texts = ["".join([start, *map("".join, windows)]) for start, windows in rows]
     encoded = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
@@ -311,7 +302,7 @@ def encode_rows(rows: list[tuple[str, list[Window]]], tokenizer: PreTrainedToken
         for cue, span in windows:
             begin, end = end + len(cue), end + len(cue) + len(span)
             labels[begin:end] = input_ids[begin:end]
-        lengths = [len(start), *(len(cue) + len(span) for cue, span in windows)]
+        lengths = [len(start), *(len(cue + span) for cue, span in windows)]
         features.append({"input_ids": input_ids, "labels": labels, "windows": lengths})
     return features
 

@@ -26,7 +26,6 @@ from data_scripts.options import Range, option
 from data_scripts.questions import Questions, encode_questions
 from data_scripts.relations import BIRTHPLACE
 from data_scripts.salient_spans import add_titles_and_spans
-from data_scripts.titles import list_titles_without_document
 from modeling_posgpt import MASK_TOKEN
 
 MIN_TRUNCATED_LENGTH = 4
@@ -133,9 +132,8 @@ class SpanCorruptionDataset(EpochDataset):
             f" sequence length of {self.max_length}: span corruption reads at most the first {longest} characters of a document."
         )
         if self.questions:
-            without = len(list_titles_without_document(self.questions, self.documents))
-            described += f" Questions about {len(self.questions):,} titles are mixed in; {without:,} have no document and are not"
-            described += " asked."
+            without = len(set(self.questions).difference(self.documents.with_format(None)["title"]))
+            described += f" Questions about {len(self.questions):,} titles are mixed in; {without:,} have no document."
         return described
 
     def cuts(self, epoch: int) -> np.ndarray:
