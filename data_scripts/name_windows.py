@@ -115,14 +115,8 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
 class NameWindowsDataset(EpochDataset):
     """A row for each span of each document: its window, and windows of the document's other spans as far as they fit.
 
-    Args:
-        documents: From `select_spans`.
-        selectors: Those that selected the spans.
-        tokenizer: Its `model_max_length` is the maximum sequence length.
-        seed: Determines all random draws.
-        config: The options.
-        questions: Training questions with answers, or None. Those that no row of a document can ask make rows of their own: the
-            title has no document, or none of its spans is selected for their relation.
+    The documents and their selectors are from `select_spans`. Training questions that no row of a document can ask make rows of
+    their own: the title has no document, or none of its spans is selected for their relation.
     """
 
     def __init__(
@@ -147,14 +141,13 @@ class NameWindowsDataset(EpochDataset):
         asked = (questions.titles, questions.relation_per_question, questions.answers) if questions else ((), (), ())
         for title, relation, answer in zip(*asked, strict=True):
             self.answers_of.setdefault((title, number_of[relation]), []).append(answer)
-        titles = {title for title, _ in self.answers_of}
         # By the same, what documents of titles with questions are asked for.
         self.asked: dict[tuple[str, int], list[str]] = {}
-        for batch in documents.select_columns(["title", "asked", "asked_by"]).iter(1000) if titles else ():
+        for batch in documents.select_columns(["title", "asked", "asked_by"]).iter(1000) if self.answers_of else ():
             for title, spans, asked_by in zip(batch["title"], batch["asked"], batch["asked_by"], strict=True):
-                for span, numbers in zip(spans, asked_by, strict=True) if title in titles else ():
-                    for number in numbers:
-                        self.asked.setdefault((title, number), []).append(span)
+                for span, numbers in zip(spans, asked_by, strict=True):
+                    for key in {(title, number) for number in numbers} & self.answers_of.keys():
+                        self.asked.setdefault(key, []).append(span)
         # What has rows of its own, since no document's row can ask it.
         self.standalone = [asked for asked in self.answers_of if asked not in self.asked]
 
