@@ -344,6 +344,5 @@ class OneWindowCollator(RightPaddingCollator):
             for size, end in zip(sizes, beginning + np.cumsum(sizes), strict=True):
                 shared, own = slice(beginning), slice(end - size, end)
                 texts.append({key: feature[key][shared] + feature[key][own] for key in ("input_ids", "labels")})
-        lengths = torch.tensor([len(text["input_ids"]) for text in texts])
-        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        mask = pad_right([[1] * len(text["input_ids"]) for text in texts], 0).bool()
         return super().__call__(texts) | {"attention_mask": mask, "texts_of_rows": torch.tensor(counts)}
