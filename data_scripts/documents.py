@@ -93,9 +93,6 @@ def load_corpus(
         weights: For each corpus how often its documents are read, in proportion to the other weights: documents are
             drawn from the corpora until each has been read, and the smaller ones are read again as often as it takes. By
             default, all are read once, one after the other.
-
-    Raises:
-        BadInput: a file cannot be read as what its name says, or there is not a weight above 0 for each corpus.
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     if weights is not None and len(weights) != len(paths):
@@ -222,14 +219,7 @@ def read_title(value: Any, where: str) -> str:
 
 
 def open_table(path: str, what: str, config_name: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield where each row stands, and the row, of a table of `what`, or of a dataset on the hub; rows are read as they are used.
-
-    Args:
-        config_name: The configuration of a dataset on the hub.
-
-    Raises:
-        BadInput: there is no such file or dataset, or it cannot be read; the line is named.
-    """
+    """Yield where each row stands, and the row, of a table of `what`, or of a dataset on the hub; rows are read as they are used."""
     kind, role = detect_format(path), f"table of {what}"
     try:
         if kind in ("csv", "json"):

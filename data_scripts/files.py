@@ -68,8 +68,7 @@ def check_is_file(path: str | os.PathLike, what: str) -> Path:
         raise BadInput(f"{path}: this is a directory; give the {what} itself.")
     if not path.exists():
         raise BadInput(f"{path}: no such file; give the path of the {what}.")
-    if not path.is_file():
-        raise BadInput(f"{path}: a pipe or a device can be read only once; give the {what} as a file.")
+    # A pipe, which could be read only once, has no size either.
     if path.stat().st_size == 0:
         raise BadInput(f"{path}: the file is empty; give a {what} that is not.")
     with open_uncompressed(path) as file:

@@ -38,7 +38,6 @@ from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Wording
 from data_scripts.salient_spans import add_titles_and_spans
 from data_scripts.span_selectors import SpanArguments, SpanSelector, select_spans
-from data_scripts.titles import list_titles_without_document
 from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN
 
@@ -116,14 +115,8 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
 class NameWindowsDataset(EpochDataset):
     """A row for each span of each document: its window, and windows of the document's other spans as far as they fit.
 
-    Args:
-        documents: From `select_spans`.
-        selectors: Those that selected the spans.
-        tokenizer: Its `model_max_length` is the maximum sequence length.
-        seed: Determines all random draws.
-        config: The options.
-        questions: Training questions with answers, or None. Those that no row of a document can ask make rows of their own: the
-            title has no document, or none of its spans is selected for their relation.
+    The documents and their selectors are from `select_spans`. Training questions that no row of a document can ask make rows of
+    their own: the title has no document, or none of its spans is selected for their relation.
     """
 
     def __init__(
@@ -148,14 +141,13 @@ class NameWindowsDataset(EpochDataset):
         asked = (questions.titles, questions.relation_per_question, questions.answers) if questions else ((), (), ())
         for title, relation, answer in zip(*asked, strict=True):
             self.answers_of.setdefault((title, number_of[relation]), []).append(answer)
-        titles = {title for title, _ in self.answers_of}
         # By the same, what documents of titles with questions are asked for.
         self.asked: dict[tuple[str, int], list[str]] = {}
-        for batch in documents.select_columns(["title", "asked", "asked_by"]).iter(1000) if titles else ():
+        for batch in documents.select_columns(["title", "asked", "asked_by"]).iter(1000) if self.answers_of else ():
             for title, spans, asked_by in zip(batch["title"], batch["asked"], batch["asked_by"], strict=True):
-                for span, numbers in zip(spans, asked_by, strict=True) if title in titles else ():
-                    for number in numbers:
-                        self.asked.setdefault((title, number), []).append(span)
+                for span, numbers in zip(spans, asked_by, strict=True):
+                    for key in {(title, number) for number in numbers} & self.answers_of.keys():
+                        self.asked.setdefault(key, []).append(span)
         # What has rows of its own, since no document's row can ask it.
         self.standalone = [asked for asked in self.answers_of if asked not in self.asked]
 
@@ -268,21 +260,18 @@ def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterato
     """Yield sentences on what rows ask for, and on what is left out of `documents`, from `add_titles_and_spans`."""
     selected = []
     for number, selector in enumerate(dataset.selectors):
-        own = {key: answers for key, answers in dataset.answers_of.items() if key[1] == number}
-        pairs = [(key, answer) for key, answers in own.items() for answer in answers]
+        pairs = [(key, answer) for key, own in dataset.answers_of.items() if key[1] == number for answer in own]
         missed = [(key, answer) for key, answer in pairs if answer not in dataset.asked.get(key, ())]
         selected.append(f"{selector.relation.name}: {selector.kind}")
         if missed:
-            key, answer = missed[0]
-            count, instead = f"{len(missed):,} of {len(pairs):,}", ", ".join(dataset.asked.get(key, ["nothing"]))
-            selected[-1] += (
-                f", which miss {count} training answers, such as {answer!r} ({key[0]}, asked for: {instead})"
-            )
+            (key, answer), instead = missed[0], ", ".join(dataset.asked.get(missed[0][0], ["nothing"]))
+            selected[-1] += f", which miss {len(missed):,} of {len(pairs):,} training answers, such as {answer!r}"
+            selected[-1] += f" ({key[0]}, asked for: {instead})"
     yield (
         f"{len(dataset.documents):,} of {len(documents):,} documents have a title and something to ask for,"
         f" {dataset.rows_with_document:,} spans in all ({'; '.join(selected)})."
     )
-    titles = dict.fromkeys(title for title, _ in dataset.answers_of)
+    titles = {title for title, _ in dataset.answers_of}
     if not titles:
         asked = ", ".join(repr(selector.relation.form) for selector in dataset.selectors)
         yield f"Without questions, they are asked for like {asked}; --relations names something else."
@@ -290,18 +279,13 @@ def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterato
     yield f"Questions about {len(titles):,} titles are mixed in."
     if alone := {title for title, _ in dataset.standalone}:
         yield f"{len(alone):,} of these titles have no document with such a span; the questions about them are rows of their own."
-    if without := list_titles_without_document(titles, documents):
-        yield f"Titles without any document: {len(without):,}, such as {without[0]!r}."
-        if len(without) == len(titles):
-            yield "No question is about a document: write titles as the corpus does."
+    if titles.isdisjoint(documents["title"]):
+        yield "No question is about a document: write titles as the corpus does."
 
 
 def encode_rows(rows: list[tuple[str, list[Window]]], tokenizer: PreTrainedTokenizerBase) -> list[dict]:
-    """Encode rows, each the beginning that its windows share and those windows, each a cue and a span.
-
-    Returns:
-        For each row `input_ids` and `labels` (tokens,), -100 on all but the spans; `windows`, the length of the beginning
-        and of each window, in tokens.
+    """Return for each row, from `draw_row`, `input_ids` and `labels` (tokens,), -100 on all but the spans; and `windows`, the
+    length of its beginning and of each window, in tokens.
     """
     texts = ["".join([start, *map("".join, windows)]) for start, windows in rows]
     encoded = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
@@ -311,7 +295,7 @@ def encode_rows(rows: list[tuple[str, list[Window]]], tokenizer: PreTrainedToken
         for cue, span in windows:
             begin, end = end + len(cue), end + len(cue) + len(span)
             labels[begin:end] = input_ids[begin:end]
-        lengths = [len(start), *(len(cue) + len(span) for cue, span in windows)]
+        lengths = [len(start), *(len(cue + span) for cue, span in windows)]
         features.append({"input_ids": input_ids, "labels": labels, "windows": lengths})
     return features
 
@@ -360,6 +344,5 @@ class OneWindowCollator(RightPaddingCollator):
             for size, end in zip(sizes, beginning + np.cumsum(sizes), strict=True):
                 shared, own = slice(beginning), slice(end - size, end)
                 texts.append({key: feature[key][shared] + feature[key][own] for key in ("input_ids", "labels")})
-        lengths = torch.tensor([len(text["input_ids"]) for text in texts])
-        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        mask = pad_right([[1] * len(text["input_ids"]) for text in texts], 0).bool()
         return super().__call__(texts) | {"attention_mask": mask, "texts_of_rows": torch.tensor(counts)}

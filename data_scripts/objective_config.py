@@ -16,16 +16,12 @@ from data_scripts.relations import BIRTHPLACE, Relation
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What an objective makes of a corpus and questions.
-
-    Args:
-        dataset: The examples.
-        collator: Makes a batch of `input_ids`, `labels` and what else the model needs out of the dataset's features.
-        description: One or more sentences on what of the corpus is read.
-    """
+    """What an objective makes of a corpus and questions."""
 
     dataset: EpochDataset
+    # Makes a batch of `input_ids`, `labels` and what else the model needs out of the dataset's features.
     collator: Callable[[list[dict]], dict[str, torch.Tensor]]
+    # One or more sentences on what of the corpus is read.
     description: str
 
 

@@ -30,12 +30,7 @@ _SEPARATOR = ": "
 
 
 class Candidate(NamedTuple):
-    """A span of a document that questions may ask for.
-
-    Args:
-        prompt: What a model sees: the words beside the span, and the span.
-        relations: Whose questions ask for such spans.
-    """
+    """A span of a document that questions may ask for; `prompt`, the words beside it and the span, is what a model sees."""
 
     title: str
     prompt: str
@@ -84,9 +79,6 @@ def encode_examples(
     first `⁇`.
 
     Of a title that some relations do not ask about, spans that these may ask for are left out, unless they are answers.
-
-    Raises:
-        BadInput: no candidate is the answer to a question.
     """
     answers = questions.answers_by_relation
     examples: list[tuple[str, str]] = []

@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from functools import cached_property
 from itertools import islice
 from typing import TypeVar
@@ -13,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.errors import BadInput
 from data_scripts.files import check_text, read_lines
-from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, find_nearest, find_relation, recognize_relations
+from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, find_relation, recognize_relations
 from data_scripts.titles import iterate_titles, split_title
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
@@ -194,14 +195,14 @@ def _match_relations(
         # Also those that were found: the longest wording counts.
         found = [find_relation(question, relations) for question in questions]
     # An unknown question is compared with those of the same file before all others.
-    nearest = list(filter(None, found)) or relations
+    forms = [relation.form for relation in list(filter(None, found)) or relations]
     named: dict[str, Relation] = {}
     for where, question, relation in zip(places, questions, found, strict=True):
         if relation is None:
+            nearest = max(forms, key=lambda form: SequenceMatcher(None, form, question).ratio())
             raise BadInput(
-                f"{where}: {question[:60]!r} is not of the form {find_nearest(question, nearest).form!r}, the nearest that is"
-                " known; fix it, remove it if it is a header, add a second question of its form, or name its form with"
-                " --relations."
+                f"{where}: {question[:60]!r} is not of the form {nearest!r}, the nearest that is known; fix it, remove it if it"
+                " is a header, add a second question of its form, or name its form with --relations."
             )
         # A model keeps its relations by their names, and so do the results of an evaluation.
         if (first := named.setdefault(relation.name, relation)) != relation:

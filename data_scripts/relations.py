@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from functools import cache
 from itertools import chain
 from typing import NamedTuple
@@ -168,11 +167,6 @@ def find_relation(question: str, relations: Iterable[Relation]) -> Relation | No
     """
     fitting = (relation for relation in relations if relation.find_title(question) is not None)
     return min(fitting, key=lambda relation: len(relation.read_title(question)), default=None)
-
-
-def find_nearest(question: str, relations: Sequence[Relation]) -> Relation:
-    """Return the one of `relations` whose form is most like a question's."""
-    return max(relations, key=lambda relation: SequenceMatcher(None, relation.form, question).ratio())
 
 
 def recognize_relations(questions: Iterable[str], titles: Collection[str] = ()) -> list[Relation]:

@@ -26,7 +26,6 @@ from data_scripts.options import Range, option
 from data_scripts.questions import Questions, encode_questions
 from data_scripts.relations import BIRTHPLACE
 from data_scripts.salient_spans import add_titles_and_spans
-from data_scripts.titles import list_titles_without_document
 from modeling_posgpt import MASK_TOKEN
 
 MIN_TRUNCATED_LENGTH = 4
@@ -94,12 +93,7 @@ class SpanCorruptionConfig(ObjectiveConfig):
 class SpanCorruptionDataset(EpochDataset):
     """Documents, each with the cuts that an epoch makes in it, or a training question about its title instead.
 
-    Args:
-        documents: From `tokenize_corpus`; for salient spans and questions with the columns of `add_titles_and_spans`.
-        tokenizer: Its `model_max_length` is the maximum sequence length.
-        seed: Determines all random draws.
-        config: The options.
-        questions: Training questions with answers, or None.
+    The documents are from `tokenize_corpus`; for salient spans and questions they have the columns of `add_titles_and_spans`.
     """
 
     def __init__(
@@ -133,9 +127,8 @@ class SpanCorruptionDataset(EpochDataset):
             f" sequence length of {self.max_length}: span corruption reads at most the first {longest} characters of a document."
         )
         if self.questions:
-            without = len(list_titles_without_document(self.questions, self.documents))
-            described += f" Questions about {len(self.questions):,} titles are mixed in; {without:,} have no document and are not"
-            described += " asked."
+            without = len(self.questions.keys() - self.documents.unique("title"))
+            described += f" Questions about {len(self.questions):,} titles are mixed in; {without:,} have no document."
         return described
 
     def cuts(self, epoch: int) -> np.ndarray:

@@ -82,20 +82,16 @@ class SpanArguments:
 
 @dataclass(frozen=True)
 class SpanSelector:
-    """Selects what is asked for of each document in the wording of a relation.
-
-    Args:
-        relation: The relation.
-        max_spans: How many spans of a document, at most; 0: its documents' rows ask the training questions alone.
-        shapes: The shapes (see `find_shape`) of the numbers that are selected in place of names; None: names.
-        ask_dates: Whether names, numbers and months are all selected.
-        ranker: If given, the runs of words that it ranks first are selected instead, as far as they score `min_score`.
-    """
+    """Selects what is asked for of each document in the wording of a relation."""
 
     relation: Relation
+    # At most; 0: its documents' rows ask the training questions alone.
     max_spans: int
+    # Of the numbers that are selected in place of names (see `find_shape`); None: names.
     shapes: tuple[str, ...] | None = None
+    # Whether names, numbers and months are all selected.
     ask_dates: bool = False
+    # If given, the runs of words that it ranks first are selected instead, as far as they score `min_score`.
     ranker: "SpanRanker | None" = None
     min_score: float = -math.inf
 
@@ -222,10 +218,8 @@ class Examples(NamedTuple):
 
     def find_selected(self, selector: SpanSelector) -> set[tuple[str, str]]:
         """Return the pairs whose answer is selected in a document of the title."""
-        selected = {
-            (each.title, each.text[start:end]) for each in self.documents for start, end in selector.select(each)
-        }
-        return selected.intersection(self.pairs)
+        found = ((each.title, each.text[start:end]) for each in self.documents for start, end in selector.select(each))
+        return set(self.pairs).intersection(found)
 
 
 def list_examples(questions: Questions, documents: Dataset) -> dict[Relation, Examples]:
@@ -248,16 +242,9 @@ def choose_selectors(
 ) -> list[SpanSelector]:
     """Choose what selects the spans of each relation of the questions, in their order.
 
-    Args:
-        documents: From `add_titles_and_spans`.
-        questions: Training questions with answers, or None.
-        options: With `span_finder` auto, spans are found by capitals where these find the answers, and no other relation asks
-            for the same kind of spans; otherwise by what the answers look like.
-        ask_dates: Whether names, numbers and months are all asked for.
-        relations: What is asked for without questions: numbers, if a relation's baseline is one.
-
-    Raises:
-        BadInput: spans like the answers are wanted without questions, or no answer shows what they look like.
+    With `span_finder` auto, spans are found by capitals where these find the answers, and no other relation asks for the same
+    kind of spans; otherwise by what the answers look like. Without questions, `relations` are asked for: numbers, if the
+    relation's baseline is one.
     """
     finder = options.span_finder
     if questions is None:
@@ -267,10 +254,8 @@ def choose_selectors(
     else:
         examples_of = list_examples(questions, documents)
         answers_of = {relation: [answer for _, answer in own.pairs] for relation, own in examples_of.items()}
-    by_capitals = [
-        SpanSelector(relation, options.max_spans, find_number_shapes(answers), ask_dates)
-        for relation, answers in answers_of.items()
-    ]
+    most = options.max_spans
+    by_capitals = [SpanSelector(each, most, find_number_shapes(own), ask_dates) for each, own in answers_of.items()]
     if questions is None:
         return by_capitals
 
@@ -294,8 +279,7 @@ def choose_selectors(
             if finder == "answers":
                 raise BadInput(
                     f"{questions.path}: no answer to {selector.relation.form!r} stands in a document of its title as a run of at"
-                    f" most {_MAX_WORDS} words and marks, so nothing shows what an answer looks like; give answers in the"
-                    " documents' own words."
+                    f" most {_MAX_WORDS} words and marks; give answers in the documents' own words."
                 )
         # Spans that never contain a relation's answers would teach wrong ones, so its rows ask its training questions alone.
         is_useless = len(examples.pairs) >= _MIN_HELD_OUT and not examples.find_selected(selector)
@@ -306,10 +290,8 @@ def choose_selectors(
 
 
 def learn_selector(selector: SpanSelector, examples: Examples, is_rival: bool) -> SpanSelector | None:
-    """Return a selector of the spans that look most like the answers, as many per document as are worth reading.
-
-    Returns:
-        None: no answer is a run of a few words or, with `is_rival`, it finds fewer of a fifth that is held out than `selector`.
+    """Return a selector of the spans that look most like the answers, as many per document as are worth reading; None if no
+    answer is a run of a few words or, with `is_rival`, it finds fewer of a fifth that is held out than `selector`.
     """
     num_held_out, ranker = len(examples.pairs) // 5, SpanRanker(examples)
     if ranker.classifier is None or num_held_out < _MIN_HELD_OUT:
@@ -338,11 +320,7 @@ def learn_selector(selector: SpanSelector, examples: Examples, is_rival: bool) -
 
 
 class SpanRanker:
-    """Ranks the runs of words in documents by how much they look like the answers of training questions.
-
-    Raises:
-        BadInput: scikit-learn is not installed.
-    """
+    """Ranks the runs of words in documents by how much they look like the answers of training questions."""
 
     def __init__(self, examples: Examples):
         check_installed("report", "sklearn")

@@ -35,15 +35,6 @@ def describe_titles(corpus: Dataset) -> str | None:
     return f"{'; '.join(described)}." if described else None
 
 
-def list_titles_without_document(titles: Iterable[str], documents: Dataset) -> list[str]:
-    """Return those of `titles` that no row of `documents` has in its column `title`."""
-    left = dict.fromkeys(titles)
-    for batch in documents.select_columns("title").iter(BATCH):
-        for title in batch["title"]:
-            left.pop(title, None)
-    return list(left)
-
-
 def list_titles(document: str) -> Iterator[str]:
     """Yield all that may be the title of a document `TITLE. text`: what stands before one of its first full stops.
 

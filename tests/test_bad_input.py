@@ -333,23 +333,14 @@ def test_recipes(refused, world, tmp_path):
         ("pretrain: {objective: name_windows, window_wording: poem}", "--window_wording: .*'poem'"),
         ("pretrain: {objective: name_windows, max_spans: 0}", "max_spans is 0; choose at least 1"),
         ("finetune: {seed: 1}", "no section 'pretrain'"),
-        (
-            "pretrain: {learning_rat: 1}",
-            "section 'pretrain': there is no option --learning_rat; did you mean --learning_rate",
-        ),
+        ("pretrain: {learning_rat: 1}", "section 'pretrain': there is no option --learning_rat; did you mean --l"),
         ("pretrain: {learning_rate: fast}", "learning_rate.*'fast'"),
         ("pretrain: {lr_schedule: epochs}", "lr_schedule: .*'epochs'"),
         ("pretrain: {first_shares: [0.1, some]}", "--first_shares: invalid float value: 'some'"),
-        (
-            "base: course\npretrain: {final_tokens: 10000}",
-            "final_tokens is 10,000; choose more than warmup_tokens, 10,240",
-        ),
+        ("base: course\npretrain: {final_tokens: 10000}", "final_tokens is 10,000; choose more than warmup_tokens"),
         ("base: corse", "corse: no such recipe"),
         (f"base: {recipe}", "its base is this recipe itself"),
-        (
-            "base: windows\npretrain: fast",
-            "'pretrain' has to be a section, with an option per line",
-        ),
+        ("base: windows\npretrain: fast", "'pretrain' has to be a section, with an option per line"),
     ):
         recipe.write_text(content)
         refused(match, train_pretrain, recipe, *corpus)

@@ -386,17 +386,8 @@ def test_a_corpus_with_nothing_to_ask_for_is_refused_in_one_line(tmp_path, run, 
 def test_every_character_of_a_wording_is_in_the_vocabulary(tmp_path, run):
     """Neither W nor a question mark is in the corpus."""
     (tmp_path / "wiki.txt").write_text("Bo Ek. Born in Bern .\nAl Ro. Born in Oslo .\n")
-    run(
-        train_pretrain,
-        "windows",
-        "--train_file",
-        tmp_path / "wiki.txt",
-        *TINY,
-        "--max_steps",
-        1,
-        "--output_dir",
-        tmp_path,
-    )
+    arguments = ["--train_file", tmp_path / "wiki.txt", *TINY, "--max_steps", 1, "--output_dir", tmp_path]
+    run(train_pretrain, "windows", *arguments)
     assert set("Where was born?") <= set(load_model(str(tmp_path))[1].get_vocab())
 
 
