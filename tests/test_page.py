@@ -3,14 +3,15 @@
 import base64
 import gzip
 import hashlib
+import io
 import json
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from html.parser import HTMLParser
-from pathlib import Path
 from threading import Thread
 from unittest import mock
 
@@ -19,6 +20,7 @@ import torch
 
 from conftest import ROOT
 from data_scripts.errors import BadInput
+from data_scripts.files import hash_file
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, Relation
 from model_helpers import tiny_model, tokens
 from modeling_posgpt import MASK_TOKEN, POSITION_EMBEDDINGS, build_tokenizer
@@ -143,37 +145,38 @@ def test_what_cannot_become_a_page_is_said_in_a_line(models, tmp_path, run, monk
     assert not new.exists() and not list(there.iterdir())
 
 
-@pytest.mark.parametrize("brings", [None, "x.tgz"])
-def test_what_npm_fails_at_or_should_not_have_brought_is_said_in_a_line(monkeypatch, brings):
+def test_the_runtime_becomes_a_script_and_what_npm_should_not_have_brought_is_said_in_a_line(monkeypatch, tmp_path):
+    module = "let a=1,$b=`${import.meta.url}export{no}`;export{a as Tensor,$b as env};\n//# sourceMappingURL=</script>"
+    archive, brought, files = (
+        tmp_path / "x.tgz",
+        [],
+        {"ort.wasm.bundle.min.mjs": module.encode(), "ort-wasm-simd-threaded.wasm": b"\0asm"},
+    )
+
     def run(command, cwd, **options):
-        if brings:
-            Path(cwd, brings).touch()
+        for file in brought[-1:]:
+            shutil.copy(file, cwd)
         return subprocess.CompletedProcess(command, 1, stderr="E404 not\nfound\n")
 
     monkeypatch.setattr(write.subprocess, "run", run)
-    with pytest.raises(BadInput, match="npm pack did not bring the right .*: E404 not found$"):
-        write.load_runtime()
+    with tarfile.open(archive, "w:gz") as packed:
+        for name, content in files.items():
+            info = tarfile.TarInfo(f"package/dist/{name}")
+            info.size = len(content)
+            packed.addfile(info, io.BytesIO(content))
+    for _ in range(2):
+        with pytest.raises(BadInput, match="npm pack did not bring the right .*: E404 not found$"):
+            write.load_runtime()
+        brought.append(archive)
+    monkeypatch.setattr(write, "RUNTIME_HASH", hash_file(archive))
+    script = 'const ort=(()=>{"use strict";let a=1,$b=`${document.baseURI}export{no}`;;return{Tensor:a,env:$b}})();'
+    assert write.load_runtime() == (script, b"\0asm")
 
 
-def test_a_module_becomes_a_script_that_defines_what_it_exports():
-    module = "let a=1,$b=`${import.meta.url}export{no}`;export{a as Tensor,$b as env};\n//# sourceMappingURL=</script>"
-    script = write.turn_into_script(module)
-    assert script == (
-        'const ort=(()=>{"use strict";let a=1,$b=`${document.baseURI}export{no}`;;return{Tensor:a,env:$b}})();'
-    )
-
-
-@pytest.mark.parametrize(
-    "folders, shown",
-    [
-        (["runs/a"], ["a"]),
-        (["runs/a", "runs/b"], ["a", "b"]),
-        (["runs/a/pretrain", "runs/b/pretrain"], ["a/pretrain", "b/pretrain"]),
-        (["runs/a", "./runs/a"], ["runs/a", "./runs/a"]),
-    ],
-)
-def test_models_are_called_what_tells_them_apart(folders, shown):
-    assert view.shorten_names(folders) == shown
+@pytest.mark.parametrize("folders, shown", [("ab", "ab"), (("a/x", "b/x"), ("a/x", "b/x")), (("a/x", "b/y"), "xy")])
+def test_models_are_called_what_tells_them_apart(monkeypatch, folders, shown):
+    monkeypatch.setattr(view, "load_model", lambda *_, **__: (None, None))
+    assert [model.name for model in view.load_page_models(folders)] == list(shown)
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")

@@ -4,7 +4,7 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,21 +39,14 @@ class PageModel(NamedTuple):
         }
 
 
-def shorten_names(names: Sequence[str]) -> list[str]:
-    """Return what the page calls models: their folders' names, and as many of the folders above as tell them apart."""
-    parts = [Path(name).resolve().parts for name in names]
-    # Not more of the path than that: it would show the names of its author's folders.
-    shortened = (["/".join(own[-depth:]) for own in parts] for depth in range(1, max(map(len, parts)) + 1))
-    return next((short for short in shortened if len(set(short)) == len(parts)), list(names))
-
-
-def load_page_models(names: Sequence[str]) -> list[PageModel]:
+def load_page_models(names: Iterable[str]) -> list[PageModel]:
     """Load models, each once, with attention that can be shown. Raises BadInput as `load_model` does."""
-    names = list(dict.fromkeys(names))
-    loaded = [load_model(name, attn_implementation="eager") for name in names]
+    paths = {name: Path(name).resolve() for name in names}
+    # The page calls them by no more of their paths than tells them apart: the rest names its author's folders.
+    depth = 1 if len({path.name for path in paths.values()}) == len(paths) else 2
     return [
-        PageModel(short, model.eval(), tokenizer)
-        for short, (model, tokenizer) in zip(shorten_names(names), loaded, strict=True)
+        PageModel("/".join(path.parts[-depth:]), *load_model(name, attn_implementation="eager"))
+        for name, path in paths.items()
     ]
 
 
