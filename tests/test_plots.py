@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+import transformers
 
 pytest.importorskip("matplotlib", reason="needs the report's libraries")
 
@@ -37,7 +38,7 @@ def write_font(path, characters: str) -> None:
 @pytest.fixture
 def fonts(monkeypatch) -> Iterator[list]:
     """The fonts of this machine that matplotlib brings itself, as where no other one is installed."""
-    plots._warn_of_boxes.cache_clear()
+    transformers.utils.logging.warning_once.cache_clear()
     monkeypatch.setattr(fontManager, "ttflist", [font for font in fontManager.ttflist if "DejaVu" in font.name])
     yield fontManager.ttflist
     fontManager._findfont_cached.cache_clear()
