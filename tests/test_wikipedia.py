@@ -7,7 +7,7 @@ from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE
 from data_scripts.titles import split_title
 from posgpt.extras import wikipedia
-from posgpt.extras.wikipedia import Person, find_birth, is_about, read_person, split_sentences
+from posgpt.extras.wikipedia import Person, find_birth, read_person, split_sentences
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,9 @@ def test_the_document_is_the_first_sentence_about_the_person_that_has_the_place(
         ("Dr. Berg", text, 400),
         ("Elm", "Elm is a village in Kent. Ann Berg was born in Elm.", 100),
         ("Ann Berg", "Ann Berg (1831–1899) was a painter.", 100),
+        ("Ann Berg", "Ann Berg (1831–1899) was a painter. In 1831 Berg was born in Rome.", 100),
     ):
         assert read_person(title, article, longest) is None, title
-    assert not is_about("Ann Berg", "Her teacher was born in Oslo.")
-    assert not is_about("Ann Berg", "In 1831 Berg was born.")
 
 
 def write_articles(path, people):
