@@ -239,7 +239,7 @@ def test_examples_in_the_handed_out_code_are_right():
 
 def test_a_submission_without_code_loses_its_parts_and_no_others_grade(assignment, tmp_path, run, monkeypatch):
     (tmp_path / "empty").mkdir()
-    monkeypatch.setattr(grade, "run_tests", lambda *_: dict.fromkeys(NAMES, ""))
+    monkeypatch.setattr(grade, "find_failures", lambda *_: dict.fromkeys(NAMES, ""))
     hand_in(tmp_path / "whole")
     # A pattern, as PowerShell passes it on.
     printed = run(grade, "--assignment_dir", assignment, "--submissions", tmp_path / "*")
