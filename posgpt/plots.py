@@ -65,7 +65,7 @@ def _choose_fonts(figure: Any) -> None:
     if missing:
         characters = "".join(map(chr, sorted(missing)))[:40]
         fix = "no installed font has these characters; install one, such as Noto Sans CJK."
-        logging.warning_once(logging.get_logger(__name__), f"charts show boxes for {characters}: {fix}")
+        logging.get_logger(__name__).warning_once(f"charts show boxes for {characters}: {fix}")
 
 
 def render_picture(figure: Any, dpi: int = 120, format: str = "png") -> bytes:
