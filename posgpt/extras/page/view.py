@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
@@ -23,20 +23,6 @@ class PageModel(NamedTuple):
     name: str
     model: PosGPTForCausalLM
     tokenizer: PreTrainedTokenizerBase
-
-    def describe(self) -> dict[str, Any]:
-        """Return what the page has to know of the model."""
-        config, vocabulary = self.model.config, self.tokenizer.get_vocab()
-        return {
-            "name": self.name,
-            "size": self.model.num_parameters(),
-            "positions": config.position_embedding_type,
-            "maxPositions": config.max_position_embeddings,
-            "maxAnswerLength": config.max_answer_length,
-            "layers": config.num_hidden_layers,
-            "heads": config.num_attention_heads,
-            "vocabulary": sorted(vocabulary, key=vocabulary.__getitem__),
-        }
 
 
 def load_page_models(names: Iterable[str]) -> list[PageModel]:
@@ -76,7 +62,19 @@ def render_page(
     scripts = [*scripts, *(source.joinpath(name).read_text("utf-8") for name in ("questions.js", "page.js"))]
     style = source.joinpath("page.css").read_text("utf-8")
     settings = {
-        "models": [page_model.describe() for page_model in models],
+        "models": [
+            {
+                "name": name,
+                "size": model.num_parameters(),
+                "positions": model.config.position_embedding_type,
+                "maxPositions": model.config.max_position_embeddings,
+                "maxAnswerLength": model.config.max_answer_length,
+                "layers": model.config.num_hidden_layers,
+                "heads": model.config.num_attention_heads,
+                "vocabulary": tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))),
+            }
+            for name, model, tokenizer in models
+        ],
         "relations": [
             {"wordings": relation.wordings, "form": relation.form}
             for relation in read_relations(models[0].model.config.relations)
