@@ -138,26 +138,6 @@ class WikipediaArguments:
     overwrite: bool = option("Replace files that are already there.", default=False)
 
 
-def find_people(arguments: WikipediaArguments) -> list[Person]:
-    """Return the people that articles are about, as many as are wanted or there are; of several with the same name the first."""
-    people: dict[str, Person] = {}
-    articles = open_table(arguments.articles, "articles", arguments.dataset_config_name)
-    with tqdm(total=arguments.num_people, desc="Finding people", unit="person", disable=None) as progress:
-        for number, (where, article) in enumerate(articles, start=1):
-            if number == 1 and not {"title", "text"} <= article.keys():
-                columns = ", ".join(sorted(article))
-                raise BadInput(f"{arguments.articles}: has the columns {columns}; articles need `title` and `text`.")
-            progress.set_postfix(articles=number, refresh=False)
-            title, text = read_title(article.get("title"), where), read_cell(article.get("text"), where)
-            person = read_person(title, text, arguments.max_characters)
-            if person and person.name not in people:
-                people[person.name] = person
-                progress.update()
-            if len(people) == arguments.num_people:
-                break
-    return list(people.values())
-
-
 def write_task(folder: Path, people: list[Person], relations: Sequence[Relation], seed: int) -> dict[str, int]:
     """Write the corpus and the three TSVs; return the number of lines of each.
 
@@ -182,22 +162,37 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(WikipediaArguments, argv)
     folder = Path(arguments.output_dir)
     check_none_is_there(folder, (*FILE_NAMES, CARD_FILE), arguments.overwrite)
-    people = find_people(arguments)
+    # As many as are wanted or there are; of several with the same name the first.
+    people: dict[str, Person] = {}
+    articles = open_table(arguments.articles, "articles", arguments.dataset_config_name)
+    with tqdm(total=arguments.num_people, desc="Finding people", unit="person", disable=None) as progress:
+        for number, (where, article) in enumerate(articles, start=1):
+            if number == 1 and not {"title", "text"} <= article.keys():
+                columns = ", ".join(sorted(article))
+                raise BadInput(f"{arguments.articles}: has the columns {columns}; articles need `title` and `text`.")
+            progress.set_postfix(articles=number, refresh=False)
+            title, text = read_title(article.get("title"), where), read_cell(article.get("text"), where)
+            person = read_person(title, text, arguments.max_characters)
+            if person and person.name not in people:
+                people[person.name] = person
+                progress.update()
+            if len(people) == arguments.num_people:
+                break
     if len(people) < _FEWEST:
         raise BadInput(
             f"{arguments.articles}: has {len(people)} people whose birthplace a sentence of at most --max_characters says, too"
             f" few to split; give more articles, at least {_FEWEST} of them about such people."
         )
     relations = [RELATIONS[name] for name in ANSWERS if name in arguments.relations]
-    lines = write_task(folder, people, relations, arguments.seed)
+    lines = write_task(folder, list(people.values()), relations, arguments.seed)
     # What the datasheet says comes from the options, or is counted.
     source = arguments.articles
     if detect_format(source) == "hub":
         source += f", {arguments.dataset_config_name}"
     counts = {
         "people": f"{len(people):,}",
-        "places": f"{len({person.place for person in people}):,}",
-        "years": f"{sum(person.year is not None for person in people):,}",
+        "places": f"{len({person.place for person in people.values()}):,}",
+        "years": f"{sum(person.year is not None for person in people.values()):,}",
         "files": "\n".join(f"| `{name}` | {count:,} |" for name, count in lines.items()),
     }
     template = Template((Path(__file__).parent / "wikipedia_datasheet.md").read_text(encoding="utf-8"))
