@@ -231,23 +231,20 @@ def test_examples_in_the_handed_out_code_are_right():
     }
 
 
-def test_a_submission_without_code_loses_its_parts_and_no_others_grade(assignment, tmp_path, run, monkeypatch):
+def test_a_submission_without_code_loses_its_parts_and_predictions_are_read_as_they_are(
+    assignment, tmp_path, run, monkeypatch
+):
     (tmp_path / "empty").mkdir()
+    # A byte order mark is no part of the first.
+    (tmp_path / "empty" / "predictions.txt").write_text("Rome\nOslo\n", encoding="utf-8-sig")
+    assert grade.grade_predictions(tmp_path / "empty" / "predictions.txt", ["Rome", "Oslo"]) == "100.0%"
     monkeypatch.setattr(grade, "find_failures", lambda *_: dict.fromkeys(NAMES, ""))
     hand_in(tmp_path / "whole")
     # A pattern, as PowerShell passes it on.
     printed = run(grade, "--assignment_dir", assignment, "--submissions", tmp_path / "*")
     assert printed.count("solution.py was not handed in") == len(NAMES)
+    assert "answered: 2 lines for " in printed and "answered: not handed in; " in printed
     assert read_points(assignment / "grades" / "whole.md") == expect_points([])
-
-
-def test_predictions_are_read_as_they_are(tmp_path):
-    file = tmp_path / "predictions.txt"
-    assert grade.grade_predictions(file, ["Rome"]) == "not handed in"
-    # A byte order mark is no part of the first.
-    file.write_text("Rome\nOslo\n", encoding="utf-8-sig")
-    assert grade.grade_predictions(file, ["Rome", "Oslo"]) == "100.0%"
-    assert grade.grade_predictions(file, ["Rome"]) == "2 lines for 1 questions"
 
 
 def test_the_solution_learns_and_writes_an_answer_to_each_test_question(assignment, tmp_path, monkeypatch, capsys):

@@ -182,9 +182,8 @@ def check_vocabulary(file):
     assert tokenizer.convert_ids_to_tokens(range(len(tokenizer))) == symbols
 
 
-def test_the_vocabulary_is_the_courses(corpus, world):
+def test_the_vocabulary_is_the_courses(corpus):
     check_vocabulary(corpus)
-    check_vocabulary(world / "wiki.txt")
 
 
 def test_the_vocabulary_of_the_courses_corpus_is_the_courses(real_data):
