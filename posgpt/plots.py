@@ -1,11 +1,11 @@
 """The one style of PosGPT's charts, and how they are written."""
 
-import logging
 import os
 import warnings
-from functools import cache
 from io import BytesIO
 from typing import Any
+
+from transformers.utils import logging
 
 from data_scripts.files import write_atomically
 
@@ -40,17 +40,8 @@ def _write_plain_numbers(figure: Any) -> None:
             return f"{x:g}" if super().__call__(x, pos) else ""
 
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
-        for ticks in (axis.major, axis.minor):
-            if isinstance(ticks.formatter, LogFormatterSciNotation):
-                ticks.formatter = PlainFormatter()
-                ticks.formatter.set_axis(axis)
-
-
-@cache
-def _warn_of_boxes(characters: str) -> None:
-    """Say once that no font has these characters."""
-    fix = "no installed font has these characters; install one, such as Noto Sans CJK."
-    logging.getLogger(__name__).warning("charts show boxes for %s: %s", characters, fix)
+        if axis.get_scale() == "log":
+            axis.set(major_formatter=PlainFormatter(), minor_formatter=PlainFormatter())
 
 
 def _choose_fonts(figure: Any) -> None:
@@ -72,7 +63,9 @@ def _choose_fonts(figure: Any) -> None:
     for text in texts if len(families) > 1 else ():
         text.set_fontfamily(families)
     if missing:
-        _warn_of_boxes("".join(map(chr, sorted(missing)))[:40])
+        characters = "".join(map(chr, sorted(missing)))[:40]
+        fix = "no installed font has these characters; install one, such as Noto Sans CJK."
+        logging.get_logger(__name__).warning_once(f"charts show boxes for {characters}: {fix}")
 
 
 def render_picture(figure: Any, dpi: int = 120, format: str = "png") -> bytes:

@@ -72,12 +72,6 @@ def render_batch(batch: dict, tokenizer: PreTrainedTokenizerBase) -> Iterator[st
         yield f"labels {''.join(graded)}"
 
 
-def render_first(encoded: Dataset, tokenizer: PreTrainedTokenizerBase, most: int) -> Iterator[str]:
-    """Return the lines of `render_batch` for the first examples, at most `most`."""
-    batch = RightPaddingCollator(tokenizer)(list(encoded.take(min(most, len(encoded)))))
-    return render_batch(batch, tokenizer)
-
-
 def preview_pretraining(
     preview: PretrainingPreviewArguments,
     data_args: PretrainingArguments,
@@ -100,24 +94,17 @@ def preview_pretraining(
     yield from render_batch(batch, data.tokenizer)
 
 
-def preview_generation(
-    preview: PreviewArguments,
-    data_args: GenerationArguments,
-    architecture: Any,
-    training_args: PosGPTTrainingArguments,
-) -> Iterator[str]:
-    """Yield the first names, in the order of the corpus, that a model learns to write questions from."""
-    data = load_generation_data(architecture, data_args, training_args)
-    yield data.description
-    yield from render_first(data.examples, data.tokenizer, preview.examples)
-
-
-def preview_finetuning(
-    preview: PreviewArguments, data_args: Any, model_args: Any, architecture: Any, training_args: Any
-) -> Iterator[str]:
-    """Yield the first questions of the file as finetuning reads them; most recipes shuffle their order."""
-    data = load_finetuning_data(data_args, model_args, architecture, training_args, needs_model=False)
-    yield from render_first(data.examples, data.tokenizer, preview.examples)
+def preview_tuning(preview: PreviewArguments, data_args: Any, *arguments: Any) -> Iterator[str]:
+    """Yield the first examples of the file, or the first names to write questions about; most recipes shuffle their order."""
+    if isinstance(data_args, GenerationArguments):
+        architecture, training_args = arguments
+        data: Any = load_generation_data(architecture, data_args, training_args)
+        yield data.description
+    else:
+        model_args, architecture, training_args = arguments
+        data = load_finetuning_data(data_args, model_args, architecture, training_args, needs_model=False)
+    first = data.examples.take(min(preview.examples, len(data.examples)))
+    yield from render_batch(RightPaddingCollator(data.tokenizer)(list(first)), data.tokenizer)
 
 
 @exit_on_bad_input()
@@ -126,12 +113,12 @@ def main(argv: list[str] | None = None) -> None:
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--section", nargs="?", default="pretrain")
     section = parser.parse_known_args(argv)[0].section
-    render: Callable[..., Iterator[str]] = preview_finetuning
+    render: Callable[..., Iterator[str]] = preview_tuning
     types, default = [PreviewArguments, *finetune.TYPES], DEFAULT_RECIPE
     if section == "pretrain":
         types, render = [PretrainingPreviewArguments, *pretrain.TYPES], preview_pretraining
     elif section == "generate_questions":
-        types, render, default = [PreviewArguments, *generate_questions.TYPES], preview_generation, "windows"
+        types, default = [PreviewArguments, *generate_questions.TYPES], "windows"
     print(*render(*parse_with_recipe(types, section, argv, default)), sep="\n")
 
 

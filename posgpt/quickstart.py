@@ -53,12 +53,7 @@ def run_module(title: str, module: str, *positional: str, **options: object) -> 
 
 
 def train_and_evaluate(arguments: QuickstartArguments, folder: Path) -> tuple[dict[str, dict[str, float]], int]:
-    """Write the world, train both models and ask each about other people.
-
-    Returns:
-        The accuracies of models and baselines by relation, and how many people were asked about. A baseline that a relation
-        does not have is left out.
-    """
+    """Write the world, train two models and ask about other people; return all accuracies by relation, and how many were asked."""
     corpus, train_file, dev_file = (folder / "world" / name for name in (CORPUS_FILE, TRAIN_FILE, DEV_FILE))
     sizes = {name: getattr(arguments, name) for name in ("num_people", "num_places", "biographies_per_person")}
     names, world = [relation.name for relation in ASKED], "data_scripts.synthetic_world"

@@ -2,7 +2,6 @@ import csv
 import doctest
 import re
 import runpy
-import subprocess
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from conftest import ROOT, needs_make
+from conftest import ROOT
 from data_scripts.files import FILE_NAMES
 from data_scripts.questions import Questions, encode_questions
 from data_scripts.relations import BIRTHPLACE
@@ -41,11 +40,6 @@ SUBMISSIONS = {
 }
 ENDS_THE_PROCESS = ("    length, head_dim = x.shape[-2:]\n", "    __import__('os')._exit(0)\n")
 RAISES_HALF_A_CHARACTER = ("text.split(MASK)[1]", "exec('raise ValueError(chr(0xD800))')")
-# What a dataclass needs of its module.
-HAS_A_DATACLASS = (
-    "import argparse\n",
-    "from __future__ import annotations\nimport argparse\nfrom dataclasses import dataclass\n\n@dataclass\nclass Size:\n    width: int\n",
-)
 NEVER_ENDS = ("    longest = max_length * 7 // 8\n", "    while True:\n        pass\n")
 WORLD = World(num_people=100, seed=7)
 
@@ -171,7 +165,7 @@ def expect_points(lost) -> dict[str, int]:
 def test_code_that_ends_the_process_loses_its_part_and_predictions_are_counted(run, assignment, tmp_path, monkeypatch):
     # The teacher's own settings are not the students' fault.
     monkeypatch.setenv("PYTEST_ADDOPTS", "-x")
-    folder = hand_in(tmp_path / "bo", ENDS_THE_PROCESS, RAISES_HALF_A_CHARACTER, HAS_A_DATACLASS)
+    folder = hand_in(tmp_path / "bo", ENDS_THE_PROCESS, RAISES_HALF_A_CHARACTER)
     answers = [line.split("\t")[1] for line in (assignment / "teacher" / "birth_test.tsv").read_text().splitlines()]
     (folder / "predictions.txt").write_text("".join(f"{place}\n" for place in ["Nowhere", *answers[1:]]))
     printed = run(grade, "--assignment_dir", assignment, "--submissions", folder)
@@ -237,23 +231,20 @@ def test_examples_in_the_handed_out_code_are_right():
     }
 
 
-def test_a_submission_without_code_loses_its_parts_and_no_others_grade(assignment, tmp_path, run, monkeypatch):
+def test_a_submission_without_code_loses_its_parts_and_predictions_are_read_as_they_are(
+    assignment, tmp_path, run, monkeypatch
+):
     (tmp_path / "empty").mkdir()
-    monkeypatch.setattr(grade, "run_tests", lambda *_: dict.fromkeys(NAMES, ""))
+    # A byte order mark is no part of the first.
+    (tmp_path / "empty" / "predictions.txt").write_text("Rome\nOslo\n", encoding="utf-8-sig")
+    assert grade.grade_predictions(tmp_path / "empty" / "predictions.txt", ["Rome", "Oslo"]) == "100.0%"
+    monkeypatch.setattr(grade, "find_failures", lambda *_: dict.fromkeys(NAMES, ""))
     hand_in(tmp_path / "whole")
     # A pattern, as PowerShell passes it on.
     printed = run(grade, "--assignment_dir", assignment, "--submissions", tmp_path / "*")
     assert printed.count("solution.py was not handed in") == len(NAMES)
+    assert "answered: 2 lines for " in printed and "answered: not handed in; " in printed
     assert read_points(assignment / "grades" / "whole.md") == expect_points([])
-
-
-def test_predictions_are_read_as_they_are(tmp_path):
-    file = tmp_path / "predictions.txt"
-    assert grade.grade_predictions(file, ["Rome"]) == "not handed in"
-    # A byte order mark is no part of the first.
-    file.write_text("Rome\nOslo\n", encoding="utf-8-sig")
-    assert grade.grade_predictions(file, ["Rome", "Oslo"]) == "100.0%"
-    assert grade.grade_predictions(file, ["Rome"]) == "2 lines for 1 questions"
 
 
 def test_the_solution_learns_and_writes_an_answer_to_each_test_question(assignment, tmp_path, monkeypatch, capsys):
@@ -277,14 +268,3 @@ def test_the_solution_learns_and_writes_an_answer_to_each_test_question(assignme
     assert "London for everyone:" in capsys.readouterr().out
     questions = (assignment / "student" / "data" / FILE_NAMES[-1]).read_text().splitlines()
     assert len((tmp_path / "predictions.txt").read_text(encoding="utf-8").split("\n")) == len(questions) + 1
-
-
-@needs_make
-def test_make_assignment_runs_the_command(tmp_path):
-    (tmp_path / ".installed").touch()  # nothing is to be installed here
-    make = ["make", "--no-print-directory", "-n", f"VENV={tmp_path}", "assignment"]
-    # Whoever knows the seed has the test answers, so it has no default.
-    refused = subprocess.run([arg for arg in make if arg != "-n"], cwd=ROOT, capture_output=True, text=True)
-    assert refused.returncode and "error: choose a long seed" in refused.stdout
-    planned = subprocess.run([*make, "SEED=84726"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert planned.splitlines()[-1].endswith("posgpt assignment --seed 84726 --output_dir runs/assignment")

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from model_helpers import SIZES, tiny_model, tokens
@@ -124,26 +124,6 @@ def test_the_model_computes_the_papers_formulas(positions, attention):
     input_ids = torch.randint(256, (128,))
     with torch.no_grad():
         close(full(input_ids[None]).logits[0], plain_formulas(full, input_ids))
-
-
-def test_learned_positions_compute_what_gpt2_computes():
-    ours = tiny_model("learned")
-    sizes = {"vocab_size": 40, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 4}
-    gpt2 = GPT2LMHeadModel(GPT2Config(**sizes, activation_function="gelu", tie_word_embeddings=False)).eval()
-    names = {
-        "model.embed_tokens": "transformer.wte", "model.position_embedding.table": "transformer.wpe", "model.norm": "transformer.ln_f",
-        "model.layers": "transformer.h", "input_layernorm": "ln_1", "post_attention_layernorm": "ln_2",
-        "self_attn.qkv_proj": "attn.c_attn", "self_attn.o_proj": "attn.c_proj", "up_proj": "c_fc", "down_proj": "c_proj",
-    }  # fmt: skip
-    weights = {}
-    for name, weight in ours.state_dict().items():
-        # GPT-2's Conv1D keeps its matrices the other way round.
-        weight = weight.T if name.endswith("proj.weight") else weight
-        for our_name, their_name in names.items():
-            name = name.replace(our_name, their_name)
-        weights[name] = weight
-    gpt2.load_state_dict(weights)
-    close(ours(tokens(3, 20)).logits, gpt2(tokens(3, 20)).logits)
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,15 @@
 import base64
 import gzip
 import hashlib
+import io
 import json
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from html.parser import HTMLParser
-from pathlib import Path
 from threading import Thread
 from unittest import mock
 
@@ -19,6 +20,7 @@ import torch
 
 from conftest import ROOT
 from data_scripts.errors import BadInput
+from data_scripts.files import hash_file
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, Relation
 from model_helpers import tiny_model, tokens
 from modeling_posgpt import MASK_TOKEN, POSITION_EMBEDDINGS, build_tokenizer
@@ -116,10 +118,8 @@ def test_the_page_holds_everything_and_its_policy_lets_nothing_else_in(models, c
 
 
 def test_what_cannot_become_a_page_is_said_in_a_line(models, tmp_path, run, monkeypatch):
-    new, there, untokenized, encoder = (tmp_path / name for name in ("new", "there", "untokenized", "encoder"))
+    new, there, encoder = (tmp_path / name for name in ("new", "there", "encoder"))
     there.mkdir()
-    shutil.copytree(models[0], untokenized)
-    (untokenized / "tokenizer.json").unlink()
     shutil.copytree(models[0], encoder)
     config = json.loads((encoder / "config.json").read_text())
     (encoder / "config.json").write_text(json.dumps(config | {"is_causal": False}))
@@ -129,7 +129,6 @@ def test_what_cannot_become_a_page_is_said_in_a_line(models, tmp_path, run, monk
     for arguments, said in (
         (["--output_dir", there, "--model_name_or_path", models[0]], "already there"),
         (["--output_dir", new, "--model_name_or_path", tmp_path / "none"], "none: no such folder in "),
-        (["--output_dir", new, "--model_name_or_path", untokenized], "no PosGPT"),
         (["--output_dir", new, "--model_name_or_path", encoder], "not causal"),
         (["--output_dir", new, "--model_name_or_path", *models, models[0] + "/."], "two at most"),
         (["--output_dir", new, "--model_name_or_path", models[0], "--corpus_file", new], "no such file"),
@@ -143,37 +142,38 @@ def test_what_cannot_become_a_page_is_said_in_a_line(models, tmp_path, run, monk
     assert not new.exists() and not list(there.iterdir())
 
 
-@pytest.mark.parametrize("brings", [None, "x.tgz"])
-def test_what_npm_fails_at_or_should_not_have_brought_is_said_in_a_line(monkeypatch, brings):
+def test_the_runtime_becomes_a_script_and_what_npm_should_not_have_brought_is_said_in_a_line(monkeypatch, tmp_path):
+    module = "let a=1,$b=`${import.meta.url}export{no}`;export{a as Tensor,$b as env};\n//# sourceMappingURL=</script>"
+    archive, brought, files = (
+        tmp_path / "x.tgz",
+        [],
+        {"ort.wasm.bundle.min.mjs": module.encode(), "ort-wasm-simd-threaded.wasm": b"\0asm"},
+    )
+
     def run(command, cwd, **options):
-        if brings:
-            Path(cwd, brings).touch()
+        for file in brought[-1:]:
+            shutil.copy(file, cwd)
         return subprocess.CompletedProcess(command, 1, stderr="E404 not\nfound\n")
 
     monkeypatch.setattr(write.subprocess, "run", run)
-    with pytest.raises(BadInput, match="npm pack did not bring the right .*: E404 not found$"):
-        write.load_runtime()
+    with tarfile.open(archive, "w:gz") as packed:
+        for name, content in files.items():
+            info = tarfile.TarInfo(f"package/dist/{name}")
+            info.size = len(content)
+            packed.addfile(info, io.BytesIO(content))
+    for _ in range(2):
+        with pytest.raises(BadInput, match="npm pack did not bring the right .*: E404 not found$"):
+            write.load_runtime()
+        brought.append(archive)
+    monkeypatch.setattr(write, "RUNTIME_HASH", hash_file(archive))
+    script = 'const ort=(()=>{"use strict";let a=1,$b=`${document.baseURI}export{no}`;;return{Tensor:a,env:$b}})();'
+    assert write.load_runtime() == (script, b"\0asm")
 
 
-def test_a_module_becomes_a_script_that_defines_what_it_exports():
-    module = "let a=1,$b=`${import.meta.url}export{no}`;export{a as Tensor,$b as env};\n//# sourceMappingURL=</script>"
-    script = write.turn_into_script(module)
-    assert script == (
-        'const ort=(()=>{"use strict";let a=1,$b=`${document.baseURI}export{no}`;;return{Tensor:a,env:$b}})();'
-    )
-
-
-@pytest.mark.parametrize(
-    "folders, shown",
-    [
-        (["runs/a"], ["a"]),
-        (["runs/a", "runs/b"], ["a", "b"]),
-        (["runs/a/pretrain", "runs/b/pretrain"], ["a/pretrain", "b/pretrain"]),
-        (["runs/a", "./runs/a"], ["runs/a", "./runs/a"]),
-    ],
-)
-def test_models_are_called_what_tells_them_apart(folders, shown):
-    assert view.shorten_names(folders) == shown
+@pytest.mark.parametrize("folders, shown", [("ab", "ab"), (("a/x", "b/x"), ("a/x", "b/x")), (("a/x", "b/y"), "xy")])
+def test_models_are_called_what_tells_them_apart(monkeypatch, folders, shown):
+    monkeypatch.setattr(view, "load_model", lambda *_, **__: (None, None))
+    assert [model.name for model in view.load_page_models(folders)] == list(shown)
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
@@ -226,14 +226,7 @@ def browser():
 
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium")
-    for name in (
-        "headless",
-        "no-sandbox",
-        "disable-gpu",
-        "no-first-run",
-        "disable-sync",
-        "disable-background-networking",
-    ):
+    for name in ("headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-background-networking"):
         options.add_argument(f"--{name}")
     driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
     driver.set_script_timeout(120)
@@ -295,12 +288,12 @@ def test_both_models_answer_as_they_are_asked_in_python(page, models):
     found = page.execute_script("return asked.answers")
     assert len(page.find_elements("css selector", ".card")) == 2
     for page_model, shown in zip(view.load_page_models(models), found, strict=True):
-        expected = demo.find_best_answers(*page_model[1:], QUESTION)
-        assert [each["text"] for each in shown["best"]] == [each["text"] for each in expected]
-        for each, own in zip(shown["best"], expected, strict=True):
+        expected = demo.ask_model(page_model, "Ada Byron", QUESTION)
+        assert [each["text"] for each in shown["best"]] == [each["text"] for each in expected["best"]]
+        for each, own in zip(shown["best"], expected["best"], strict=True):
             assert each["probability"] == pytest.approx(own["probability"], rel=1e-2)
-        own = demo.measure_attention(*page_model[1:], QUESTION)
-        torch.testing.assert_close(torch.tensor(shown["attention"]), torch.tensor(own), atol=1e-3, rtol=1e-2)
+        own = torch.tensor(expected["attention"])
+        torch.testing.assert_close(torch.tensor(shown["attention"]), own, atol=1e-3, rtol=1e-2)
     assert [mark.text for mark in page.find_elements("css selector", "mark.title")] == ["Ada Byron"] * 2
     assert "Line 1 of the corpus" in page.find_element("id", "evidence").text
 
@@ -354,12 +347,3 @@ def test_no_request_leaves_the_page(page):
         "fetch('http://127.0.0.1:9/').catch(() => setTimeout(() => done(refused), 200));"
     )
     assert sorted(refused) == ["connect-src", "img-src"]
-
-
-def test_it_fits_a_phone(page):
-    ask(page, "Ada Byron")
-    page.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", {"width": 375, "height": 700, "deviceScaleFactor": 1, "mobile": True}
-    )
-    assert page.execute_script("return document.documentElement.scrollWidth") <= 375
-    page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -114,11 +114,6 @@ def test_where_a_text_starts_shows_with_absolute_positions_only(name):
     assert ((stretched - logits).abs().max() > 0.01) == (name != "none")
 
 
-def test_theta_is_the_configurations():
-    expected = 500.0 ** -(torch.arange(0, HEAD_DIM, 2) / HEAD_DIM)
-    torch.testing.assert_close(rotary(rope_type="default", rope_theta=500.0)[0].inv_freq, expected)
-
-
 @pytest.mark.parametrize(
     ("positions", "constant", "settings"),
     [

@@ -321,8 +321,3 @@ def test_an_evaluation_is_written_into_the_models_card(run, world, tmp_path):
     assert f"{metrics['correct']} of {metrics['total']}" in card.text.split("## Evaluation: birth_dev.tsv")[1]
     (chart,) = re.findall(r"\]\((.*\.png)\)", card.text)
     assert (folder / chart).read_bytes() == (tmp_path / "report" / "report.png").read_bytes()
-
-
-def test_a_configuration_from_before_the_choice_is_learned(tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "posgpt", "hidden_size": 64}')
-    assert AutoConfig.from_pretrained(tmp_path).position_embedding_type == "learned"

@@ -14,7 +14,6 @@ from typing import Annotated
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from safetensors.torch import load_file
 
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.errors import BadInput, exit_on_bad_input
@@ -109,10 +108,7 @@ def load_checkpoint(file: Path, num_attention_heads: int) -> dict[str, torch.Ten
     """
     advice = "write the model's weights alone with torch.save(model.state_dict(), FILE)."
     try:
-        if file.suffix == ".safetensors":
-            content = load_file(file)
-        else:
-            content = torch.load(file, map_location="cpu", weights_only=True)
+        content = torch.load(file, map_location="cpu", weights_only=True)
     # A damaged file can make torch raise almost any exception.
     except Exception:
         raise BadInput(f"{file}: damaged, or no checkpoint of tensors alone; copy it again, or {advice}") from None

@@ -96,19 +96,16 @@ def split_sentences(text: str) -> list[str]:
     return [sentence for sentence in ended.split("\n") if sentence.strip()]
 
 
-def is_about(title: str, sentence: str) -> bool:
-    """Whether a sentence begins with the person: a word of the name, `He`, `She` or `Born`."""
-    first = re.match(r"\W*(\w+)(?:\W+(\w+))?", sentence)
-    return first is not None and not {"He", "She", "Born", *re.findall(r"\w+", title)}.isdisjoint(first.groups())
-
-
 def read_person(title: str, text: str, max_characters: int) -> Person | None:
     """Return the person that an article is about; None: it is no biography, says no birthplace, or not in a document that fits."""
     name, sentences = _DISAMBIGUATION.sub("", title), split_sentences(text[:_LEAD])
     if not name or not sentences or not _LIFE.search(sentences[0]) or not _IS.search(sentences[0]):
         return None
-    for sentence in (" ".join(each.split()) for each in sentences if is_about(name, each)):
-        if birth := find_birth(name, sentence):
+    begins = {"He", "She", "Born", *re.findall(r"\w+", name)}
+    for sentence in (" ".join(each.split()) for each in sentences):
+        # It is about the person if one of its first two words says so.
+        is_about = not begins.isdisjoint(re.findall(r"\w+", sentence)[:2])
+        if is_about and (birth := find_birth(name, sentence)):
             document = f"{name}. {sentence}"
             # A text file has no other mark between name and sentence than the full stop; with a name like Dr. Dre it is not clear.
             fits = split_title(document)[0] == name and len(document) <= max_characters
@@ -141,26 +138,6 @@ class WikipediaArguments:
     overwrite: bool = option("Replace files that are already there.", default=False)
 
 
-def find_people(arguments: WikipediaArguments) -> list[Person]:
-    """Return the people that articles are about, as many as are wanted or there are; of several with the same name the first."""
-    people: dict[str, Person] = {}
-    articles = open_table(arguments.articles, "articles", arguments.dataset_config_name)
-    with tqdm(total=arguments.num_people, desc="Finding people", unit="person", disable=None) as progress:
-        for number, (where, article) in enumerate(articles, start=1):
-            if number == 1 and not {"title", "text"} <= article.keys():
-                columns = ", ".join(sorted(article))
-                raise BadInput(f"{arguments.articles}: has the columns {columns}; articles need `title` and `text`.")
-            progress.set_postfix(articles=number, refresh=False)
-            title, text = read_title(article.get("title"), where), read_cell(article.get("text"), where)
-            person = read_person(title, text, arguments.max_characters)
-            if person and person.name not in people:
-                people[person.name] = person
-                progress.update()
-            if len(people) == arguments.num_people:
-                break
-    return list(people.values())
-
-
 def write_task(folder: Path, people: list[Person], relations: Sequence[Relation], seed: int) -> dict[str, int]:
     """Write the corpus and the three TSVs; return the number of lines of each.
 
@@ -180,37 +157,48 @@ def write_task(folder: Path, people: list[Person], relations: Sequence[Relation]
     return lines
 
 
-def write_datasheet(arguments: WikipediaArguments, lines: dict[str, int], people: list[Person]) -> None:
-    """Write where everything is from and how it was found."""
-    is_on_hub = detect_format(arguments.articles) == "hub"
-    text = Template((Path(__file__).parent / "wikipedia_datasheet.md").read_text(encoding="utf-8")).substitute(
-        source=f"{arguments.articles}, {arguments.dataset_config_name}" if is_on_hub else arguments.articles,
-        people=f"{len(people):,}",
-        places=f"{len({person.place for person in people}):,}",
-        years=f"{sum(person.year is not None for person in people):,}",
-        files="\n".join(f"| `{name}` | {count:,} |" for name, count in lines.items()),
-        max_characters=arguments.max_characters,
-        relations=", ".join(arguments.relations),
-        seed=arguments.seed,
-    )
-    with write_atomically(Path(arguments.output_dir) / CARD_FILE) as file:
-        file.write(text)
-
-
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(WikipediaArguments, argv)
     folder = Path(arguments.output_dir)
     check_none_is_there(folder, (*FILE_NAMES, CARD_FILE), arguments.overwrite)
-    people = find_people(arguments)
+    # As many as are wanted or there are; of several with the same name the first.
+    people: dict[str, Person] = {}
+    articles = open_table(arguments.articles, "articles", arguments.dataset_config_name)
+    with tqdm(total=arguments.num_people, desc="Finding people", unit="person", disable=None) as progress:
+        for number, (where, article) in enumerate(articles, start=1):
+            if number == 1 and not {"title", "text"} <= article.keys():
+                columns = ", ".join(sorted(article))
+                raise BadInput(f"{arguments.articles}: has the columns {columns}; articles need `title` and `text`.")
+            progress.set_postfix(articles=number, refresh=False)
+            title, text = read_title(article.get("title"), where), read_cell(article.get("text"), where)
+            person = read_person(title, text, arguments.max_characters)
+            if person and person.name not in people:
+                people[person.name] = person
+                progress.update()
+            if len(people) == arguments.num_people:
+                break
     if len(people) < _FEWEST:
         raise BadInput(
             f"{arguments.articles}: has {len(people)} people whose birthplace a sentence of at most --max_characters says, too"
             f" few to split; give more articles, at least {_FEWEST} of them about such people."
         )
     relations = [RELATIONS[name] for name in ANSWERS if name in arguments.relations]
-    lines = write_task(folder, people, relations, arguments.seed)
-    write_datasheet(arguments, lines, people)
+    lines = write_task(folder, list(people.values()), relations, arguments.seed)
+    # What the datasheet says comes from the options, or is counted.
+    source = arguments.articles
+    if detect_format(source) == "hub":
+        source += f", {arguments.dataset_config_name}"
+    counts = {
+        "people": f"{len(people):,}",
+        "places": f"{len({person.place for person in people.values()}):,}",
+        "years": f"{sum(person.year is not None for person in people.values()):,}",
+        "files": "\n".join(f"| `{name}` | {count:,} |" for name, count in lines.items()),
+    }
+    template = Template((Path(__file__).parent / "wikipedia_datasheet.md").read_text(encoding="utf-8"))
+    asked = ", ".join(arguments.relations)
+    with write_atomically(folder / CARD_FILE) as file:
+        file.write(template.substitute(vars(arguments) | counts, source=source, relations=asked))
     print(describe_lines(folder, lines))
 
 

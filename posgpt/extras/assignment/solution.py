@@ -259,11 +259,6 @@ def predict(model: GPT, questions: Sequence[str], ids: dict[str, int], max_new_t
     return [extract_answer(text) for text in texts]
 
 
-def read_lines(path: Path) -> list[str]:
-    """Return a file's lines."""
-    return path.read_text(encoding="utf-8").splitlines()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="the folder with the data")
@@ -276,11 +271,10 @@ def main() -> None:
     random.seed(arguments.seed)
     torch.manual_seed(arguments.seed)
 
-    documents = read_lines(arguments.data_dir / "wiki.txt")
-    pairs, dev = (
-        [line.split("\t") for line in read_lines(arguments.data_dir / name)]
-        for name in ("birth_places_train.tsv", "birth_dev.tsv")
-    )
+    names = ("wiki.txt", "birth_test_inputs.tsv", "birth_places_train.tsv", "birth_dev.tsv")
+    texts = [(arguments.data_dir / name).read_text(encoding="utf-8") for name in names]
+    documents, questions, *lines = (text.splitlines() for text in texts)
+    pairs, dev = ([line.split("\t") for line in each] for each in lines)
     symbols = [PAD, MASK, *sorted(set("".join(documents)))]
     ids = {symbol: id for id, symbol in enumerate(symbols)}
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
@@ -298,10 +292,9 @@ def main() -> None:
     predictions = predict(model, [question for question, _ in dev], ids)
     accuracy, baseline = measure_accuracy(predictions, [answer for _, answer in dev])
     print(f"dev: {accuracy:.1%}; London for everyone: {baseline:.1%}")
-    answers = predict(model, read_lines(arguments.data_dir / "birth_test_inputs.tsv"), ids)
     # The model may write any character, the line break included.
-    lines = [answer.translate(str.maketrans("\r\n", "  ")) + "\n" for answer in answers]
-    arguments.predictions_file.write_text("".join(lines), encoding="utf-8")
+    answers = [answer.translate(str.maketrans("\r\n", "  ")) + "\n" for answer in predict(model, questions, ids)]
+    arguments.predictions_file.write_text("".join(answers), encoding="utf-8")
 
 
 if __name__ == "__main__":

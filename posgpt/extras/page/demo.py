@@ -9,21 +9,21 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
+from socketserver import ThreadingMixIn
 from threading import Lock
 from typing import Annotated, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import Columns, read_rows
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import CORPUS_FILE
 from data_scripts.options import Range, option, parse_options, shorten_error
 from data_scripts.questions import count_unknown_characters
-from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
+from modeling_posgpt import MASK_TOKEN
 from posgpt.evaluation.evidence import find_documents
 from posgpt.extras.page.view import PageModel, load_page_models, render_page
 from posgpt.quickstart import QuickstartArguments
@@ -52,42 +52,11 @@ class DemoArguments(Columns):
 
 
 @torch.inference_mode()
-def find_best_answers(
-    model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, question: str
-) -> list[dict[str, Any]]:
-    """Return the BEST likeliest answers that a beam search finds: of each its `text` and its `probability`, 0 to 1."""
-    inputs = tokenizer(question + MASK_TOKEN, return_tensors="pt").to(model.device)
-    length = inputs["input_ids"].shape[1]
-    generated: Any = model.generate(
-        **inputs,
-        max_new_tokens=min(model.config.max_answer_length, model.count_free_positions(question)),
-        do_sample=False,
-        num_beams=2 * BEST,
-        num_return_sequences=BEST,
-        # The score is then the log-probability of the whole answer.
-        length_penalty=0.0,
-        early_stopping=False,
-        return_dict_in_generate=True,
-        output_scores=True,
-    )
-    texts = [str(tokenizer.decode(ids)).partition(MASK_TOKEN)[0] for ids in generated.sequences[:, length:]]
-    probabilities = generated.sequences_scores.float().exp().tolist()
-    return [{"text": text, "probability": probability} for text, probability in zip(texts, probabilities, strict=True)]
-
-
-@torch.inference_mode()
-def measure_attention(
-    model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, question: str
-) -> list[list[list[float]]]:
-    """Return how much a question's `⁇` attends to each character: (layers)(heads)(characters), none with a bottleneck."""
-    if model.config.bottleneck_size is not None:
-        return []
-    ids = tokenizer(question + MASK_TOKEN, return_tensors="pt")["input_ids"].to(model.device)
-    return [weights[0, :, -1].float().tolist() for weights in model(ids, output_attentions=True).attentions]
-
-
 def ask_model(page_model: PageModel, typed: str, question: str) -> dict[str, Any]:
     """Ask a model a question, of which the title or all was `typed`; return what the page shows of its answer.
+
+    That is the BEST likeliest answers that a beam search finds, and how much the `⁇` of the question attends to each character:
+    (layers)(heads)(characters), none with a bottleneck.
 
     Raises:
         BadInput: that is too long for the model.
@@ -99,15 +68,33 @@ def ask_model(page_model: PageModel, typed: str, question: str) -> dict[str, Any
         raise BadInput(
             f"“{typed[:40]}…” has {len(typed)} characters; {name} reads at most {len(typed) + room - 1} there."
         )
+    inputs = tokenizer(question + MASK_TOKEN, return_tensors="pt").to(model.device)
+    generated: Any = model.generate(
+        **inputs,
+        max_new_tokens=min(model.config.max_answer_length, room + len(MASK_TOKEN)),
+        do_sample=False,
+        num_beams=2 * BEST,
+        num_return_sequences=BEST,
+        # The score is then the log-probability of the whole answer.
+        length_penalty=0.0,
+        early_stopping=False,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    answers = tokenizer.batch_decode(generated.sequences[:, inputs["input_ids"].shape[1] :])
+    best = zip(answers, generated.sequences_scores.float().exp().tolist(), strict=True)
+    read = model(**inputs, output_attentions=True) if model.config.bottleneck_size is None else None
     return {
-        "best": find_best_answers(model, tokenizer, question),
-        "attention": measure_attention(model, tokenizer, question),
+        "best": [{"text": text.partition(MASK_TOKEN)[0], "probability": probability} for text, probability in best],
+        "attention": [weights[0, :, -1].float().tolist() for weights in read.attentions] if read else [],
         "unknown": sorted(count_unknown_characters([question], tokenizer)),
     }
 
 
-class Server(ThreadingHTTPServer):
+class Server(ThreadingMixIn, WSGIServer):
     """Serves the page at `/`, and at `/ask` the answers to the question that it posts as JSON, on this machine alone."""
+
+    daemon_threads = True
 
     def __init__(self, models: list[PageModel], arguments: DemoArguments):
         self.models, self.arguments, self.lock = models, arguments, Lock()
@@ -119,6 +106,7 @@ class Server(ThreadingHTTPServer):
             credits="",
         )
         super().__init__(("127.0.0.1", arguments.port), Handler)
+        self.set_app(self.reply)
 
     def ask(self, posted: bytes) -> dict[str, Any]:
         """Ask the models `question`, about `title` if that is not null; return what the page shows, or what is wrong."""
@@ -136,33 +124,25 @@ class Server(ThreadingHTTPServer):
         except (BadInput, OSError, ValueError, KeyError, TypeError) as error:
             return {"error": shorten_error(error)}
 
+    def reply(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        """Return what a request is for: not found if it is something else, or if another site's name leads here."""
+        host = environ.get("HTTP_HOST", "").rpartition(":")[0]
+        request = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}" if host in ("127.0.0.1", "localhost") else ""
+        status, content_type, body = "200 OK", "text/html", self.page
+        if request == "POST /ask":
+            posted = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+            content_type, body = "application/json", json.dumps(self.ask(posted))
+        elif request != "GET /":
+            status, body = "404 Not Found", "Not found"
+        start_response(status, [("Content-Type", f"{content_type}; charset=utf-8")])
+        return [body.encode()]
 
-class Handler(BaseHTTPRequestHandler):
-    """Answers one request."""
 
-    server: Server
-
-    def do_GET(self) -> None:
-        self.reply("/", "text/html", lambda: self.server.page)
-
-    def do_POST(self) -> None:
-        length = int(self.headers["Content-Length"])
-        self.reply("/ask", "application/json", lambda: json.dumps(self.server.ask(self.rfile.read(length))))
-
-    def reply(self, path: str, content_type: str, make: Callable[[], str]) -> None:
-        """Send what is at a path, the only one; not found if another is asked for, or if another site's name leads here."""
-        host = (self.headers.get("Host") or "").rpartition(":")[0]
-        if self.path != path or host not in ("127.0.0.1", "localhost"):
-            return self.send_error(404)
-        body = make().encode()
-        self.send_response(200)
-        self.send_header("Content-Type", f"{content_type}; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+class Handler(WSGIRequestHandler):
+    """Reads a request."""
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Say nothing of a request."""
+        """Say nothing of it."""
 
 
 @exit_on_bad_input()

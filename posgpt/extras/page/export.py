@@ -47,18 +47,15 @@ def export_model(model: PosGPTForCausalLM) -> onnx.ModelProto:
     inputs = ids, torch.arange(_LENGTH)[None], torch.ones(1, 1, _LENGTH, _LENGTH, dtype=torch.bool).tril()
     length = torch.export.Dim("length")
     # The exporter's advice does not apply here.
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            program: Any = torch.onnx.export(
-                Row(model).eval(),
-                inputs,
-                input_names=INPUTS,
-                output_names=OUTPUTS,
-                dynamic_shapes=({1: length}, {1: length}, {2: length, 3: length}),
-                dynamo=True,
-                verbose=False,
-            )
-    finally:
-        logging.disable(logging.NOTSET)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings(action="ignore"):
+        program: Any = torch.onnx.export(
+            Row(model).eval(),
+            inputs,
+            input_names=INPUTS,
+            output_names=OUTPUTS,
+            dynamic_shapes=({1: length}, {1: length}, {2: length, 3: length}),
+            dynamo=True,
+            verbose=False,
+        )
     return program.model_proto

@@ -4,10 +4,10 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
@@ -24,36 +24,15 @@ class PageModel(NamedTuple):
     model: PosGPTForCausalLM
     tokenizer: PreTrainedTokenizerBase
 
-    def describe(self) -> dict[str, Any]:
-        """Return what the page has to know of the model."""
-        config, vocabulary = self.model.config, self.tokenizer.get_vocab()
-        return {
-            "name": self.name,
-            "size": self.model.num_parameters(),
-            "positions": config.position_embedding_type,
-            "maxPositions": config.max_position_embeddings,
-            "maxAnswerLength": config.max_answer_length,
-            "layers": config.num_hidden_layers,
-            "heads": config.num_attention_heads,
-            "vocabulary": sorted(vocabulary, key=vocabulary.__getitem__),
-        }
 
-
-def shorten_names(names: Sequence[str]) -> list[str]:
-    """Return what the page calls models: their folders' names, and as many of the folders above as tell them apart."""
-    parts = [Path(name).resolve().parts for name in names]
-    # Not more of the path than that: it would show the names of its author's folders.
-    shortened = (["/".join(own[-depth:]) for own in parts] for depth in range(1, max(map(len, parts)) + 1))
-    return next((short for short in shortened if len(set(short)) == len(parts)), list(names))
-
-
-def load_page_models(names: Sequence[str]) -> list[PageModel]:
+def load_page_models(names: Iterable[str]) -> list[PageModel]:
     """Load models, each once, with attention that can be shown. Raises BadInput as `load_model` does."""
-    names = list(dict.fromkeys(names))
-    loaded = [load_model(name, attn_implementation="eager") for name in names]
+    paths = {name: Path(name).resolve() for name in names}
+    # The page calls them by no more of their paths than tells them apart: the rest names its author's folders.
+    depth = 1 if len({path.name for path in paths.values()}) == len(paths) else 2
     return [
-        PageModel(short, model.eval(), tokenizer)
-        for short, (model, tokenizer) in zip(shorten_names(names), loaded, strict=True)
+        PageModel("/".join(path.parts[-depth:]), *load_model(name, attn_implementation="eager"))
+        for name, path in paths.items()
     ]
 
 
@@ -83,7 +62,19 @@ def render_page(
     scripts = [*scripts, *(source.joinpath(name).read_text("utf-8") for name in ("questions.js", "page.js"))]
     style = source.joinpath("page.css").read_text("utf-8")
     settings = {
-        "models": [page_model.describe() for page_model in models],
+        "models": [
+            {
+                "name": name,
+                "size": model.num_parameters(),
+                "positions": model.config.position_embedding_type,
+                "maxPositions": model.config.max_position_embeddings,
+                "maxAnswerLength": model.config.max_answer_length,
+                "layers": model.config.num_hidden_layers,
+                "heads": model.config.num_attention_heads,
+                "vocabulary": tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))),
+            }
+            for name, model, tokenizer in models
+        ],
         "relations": [
             {"wordings": relation.wordings, "form": relation.form}
             for relation in read_relations(models[0].model.config.relations)

@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -25,9 +24,8 @@ from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
 from data_scripts.files import check_is_new, hash_file, write_folder_atomically
 from data_scripts.options import Range, option, parse_options
 from data_scripts.titles import find_title
-from posgpt.extras.page.view import PageModel, load_page_models, render_page
+from posgpt.extras.page.view import load_page_models, render_page
 
-MOST_BYTES = 50_000_000
 MOST_PROPOSED = 200
 # What runs the models, and the SHA-256 of the archive that npm downloads.
 RUNTIME = "onnxruntime-web@1.30.0"
@@ -48,19 +46,6 @@ class PageArguments(Columns):
     )
 
 
-def load_models(names: list[str]) -> list[PageModel]:
-    """Load models for the page. Raises BadInput as `load_model` does, or for one whose answers the page's code cannot write."""
-    if len(set(names)) > 2:
-        raise BadInput("model_name_or_path names too many models; give two at most.")
-    models = load_page_models(names)
-    for name, model, _ in models:
-        if not model.config.is_causal or model.config.bottleneck_size is not None:
-            raise BadInput(
-                f"{name}: the page has no use for a model with a bottleneck, or one that is not causal; give another."
-            )
-    return models
-
-
 def load_runtime() -> tuple[str, bytes]:
     """Return onnxruntime-web as a script that defines `ort`, and its WebAssembly, both from npm's download or its cache.
 
@@ -79,33 +64,12 @@ def load_runtime() -> tuple[str, bytes]:
             packed.extractall(folder, filter="data")
         dist = Path(folder, "package", "dist")
         module = (dist / "ort.wasm.bundle.min.mjs").read_text(encoding="utf-8")
-        return turn_into_script(module), (dist / "ort-wasm-simd-threaded.wasm").read_bytes()
-
-
-def turn_into_script(module: str) -> str:
-    """Return a JavaScript module, whose last statement exports all that it exports, as a script that defines `ort`.
-
-    A page without requests cannot import a module.
-    """
+        binary = (dist / "ort-wasm-simd-threaded.wasm").read_bytes()
+    # A page without requests cannot import a module; the last statement of this one exports all that it exports.
     body, _, exported = module.rpartition("export{")
     names = re.sub(r"([\w$]+) as (\w+)", r"\2:\1", exported.partition("}")[0])
     script = f'const ort=(()=>{{"use strict";{body};return{{{names}}}}})();'
-    return script.replace("import.meta.url", "document.baseURI").replace("</", "<\\/")
-
-
-def export_models(models: Iterable[PageModel]) -> dict[str, bytes]:
-    """Return the ONNX file of each model, by the id of the element that holds it.
-
-    Weights are rounded to float16, which are written as float32 and compress to half of these.
-    """
-    # It needs the libraries of the extra `page`.
-    from posgpt.extras.page.export import export_model
-
-    exported = {}
-    for number, (_, model, _) in enumerate(tqdm(models, desc="Exporting", unit="model")):
-        model.half().float()
-        exported[f"model-{number}"] = export_model(model).SerializeToString()
-    return exported
+    return script.replace("import.meta.url", "document.baseURI").replace("</", "<\\/"), binary
 
 
 @exit_on_bad_input()
@@ -122,10 +86,22 @@ def main(argv: list[str] | None = None) -> None:
         titles = list(dict.fromkeys(filter(None, (find_title(*document) for document in documents))))
         # So many at most, from the whole corpus.
         titles = titles[:: max(1, math.ceil(len(titles) / MOST_PROPOSED))]
-    models = load_models(arguments.model_name_or_path)
+    if len(set(arguments.model_name_or_path)) > 2:
+        raise BadInput("model_name_or_path names too many models; give two at most.")
+    models = load_page_models(arguments.model_name_or_path)
+    for name, model, _ in models:
+        if not model.config.is_causal or model.config.bottleneck_size is not None:
+            raise BadInput(
+                f"{name}: the page has no use for a model with a bottleneck, or one that is not causal; give another."
+            )
     # What npm may fail at is known before the minutes that exporting may take.
     runtime, content["runtime"] = load_runtime()
-    content |= export_models(models)
+    # It needs the libraries of the extra `page`.
+    from posgpt.extras.page.export import export_model
+
+    for number, (_, model, _) in enumerate(tqdm(models, desc="Exporting", unit="model")):
+        # Rounded to float16, weights in float32 compress to half.
+        content[f"model-{number}"] = export_model(model.half().float()).SerializeToString()
     page = render_page(
         models,
         [runtime, files(__package__).joinpath("model.js").read_text("utf-8")],
@@ -136,11 +112,6 @@ def main(argv: list[str] | None = None) -> None:
         credits="Run by ONNX Runtime Web (© Microsoft Corporation, MIT licence) in WebAssembly. The page’s policy lets it make no"
         " request.",
     ).encode()
-    if len(page) > MOST_BYTES:
-        raise BadInput(
-            f"the page would have {len(page) / 1e6:,.0f} MB, and {MOST_BYTES / 1e6:.0f} MB are the most; give smaller models,"
-            " or no --corpus_file."
-        )
     with write_folder_atomically(folder) as unfinished:
         (unfinished / "index.html").write_bytes(page)
     print(f"Open {folder / 'index.html'} in a browser ({len(page) / 1e6:.1f} MB), or put it on any web server.")
