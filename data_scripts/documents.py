@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -113,7 +114,14 @@ def _index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
     named = [columns.title_column, columns.text_column, columns.dataset_config_name]
     fingerprint = Hasher.hash([READING_VERSION, contents, named])
     arguments = {"gen_kwargs": {"path": path, "columns": columns}, "features": FEATURES, "fingerprint": fingerprint}
+    folder = Path(config.HF_DATASETS_CACHE, "generator", f"default-fingerprint={fingerprint}")
     try:
+        try:
+            for file in folder.rglob("*.arrow"):
+                Dataset.from_file(str(file))
+        except (OSError, ValueError):
+            # What a full disk or a power cut left empty or cut off is made again, with all that was derived from it.
+            shutil.rmtree(folder, ignore_errors=True)
         corpus = Dataset.from_generator(_read_rows_with_text, **arguments)
     except DatasetGenerationError as error:
         raise (error.__cause__ or error) from None

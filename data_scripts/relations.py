@@ -216,9 +216,10 @@ def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list
     the longest title.
     """
     around: list[list[tuple[str, str]]] = []
+    longest = max(map(len, titles), default=0)
     for question in questions if titles else ():
         words = [match.span() for match in WORD.finditer(question) if not match[0].isspace()]
-        spans = [(start, end) for first, (start, _) in enumerate(words) for _, end in words[first:]]
+        spans = [(start, end) for first, (start, _) in enumerate(words) for _, end in words[first : first + longest]]
         around.append([(question[:start], question[end:]) for start, end in spans if question[start:end] in titles])
     counts = Counter(chain(*around))
     chosen = Counter(
