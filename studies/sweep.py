@@ -41,7 +41,7 @@ from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.saved_models import load_model
 from studies.recall import grade_answers, measure_model, read_objective
 from studies.tables import write_table
-from studies.training_runs import Record, count_rows_per_step, keep_result, train
+from studies.training_runs import Record, count_rows_per_step, estimate_minutes, keep_result, train
 
 FOLDER = Path(__file__).parent
 STAGES = {"pretrain": "pretraining", "finetune": "finetuning"}
@@ -211,6 +211,25 @@ class Sweep:
             )
         return options | {"per_device_train_batch_size": micro, "gradient_accumulation_steps": size // micro}
 
+    def say_minutes(self, rows: list[Row]) -> None:
+        """Say how many trainings are to come and how long they take, by a few steps with each recipe and length.
+
+        What begins with a model that is yet to be pretrained, or with pairs that are yet to be drawn, takes little beside them.
+        """
+        count, minutes, timed = 0, 0.0, dict[tuple, float]()
+        for seed, row in product(self.study.seeds, rows):
+            for number, (stage, section, options) in enumerate(self.list_trainings(row, seed)):
+                if (self.find_folder(row, seed, stage) / WEIGHTS_FILE).is_file():
+                    continue
+                count += 1
+                if number == 0 and not row.pairs:
+                    key = section, *map(options.get, ("recipe", "max_steps", "num_train_epochs"))
+                    if key not in timed:
+                        timed[key] = estimate_minutes(f"{row.name}, seed {seed}", section, options)
+                    minutes += timed[key]
+        if count:
+            print(f"\n{count} trainings to come{f', about {minutes:,.0f} minutes' if minutes else ''}.", flush=True)
+
     def draw_pairs(self, row: Row, number: int, seed: int) -> None:
         """Write the pairs that a row is finetuned on."""
         pairs = load_questions(self.train_file, answers=True).rows
@@ -346,8 +365,13 @@ def prepare_sweep(arguments: SweepArguments, study: Study) -> Sweep:
     results, files = output_dir / "dev", [data_dir / TRAIN_FILE, data_dir / DEV_FILE]
     if study.held_out:
         results = output_dir / f"held_out_{study.held_out}"
-        read = HoldOutArguments(output_dir=str(results), questions_file=str(files[0]), people=0, overwrite=True)
-        hold_out(replace(read, pairs=study.held_out))
+        options = {
+            "questions_file": str(data_dir / TRAIN_FILE),
+            "pairs": study.held_out,
+            "people": 0,
+            "overwrite": True,
+        }
+        hold_out(HoldOutArguments(output_dir=str(results), **options))
         files = [results / TRAIN_FILE, results / CALIBRATION_FILE]
     return Sweep(arguments, study, output_dir, results, data_dir / CORPUS_FILE, *files)
 
@@ -366,6 +390,7 @@ def main(argv: list[str] | None = None) -> None:
     elif untrained := [row.name for row in rows.values() if row.pairs or row.pretrain is row.finetune is None]:
         raise BadInput(f"{untrained[0]}: begins with a pretrained model; give one with --model_name_or_path.")
     sweep = prepare_sweep(arguments, study)
+    sweep.say_minutes(list(rows.values()))
     runs: dict[str, list[Record]] = {name: [] for name in rows}
     # One seed after the other, so that an early table compares all rows.
     plan = list(product(study.seeds, rows.values()))

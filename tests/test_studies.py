@@ -1,6 +1,8 @@
 """The studies: one command each, kept, and resumed where they stopped."""
 
 import json
+import math
+import re
 import shutil
 import subprocess
 import sys
@@ -131,6 +133,10 @@ def test_an_interrupted_training_goes_on_and_one_with_other_options_is_refused(w
     whole = training_runs.train("whole", "pretrain", options, folder)
     weights, record = (folder / "model.safetensors").read_bytes(), json.loads((folder / "study.json").read_text())
     assert whole["minutes"] == read_minutes() and not list(folder.glob("checkpoint-*"))
+    # Its figures were lost: nobody knows what its running time is of.
+    (folder / "study.json").write_text(json.dumps({"key": record["key"]}))
+    again = training_runs.train("again", "pretrain", options, folder)
+    assert again == whole | {"minutes": pytest.approx(math.nan, nan_ok=True)}
     shutil.rmtree(folder)
     # Stopped after two of four steps: what is left is a checkpoint, and what was asked for.
     stopped = training_runs.build_command(**options, save_strategy="steps", save_steps=2, save_total_limit=5)
@@ -180,17 +186,28 @@ def test_rows_are_compared_over_seeds_and_finished_trainings_are_kept(
     printed, folder = run(sweep, "positions", *arguments), tmp_path / "out" / "dev"
     table = (folder / "table.md").read_text()
     assert table in printed and set(read_rows(table)) == {"row", "none", "alibi"}
+    said = re.search(r"^2 trainings to come, about (\d+) minutes\.$", printed, re.M)
+    assert said and said.start() < printed.index("\n== none, seed 1\n")
     assert (folder / "chart.png").stat().st_size > 1000
     record = json.loads((folder / "alibi_1" / "pretrain" / "study.json").read_text())
     assert [step for step, _ in record["figures"]["losses"]] == [1, 2, 3] and record["figures"]["memory"] > 100
     assert "birth_places_train.tsv" in record["key"]["options"]
 
     never_again()
-    assert table in run(studies, "positions", *arguments)
+    printed = run(studies, "positions", *arguments)
+    assert table in printed and "to come" not in printed
     # Other dev questions are asked of the same models.
     dev_file = data / "birth_dev.tsv"
     dev_file.write_text("".join(dev_file.read_text().splitlines(keepends=True)[:5]))
     assert "5 questions of birth_dev.tsv" in run(sweep, "positions", *arguments)
+
+
+def test_a_training_takes_as_long_as_its_steps_or_its_epochs(recipe, monkeypatch):
+    # Eight steps, which are two fifths of an epoch, take 16 minutes.
+    monkeypatch.setattr(training_runs, "_run_training", lambda *_: ({"epoch": 0.4}, {"train_runtime": 960}))
+    estimate = training_runs.estimate_minutes
+    assert estimate("some", "pretrain", {"recipe": recipe, "max_steps": 50}) == pytest.approx(100)
+    assert estimate("some", "pretrain", {"recipe": recipe}) == pytest.approx(20 / 0.4 * 16)
 
 
 def test_both_stages_are_trained_measured_drawn_and_kept(run, world, in_process, tmp_path, monkeypatch):
