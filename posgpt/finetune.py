@@ -111,9 +111,6 @@ def load_finetuning_data(
 
     Args:
         needs_model: Otherwise, the vocabulary is that of the pairs where neither a model nor a corpus is named.
-
-    Raises:
-        BadInput: there is neither a model nor a vocabulary, there are both, or a loaded model's size would change.
     """
 
     def load(file: Any) -> Dataset:

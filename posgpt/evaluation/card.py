@@ -17,11 +17,7 @@ _CHART = "Accuracy, reliability and confidence"
 
 
 def load_card(folder: Path) -> ModelCard:
-    """Load the card of a model's folder.
-
-    Raises:
-        BadInput: there is none, or its metadata cannot be read.
-    """
+    """Load the card of a model's folder."""
     try:
         return ModelCard.load(folder / CARD_FILE)
     except (OSError, ValueError, YAMLError) as error:

@@ -71,9 +71,6 @@ def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relatio
 
     Args:
         known: Relations that are known besides those that are given, and `RELATIONS`.
-
-    Raises:
-        BadInput: a file is not what it should be, calibration questions were trained on, or the corpus is another one.
     """
     known = [*load_relations(arguments.relations), *known]
     test = load_questions(*arguments.test_file, known=known)
@@ -140,9 +137,6 @@ def check_questions(
 
     Args:
         training_files: The SHA-256 of the files that it was last trained on, as far as known.
-
-    Raises:
-        BadInput: a question leaves no room for an answer.
     """
     for group, questions in data.groups.items():
         rooms = list(map(model.count_free_positions, questions.texts))

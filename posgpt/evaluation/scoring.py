@@ -29,9 +29,6 @@ def match_exactly(predictions: Sequence[Any], references: Sequence[Any]) -> np.n
 
     Args:
         predictions, references: Texts, or tuples of symbols.
-
-    Raises:
-        ValueError: there are not as many references as predictions.
     """
     pairs = zip(predictions, references, strict=True)
     return np.array([each in right if isinstance(right, list) else each == right for each, right in pairs], dtype=bool)

@@ -94,9 +94,6 @@ def build_config(architecture: Architecture, **settings: Any) -> PosGPTConfig:
 
     Args:
         settings: Fields that follow from the data.
-
-    Raises:
-        BadInput: the sizes are not compatible.
     """
     try:
         config = PosGPTConfig(**settings, **architecture.list_config_values())
@@ -122,11 +119,7 @@ def build_model(
 def load_pretrained(
     name_or_path: str, architecture: Architecture, training_args: PosGPTTrainingArguments
 ) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
-    """Load the model that training begins with, and its tokenizer.
-
-    Raises:
-        BadInput: there is no such model, or something else than dropout is given of its architecture.
-    """
+    """Load the model that training begins with, and its tokenizer."""
     if fixed := sorted(name for name, value in vars(architecture).items() if value is not None and name != "dropout"):
         reason = f"{', '.join(fixed)} cannot change in a pretrained model"
         raise BadInput(f"{reason}; leave that out, or leave --model_name_or_path out to train from scratch.")

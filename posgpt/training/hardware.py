@@ -43,11 +43,7 @@ def avoid_cudnn_attention() -> None:
 
 
 def check_flex_attention(config: PosGPTConfig) -> bool:
-    """Return whether flex_attention is to train a model.
-
-    Raises:
-        BadInput: it is, and the model has dropout, which it has not, or smaller heads than its kernels allow.
-    """
+    """Return whether flex_attention is to train a model, which it cannot with dropout or small heads."""
     if config._attn_implementation != "flex_attention":
         return False
     if config.attention_dropout:
