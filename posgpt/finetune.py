@@ -19,6 +19,7 @@ from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import Columns, build_corpus_tokenizer, load_corpus
 from data_scripts.epochs import FixedDataset
 from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.files import check_is_file
 from data_scripts.options import option
 from data_scripts.questions import Questions
 from data_scripts.relations import (
@@ -117,6 +118,8 @@ def load_finetuning_data(
         with training_args.main_process_first():
             return load_corpus(file, model_args)
 
+    for file in (*data_args.train_file, *(data_args.validation_file or ())):
+        check_is_file(file, "TSV of questions and answers")
     # What the model was asked before may be asked once only in a file, which shows no form then.
     model, known = None, load_relations(data_args.relations)
     if model_args.model_name_or_path:

@@ -414,9 +414,18 @@ def test_ctrl_c_ends_training_in_a_line_that_says_where_to_go_on(run, world, tmp
         pretrain(run, world, tmp_path, "--save_steps", 2)
     with pytest.raises(SystemExit, match="unfinished run"):
         pretrain(run, world, tmp_path)
-    with pytest.raises(SystemExit, match="training has not ended there; .*give its last checkpoint, .*checkpoint-2"):
+    with pytest.raises(SystemExit, match="training has not ended there; .*or take .*checkpoint-2"):
         data = ["--test_file", world / "birth_dev.tsv", "--output_dir", tmp_path / "eval"]
         run(evaluate_birthplace, "--model_name_or_path", tmp_path, *data)
+
+
+def test_questions_that_are_missing_are_refused_before_a_corpus_is_read(run, tmp_path):
+    corpus, missing, out = tmp_path / "none.txt", tmp_path / "none.tsv", ["--output_dir", tmp_path / "out"]
+    for option in ("--questions_file", "--validation_file"):
+        with pytest.raises(SystemExit, match="none.tsv: no such file"):
+            run(train_pretrain, "windows", "--train_file", corpus, option, missing, *out)
+    with pytest.raises(SystemExit, match="none.tsv: no such file"):
+        run(train_finetune, "--vocabulary_file", corpus, "--train_file", missing, *out)
 
 
 def test_every_epoch_of_a_training_run_reads_other_cuts(run, world, tmp_path, monkeypatch):
