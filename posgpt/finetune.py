@@ -88,11 +88,7 @@ TYPES = [FinetuningArguments, ModelArguments, ArchitectureArguments, PosGPTTrain
 
 
 class FinetuningData(NamedTuple):
-    """What a finetuning begins with: a model, if there is one, and the encoded training pairs.
-
-    Args:
-        known: Relations that need not be recognized in questions.
-    """
+    """What a finetuning begins with; relations that are `known` need not be recognized in questions."""
 
     model: PosGPTForCausalLM | None
     tokenizer: PreTrainedTokenizerBase
@@ -110,8 +106,7 @@ def load_finetuning_data(
 ) -> FinetuningData:
     """Load the pretrained model, or build a new one with the vocabulary of a corpus, and read the training pairs.
 
-    Args:
-        needs_model: Otherwise, the vocabulary is that of the pairs where neither a model nor a corpus is named.
+    If that `needs_model` is false and neither a model nor a corpus is named, the vocabulary is that of the pairs.
     """
 
     def load(file: Any) -> Dataset:

@@ -90,11 +90,7 @@ ArchitectureArguments: Any = _derive_arguments()
 
 
 def build_config(architecture: Architecture, **settings: Any) -> PosGPTConfig:
-    """Return the configuration of the model that is trained.
-
-    Args:
-        settings: Fields that follow from the data.
-    """
+    """Return the configuration of the model that is trained; `settings` are fields that follow from the data."""
     try:
         config = PosGPTConfig(**settings, **architecture.list_config_values())
         # Takes no memory.

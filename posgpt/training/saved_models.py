@@ -131,8 +131,7 @@ def save_pretrained(
 ) -> PosGPTForCausalLM:
     """Save a model that is in training as it is to be loaded, and return it without weights.
 
-    Args:
-        weights: The whole of them; None: they are saved in shards elsewhere, and nothing is saved here.
+    If `weights` is None, they are saved in shards elsewhere, and nothing is saved here.
     """
     # Trainer turned the cache off, and FSDP2 gave the model a class of its own, without code to save.
     config = deepcopy(model.config)
