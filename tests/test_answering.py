@@ -154,7 +154,6 @@ def test_titles_are_asked_about_in_the_first_wording_of_a_relation(asked):
     expected = [(answer.text, answer.probability) for answer in expected]
     assert model.ask(["Bo Li", "Al"], tokenizer, max_new_tokens=5) == expected
     assert model.ask(["Bo Li", "Al"], tokenizer, "birthplace", batch_size=2, max_new_tokens=5) == expected
-    assert model.ask(["Bo Li", "Al"], tokenizer, max_new_tokens=5) == expected
     (expected,) = model.answer(["Where was {0} {title} {born}?"], tokenizer, max_new_tokens=5)
     assert model.ask(["{0} {title}"], tokenizer, relation="other", max_new_tokens=5) == [
         (expected.text, expected.probability)

@@ -1,15 +1,10 @@
-import json
 import math
 
 import pytest
 import torch
 
-import train_pretrain
-from conftest import TINY
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
-from posgpt.training import muon
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.checkpoints import find_last_checkpoint
 from posgpt.training.hardware import bf16_is_fast
 from posgpt.training.muon import Muon, MuonWithAdamW, orthogonalize
 from posgpt.training.trainer import PosGPTTrainer
@@ -100,33 +95,6 @@ def test_bf16_is_fast_where_the_cpu_has_instructions_for_it_and_may_use_them(mon
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda capabilities=capabilities: capabilities)
         monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda used_as=used_as: used_as)
         assert bf16_is_fast("cpu") is fast
-
-
-def test_a_run_without_bf16_instructions_takes_float32_and_keeps_it_when_resumed(run, world, tmp_path, monkeypatch):
-    arguments = ["--train_file", world / "wiki.txt", "--output_dir", tmp_path / "out", "--use_muon", "true", *TINY]
-    arguments += ["--objective", "name_windows", "--per_device_train_batch_size", 16, "--logging_steps", 1]
-    arguments += ["--save_steps", 2, "--max_steps", 4]
-    with monkeypatch.context() as patch:
-        patch.setattr(muon, "bf16_is_fast", lambda device=None: False)
-        run(train_pretrain, *arguments)
-    state = torch.load(find_last_checkpoint(tmp_path / "out") / "optimizer.pt", weights_only=True)
-    assert state["param_groups"][0]["newton_schulz_dtype"] == "float32"
-    (tmp_path / "out" / "model.safetensors").unlink()
-    monkeypatch.setattr(muon, "bf16_is_fast", lambda device=None: True)
-    run(train_pretrain, *arguments, "--max_steps", 6, "--resume_from_checkpoint", "last")
-    state = torch.load(find_last_checkpoint(tmp_path / "out") / "optimizer.pt", weights_only=True)
-    steps = json.loads((find_last_checkpoint(tmp_path / "out") / "trainer_state.json").read_text())["global_step"]
-    assert (state["param_groups"][0]["newton_schulz_dtype"], steps) == ("float32", 6)
-
-
-def test_queries_keys_and_values_are_three_matrices(tmp_path):
-    model = PosGPTForCausalLM(PosGPTConfig(num_hidden_layers=2))
-    optimizer = PosGPTTrainer(
-        model, PosGPTTrainingArguments(str(tmp_path), use_muon=True, use_cpu=True)
-    ).create_optimizer()
-    (group,) = optimizer.muon.param_groups
-    counts = {tuple(matrix.shape): count for matrix, count in zip(group["params"], group["stacked"], strict=True)}
-    assert counts == {(768, 256): 3, (256, 256): 1, (1024, 256): 1, (256, 1024): 1}
 
 
 def test_with_all_but_biases_decayed_adamw_decays_what_muon_does_not_take(tmp_path):
