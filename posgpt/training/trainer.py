@@ -82,7 +82,8 @@ class PosGPTTrainer(Trainer):
             }
             # Answers are written symbol by symbol; flex_attention would be compiled for their lengths.
             self.samples = metrics.choose_samples(validation, 0 if uses_flex else args.sample_answers)
-        with reraise_as_bad_input(*ARGUMENTS):
+        # A tracker that is not installed is a RuntimeError.
+        with reraise_as_bad_input(*ARGUMENTS, RuntimeError):
             super().__init__(model, args, **kwargs)
         hardware.close_process_group_at_exit(PartialState())
         hardware.avoid_cudnn_attention()
