@@ -68,10 +68,6 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
 
     Returns:
         The number of lines of each file.
-
-    Raises:
-        BadInput: nothing would be left to train on, too few titles have a document to take out, or a file is not what it
-            should be.
     """
     pairs, people, output_dir = arguments.pairs, arguments.people, Path(arguments.output_dir)
     corpus_file, questions_file = arguments.train_file, arguments.questions_file

@@ -105,11 +105,7 @@ class OptionParser(HfArgumentParser):
         raise BadInput(f"{message}; --help lists the options.")
 
     def read(self, argv: Sequence[str] | None) -> dict[str, Any]:
-        """Return the options that a command line (default: this program's) gives, by name.
-
-        Raises:
-            BadInput: an option does not exist, or its value is refused.
-        """
+        """Return the options that a command line (default: this program's) gives, by name."""
         nothing = object()
         given, unknown = self.parse_known_args(argv, Namespace(**{each.dest: nothing for each in self._actions}))
         if unknown:
@@ -137,11 +133,7 @@ class OptionParser(HfArgumentParser):
         return self.read(argv) | unread
 
     def build(self, values: Mapping[str, Any], dataclass_types: Sequence[type] = ()) -> tuple:
-        """Return an instance of each dataclass (default: the parser's) with the values of options; they are checked.
-
-        Raises:
-            BadInput: one is refused, or missing.
-        """
+        """Return an instance of each dataclass (default: the parser's) with the values of options; they are checked."""
         values = {name: value for name, value in values.items() if value is not None and value != []}
         if missing := [names[0] for name, names in self._required.items() if name not in values]:
             self.error(f"the following arguments are required: {', '.join(missing)}")

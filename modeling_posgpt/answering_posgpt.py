@@ -40,16 +40,9 @@ def build_tree(candidates: Sequence[str]) -> CandidateTree:
 def iterate_batches(
     texts: Sequence[str], numbers: Sequence[int], batch_size: int, desc: str
 ) -> Iterator[tuple[int, list[int]]]:
-    """Yield batches of texts to continue by the same number of characters each, as similar in length as possible.
+    """Yield batches of texts that are continued by the same number of characters, as similar in length as possible.
 
-    A progress bar is shown if there are several.
-
-    Args:
-        numbers: By how many characters each text is continued.
-        desc: What the progress bar says.
-
-    Yields:
-        The number of characters, largest first, and the indices of the batch's texts.
+    Each is the number, the largest first, and the indices of the batch's texts. A progress bar shows several, called `desc`.
     """
     batches = []
     order = sorted(range(len(texts)), key=lambda index: (-numbers[index], len(texts[index])))
@@ -190,7 +183,6 @@ class AnsweringMixin:
         share it. All other scores are exact.
 
         Args:
-            batch_size: Number of questions per batch.
             min_probability: A beginning less probable than this is not read further.
 
         Returns:

@@ -101,8 +101,10 @@ def write_results(result: EvaluationResult, evaluation: Evaluation, arguments: E
     if arguments.report:
         for path in {report / PAGE_FILE, report / PICTURE_FILE} - files.keys():
             path.unlink(missing_ok=True)
-        copy_record(model, report)
     write_files(files)
+    if arguments.report:
+        # Its folder may be new.
+        copy_record(model, report)
     if arguments.update_model_card:
         update_card(Path(model), arguments.test_file, evaluation.relations, files.get(report / PICTURE_FILE))
     page = [f"Report: {report / PAGE_FILE}"] if report / PAGE_FILE in files else []

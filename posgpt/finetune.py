@@ -19,6 +19,7 @@ from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import Columns, build_corpus_tokenizer, load_corpus
 from data_scripts.epochs import FixedDataset
 from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.files import check_is_file
 from data_scripts.options import option
 from data_scripts.questions import Questions
 from data_scripts.relations import (
@@ -87,11 +88,7 @@ TYPES = [FinetuningArguments, ModelArguments, ArchitectureArguments, PosGPTTrain
 
 
 class FinetuningData(NamedTuple):
-    """What a finetuning begins with: a model, if there is one, and the encoded training pairs.
-
-    Args:
-        known: Relations that need not be recognized in questions.
-    """
+    """What a finetuning begins with; relations that are `known` need not be recognized in questions."""
 
     model: PosGPTForCausalLM | None
     tokenizer: PreTrainedTokenizerBase
@@ -109,17 +106,15 @@ def load_finetuning_data(
 ) -> FinetuningData:
     """Load the pretrained model, or build a new one with the vocabulary of a corpus, and read the training pairs.
 
-    Args:
-        needs_model: Otherwise, the vocabulary is that of the pairs where neither a model nor a corpus is named.
-
-    Raises:
-        BadInput: there is neither a model nor a vocabulary, there are both, or a loaded model's size would change.
+    If that `needs_model` is false and neither a model nor a corpus is named, the vocabulary is that of the pairs.
     """
 
     def load(file: Any) -> Dataset:
         with training_args.main_process_first():
             return load_corpus(file, model_args)
 
+    for file in (*data_args.train_file, *(data_args.validation_file or ())):
+        check_is_file(file, "TSV of questions and answers")
     # What the model was asked before may be asked once only in a file, which shows no form then.
     model, known = None, load_relations(data_args.relations)
     if model_args.model_name_or_path:

@@ -81,8 +81,6 @@ def generate_questions(
     Args:
         model: Trained on examples from `encode_examples`.
         candidates: From `list_candidates`.
-        questions: The training questions.
-        batch_size: Candidates per batch.
         least_probability: Of less probable questions, the probability is only known to be less than this.
 
     Returns:
@@ -168,20 +166,15 @@ def main(argv: list[str] | None = None) -> None:
             data_collator=RightPaddingCollator(data.tokenizer),
             processing_class=data.tokenizer,
             record=describe_run(data_args) if training_args.should_save else None,
-            card_facts={
-                "Objective": f"writing questions: {len(data.examples):,} names, each with its question or none"
-            },
+            card_facts={"Objective": f"writing questions: {len(data.examples):,} names, with a question or none"},
         )
         trainer.train_or_resume(checkpoint)
         if training_args.should_save:
             # As it was saved: while training, its weights may be divided among processes.
             trained, tokenizer = load_model(training_args.output_dir)
             trained.to(PartialState().device)
-            begin, batch_size, least = (
-                time.time(),
-                training_args.per_device_eval_batch_size,
-                data_args.least_probability,
-            )
+            batch_size, least = training_args.per_device_eval_batch_size, data_args.least_probability
+            begin = time.time()
             generated = generate_questions(trained, tokenizer, data.candidates, data.questions, batch_size, least)
             trainer.save_metrics("generate", speed_metrics("generate", begin, len(data.candidates)))
             print(write_questions(generated, least, Path(training_args.output_dir)))

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import CorpusArguments, build_corpus_tokenizer, describe_documents, load_corpus
 from data_scripts.errors import exit_on_bad_input
+from data_scripts.files import check_is_file
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 from data_scripts.options import option
@@ -79,8 +80,10 @@ def load_pretraining_data(
     training_args: PosGPTTrainingArguments,
 ) -> PretrainingData:
     """Read corpus and questions and build the objective's training data."""
-    # Sizes that are not compatible are refused before the corpus is read.
+    # Sizes that are not compatible and missing questions are refused before the corpus is read.
     max_length = build_config(architecture).max_position_embeddings
+    for file in (*(data_args.questions_file or ()), *(data_args.validation_file or ())):
+        check_is_file(file, "TSV of questions and answers")
     questions, relations = None, load_relations(data_args.relations)
     # One process reads first; the others find the result in the cache.
     with training_args.main_process_first():

@@ -45,11 +45,7 @@ def find_recipe(name: str, folder: Path = Path()) -> Path:
 
 
 def read_recipe(recipe: Path) -> dict[str, dict[str, Any]]:
-    """Return a recipe's sections, each on top of that of the recipe's `base`, whose file is looked for in its folder first.
-
-    Raises:
-        BadInput: the file or its base cannot be read, or a section is not a list of options.
-    """
+    """Return a recipe's sections, each on top of that of the recipe's `base`, a file that its folder may have."""
     sections = load_yaml(recipe, "recipe")
     sections = sections if isinstance(sections, dict) else {}
     base = sections.pop("base", None)
@@ -135,11 +131,7 @@ def parse_with_recipe(
 
 
 def drop_unused(values: dict[str, Any], given: Collection[str], has_objective: bool) -> dict[str, Any]:
-    """Return options without those that only another value of another option has, which a warning names.
-
-    Raises:
-        BadInput: one of them is `given`, and not a recipe's.
-    """
+    """Return options without those that belong to values not chosen; refuse those `given`, and warn of a recipe's."""
     positions = {name: each.settings for name, each in POSITION_EMBEDDINGS.items()}
     objectives = {name: [field.name for field in fields(each)] for name, each in OBJECTIVES.items()}
     owners: list[tuple[str, Any, Mapping[str, Iterable[str]]]] = [

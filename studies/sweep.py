@@ -365,13 +365,8 @@ def prepare_sweep(arguments: SweepArguments, study: Study) -> Sweep:
     results, files = output_dir / "dev", [data_dir / TRAIN_FILE, data_dir / DEV_FILE]
     if study.held_out:
         results = output_dir / f"held_out_{study.held_out}"
-        options = {
-            "questions_file": str(data_dir / TRAIN_FILE),
-            "pairs": study.held_out,
-            "people": 0,
-            "overwrite": True,
-        }
-        hold_out(HoldOutArguments(output_dir=str(results), **options))
+        read = HoldOutArguments(output_dir=str(results), questions_file=str(files[0]), people=0, overwrite=True)
+        hold_out(replace(read, pairs=study.held_out))
         files = [results / TRAIN_FILE, results / CALIBRATION_FILE]
     return Sweep(arguments, study, output_dir, results, data_dir / CORPUS_FILE, *files)
 

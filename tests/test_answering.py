@@ -61,11 +61,8 @@ def test_candidates_that_are_not_read_share_the_probability_of_their_beginning(a
     assert (some.exp().sum(1) <= 1).all()
     # Nothing at all is read on: each first character's candidates share what it has.
     first = model.score_answers(QUESTIONS[:1], places, tokenizer, min_probability=1)[0]
-    assert (
-        float(first[3])
-        == pytest.approx(float(first[5]))
-        == pytest.approx(log_probability(model, tokenizer, QUESTIONS[0], "B") - math.log(3), abs=1e-4)
-    )
+    share = log_probability(model, tokenizer, QUESTIONS[0], "B") - math.log(3)
+    assert first[[3, 5]].tolist() == pytest.approx([share, share], abs=1e-4)
 
 
 def test_a_candidate_that_does_not_fit_the_maximum_length_is_impossible_and_changes_no_other(asked):
@@ -154,7 +151,6 @@ def test_titles_are_asked_about_in_the_first_wording_of_a_relation(asked):
     expected = [(answer.text, answer.probability) for answer in expected]
     assert model.ask(["Bo Li", "Al"], tokenizer, max_new_tokens=5) == expected
     assert model.ask(["Bo Li", "Al"], tokenizer, "birthplace", batch_size=2, max_new_tokens=5) == expected
-    assert model.ask(["Bo Li", "Al"], tokenizer, max_new_tokens=5) == expected
     (expected,) = model.answer(["Where was {0} {title} {born}?"], tokenizer, max_new_tokens=5)
     assert model.ask(["{0} {title}"], tokenizer, relation="other", max_new_tokens=5) == [
         (expected.text, expected.probability)

@@ -14,7 +14,7 @@ from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import Range, list_ranges, parse_options
 from data_scripts.synthetic_world import World
-from modeling_posgpt import POSITION_EMBEDDINGS, build_tokenizer
+from modeling_posgpt import build_tokenizer
 from posgpt.pretrain import TYPES, PretrainingArguments
 from posgpt.recipe_parser import parse_with_recipe
 from posgpt.training.architecture import ArchitectureArguments, build_model
@@ -173,13 +173,6 @@ def test_the_docs_tables_are_those_of_the_code():
         ("world.md", build_table("", {"": (World, set())})),
     ):
         assert table in (ROOT / "docs" / file).read_text(encoding="utf-8"), f"docs/{file} needs:\n{table}"
-
-
-def test_every_setting_of_a_position_embedding_is_an_option():
-    settings = {name for member in POSITION_EMBEDDINGS.values() for name in member.settings}
-    assert {"rope_parameters", "position_share", "relative_attention_max_distance"} <= settings
-    options = {field.name: field for field in dataclasses.fields(ArchitectureArguments)}
-    assert all(len(options[name].metadata["help"]) > 20 for name in settings)
 
 
 def test_help_lists_the_positions_of_a_class_from_outside_with_settings_that_no_option_has():

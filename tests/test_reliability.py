@@ -196,9 +196,8 @@ def test_a_second_run_is_refused_until_the_first_is_killed(run, commands, uninte
             lambda: find_damage(folder / "checkpoint-4") is None,
             lambda: psutil.Process(pid).status() != psutil.STATUS_ZOMBIE,
         )
-        with pytest.raises(
-            SystemExit, match=f"^error: {re.escape(str(folder))}: another training is writing there; .*--output_dir.$"
-        ):
+        line = f"^error: {re.escape(str(folder))}: another training is writing there; .*--output_dir.$"
+        with pytest.raises(SystemExit, match=line):
             run(script, *command)
     finally:
         os.kill(pid, signal.SIGKILL)
@@ -278,7 +277,7 @@ def test_a_checkpoint_with_a_damaged_file_is_skipped_in_one_line(saved, capsys, 
             assert choose(saved, resume) == "checkpoint-4"
             (line,) = capsys.readouterr().out.splitlines()
             assert re.search(
-                rf"checkpoint-6 (has (another|no) {name} |was cut off).*; training resumes from checkpoint-4\.", line
+                rf"checkpoint-6 (has (another|no) {name} |was cut off).*; training resumes from .*-4\.", line
             )
         with pytest.raises(ValueError, match="checkpoint-6: no whole checkpoint to resume from"):
             choose(saved, saved / "checkpoint-6")
@@ -496,9 +495,8 @@ def test_files_are_on_the_disk_before_they_take_their_names(run, commands, tmp_p
 
 def test_an_output_folder_that_cannot_be_written_to_or_goes_away(run, commands, tmp_path, monkeypatch):
     script, arguments = commands["span_corruption"]
-    with pytest.raises(
-        SystemExit, match=f"^error: {os.devnull}/out: cannot be written to: .*; give another --output_dir.$"
-    ):
+    line = f"^error: {os.devnull}/out: cannot be written to: .*; give another --output_dir.$"
+    with pytest.raises(SystemExit, match=line):
         run(script, *arguments, "--output_dir", f"{os.devnull}/out")
     folder = tmp_path / "out"
     at_step(monkeypatch, 3, lambda trainer, inputs, loss: (shutil.rmtree(folder), loss)[1])

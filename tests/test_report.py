@@ -20,7 +20,7 @@ from data_scripts.synthetic_world import World, fictional_names
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt import compare, report
 from posgpt.evaluation.arguments import EvaluationArguments
-from posgpt.evaluation.data import FICTIONAL, TEST, EvaluationData, list_warnings, load_evaluation_data
+from posgpt.evaluation.data import FICTIONAL, list_warnings, load_evaluation_data
 from posgpt.evaluation.evidence import Document, find_documents, find_evidence, has_mention, normalize_answer
 from posgpt.evaluation.predictions import Prediction, format_predictions, read_predictions
 from posgpt.evaluation.report import score_predictions
@@ -105,10 +105,7 @@ def test_titles_of_a_table_are_held_out_in_any_relation(run, tmp_path):
     given = ["--train_file", tmp_path / "films.jsonl", "--title_column", "film", "--text_column", "about"]
     given += ["--questions_file", tmp_path / "train.tsv", "--output_dir", tmp_path / "out"]
     printed = run(hold_out, *given, "--pairs", 5, "--people", 4)
-    assert (
-        "train.tsv has 22 lines, calibration.tsv has 6 lines, unseen.tsv has 8 lines, documents.jsonl has 14"
-        in printed
-    )
+    assert "train.tsv has 22 lines, calibration.tsv has 6 lines, unseen.tsv has 8 lines, documents" in printed
     kept = [json.loads(line) for line in (tmp_path / "out" / "documents.jsonl").read_text().splitlines()]
     corpus = documents.load_corpus(
         tmp_path / "films.jsonl", documents.Columns(title_column="film", text_column="about")
@@ -133,10 +130,7 @@ def test_what_cannot_be_held_out_is_refused(run, world, tmp_path):
     whole, out = ["--data_dir", world], ["--output_dir", tmp_path / "out"]
     apart = ["--train_file", world / "wiki.txt", "--questions_file", pairs]
     for arguments, match in (
-        (
-            [*whole, *out, "--pairs", 60, "--people", 8],
-            "68 titles, 68 of which have a document; --pairs 60 and --people 8",
-        ),
+        ([*whole, *out, "--pairs", 60, "--people", 8], "68 of which have a document; --pairs 60 and --people 8"),
         ([*whole, "--output_dir", world, "--overwrite"], "the data's own folder"),
         # Their file would be replaced by what is left of it.
         ([*apart, "--output_dir", tmp_path, "--overwrite"], "the data's own folder"),
@@ -167,28 +161,17 @@ def test_evidence_names_the_line_and_tells_retrieved_from_made_up(tmp_path):
         assert find_evidence(prediction, found)[1:] == (group, answer == "Oslo")
 
 
-@pytest.mark.parametrize(
-    "one, other, same",
-    [
-        ("Montréal", "montreal", True),
-        ("Montr%C3%A9al", "Montréal", True),
-        ("St. Louis", "St Louis", True),
-        ("Aix-en-Provence", "Aix en Provence", True),
-        ("York", "New York", False),
-        ("Ōsaka", "Osaka", True),
-        ("दिल्ली", "दिल्ला", False),
-        ("がき", "かき", False),
-        ("Đà Nẵng", "Đa Nang", True),
-        ("?!", "…", False),
-        ("", "…", False),
-    ],
-)
-def test_places_are_compared_leniently_as_people_mean_them(one, other, same):
-    assert (normalize_answer(one) == normalize_answer(other)) == same
+def test_places_are_compared_leniently_as_people_mean_them():
+    for one, other, same in (
+        ("Montréal", "montreal", True), ("Montr%C3%A9al", "Montréal", True), ("St. Louis", "St Louis", True),
+        ("Aix-en-Provence", "Aix en Provence", True), ("Ōsaka", "Osaka", True), ("Đà Nẵng", "Đa Nang", True),
+        ("York", "New York", False), ("दिल्ली", "दिल्ला", False), ("がき", "かき", False), ("?!", "…", False), ("", "…", False),
+    ):  # fmt: skip
+        assert (normalize_answer(one) == normalize_answer(other)) == same, one
 
 
-def test_nobody_who_is_in_the_corpus_is_taken_for_fictional(tmp_path):
-    (tmp_path / "dev.tsv").write_text("Where was Bo Ek born?\tOslo\n")
+def test_nobody_who_is_in_the_corpus_is_taken_for_fictional_and_titles_that_it_lacks_are_named(tmp_path):
+    (tmp_path / "dev.tsv").write_text("Where was Bo Ek born?\tOslo\nWhere was Nobody Known born?\tRome\n")
     # Of the first names, all but every tenth have a document.
     names = list(islice(fictional_names(), 200))
     real = [name for number, name in enumerate(names) if number % 10]
@@ -197,18 +180,11 @@ def test_nobody_who_is_in_the_corpus_is_taken_for_fictional(tmp_path):
     (tmp_path / "train.tsv").write_text(f"Where was {names[0]} born?\tRome\n")
     files = {"test_file": [str(tmp_path / "dev.tsv")], "train_file": [str(tmp_path / "train.tsv")]}
     files |= {"corpus_file": str(tmp_path / "wiki.txt"), "report": "out"}
-    fictional = load_evaluation_data(EvaluationArguments(**files, fictional_people=15), ()).groups[FICTIONAL].titles
-    assert fictional == names[10::10][:15]
-    assert EvaluationArguments(**files).num_fictional_people == 200
-
-
-def test_titles_that_the_corpus_has_no_document_of_are_said_to_have_none(tmp_path):
-    (tmp_path / "test.tsv").write_text("Where was Bo Ek born?\tOslo\nWhere was Nobody Known born?\tRome\n")
-    test = load_questions(tmp_path / "test.tsv")
-    data = EvaluationData({TEST: test}, documents={"Bo Ek": [Document(1, "Bo Ek", "Bo Ek. Born .")]})
-    (warning,) = list_warnings(data)
+    data = load_evaluation_data(EvaluationArguments(**files, fictional_people=15), ())
+    assert data.groups[FICTIONAL].titles == names[10::10][:15]
     expected = "1 of 2 questions are about titles that the corpus has no document of, first 'Nobody Known'."
-    assert warning == f"{test.path}: {expected}"
+    assert list_warnings(data) == [f"{tmp_path / 'dev.tsv'}: {expected}"]
+    assert EvaluationArguments(**files).num_fictional_people == 200
 
 
 def test_fictional_names_are_spelled_as_the_titles_are_and_not_the_people_of_a_world():
@@ -287,12 +263,8 @@ def test_anybodys_predictions_have_a_report(run, reported, tmp_path):
     arguments = [reported / "predictions.jsonl", "--corpus_file", reported / "wiki.txt", "--abstain_below", 0.5]
     printed = run(report, *arguments, "--output_dir", tmp_path / "again")
     ours, again = (json.loads((folder / "metrics.json").read_text()) for folder in (reported, tmp_path / "again"))
-    own = {"model", "position_embedding_type", "test_file"} | {
-        name for name in ours if re.search("baseline|majority", name)
-    }
-    assert {name: ours[name] for name in ours if name not in own} == {
-        name: again[name] for name in ours if name not in own
-    }
+    names = [name for name in ours if not re.search("baseline|majority|^model$|position_embedding|test_file", name)]
+    assert [ours[name] for name in names] == [again[name] for name in names]
     assert f"Report: {tmp_path / 'again' / 'report.html'}" in printed and "| calibration error" in printed
     # Another program's: of a form that is known and of another, without probabilities, several answers right.
     rows = [
@@ -314,8 +286,6 @@ def test_anybodys_predictions_have_a_report(run, reported, tmp_path):
     "line, options, match",
     [
         ("no JSON", [], "line 2: no prediction: "),
-        ("[]", [], "line 2: no prediction: "),
-        ('{"question": "?", "answer": "4", "reference": {}}', [], "line 2: no prediction: .* are texts"),
         ("", [], "line 2: no prediction: "),
         ('{"question": "?"}', [], "line 2: no prediction: missing .*'answer'"),
         ('{"question": "?", "answer": 4, "reference": "4"}', [], "line 2: no prediction: .* are texts"),

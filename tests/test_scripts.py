@@ -24,6 +24,7 @@ from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM
 from posgpt import preview
 from posgpt.pretrain import TYPES
 from posgpt.recipe_parser import parse_with_recipe
+from posgpt.training import muon
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import load_pairs, load_validation
 from posgpt.training.metrics import measure_answers, reduce_logits
@@ -121,15 +122,6 @@ def test_there_is_a_line_a_prediction_whatever_the_model_writes(run, world, memo
     assert (tmp_path / "eval" / "predictions.txt").read_text().count("\n") == 17
 
 
-def test_a_question_that_leaves_little_room_is_answered(run, memorised, tmp_path):
-    (tmp_path / "questions.tsv").write_text(f"Where was {'A' * 100} born?\nWhere was Bo Ek born?\n")
-    run(
-        evaluate_birthplace, "--model_name_or_path", memorised / "model", "--test_file", tmp_path / "questions.tsv",
-        "--output_dir", tmp_path / "eval",
-    )  # fmt: skip
-    assert len((tmp_path / "eval" / "predictions.txt").read_text().splitlines()) == 2
-
-
 def test_answers_as_long_as_those_it_was_trained_on_are_not_cut(run, tmp_path):
     long = "Ministry of Agriculture, Fisheries and Food"
     pairs, corpus = tmp_path / "pairs.tsv", tmp_path / "laws.txt"
@@ -211,11 +203,6 @@ def test_what_makes_an_accuracy_mean_something_else_is_said(run, world, tmp_path
     arguments = ["--baseline", "London", "--test_file", tmp_path / "test.tsv", "--train_file"]
     printed = run(evaluate_birthplace, *arguments, world / "birth_places_train.tsv")
     assert f"test.tsv: 3 of 4 questions are also in {world / 'birth_places_train.tsv'}, first {question!r}" in printed
-    printed = run(
-        evaluate_birthplace, *arguments[:2], "--test_file", world / "birth_dev.tsv",
-        "--train_file", world / "birth_places_train.tsv",
-    )  # fmt: skip
-    assert "are also in" not in printed
 
 
 def test_a_right_answer_in_another_spelling_counts_as_wrong_and_is_said_to_be_one(run, tmp_path):
@@ -242,9 +229,7 @@ def test_predictions_are_written_where_it_is_told(run, world, tmp_path, monkeypa
     # It takes the place of predictions.txt; what was there is replaced.
     Path("london.predictions").write_text("older\n")
     printed = run(evaluate_birthplace, *asked, "--output_dir", "out")
-    assert (
-        "Written: london.predictions, out/predictions.jsonl, out/metrics.json, in place of earlier ones\n" in printed
-    )
+    assert "Written: london.predictions, out/predictions.jsonl, out/metrics.json, in place of earlier" in printed
     assert Path("london.predictions").read_text() == "London\n" * 15
     assert {file.name for file in Path("out").iterdir()} == {"metrics.json", "predictions.jsonl"}
     assert metrics_of(Path("out")) == {"accuracy": None, "correct": None, "total": 15}
@@ -306,7 +291,8 @@ def test_a_resumed_run_ends_with_the_same_weights_bit_for_bit(
     assert_same_run(tmp_path / "whole", tmp_path / "resumed")
 
 
-def test_muon_turns_the_blocks_matrices_and_adamw_the_rest(tmp_path, tiny_pretrained):
+def test_muon_turns_the_blocks_matrices_and_adamw_the_rest(tmp_path, tiny_pretrained, monkeypatch):
+    monkeypatch.setattr(muon, "bf16_is_fast", lambda device=None: False)
     model, _ = load_model(str(tiny_pretrained["learned"]))
     args = PosGPTTrainingArguments(tmp_path, use_muon=True, weight_decay=0.1, use_cpu=True, report_to="none")
     optimizer = PosGPTTrainer(model, args, card_facts={}).create_optimizer()
@@ -315,6 +301,11 @@ def test_muon_turns_the_blocks_matrices_and_adamw_the_rest(tmp_path, tiny_pretra
     assert all(re.fullmatch(r"model\.layers\.\d\..*_proj\.weight", name) for name in matrices) and len(matrices) == 8
     assert matrices | others == set(names.values()) and not matrices & others
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
+    # Queries', keys' and values' are one parameter.
+    group = optimizer.param_groups[0]
+    assert group["newton_schulz_dtype"] == "float32"
+    for parameter, count in zip(group["params"], group["stacked"], strict=True):
+        assert count == (3 if "qkv" in names[id(parameter)] else 1)
 
     # The schedule reaches both after a resume, too: what is written into the groups is what steps.
     optimizer.load_state_dict(optimizer.state_dict())
@@ -338,19 +329,9 @@ def test_muon_turns_the_blocks_matrices_and_adamw_the_rest(tmp_path, tiny_pretra
         (["--max_spans", "2"], "--max_spans is an option of objective name_windows, not of span_corruption"),
         (["--no-keep-names"], "--keep_names is an option of objective name_windows"),
         (["--objective=name_windows", "--salient-share=0.5"], "--salient_share is an option of .* span_corruption"),
-        (
-            ["--window_wording", "poem", "--objective=name_windows"],
-            "--window_wording: .*'poem' .choose from 'question', 'document'",
-        ),
-        (["--objective", "name_windows", "--questions_file", "missing.tsv"], "missing.tsv: no such file"),
-        (
-            ["--position_share", "0.5"],
-            "position_share is an option of position_embedding_type concatenated, not of learned",
-        ),
-        (
-            ["--position_embedding_type", "rotary", "--position_initializer_range", "0"],
-            "of .* learned and concatenated, not",
-        ),
+        (["--window_wording", "poem", "--objective=name_windows"], "'poem' .choose from 'question', 'document'"),
+        (["--position_share", "0.5"], "is an option of position_embedding_type concatenated, not of learned"),
+        (["--position_embedding_type", "none", "--position_initializer_range", "0"], "of .* learned and concatenated"),
         (["--bottleneck_type", "strided"], "leave it out, or add --bottleneck_size"),
         (["--attn_implementation", "flex_attention"], "flex_attention has no gradients except on CUDA"),
         (["--position_embedding_type", "rotary", "--rope_parameters", '{"rope_theta": "x"}'], "model cannot be built"),
@@ -389,9 +370,7 @@ def test_muon_follows_schedules_that_read_the_optimizers_defaults(run, world, tm
 def test_a_run_is_not_resumed_to_end_before_its_checkpoint(run, world, tmp_path):
     pretrain(run, world, tmp_path, "--save_steps", 3, "--save_strategy", "steps", max_steps=3)
     (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(
-        SystemExit, match="checkpoint is of step 3, but training is to end after step 2; choose a larger"
-    ):
+    with pytest.raises(SystemExit, match="of step 3, but training is to end after step 2; choose a larger"):
         pretrain(run, world, tmp_path, "--resume_from_checkpoint", "last", max_steps=2)
     assert not (tmp_path / "model.safetensors").exists()
     assert "Written:" in pretrain(run, world, tmp_path, "--resume_from_checkpoint", "last", max_steps=3)
@@ -414,9 +393,18 @@ def test_ctrl_c_ends_training_in_a_line_that_says_where_to_go_on(run, world, tmp
         pretrain(run, world, tmp_path, "--save_steps", 2)
     with pytest.raises(SystemExit, match="unfinished run"):
         pretrain(run, world, tmp_path)
-    with pytest.raises(SystemExit, match="training has not ended there; .*last continues it, or take .*checkpoint-2"):
+    with pytest.raises(SystemExit, match="training has not ended there; .*or take .*checkpoint-2"):
         data = ["--test_file", world / "birth_dev.tsv", "--output_dir", tmp_path / "eval"]
         run(evaluate_birthplace, "--model_name_or_path", tmp_path, *data)
+
+
+def test_questions_that_are_missing_are_refused_before_a_corpus_is_read(run, tmp_path):
+    corpus, missing, out = tmp_path / "none.txt", tmp_path / "none.tsv", ["--output_dir", tmp_path / "out"]
+    for option in ("--questions_file", "--validation_file"):
+        with pytest.raises(SystemExit, match="none.tsv: no such file"):
+            run(train_pretrain, "windows", "--train_file", corpus, option, missing, *out)
+    with pytest.raises(SystemExit, match="none.tsv: no such file"):
+        run(train_finetune, "--vocabulary_file", corpus, "--train_file", missing, *out)
 
 
 def test_every_epoch_of_a_training_run_reads_other_cuts(run, world, tmp_path, monkeypatch):
@@ -426,25 +414,14 @@ def test_every_epoch_of_a_training_run_reads_other_cuts(run, world, tmp_path, mo
         SpanCorruptionCollator, "__call__", lambda self, rows: (read.extend(rows), collate(self, rows))[1]
     )
     pretrain(run, world, tmp_path, "--max_steps", 14, "--save_strategy", "no")
-    epochs = [
-        {row["input_ids"].tobytes(): tuple(row["cuts"]) for row in read[start : start + 100]} for start in (0, 100)
-    ]
-    assert len(read) == 200 and epochs[0].keys() == epochs[1].keys() and len(epochs[0]) == 100
-    assert sum(cuts == epochs[1][document] for document, cuts in epochs[0].items()) < 10
+    cuts = [{row["input_ids"].tobytes(): tuple(row["cuts"]) for row in part} for part in (read[:100], read[100:])]
+    assert len(read) == 200 and cuts[0].keys() == cuts[1].keys() and len(cuts[0]) == 100
+    assert sum(cuts[0][document] == cuts[1][document] for document in cuts[0]) < 10
 
 
-def test_training_lowers_the_loss_and_keeps_only_so_many_checkpoints(run, world, tmp_path):
-    pretrain(
-        run, world, tmp_path, "--save_steps", 2, "--save_total_limit", 2, "--report_to", "tensorboard",
-        "--learning_rate", "1e-2",
-    )  # fmt: skip
-    losses = history_of(tmp_path)
-    assert losses[0] == pytest.approx(math.log(72), abs=0.3) and losses[-1] < losses[0] - 0.3
-    assert len(list(tmp_path.glob("checkpoint-*"))) == 2
-    assert list(tmp_path.rglob("events.out.tfevents.*"))
-
-
-def test_what_is_counted_as_read_is_no_padding(run, world, tmp_path, monkeypatch):
+def test_training_lowers_the_loss_counts_no_padding_as_read_and_keeps_so_many_checkpoints(
+    run, world, tmp_path, monkeypatch
+):
     read, training_step = [], PosGPTTrainer.training_step
 
     def count(self, model, inputs, *args):
@@ -452,16 +429,15 @@ def test_what_is_counted_as_read_is_no_padding(run, world, tmp_path, monkeypatch
         return training_step(self, model, inputs, *args)
 
     monkeypatch.setattr(PosGPTTrainer, "training_step", count)
-    pretrain(run, world, tmp_path, "--train_sampling_strategy", "random", max_steps=2)
+    pretrain(
+        run, world, tmp_path, "--save_steps", 2, "--save_total_limit", 2, "--report_to", "tensorboard",
+        "--learning_rate", "1e-2",
+    )  # fmt: skip
+    losses = history_of(tmp_path)
+    assert losses[0] == pytest.approx(math.log(72), abs=0.3) and losses[-1] < losses[0] - 0.3
     assert json.loads((tmp_path / "trainer_state.json").read_text())["num_input_tokens_seen"] == sum(read)
-
-
-def test_a_finished_model_is_replaced_when_asked(run, world, tmp_path):
-    pretrain(run, world, tmp_path, "--max_steps", 2, "--save_steps", 1)
-    before = (tmp_path / "model.safetensors").read_bytes()
-    pretrain(run, world, tmp_path, "--max_steps", 1, "--save_steps", 1, "--overwrite_output_dir")
-    assert (tmp_path / "model.safetensors").read_bytes() != before
-    assert [folder.name for folder in tmp_path.glob("checkpoint-*")] == ["checkpoint-1"]
+    assert len(list(tmp_path.glob("checkpoint-*"))) == 2
+    assert list(tmp_path.rglob("events.out.tfevents.*"))
 
 
 @pytest.fixture
@@ -529,10 +505,8 @@ def test_one_training_step_on_few_pairs_is_not_all_warm_up(run, world, tmp_path,
 
 
 def test_a_recipe_may_name_the_pretrained_model(run, world, tmp_path, tiny_pretrained):
-    section = {
-        "model_name_or_path": str(tiny_pretrained["learned"]),
-        "train_file": [str(world / "birth_places_train.tsv")],
-    }
+    files = [str(world / "birth_places_train.tsv")]
+    section = {"model_name_or_path": str(tiny_pretrained["learned"]), "train_file": files}
     (tmp_path / "own.yaml").write_text(json.dumps({"base": "windows", "finetune": section}))
     run(train_finetune, tmp_path / "own.yaml", "--output_dir", tmp_path / "out", "--max_steps", 1)
     assert json.loads((tmp_path / "out" / "config.json").read_text())["hidden_size"] == 32
@@ -620,8 +594,6 @@ def test_the_preview_of_finetuning_reads_what_finetuning_does(run, tmp_path):
     assert "input  Who shot The Door?⁇Bo⁇" in run(preview, *scratch)
     with pytest.raises(SystemExit, match="a model brings its own vocabulary"):
         run(preview, *scratch, "--model_name_or_path", tmp_path)
-    with pytest.raises(SystemExit, match="max_position_embeddings|block_size"):
-        run(preview, *scratch, "--block_size", 0)
 
 
 def test_options_a_recipe_leaves_over_are_named_in_one_warning(tmp_path, caplog):

@@ -81,11 +81,7 @@ class EvaluationArguments(RelationArguments, ReportArguments):
         return (200 if self.fictional_people is None else self.fictional_people) if self.report else 0
 
     def check(self) -> None:
-        """Check that no option is missing, that all are compatible, and that the results can be written.
-
-        Raises:
-            BadInput: one is missing, two are not compatible, or a path is not what it should be.
-        """
+        """Check that no option is missing, that all are compatible, and that the results can be written."""
         if self.baseline is None and self.model_name_or_path is None:
             raise BadInput("--model_name_or_path is missing; name a model, or give a --baseline.")
         if self.baseline is None and self.predictions_path is None:

@@ -17,11 +17,7 @@ _CHART = "Accuracy, reliability and confidence"
 
 
 def load_card(folder: Path) -> ModelCard:
-    """Load the card of a model's folder.
-
-    Raises:
-        BadInput: there is none, or its metadata cannot be read.
-    """
+    """Load the card of a model's folder."""
     try:
         return ModelCard.load(folder / CARD_FILE)
     except (OSError, ValueError, YAMLError) as error:
@@ -36,10 +32,7 @@ def update_card(
 ) -> None:
     """Write the figures of an evaluation into a model's card, in place of earlier ones on files of the same names.
 
-    Args:
-        paths: The files of the test.
-        relations: From `measure_accuracy`, by relation, and of several all `together`.
-        picture: The chart of a report, written beside the card.
+    `relations` are an `Evaluation`'s; `picture`, the chart of a report, is written beside the card.
     """
     card = load_card(folder)
     data, name = cast(ModelCardData, card.data), ", ".join(Path(path).name for path in paths)

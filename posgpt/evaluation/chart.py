@@ -13,12 +13,7 @@ from posgpt.plots import BLUE, GREY, LIGHT_BLUE, ORANGE, make_figure
 def draw_chart(
     test: ScoredQuestions, confidences: Mapping[str, np.ndarray], relations: Mapping[str, Mapping[str, Any]]
 ) -> Any:
-    """Return a figure: accuracies, and where probabilities are known reliability, risk and coverage, and confidences.
-
-    Args:
-        confidences: Of each group of questions.
-        relations: From `measure_accuracy`, by relation.
-    """
+    """Return a figure: accuracies, and where probabilities are known reliability, risk and coverage, and confidences."""
     if not test.has_confidence:
         figure, bars = make_figure(5.5, 3.8)
         draw_accuracies(bars, relations)

@@ -67,14 +67,7 @@ class EvaluationData:
 
 
 def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relation]) -> EvaluationData:
-    """Read all files, each once, before anything is asked.
-
-    Args:
-        known: Relations that are known besides those that are given, and `RELATIONS`.
-
-    Raises:
-        BadInput: a file is not what it should be, calibration questions were trained on, or the corpus is another one.
-    """
+    """Read all files, each once, before anything is asked; `known` are the relations of the model, if one is asked."""
     known = [*load_relations(arguments.relations), *known]
     test = load_questions(*arguments.test_file, known=known)
     paths = {"training": arguments.train_file, CALIBRATION: arguments.calibration_file, UNSEEN: arguments.unseen_file}
@@ -138,11 +131,7 @@ def check_questions(
 ) -> list[str]:
     """Check that a model can read every question; return warnings about the test, one line each.
 
-    Args:
-        training_files: The SHA-256 of the files that it was last trained on, as far as known.
-
-    Raises:
-        BadInput: a question leaves no room for an answer.
+    `training_files` are the SHA-256 of the files that it was last trained on, as far as known.
     """
     for group, questions in data.groups.items():
         rooms = list(map(model.count_free_positions, questions.texts))

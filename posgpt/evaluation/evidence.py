@@ -44,11 +44,7 @@ class Evidence(NamedTuple):
 def find_documents(
     corpus_file: str | os.PathLike, names: Collection[str], columns: Columns = TITLE_AND_TEXT
 ) -> dict[str, list[Document]]:
-    """Return the documents `NAME. text` of each of `names` that has one; the corpus is read once, line by line.
-
-    Raises:
-        BadInput: see `load_corpus`.
-    """
+    """Return the documents `NAME. text` of each of `names` that has one; the corpus is read once, line by line."""
     found: dict[str, list[Document]] = {}
     documents = ((given, text) for _, given, text in read_rows(corpus_file, columns))
     for number, title, text in match_titles(names, documents):

@@ -42,11 +42,7 @@ class Prediction:
         return [] if self.reference is None else [self.reference]
 
     def check(self) -> None:
-        """Check what a file may have that Python's own callers have not.
-
-        Raises:
-            ValueError: one of the fields is not what it should be.
-        """
+        """Raise ValueError for what a file may have that Python's own callers have not."""
         texts = [self.question, self.answer, self.group, self.relation, *self.references, self.title or ""]
         if not all(isinstance(text, str) for text in texts) or self.reference == []:
             raise ValueError(
@@ -57,11 +53,7 @@ class Prediction:
 
 
 def read_predictions(path: str | os.PathLike) -> list[Prediction]:
-    """Read predictions; what a line has besides the fields of `Prediction` is not read.
-
-    Raises:
-        BadInput: a line is no object with a question and an answer, or one of its values is not what it should be.
-    """
+    """Read predictions; what a line has besides the fields of `Prediction` is not read."""
     predictions = []
     for number, line in read_lines(path, "file of predictions, a JSON object a line"):
         try:
@@ -81,11 +73,7 @@ def read_predictions(path: str | os.PathLike) -> list[Prediction]:
 
 
 def check_references(path: str | os.PathLike, predictions: Sequence[Prediction]) -> None:
-    """Check that predictions, one a line, have what the test and the calibration compare them with.
-
-    Raises:
-        BadInput: one has no reference, or none is of the test.
-    """
+    """Check that predictions, one a line, have what the test and the calibration compare them with."""
     for number, each in enumerate(predictions, start=1):
         if each.group in (TEST, CALIBRATION) and each.reference is None:
             raise BadInput(

@@ -94,11 +94,7 @@ class Evaluation:
         return figures
 
     def render(self, metrics: Mapping[str, Any]) -> dict[str, bytes]:
-        """Return the contents of a report's page and picture by the names of their files.
-
-        Args:
-            metrics: The entries of `metrics.json`; what they say of the model and the test stands at the top.
-        """
+        """Return a report's page and picture by the names of their files; `metrics` are the entries of `metrics.json`."""
         test = self.test
         confidences = {group: test.confidence[members] for group, members in self.groups.items()}
         confidences |= {group: scored.confidence for group, scored in self.others.items()}

@@ -25,14 +25,7 @@ BASELINES = {"baseline": '"{}" for everyone', "majority_answer": '"{}", the most
 
 
 def match_exactly(predictions: Sequence[Any], references: Sequence[Any]) -> np.ndarray:
-    """Return (predictions,) booleans: whether each is its reference, symbol for symbol, or one of a list of references.
-
-    Args:
-        predictions, references: Texts, or tuples of symbols.
-
-    Raises:
-        ValueError: there are not as many references as predictions.
-    """
+    """Return (predictions,) booleans: whether each text, or tuple, is its reference, or one of several."""
     pairs = zip(predictions, references, strict=True)
     return np.array([each in right if isinstance(right, list) else each == right for each, right in pairs], dtype=bool)
 
@@ -76,11 +69,7 @@ def find_baselines(answer: str = "", training_answers: Sequence[str] = ()) -> di
 def measure_accuracy(
     predictions: Sequence[Prediction], baselines: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Return the accuracy of predictions with references, and of the baselines, as entries of `metrics.json`.
-
-    Args:
-        baselines: The answer of each of `BASELINES` that there is.
-    """
+    """Return the accuracy of predictions with references, and of `BASELINES`' answers, as entries of `metrics.json`."""
     references = [each.references for each in predictions]
     share = count_correct([each.answer for each in predictions], references)
     metrics = share._asdict() | {"accuracy": share.accuracy, "accuracy_interval": list(share.interval)}
@@ -93,11 +82,7 @@ def measure_accuracy(
 
 
 def list_accuracies(metrics: Mapping[str, Any], name: str) -> dict[str, Proportion]:
-    """Return the rows of one relation in tables and charts, from `measure_accuracy`.
-
-    Args:
-        name: What the row of the given answers is called; a baseline of the same name has that row.
-    """
+    """Return a relation's rows in tables and charts; a baseline of the same name has the given answers' row."""
     total = metrics["total"]
     return {name: Proportion(metrics["correct"], total)} | {
         row: Proportion(round(accuracy * total), total) for row, accuracy in metrics["baselines"].items()

@@ -90,14 +90,7 @@ ArchitectureArguments: Any = _derive_arguments()
 
 
 def build_config(architecture: Architecture, **settings: Any) -> PosGPTConfig:
-    """Return the configuration of the model that is trained.
-
-    Args:
-        settings: Fields that follow from the data.
-
-    Raises:
-        BadInput: the sizes are not compatible.
-    """
+    """Return the configuration of the model that is trained; `settings` are fields that follow from the data."""
     try:
         config = PosGPTConfig(**settings, **architecture.list_config_values())
         # Takes no memory.
@@ -122,11 +115,7 @@ def build_model(
 def load_pretrained(
     name_or_path: str, architecture: Architecture, training_args: PosGPTTrainingArguments
 ) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
-    """Load the model that training begins with, and its tokenizer.
-
-    Raises:
-        BadInput: there is no such model, or something else than dropout is given of its architecture.
-    """
+    """Load the model that training begins with, and its tokenizer."""
     if fixed := sorted(name for name, value in vars(architecture).items() if value is not None and name != "dropout"):
         reason = f"{', '.join(fixed)} cannot change in a pretrained model"
         raise BadInput(f"{reason}; leave that out, or leave --model_name_or_path out to train from scratch.")

@@ -130,11 +130,7 @@ class PosGPTTrainingArguments(TrainingArguments):
         return self.per_device_train_batch_size * self.world_size * self.gradient_accumulation_steps
 
     def __post_init__(self):
-        """Decide what follows from this machine, and refuse what transformers lets pass.
-
-        Raises:
-            BadInput: a number is not finite or too small, or options cannot be used together or with PosGPT.
-        """
+        """Decide what follows from this machine, and refuse what transformers lets pass."""
         for each in fields(TrainingArguments):
             value = getattr(self, each.name)
             if type(value) in (int, float) and value != each.default:

@@ -10,7 +10,6 @@ from transformers import TrainingArguments
 
 from data_scripts.epochs import EpochDataset
 from modeling_posgpt import PosGPTConfig
-from posgpt.training.arguments import PosGPTTrainingArguments
 
 
 def blank_repeated_rows(
@@ -19,10 +18,7 @@ def blank_repeated_rows(
     """Turn into padding the rows that only fill up a dataset's last batches, which would count twice.
 
     Accelerate repeats rows until all processes have as many. A row is one text, unless the collator says in
-    `texts_of_rows` (rows,) how many texts each is.
-
-    Args:
-        state: Of the batch that was read last, which is this one.
+    `texts_of_rows` (rows,) how many texts each is. `state` is of the batch that was read last, which is this one.
     """
     texts = batch.pop("texts_of_rows", None)
     if args.world_size == 1 or not state.end_of_dataloader:
@@ -38,12 +34,6 @@ def blank_repeated_rows(
     batch["input_ids"][repeated] = cast(int, PosGPTConfig.pad_token_id)
     batch["labels"][repeated] = -100
     return batch
-
-
-def describe_rows(args: PosGPTTrainingArguments) -> str:
-    """Return a line on how many rows a training step reads."""
-    parts = f"{args.world_size} × {args.gradient_accumulation_steps} × {args.per_device_train_batch_size}"
-    return f"Each training step reads {args.rows_per_step} rows (processes × batches × rows per batch: {parts})."
 
 
 def describe_batch(dataset: EpochDataset, loader: Any, step: int, accumulated: int) -> str:

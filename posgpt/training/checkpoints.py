@@ -154,9 +154,6 @@ def claim_output_dir(training_args: TrainingArguments, overwrite_output_dir: boo
     """Keep other trainings out of the output folder, and yield what `choose_checkpoint` returns.
 
     The first process holds the lock; it is the operating system's and ends with the process, however that ends.
-
-    Raises:
-        BadInput: another training is writing to the folder, it cannot be written to, or as `choose_checkpoint` does.
     """
     if not training_args.output_dir:
         raise BadInput("there is no folder to save the model to; give one with --output_dir.")
@@ -189,9 +186,6 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
     """Return the checkpoint to resume from, None to start from scratch; see `PosGPTTrainingArguments`.
 
     Says which newer ones are not whole. Ends the program with status 0 where `auto` finds a finished model.
-
-    Raises:
-        BadInput: no option says what to do with what the folder holds, or there is no whole checkpoint.
     """
     output_dir, resume = Path(str(training_args.output_dir)), str(training_args.resume_from_checkpoint or "")
     weights, is_auto = output_dir / WEIGHTS_FILE, resume.lower() == "auto"

@@ -88,10 +88,7 @@ def load_validation(
 ) -> Questions | None:
     """Load the TSVs to measure accuracy on, if there are any, and print what makes it mean something else than it seems to.
 
-    Args:
-        known: Relations that need not be recognized.
-        relations: The names of those that the model is trained to answer.
-        training: The questions that it is trained on, if any.
+    Relations that are `known` need not be recognized; `relations` are the names of those that the model learns.
     """
     if not paths:
         return None

@@ -22,9 +22,6 @@ def reraise_as_bad_input(problem: str, fix: str, *kinds: type[BaseException]) ->
     """Turn exceptions of these kinds into one line: the problem, what the library says, the fix.
 
     A BadInput passes as it is, unless it is among them.
-
-    Raises:
-        BadInput: there was one.
     """
     try:
         yield

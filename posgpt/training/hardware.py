@@ -43,11 +43,7 @@ def avoid_cudnn_attention() -> None:
 
 
 def check_flex_attention(config: PosGPTConfig) -> bool:
-    """Return whether flex_attention is to train a model.
-
-    Raises:
-        BadInput: it is, and the model has dropout, which it has not, or smaller heads than its kernels allow.
-    """
+    """Return whether flex_attention is to train a model, which it cannot with dropout or small heads."""
     if config._attn_implementation != "flex_attention":
         return False
     if config.attention_dropout:
@@ -89,18 +85,12 @@ def reset_peak_memory(device: torch.device) -> None:
         Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
 
 
-def read_process_memory(name: str) -> float | None:
-    """Return what Linux says of this process's memory under a name such as `RssAnon`, in MiB; None if it says nothing."""
-    status = Path("/proc/self/status")
-    found = re.search(rf"^{name}:\s+(\d+) kB", status.read_text(), re.M) if status.exists() else None
-    return int(found[1]) / 1024 if found else None
-
-
 def measure_peak_memory() -> float:
     """Return the peak of the memory that this process has held, in MiB."""
+    status = Path("/proc/self/status")
     # Linux's ru_maxrss starts from the parent process's peak; this does not.
-    if (peak := read_process_memory("VmHWM")) is not None:
-        return peak
+    if status.exists() and (peak := re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), re.M)):
+        return int(peak[1]) / 1024
     if sys.platform == "win32":
         return psutil.Process().memory_info().peak_wset / 2**20
     import resource

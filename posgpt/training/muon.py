@@ -115,31 +115,15 @@ class MuonWithAdamW(torch.optim.Optimizer):
     """Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) on the layers' matrices, AdamW on the rest.
 
     Muon's update is scaled to AdamW's size (Liu et al. 2025, arXiv 2502.16982), so that one learning rate serves both.
-    On rarely seen facts it learns faster than Adam (Wang et al. 2025, arXiv 2509.26030).
-
-    Args:
-        others: Embeddings, the output layer, biases and norms, or AdamW's parameter groups of them; a group has no weight
-            decay but its own.
-        weight_decay: Of the matrices.
-        newton_schulz_dtype, stacked: Muon's. They are part of the state: a resumed run keeps those that it began with,
-            whichever machine it continues on; one that was saved before matrices could be stacked has one each.
+    On rarely seen facts it learns faster than Adam (Wang et al. 2025, arXiv 2509.26030). Muon's choices are part of
+    the state: a resumed run keeps those that it began with, whichever machine it continues on. One that was saved before matrices
+    could be stacked has one each.
     """
 
-    def __init__(
-        self,
-        matrices: Iterable[nn.Parameter],
-        others: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
-        lr: float,
-        weight_decay: float,
-        betas: tuple[float, float],
-        eps: float,
-        newton_schulz_dtype: torch.dtype,
-        stacked: Sequence[int] | None = None,
-    ):
-        self.muon = Muon(matrices, lr, weight_decay, newton_schulz_dtype, stacked)
-        self.adamw = torch.optim.AdamW(others, lr=lr, weight_decay=0.0, betas=betas, eps=eps, fused=True)
+    def __init__(self, muon: Muon, adamw: torch.optim.AdamW):
+        self.muon, self.adamw = muon, adamw
         # Schedules look for the rate among the defaults.
-        super().__init__([*self.muon.param_groups, *self.adamw.param_groups], {"lr": lr})
+        super().__init__([*muon.param_groups, *adamw.param_groups], {"lr": muon.defaults["lr"]})
         self._share()
 
     def _share(self) -> None:
@@ -189,14 +173,10 @@ def build_muon(model: Any, args: PosGPTTrainingArguments) -> MuonWithAdamW:
     if decayed:
         # Optimizer states saved by earlier versions have no second group where AdamW decays nothing.
         groups.append({"params": list(decayed.values()), "weight_decay": args.weight_decay})
+    # Queries', keys' and values' are one parameter.
+    stacked = [3 if name.endswith("qkv_proj.weight") else 1 for name in matrices]
+    adam: dict[str, Any] = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon, "fused": True}
     return MuonWithAdamW(
-        matrices.values(),
-        groups,
-        lr=args.learning_rate,
-        weight_decay=args.weight_decay,
-        betas=(args.adam_beta1, args.adam_beta2),
-        eps=args.adam_epsilon,
-        newton_schulz_dtype=dtype,
-        # Queries', keys' and values' are one parameter.
-        stacked=[3 if name.endswith("qkv_proj.weight") else 1 for name in matrices],
+        Muon(matrices.values(), args.learning_rate, args.weight_decay, dtype, stacked),
+        torch.optim.AdamW(groups, args.learning_rate, weight_decay=0.0, **adam),
     )

@@ -89,10 +89,7 @@ def check_same_training(
     """Check that the run that saved a checkpoint trained this model, and read the rows that this one would have read until then.
 
     How long it trains, the learning rate, what it logs and what it is validated on may differ. Checkpoints of earlier versions,
-    which lack `run.json` or some of the options, pass.
-
-    Args:
-        own_options: Those of `options` that are the command's own.
+    which lack `run.json` or some of the options, pass. `own_options` are those of `options` that are the command's own.
 
     Raises:
         ValueError: it did not. Weights alone do not show it: they have the same shapes with any number of heads.

@@ -49,9 +49,6 @@ def load_config(name_or_path: str, changes: dict[str, Any]) -> PosGPTConfig:
     """Load the configuration of a saved PosGPT, with `changes` to its fields.
 
     Only PosGPT's own fields are read: others may name code, other models or quantizations.
-
-    Raises:
-        BadInput: there is no such model, it is no PosGPT, or its sizes and choices are not compatible.
     """
     folder, problem = Path(name_or_path), f"not a model folder (no readable {CONFIG_FILE})"
     if folder.exists() and not (folder / CONFIG_FILE).is_file():
@@ -110,9 +107,6 @@ def load_model(name_or_path: str, **settings: Any) -> tuple[PosGPTForCausalLM, P
 
     Args:
         settings: Fields of the configuration to change, and arguments of `from_pretrained`, such as `dtype`.
-
-    Raises:
-        BadInput: there is no such model, it is not a PosGPT, or one of its files is not what it should be.
     """
     avoid_cudnn_attention()
     changes = {name: settings.pop(name) for name in list(settings) if name in PosGPTConfig.__annotations__}
@@ -137,8 +131,7 @@ def save_pretrained(
 ) -> PosGPTForCausalLM:
     """Save a model that is in training as it is to be loaded, and return it without weights.
 
-    Args:
-        weights: The whole of them; None: they are saved in shards elsewhere, and nothing is saved here.
+    If `weights` is None, they are saved in shards elsewhere, and nothing is saved here.
     """
     # Trainer turned the cache off, and FSDP2 gave the model a class of its own, without code to save.
     config = deepcopy(model.config)

@@ -22,7 +22,7 @@ from data_scripts.files import write_atomically
 from data_scripts.questions import Questions
 from posgpt.training import checkpoints, hardware, metrics, resuming, run_record
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.batches import blank_repeated_rows, describe_batch, describe_rows
+from posgpt.training.batches import blank_repeated_rows, describe_batch
 from posgpt.training.callbacks import FiguresProgressCallback, RiseCallback, measure_spike
 from posgpt.training.data import build_epoch_sampler, encode_pairs
 from posgpt.training.errors import ARGUMENTS, reraise_as_bad_input
@@ -82,7 +82,8 @@ class PosGPTTrainer(Trainer):
             }
             # Answers are written symbol by symbol; flex_attention would be compiled for their lengths.
             self.samples = metrics.choose_samples(validation, 0 if uses_flex else args.sample_answers)
-        with reraise_as_bad_input(*ARGUMENTS):
+        # A tracker that is not installed is a RuntimeError.
+        with reraise_as_bad_input(*ARGUMENTS, RuntimeError):
             super().__init__(model, args, **kwargs)
         hardware.close_process_group_at_exit(PartialState())
         hardware.avoid_cudnn_attention()
@@ -131,9 +132,13 @@ class PosGPTTrainer(Trainer):
 
     def train_from(self, checkpoint: str | None) -> dict[str, Any]:
         """Train; return the figures of it, peak memory among them."""
-        if self.args.should_log:
-            print(describe_rows(self.args))
-        if self.args.device.type == "cpu":
+        args = self.args
+        if args.should_log:
+            parts = f"{args.world_size} × {args.gradient_accumulation_steps} × {args.per_device_train_batch_size}"
+            print(
+                f"Each training step reads {args.rows_per_step} rows (processes × batches × rows per batch: {parts})."
+            )
+        if args.device.type == "cpu":
             hardware.keep_freed_memory()
         hardware.reset_peak_memory(self.args.device)
         try:
