@@ -22,7 +22,7 @@ from data_scripts.files import write_atomically
 from data_scripts.questions import Questions
 from posgpt.training import checkpoints, hardware, metrics, resuming, run_record
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.batches import blank_repeated_rows, describe_batch
+from posgpt.training.batches import blank_repeated_rows, describe_batch, describe_rows
 from posgpt.training.callbacks import FiguresProgressCallback, RiseCallback, measure_spike
 from posgpt.training.data import build_epoch_sampler, encode_pairs
 from posgpt.training.errors import ARGUMENTS, reraise_as_bad_input
@@ -92,10 +92,9 @@ class PosGPTTrainer(Trainer):
             self.accelerator.state.fsdp_plugin.mixed_precision_policy = MixedPrecisionPolicy(cast_forward_inputs=False)
         self.options, self.card_facts = args.to_dict(), card_facts or {}
         self.resuming = resuming.ResumeCallback()
-        self.add_callback(self.resuming)
-        self.add_callback(RiseCallback)
-        if self.pop_callback(ProgressCallback):
-            self.add_callback(FiguresProgressCallback)
+        shown = [FiguresProgressCallback] if self.pop_callback(ProgressCallback) else []
+        for callback in (self.resuming, RiseCallback, *shown):
+            self.add_callback(callback)
 
     # --- The whole run ---
     def train_or_resume(self, checkpoint: str | None) -> None:
@@ -132,13 +131,9 @@ class PosGPTTrainer(Trainer):
 
     def train_from(self, checkpoint: str | None) -> dict[str, Any]:
         """Train; return the figures of it, peak memory among them."""
-        args = self.args
-        if args.should_log:
-            parts = f"{args.world_size} × {args.gradient_accumulation_steps} × {args.per_device_train_batch_size}"
-            print(
-                f"Each training step reads {args.rows_per_step} rows (processes × batches × rows per batch: {parts})."
-            )
-        if args.device.type == "cpu":
+        if self.args.should_log:
+            print(describe_rows(self.args))
+        if self.args.device.type == "cpu":
             hardware.keep_freed_memory()
         hardware.reset_peak_memory(self.args.device)
         try:
