@@ -92,7 +92,7 @@ class PosGPTTrainer(Trainer):
             self.accelerator.state.fsdp_plugin.mixed_precision_policy = MixedPrecisionPolicy(cast_forward_inputs=False)
         self.options, self.card_facts = args.to_dict(), card_facts or {}
         self.resuming = resuming.ResumeCallback()
-        shown = [FiguresProgressCallback] if self.pop_callback(ProgressCallback) else []
+        shown: list[Any] = [FiguresProgressCallback] if self.pop_callback(ProgressCallback) else []
         for callback in (self.resuming, RiseCallback, *shown):
             self.add_callback(callback)
 
