@@ -18,7 +18,7 @@ The stages, each of which can be opened: documents with titles and salient spans
 and by which selector (`select_spans`), rows (`NameWindowsDataset`), batches (`NameWindowsCollator`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -185,15 +185,19 @@ class NameWindowsDataset(EpochDataset):
 
     def __getitems__(self, items: list[int]) -> list[dict]:
         """Return features for `NameWindowsCollator`; see `encode_rows`."""
-        return encode_rows([self.draw_row(item) for item in items], self.tokenizer)
+        rows = (item % len(self) for item in items)
+        numbers = [self.find_document(row) for row in rows if row < self.rows_with_document]
+        # Reading the documents of all rows at once takes less time than one by one.
+        documents = dict(zip(numbers, self.documents.__getitems__(numbers), strict=True))
+        return encode_rows([self.draw_row(item, documents) for item in items], self.tokenizer)
 
-    def draw_row(self, item: int) -> tuple[str, list[Window]]:
-        """Return what a row begins with, and its windows."""
+    def draw_row(self, item: int, documents: Mapping[int, dict[str, Any]]) -> tuple[str, list[Window]]:
+        """Return what a row begins with, and its windows; `documents` has the row's document by its number."""
         epoch, index = divmod(item, len(self))
         rng = np.random.default_rng([self.seed, epoch, 0, index])
         if index < self.rows_with_document:
-            document = self.find_document(index)
-            return self._draw_windows(self.documents[document], index - int(self.starts[document]), rng)
+            number = self.find_document(index)
+            return self._draw_windows(documents[number], index - int(self.starts[number]), rng)
         title, number = self.standalone[index - self.rows_with_document]
         wording = draw_one(self.wordings[number], rng)
         return wording.before + title, self._draw_question(title, number, wording, rng, share=1)
