@@ -7,14 +7,7 @@ from data_scripts.errors import BadInput
 from data_scripts.options import shorten_error
 
 # For `reraise_as_bad_input`, where transformers or torch refuse arguments.
-ARGUMENTS = (
-    "these arguments are not compatible",
-    "change or remove one of them.",
-    ValueError,
-    TypeError,
-    ImportError,
-    RuntimeError,
-)
+ARGUMENTS = ("these arguments are not compatible", "change or remove one of them.", ValueError, TypeError, ImportError)
 
 
 @contextmanager

@@ -43,7 +43,6 @@ class PosGPTTrainer(Trainer):
         card_facts: Lines of the model card: a name and what to say of it.
         validation: The questions to evaluate on, of which some are logged with the model's answers.
         record: What the model was trained on and how, for `run.json` and the trackers (see `describe_run`).
-
     """
 
     model: Any
