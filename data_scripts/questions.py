@@ -6,20 +6,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
 from datasets import Dataset, Features, Value
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.errors import BadInput
-from data_scripts.files import check_text, read_lines
+from data_scripts.files import check_is_file, check_text, read_lines
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, find_relation, recognize_relations
 from data_scripts.titles import iterate_titles, split_title
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 Key = TypeVar("Key")
 
+_ROLE = "TSV of questions and answers"
 _LINE_FORM = "a line is a question, one tab and its answer"
 # What questions end with.
 _MARKS = ("?", "？", "؟")
@@ -173,9 +174,15 @@ def load_questions(
     return Questions(tuple(map(str, paths)), relations, rows)
 
 
+def check_question_files(*groups: Sequence[str] | None) -> None:
+    """Refuse TSVs that are missing or no text, before something else is read that may take long."""
+    for path in chain(*filter(None, groups)):
+        check_is_file(path, _ROLE)
+
+
 def _read_questions(path: str | os.PathLike) -> Iterator[tuple[str, str]]:
     """Yield where each line of a TSV stands that is not blank, and the line."""
-    lines = read_lines(path, "TSV of questions and answers")
+    lines = read_lines(path, _ROLE)
     return ((f"{path}, line {number}", line) for number, line in lines if line.strip())
 
 

@@ -19,9 +19,8 @@ from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import Columns, build_corpus_tokenizer, load_corpus
 from data_scripts.epochs import FixedDataset
 from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import check_is_file
 from data_scripts.options import option
-from data_scripts.questions import Questions
+from data_scripts.questions import Questions, check_question_files
 from data_scripts.relations import (
     BIRTHPLACE,
     Relation,
@@ -113,8 +112,7 @@ def load_finetuning_data(
         with training_args.main_process_first():
             return load_corpus(file, model_args)
 
-    for file in (*data_args.train_file, *(data_args.validation_file or ())):
-        check_is_file(file, "TSV of questions and answers")
+    check_question_files(data_args.train_file, data_args.validation_file)
     # What the model was asked before may be asked once only in a file, which shows no form then.
     model, known = None, load_relations(data_args.relations)
     if model_args.model_name_or_path:
@@ -129,12 +127,12 @@ def load_finetuning_data(
         )
     max_length = (model.config if model else build_config(architecture)).max_position_embeddings
     # A corpus shows where titles are in the questions.
-    file = data_args.corpus_file or model_args.vocabulary_file
-    corpus = load(file) if file else None
+    vocabulary = load(model_args.vocabulary_file) if model_args.vocabulary_file else None
+    corpus = load(data_args.corpus_file) if data_args.corpus_file else vocabulary
     questions = load_pairs(data_args.train_file, training_args, known, corpus, data_args.ascii_only)
     texts = [*questions.texts, *questions.answers]
-    if model_args.vocabulary_file:
-        tokenizer = build_corpus_tokenizer(load(model_args.vocabulary_file), max_length)
+    if vocabulary is not None:
+        tokenizer = build_corpus_tokenizer(vocabulary, max_length)
         model = build_model(architecture, tokenizer, training_args)
     elif model is None:
         tokenizer = build_tokenizer(texts, max_length)

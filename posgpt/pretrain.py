@@ -16,11 +16,10 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import CorpusArguments, build_corpus_tokenizer, describe_documents, load_corpus
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import check_is_file
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 from data_scripts.options import option
-from data_scripts.questions import Questions
+from data_scripts.questions import Questions, check_question_files
 from data_scripts.relations import BIRTHPLACE, Relation, RelationArguments, load_relations
 from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
 from posgpt.training.architecture import ArchitectureArguments, build_config, build_model, describe_size
@@ -82,8 +81,7 @@ def load_pretraining_data(
     """Read corpus and questions and build the objective's training data."""
     # Sizes that are not compatible and missing questions are refused before the corpus is read.
     max_length = build_config(architecture).max_position_embeddings
-    for file in (*(data_args.questions_file or ()), *(data_args.validation_file or ())):
-        check_is_file(file, "TSV of questions and answers")
+    check_question_files(data_args.questions_file, data_args.validation_file)
     questions, relations = None, load_relations(data_args.relations)
     # One process reads first; the others find the result in the cache.
     with training_args.main_process_first():
