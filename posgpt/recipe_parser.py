@@ -44,8 +44,11 @@ def find_recipe(name: str, folder: Path = Path()) -> Path:
     raise BadInput(f"{name}: no such recipe; give a YAML file, or one of {', '.join(list_recipes())}.")
 
 
-def read_recipe(recipe: Path) -> dict[str, dict[str, Any]]:
-    """Return a recipe's sections, each on top of that of the recipe's `base`, a file that its folder may have."""
+def read_recipe(recipe: Path, derived: Sequence[Path] = ()) -> dict[str, dict[str, Any]]:
+    """Return a recipe's sections, each on top of that of the recipe's `base`, a file that its folder may have.
+
+    `derived` are the recipes that have this one as their base.
+    """
     sections = load_yaml(recipe, "recipe")
     sections = sections if isinstance(sections, dict) else {}
     base = sections.pop("base", None)
@@ -53,9 +56,10 @@ def read_recipe(recipe: Path) -> dict[str, dict[str, Any]]:
         raise BadInput(f"{recipe}: {wrong[0]!r} has to be a section, with an option per line.")
     if base is None:
         return sections
-    if (base_file := find_recipe(str(base), recipe.parent)).resolve() == recipe.resolve():
-        raise BadInput(f"{recipe}: its base is this recipe itself; name another one.")
-    inherited = read_recipe(base_file)
+    derived = (*derived, recipe.resolve())
+    if (base_file := find_recipe(str(base), recipe.parent)).resolve() in derived:
+        raise BadInput(f"{recipe}: its base is this recipe itself, or derived from it; name another one.")
+    inherited = read_recipe(base_file, derived)
     return {name: overlay(inherited.get(name, {}), sections.get(name, {})) for name in inherited | sections}
 
 

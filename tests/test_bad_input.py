@@ -327,6 +327,7 @@ def test_a_command_without_options_ends_in_one_line_or_starts(command, tmp_path,
 def test_recipes(refused, world, tmp_path):
     corpus = ["--train_file", world / "wiki.txt"]
     recipe = tmp_path / "mine.yaml"
+    looping = write(tmp_path / "looping.yaml", f"base: {recipe}")
     for content, match in (
         ("pretrain: [", "not YAML that can be read"),
         ("pretrain: {objective: cloze}", "--objective: .*'cloze' .choose from 'span_corruption'"),
@@ -340,6 +341,7 @@ def test_recipes(refused, world, tmp_path):
         ("base: course\npretrain: {final_tokens: 10000}", "final_tokens is 10,000; choose more than warmup_tokens"),
         ("base: corse", "corse: no such recipe"),
         (f"base: {recipe}", "its base is this recipe itself"),
+        (f"base: {looping}", "looping.yaml: its base is this recipe itself, or derived from it"),
         ("base: windows\npretrain: fast", "'pretrain' has to be a section, with an option per line"),
     ):
         recipe.write_text(content)
