@@ -16,14 +16,14 @@ SMALL = {name.removeprefix("--"): value for name, value in zip(TINY[::2], TINY[1
 SMALL |= {"max_steps": 2, "logging_steps": 1, "quiet": True}
 
 
-def test_the_example_of_the_docs_trains_asks_and_reports(tmp_path, monkeypatch, capsys):
+def test_the_example_of_the_readme_trains_asks_and_reports(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
     options = '"quickstart", max_steps=2, logging_steps=1, report_to="none", hidden_size=32,'
     exec(code.replace("num_people=300", "num_people=100").replace('"quickstart",', options), {})
     printed = capsys.readouterr().out
-    assert len(re.findall(r"^Where was .* born\? .* \d+%$", printed, re.M)) == 3 and "'train_loss'" in printed
+    assert re.search(r"^(Where was .* born\?) Answer\(", printed, re.M)
     assert "birthplace" in printed and (tmp_path / "runs" / "eval" / "metrics.json").is_file()
 
 
