@@ -46,16 +46,12 @@ def test_the_commands_and_the_python_example_run_as_written(run, world, tmp_path
     monkeypatch.chdir(tmp_path)
     for file in world.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    readme, trust, objectives = map(list_commands, ("README.md", "docs/trust.md", "docs/objectives.md"))
+    readme = list_commands("README.md")
     windows, course = ["preview", "pretrain", "evaluate", "ask"], ["pretrain", "finetune", "evaluate"]
     assert [command for command, *_ in readme] == windows + course
-    assert [command for command, *_ in trust] == ["hold-out", "pretrain", "evaluate"]
-    sprint, marathon = ["generate-questions", "pretrain"], ["pretrain", "generate-questions", "pretrain"]
-    assert [command for command, *_ in objectives] == sprint + marathon + ["preview"] * 4
-    for command, *arguments in readme + trust + objectives:
-        printed = run(cli, *make_quick(command, arguments))
-        assert command != "preview" or printed.count("\ninput  ") == 4
-    for folder in ("eval", "eval_windows", "report"):
+    for command, *arguments in readme:
+        run(cli, *make_quick(command, arguments))
+    for folder in ("eval", "eval_windows"):
         assert (tmp_path / "runs" / folder / "metrics.json").is_file()
 
     example = next(block for block in list_blocks("README.md") if "AutoModelForCausalLM.from_pretrained" in block)
