@@ -169,8 +169,8 @@ def test_the_docs_tables_are_those_of_the_code():
     shared = {field.name for field in dataclasses.fields(ObjectiveConfig)}
     objectives = {f"`{name}`": (objective, shared) for name, objective in OBJECTIVES.items()}
     for file, table in (
-        ("objectives.md", build_table(" objective |", {"all": (ObjectiveConfig, set()), **objectives})),
-        ("world.md", build_table("", {"": (World, set())})),
+        ("pretraining.md", build_table(" objective |", {"all": (ObjectiveConfig, set()), **objectives})),
+        ("own_text.md", build_table("", {"": (World, set())})),
     ):
         assert table in (ROOT / "docs" / file).read_text(encoding="utf-8"), f"docs/{file} needs:\n{table}"
 

@@ -46,16 +46,12 @@ def test_the_commands_run_as_written(run, world, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for file in world.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    readme, trust, objectives = map(list_commands, ("README.md", "docs/trust.md", "docs/objectives.md"))
+    readme = list_commands("README.md")
     course, windows = ["pretrain", "finetune", "evaluate", "evaluate"], ["preview", "pretrain", "evaluate", "ask"]
     assert [command for command, *_ in readme] == course + windows
-    assert [command for command, *_ in trust] == ["hold-out", "pretrain", "evaluate"]
-    sprint, marathon = ["generate-questions", "pretrain"], ["pretrain", "generate-questions", "pretrain"]
-    assert [command for command, *_ in objectives] == sprint + marathon + ["preview"] * 4
-    for command, *arguments in readme + trust + objectives:
-        printed = run(cli, *make_quick(command, arguments))
-        assert command != "preview" or printed.count("\ninput  ") == 4
-    for folder in ("vanilla_dev", "windows_dev", "report"):
+    for command, *arguments in readme:
+        run(cli, *make_quick(command, arguments))
+    for folder in ("vanilla_dev", "windows_dev"):
         assert (tmp_path / "runs" / folder / "metrics.json").is_file()
     predictions = (tmp_path / "vanilla.pretrain.test.predictions").read_text(encoding="utf-8").splitlines()
     assert len(predictions) == len((tmp_path / "birth_test_inputs.tsv").read_text(encoding="utf-8").splitlines())
