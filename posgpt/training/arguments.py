@@ -14,11 +14,6 @@ from data_scripts.errors import BadInput
 from data_scripts.options import Range, option
 from posgpt.training.hardware import bf16_is_fast
 
-# What each `lr_schedule` alone reads.
-SCHEDULE_OPTIONS = {
-    "steps": ("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
-    "tokens": ("warmup_tokens", "final_tokens"),
-}
 # The least that numbers of transformers' may be, where that is not 0.
 _LEAST = {
     "per_device_train_batch_size": 1,
@@ -62,10 +57,8 @@ class PosGPTTrainingArguments(TrainingArguments):
     # Every parameter has a gradient, and buffers are constants.
     ddp_find_unused_parameters: bool | None = False
     ddp_broadcast_buffers: bool | None = False
-    attn_implementation: str | None = option(
-        "flex_attention is for CUDA (default: sdpa; on a CPU eager, faster for short sequences).",
-        default=None,
-        choices=["eager", "sdpa", "flex_attention"],
+    attn_implementation: Literal["eager", "sdpa", "flex_attention"] | None = option(
+        "flex_attention is for CUDA (default: sdpa; on a CPU eager, faster for short sequences).", default=None
     )
     train_sampling_strategy: str = option(
         "The order of the examples.", default="random", choices=list(EpochSampler.STRATEGIES)
@@ -144,8 +137,6 @@ class PosGPTTrainingArguments(TrainingArguments):
             # A GPU is faster than one core reads rows of windows.
             gpus = 0 if self.use_cpu else torch.cuda.device_count()
             self.dataloader_num_workers = min(4, max(1, (os.cpu_count() or 1) // gpus)) if gpus else 0
-        if self.report_to is None:
-            self.report_to = "none"
         super().__post_init__()
         for name, why in _FIXED.items():
             if attrgetter(name)(self):
@@ -174,14 +165,9 @@ class PosGPTTrainingArguments(TrainingArguments):
                     " batches that make up a training step; choose one."
                 )
         if self.final_tokens is not None and self.final_tokens <= self.warmup_tokens:
-            raise BadInput(
-                f"final_tokens is {self.final_tokens:,}; choose more than warmup_tokens, {self.warmup_tokens:,}."
-            )
+            raise BadInput(f"final_tokens is {self.final_tokens:,}; choose more than warmup_tokens.")
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
-        """Return the number of steps in which the learning rate rises; a share of a short training is never all of it.
-
-        transformers rounds a share up, so the one step of a training on a few pairs would have the rate 0.
-        """
+        """Return transformers' number, which it rounds up, but for a share of the steps never all: one step would have rate 0."""
         steps = super().get_warmup_steps(num_training_steps)
         return steps if self.warmup_steps >= 1 else min(steps, num_training_steps - 1)

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from huggingface_hub.errors import StrictDataclassError
+
 from data_scripts.errors import BadInput
 from data_scripts.options import shorten_error
 
@@ -21,6 +23,6 @@ def reraise_as_bad_input(problem: str, fix: str, *kinds: type[BaseException]) ->
     except kinds as error:
         if isinstance(error, BadInput) and BadInput not in kinds:
             raise
-        # The error of a large file's upload names the file alone; its cause says what happened.
-        reason = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
-        raise BadInput(f"{problem}: {shorten_error(reason)}; {fix}") from None
+        # The error of a large file's upload names the file alone, that of a configuration its class; the cause says what is wrong.
+        cause = error.__cause__ if isinstance(error, RuntimeError | StrictDataclassError) else None
+        raise BadInput(f"{problem}: {shorten_error(cause or error).rstrip('.')}; {fix}") from None

@@ -20,10 +20,10 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from data_scripts.errors import BadInput
 from data_scripts.files import write_atomically
 from data_scripts.questions import Questions
-from posgpt.training import checkpoints, hardware, metrics, resuming, run_record
+from posgpt.training import checkpoints, hardware, metrics, run_record
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.batches import blank_repeated_rows, describe_batch, describe_rows
-from posgpt.training.callbacks import FiguresProgressCallback, RiseCallback, measure_spike
+from posgpt.training.callbacks import FiguresProgressCallback, ResumeCallback, RiseCallback, measure_spike
 from posgpt.training.data import build_epoch_sampler, encode_pairs
 from posgpt.training.errors import ARGUMENTS, reraise_as_bad_input
 from posgpt.training.hub import open_repository, upload_model
@@ -90,7 +90,7 @@ class PosGPTTrainer(Trainer):
             # Accelerate's own policy casts weights and each layer's inputs; here autocast does, as on one device.
             self.accelerator.state.fsdp_plugin.mixed_precision_policy = MixedPrecisionPolicy(cast_forward_inputs=False)
         self.options, self.card_facts = args.to_dict(), card_facts or {}
-        self.resuming = resuming.ResumeCallback()
+        self.resuming = ResumeCallback()
         shown: list[Any] = [FiguresProgressCallback] if self.pop_callback(ProgressCallback) else []
         for callback in (self.resuming, RiseCallback, *shown):
             self.add_callback(callback)
@@ -116,7 +116,7 @@ class PosGPTTrainer(Trainer):
     def prepare_folder(self, checkpoint: str | None) -> None:
         """Check that the checkpoint is of this training, and only then remove later ones."""
         if checkpoint:
-            with resuming.refuse_checkpoint(checkpoint):
+            with checkpoints.refuse_checkpoint(checkpoint):
                 # The first process alone knows what the run reads.
                 if own := self.args.record:
                     run_record.check_same_training(Path(checkpoint), self.options, self.model.config, own)
@@ -142,7 +142,7 @@ class PosGPTTrainer(Trainer):
             if not checkpoint or self.resuming.has_begun or is_explained:
                 raise
             # Before the first step, what nothing else explains is the checkpoint's fault.
-            with resuming.refuse_checkpoint(checkpoint):
+            with checkpoints.refuse_checkpoint(checkpoint):
                 raise
         figures["peak_memory_mib"] = hardware.measure_peak_memory()
         if self.args.device.type == "cuda":
@@ -174,7 +174,7 @@ class PosGPTTrainer(Trainer):
                 self.lr_scheduler = build_token_schedule(optimizer, self.args, num_training_steps, *shape)
             scheduler = super().create_scheduler(num_training_steps, optimizer)
         # A checkpoint's are loaded next, over these.
-        self.resuming.own = resuming.list_settings(optimizer)
+        self.resuming.own = [dict(group) for group in optimizer.param_groups]
         return scheduler
 
     # --- A step ---
