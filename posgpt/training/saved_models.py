@@ -41,6 +41,11 @@ def find_model_file(name_or_path: str, name: str) -> Path:
         # The hub would be asked for half a minute where there is no network.
         raise BadInput(f"{folder}: no such folder in {folder.parent}; give a folder that training wrote.")
     with refuse_model(name_or_path, fix if folder.exists() else f"there is no such folder, either; {fix}"):
+        if folder.exists() and not (folder / name).is_file():
+            if checkpoint := find_last_checkpoint(folder):
+                where = f"--resume_from_checkpoint last continues it, or take {checkpoint}"
+                raise ValueError(f"training has not ended there; {where}")
+            raise ValueError(f"not a model folder: it has no {name}")
         return Path(str(cached_file(name_or_path, name)))
 
 
@@ -49,15 +54,10 @@ def load_config(name_or_path: str, changes: dict[str, Any]) -> PosGPTConfig:
 
     Only PosGPT's own fields are read: others may name code, other models or quantizations.
     """
-    folder, problem = Path(name_or_path), f"not a model folder (no readable {CONFIG_FILE})"
-    if folder.exists() and not (folder / CONFIG_FILE).is_file():
-        if checkpoint := find_last_checkpoint(folder):
-            problem = f"training has not ended there; --resume_from_checkpoint last continues it, or take {checkpoint}"
-        raise BadInput(f"{folder}: {problem}; give a folder that training wrote.")
     file = find_model_file(name_or_path, CONFIG_FILE)
     content = load_json(file, "configuration of a model")
     if (kind := content.get("model_type")) != PosGPTConfig.model_type:
-        raise BadInput(f"{folder}: holds a {kind!r} model, not a PosGPT; give a folder that training wrote.")
+        raise BadInput(f"{name_or_path}: holds a {kind!r} model, not a PosGPT; give a folder that training wrote.")
     own = {name: value for name, value in content.items() if name in PosGPTConfig.__annotations__}
     with refuse_model(file):
         return PosGPTConfig(**own | changes)
