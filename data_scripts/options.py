@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn, get_origin, get_type_hi
 from transformers import HfArgumentParser
 from transformers.hf_argparser import string_to_bool
 
-from data_scripts.errors import BadInput
+from data_scripts.errors import REFUSED_OPTIONS, BadInput, reraise_as_bad_input
 
 
 def option(help: str, **settings: Any) -> Any:
@@ -134,12 +134,8 @@ class OptionParser(HfArgumentParser):
         values = {name: value for name, value in values.items() if value not in (None, [])}
         if missing := [names[0] for name, names in self._required.items() if name not in values]:
             self.error(f"the following arguments are required: {', '.join(missing)}")
-        try:
+        with reraise_as_bad_input(*REFUSED_OPTIONS):
             built = self.parse_dict(values, allow_extra_keys=True)
-        except BadInput:
-            raise
-        except (ValueError, ImportError, TypeError) as error:
-            raise BadInput(f"an option was refused: {shorten_error(error)}; change or remove it.") from None
         for options in built:
             check_options(options)
         return built
@@ -152,8 +148,3 @@ def parse_options(dataclass_type: type, argv: Sequence[str] | None = None, **opt
     """
     parser = OptionParser([dataclass_type])
     return parser.build(parser.read_values(options) if options else parser.read(argv))[0]
-
-
-def shorten_error(error: BaseException) -> str:
-    """Return an exception's message on one line, at most 300 characters."""
-    return " ".join(str(error).split())[:300]

@@ -189,7 +189,7 @@ REFUSED = {
         "--learning_rate nan": "learning_rate is nan",
         "--gradient_accumulation_steps 0": "gradient_accumulation_steps is 0; choose at least 1",
         "--num_train_epochs 0 --max_steps -1": "num_train_epochs is 0.0; choose at least 0.01",
-        "--use_muon true --adam_beta1 2": "not compatible: .*beta",
+        "--use_muon true --adam_beta1 2": "these options cannot be used: .*beta",
         "--dataloader_drop_last true": "dataloader_drop_last cannot be used: every epoch reads",
         """--accelerator_config '{"split_batches": true}'""": "split_batches cannot be used",
         "--auto_find_batch_size": "auto_find_batch_size.*would change how many rows",

@@ -10,11 +10,10 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils.chat_template_utils import parse_google_format_docstring
 
-from data_scripts.errors import BadInput
+from data_scripts.errors import BadInput, reraise_as_bad_input
 from data_scripts.options import option
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.errors import reraise_as_bad_input
 from posgpt.training.saved_models import load_model
 
 CHOICES = {"position_embedding_type": list(POSITION_EMBEDDINGS), "bottleneck_type": list(BOTTLENECKS)}

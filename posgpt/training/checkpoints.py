@@ -18,10 +18,8 @@ from transformers import TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, sort_checkpoints
 
-from data_scripts.errors import BadInput
+from data_scripts.errors import BadInput, reraise_as_bad_input, shorten_error
 from data_scripts.files import check_is_folder_or_new, hash_file, load_json, sync_file, write_atomically
-from data_scripts.options import shorten_error
-from posgpt.training.errors import reraise_as_bad_input
 
 WEIGHTS_FILE = "model.safetensors"
 # In a checkpoint: the SHA-256 of every other file, empty until all of them are written.

@@ -13,13 +13,12 @@ from safetensors.torch import load_file
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
-from data_scripts.errors import BadInput
+from data_scripts.errors import BadInput, reraise_as_bad_input
 from data_scripts.files import check_is_file, load_json
 from data_scripts.relations import BIRTHPLACE
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from modeling_posgpt.configuration_posgpt import load_task
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint
-from posgpt.training.errors import reraise_as_bad_input
 from posgpt.training.hardware import avoid_cudnn_attention
 
 CONFIG_FILE, TOKENIZER_FILE = "config.json", "tokenizer.json"

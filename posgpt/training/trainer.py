@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from transformers import ProgressCallback, Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from data_scripts.errors import BadInput
+from data_scripts.errors import REFUSED_OPTIONS, BadInput, reraise_as_bad_input
 from data_scripts.files import write_atomically
 from data_scripts.questions import Questions
 from posgpt.training import checkpoints, hardware, metrics, run_record
@@ -25,7 +25,6 @@ from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.batches import blank_repeated_rows, describe_batch, describe_rows
 from posgpt.training.callbacks import FiguresProgressCallback, ResumeCallback, RiseCallback, measure_spike
 from posgpt.training.data import build_epoch_sampler, encode_pairs
-from posgpt.training.errors import ARGUMENTS, reraise_as_bad_input
 from posgpt.training.hub import open_repository, upload_model
 from posgpt.training.model_card import describe_training, write_model_card
 from posgpt.training.muon import build_muon, list_decayed_names
@@ -82,7 +81,7 @@ class PosGPTTrainer(Trainer):
             # Answers are written symbol by symbol; flex_attention would be compiled for their lengths.
             self.samples = metrics.choose_samples(validation, 0 if uses_flex else args.sample_answers)
         # A tracker that is not installed is a RuntimeError.
-        with reraise_as_bad_input(*ARGUMENTS, RuntimeError):
+        with reraise_as_bad_input(*REFUSED_OPTIONS, RuntimeError):
             super().__init__(model, args, **kwargs)
         hardware.close_process_group_at_exit(PartialState())
         hardware.avoid_cudnn_attention()
@@ -160,7 +159,7 @@ class PosGPTTrainer(Trainer):
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """Return Trainer's, or with `use_muon` Muon for the layers' matrices and AdamW for the rest."""
-        with reraise_as_bad_input(*ARGUMENTS):
+        with reraise_as_bad_input(*REFUSED_OPTIONS):
             if self.args.use_muon and self.optimizer is None:
                 self.optimizer = build_muon(self.model, self.args)
             return super().create_optimizer(model)
@@ -168,7 +167,7 @@ class PosGPTTrainer(Trainer):
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
         """Return transformers' schedule, or with `lr_schedule` tokens minGPT's (see `compute_rate_factor`)."""
         optimizer = optimizer or cast(Any, self.optimizer)
-        with reraise_as_bad_input(*ARGUMENTS):
+        with reraise_as_bad_input(*REFUSED_OPTIONS):
             if self.args.lr_schedule == "tokens" and self.lr_scheduler is None:
                 shape = len(self.train_dataset), self.model.config.max_position_embeddings
                 self.lr_scheduler = build_token_schedule(optimizer, self.args, num_training_steps, *shape)
