@@ -32,7 +32,7 @@ def reraise_as_bad_input(problem: str, fix: str, *kinds: type[BaseException]) ->
     except kinds as error:
         if isinstance(error, BadInput) and BadInput not in kinds:
             raise
-        # Of a configuration or a large file's upload that fails, the cause alone says why. The system's errors say it themselves.
+        # Of a configuration or a large file's upload, the cause alone says why. The system's errors say it themselves.
         reason = error if isinstance(error, OSError) else error.__cause__ or error
         raise BadInput(f"{problem}: {shorten_error(reason).rstrip('.')}; {fix}") from None
 

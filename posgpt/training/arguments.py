@@ -158,6 +158,6 @@ class PosGPTTrainingArguments(TrainingArguments):
             raise BadInput(f"final_tokens is {self.final_tokens:,}; choose more than warmup_tokens.")
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
-        """Return transformers' number, which it rounds up, but for a share of the steps never all: one step would have rate 0."""
+        """Return transformers' number, but of a share never all steps: rounded up, a run of one step has the rate 0."""
         steps = super().get_warmup_steps(num_training_steps)
         return steps if self.warmup_steps >= 1 else min(steps, num_training_steps - 1)
