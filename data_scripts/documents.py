@@ -25,7 +25,7 @@ from pyarrow import ArrowException
 from pyarrow.parquet import ParquetFile
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from data_scripts.errors import BadInput
+from data_scripts.errors import BadInput, shorten_error
 from data_scripts.files import (
     COMPRESSED,
     INVISIBLE,
@@ -37,7 +37,7 @@ from data_scripts.files import (
     read_lines,
     write_atomically,
 )
-from data_scripts.options import option, shorten_error
+from data_scripts.options import option
 from data_scripts.titles import BATCH, find_title, iterate_titles
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
 

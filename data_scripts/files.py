@@ -16,8 +16,7 @@ from unicodedata import name as name_character
 import pyarrow
 import yaml
 
-from data_scripts.errors import BadInput
-from data_scripts.options import shorten_error
+from data_scripts.errors import BadInput, shorten_error
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 # The files of a task.

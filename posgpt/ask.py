@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from data_scripts.documents import Columns
-from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.options import option, parse_options, shorten_error
+from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
+from data_scripts.options import option, parse_options
 from data_scripts.questions import describe_unknown_characters
 from data_scripts.relations import find_relation, read_relations
 from posgpt.evaluation.evidence import Document, find_documents, has_mention

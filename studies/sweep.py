@@ -19,7 +19,7 @@ import numpy as np
 from accelerate import PartialState
 from tqdm import tqdm
 
-from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
 from data_scripts.files import (
     CORPUS_FILE,
     DEV_FILE,
@@ -31,7 +31,7 @@ from data_scripts.files import (
     write_atomically,
 )
 from data_scripts.hold_out import CALIBRATION_FILE, HoldOutArguments, hold_out
-from data_scripts.options import Range, option, parse_options, shorten_error
+from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from posgpt.compare import load_record
 from posgpt.evaluation.scoring import Proportion

@@ -57,7 +57,7 @@ def parse(line: str, monkeypatch: pytest.MonkeyPatch) -> dict:
                 continue
             made = field.default_factory is not dataclasses.MISSING
             default = field.default_factory() if made else field.default
-            if (value := getattr(options, field.name)) != default:
+            if (value := getattr(options, field.name)) != default or field.name in DECIDED & given:
                 config[field.name] = to_json(value)
     return dict(sorted(config.items()))
 

@@ -16,9 +16,9 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
-from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
 from data_scripts.files import check_is_new, write_atomically, write_folder_atomically
-from data_scripts.options import Range, option, parse_options, shorten_error
+from data_scripts.options import Range, option, parse_options
 from data_scripts.relations import BIRTHPLACE
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from posgpt.training.model_card import write_model_card

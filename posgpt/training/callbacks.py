@@ -1,10 +1,13 @@
-"""What training shows of its loss: the newest figures on the progress bar, spikes, and an end far above the lowest."""
+"""What happens around Trainer's steps: figures on the progress bar, warnings of the loss, and this run's options when it resumes."""
 
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from transformers import ProgressCallback, TrainerCallback
 from transformers.utils import logging
+
+from data_scripts.errors import BadInput
 
 # A logged loss above SPIKE times the median of the SPIKE_WINDOW before it is marked in the log.
 SPIKE, SPIKE_WINDOW = 2.0, 20
@@ -45,3 +48,36 @@ class RiseCallback(TrainerCallback):
                 " Unless the data became harder in between (--first_shares), training has diverged; most often a lower"
                 " --learning_rate helps."
             )
+
+
+class ResumeCallback(TrainerCallback):
+    """Checks the state that Trainer has loaded before the first step, and gives this run's options to it.
+
+    Attributes:
+        own: The optimizer's groups of parameters, before a checkpoint's state is loaded.
+        has_begun: Whether the first step has begun.
+    """
+
+    def __init__(self) -> None:
+        self.own: list[dict[str, Any]] = []
+        self.has_begun = False
+
+    def on_train_begin(self, args, state, control, optimizer=None, lr_scheduler=None, **kwargs):
+        if state.global_step > state.max_steps:
+            raise BadInput(
+                f"{args.output_dir}: the checkpoint is of step {state.global_step:,}, but training is to end after step"
+                f" {state.max_steps:,}; choose a larger --max_steps or --num_train_epochs."
+            )
+        for group, own in zip(optimizer.param_groups, self.own, strict=True):
+            if other := own.keys() - group.keys():
+                raise ValueError(f"its optimizer has no {', '.join(sorted(other))}")
+            # Multiplying by 1 would not change a bit, but a peak rate of 0 cannot be scaled.
+            if group.get("initial_lr") and own["initial_lr"] != group["initial_lr"]:
+                group["lr"] *= own["initial_lr"] / group["initial_lr"]
+            group |= {name: own[name] for name in ("initial_lr", "weight_decay", "betas", "eps") if name in own}
+        if hasattr(lr_scheduler, "base_lrs"):
+            lr_scheduler.base_lrs = [group["initial_lr"] for group in self.own]
+            lr_scheduler._last_lr = [group["lr"] for group in optimizer.param_groups]
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.has_begun = True

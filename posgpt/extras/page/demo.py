@@ -19,9 +19,9 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 import torch
 
 from data_scripts.documents import Columns, read_rows
-from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
 from data_scripts.files import CORPUS_FILE
-from data_scripts.options import Range, option, parse_options, shorten_error
+from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import count_unknown_characters
 from modeling_posgpt import MASK_TOKEN
 from posgpt.evaluation.evidence import find_documents
