@@ -8,10 +8,6 @@ from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.span_corruption import SpanCorruptionConfig
 
 OBJECTIVES: dict[str, type[ObjectiveConfig]] = {
-    objective.name: objective
-    for objective in (
-        SpanCorruptionConfig,
-        NameWindowsConfig,
-    )
+    objective.name: objective for objective in (SpanCorruptionConfig, NameWindowsConfig)
 }
 DEFAULT_OBJECTIVE = next(iter(OBJECTIVES))

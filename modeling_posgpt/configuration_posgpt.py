@@ -170,9 +170,7 @@ class PosGPTConfig(PreTrainedConfig):
                 f" ({self.num_attention_heads}); choose a number of heads that divides it."
             )
         if self.hidden_act not in ACT2FN:
-            raise ValueError(
-                f"hidden_act is {self.hidden_act!r}; choose one of transformers' activations, such as gelu."
-            )
+            raise ValueError(f"hidden_act is {self.hidden_act!r}; choose an activation of transformers, such as gelu.")
         for name in ("embd_pdrop", "resid_pdrop", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}, a dropout rate, is {getattr(self, name)}; choose one from 0 to below 1.")
@@ -183,9 +181,7 @@ class PosGPTConfig(PreTrainedConfig):
                     f" ({self.max_position_embeddings})."
                 )
             if self.num_hidden_layers < 2 or not self.is_causal:
-                raise ValueError(
-                    "a bottleneck needs num_hidden_layers of at least 2, to the latents and back, and is_causal."
-                )
+                raise ValueError("a bottleneck needs num_hidden_layers of at least 2, and is_causal.")
         position_embedding = POSITION_EMBEDDINGS[self.position_embedding_type]
         position_embedding.check_config(self)
         if self.rope_parameters and "rope_parameters" not in position_embedding.settings:

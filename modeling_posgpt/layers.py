@@ -125,9 +125,8 @@ class PosGPTAttention(nn.Module):
             # flex_attention indexes every row of the batch; the other implementations would broadcast. `len` would fix the
             # batch size in an exported model.
             biases["position_bias"] = position_bias.to(query.dtype).expand(query.shape[0], -1, -1, -1)
-        attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
-            self.config._attn_implementation, eager_attention_forward
-        )
+        implementation = self.config._attn_implementation
+        attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         options = {"dropout": dropout, "scaling": self.scaling, **biases, **kwargs}
         attn_output, attn_weights = attend(self, query, key, value, attention_mask, **options)
         return self.o_proj(attn_output.flatten(2)), attn_weights

@@ -188,9 +188,7 @@ class PosGPTSinusoidalEmbedding(PositionEmbedding):
     def check_config(config) -> None:
         """Raise ValueError when `hidden_size` is odd: dimensions come in pairs."""
         if config.hidden_size % 2:
-            raise ValueError(
-                f"sinusoidal positions use pairs of dimensions: hidden_size {config.hidden_size} has to be even."
-            )
+            raise ValueError(f"sinusoidal positions need an even hidden_size, which is {config.hidden_size}.")
 
     def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
         exponents = torch.arange(0, self.hidden_size, 2, dtype=torch.float, device=position_ids.device)
@@ -248,18 +246,14 @@ class PosGPTRotaryEmbedding(PositionEmbedding):
         if rope_type not in types:
             raise ValueError(f"rope_type is {rope_type!r}; choose one of {', '.join(types)}.")
         if rope_type == "default" and factor is not None:
-            raise ValueError(
-                'rope_parameters have a factor, which needs a rope_type: {"rope_type": "linear", "factor": 4.0}.'
-            )
+            raise ValueError('a factor in rope_parameters needs a rope_type: {"rope_type": "linear", "factor": 4.0}.')
         if not (isinstance(theta, int | float) and theta > 0):
             raise ValueError(f"rope_parameters have rope_theta {theta!r}; choose a number above 0.")
         if parameters.get("partial_rotary_factor", 1) != 1:
             raise ValueError("rope_parameters have a partial_rotary_factor; PosGPT rotates whole heads: leave it out.")
         # transformers would only warn.
         if rope_type in _SCALED_BY_FACTOR and not (isinstance(factor, int | float) and factor >= 1):
-            raise ValueError(
-                f"rope_parameters of type {rope_type!r} have factor {factor!r}; choose a number of at least 1."
-            )
+            raise ValueError(f"rope_parameters of type {rope_type!r} have factor {factor!r}; choose at least 1.")
 
     @staticmethod
     def compute_default_rope_parameters(config, device=None, **kwargs) -> tuple[torch.Tensor, float]:

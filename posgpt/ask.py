@@ -60,9 +60,8 @@ class Answers:
         if prediction.title not in self.documents:
             return "no document of this title"
         own = self.documents[prediction.title]
-        return ", ".join(str(each.line) for each in own if has_mention(each.text, prediction.answer)) or (
-            "not in its document"
-        )
+        lines = [str(each.line) for each in own if has_mention(each.text, prediction.answer)]
+        return ", ".join(lines) or "not in its document"
 
 
 def ask(arguments: AskingArguments) -> Answers:

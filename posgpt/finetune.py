@@ -51,9 +51,7 @@ class ModelArguments(PretrainedArguments, Columns):
 
     _argument_group_name = "model"
 
-    vocabulary_file: str | None = option(
-        "From scratch: the corpus whose characters become the vocabulary (wiki.txt).", default=None
-    )
+    vocabulary_file: str | None = option("From scratch: the corpus of the vocabulary (wiki.txt).", default=None)
 
 
 @dataclass
@@ -78,9 +76,7 @@ class FinetuningArguments(RelationArguments):
         "Whether characters outside ASCII are left out of the training pairs, as the course's loader does.",
         default=False,
     )
-    loss_on_first_mask: bool = option(
-        "Whether there is loss on the mask that ends a question, too, as in the course.", default=False
-    )
+    loss_on_first_mask: bool = option("Whether a question's mask is graded, too, as in the course.", default=False)
 
 
 TYPES = [FinetuningArguments, ModelArguments, ArchitectureArguments, PosGPTTrainingArguments]

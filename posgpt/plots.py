@@ -11,12 +11,7 @@ from data_scripts.files import write_atomically
 
 BLUE, GREY, ORANGE, LIGHT_BLUE = "#2f6fde", "#b0b7c3", "#e07b39", "#cfe0fb"
 # An answer with two `$` is not a formula.
-STYLE: Any = {
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "text.parse_math": False,
-}
+STYLE: Any = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "text.parse_math": False}
 
 
 def make_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, Any]:

@@ -41,15 +41,9 @@ class PretrainingArguments(RelationArguments, CorpusArguments):
         default=None,
     )
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
-    objective: str = option(
-        "What to train on; each objective has options of its own.",
-        default=DEFAULT_OBJECTIVE,
-        choices=list(OBJECTIVES),
-    )
+    objective: str = option("Each objective has options of its own.", default=DEFAULT_OBJECTIVE, choices=[*OBJECTIVES])
     questions_file: list[str] | None = option("TSVs of training questions to mix in.", default=None)
-    validation_file: list[str] | None = option(
-        "TSVs of questions to measure accuracy on while training.", default=None
-    )
+    validation_file: list[str] | None = option("TSVs of questions to measure accuracy on.", default=None)
 
 
 TYPES = [PretrainingArguments, ObjectiveConfig, ArchitectureArguments, PosGPTTrainingArguments]

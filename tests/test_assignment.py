@@ -192,7 +192,7 @@ def test_the_command_grades_all_submissions(run, assignment, tmp_path):
 
 def test_a_machine_on_which_the_tests_do_not_run_is_nobodys_fault(monkeypatch, assignment, tmp_path, run):
     monkeypatch.setattr(grade.subprocess, "run", lambda *_, **__: None)
-    with pytest.raises(SystemExit, match="teacher/solution.py does not pass the hidden tests"):
+    with pytest.raises(SystemExit, match="teacher/solution.py fails the hidden tests"):
         run(grade, "--assignment_dir", assignment, "--submissions", hand_in(tmp_path / "ada"))
 
 

@@ -123,9 +123,7 @@ class WikipediaArguments:
         default="wikimedia/wikipedia",
     )
     dataset_config_name: str = option("The configuration of a dataset on the hub.", default="20231101.en")
-    num_people: Annotated[int, Range(_FEWEST)] = option(
-        "How many people to find; if there are fewer, all of them.", default=2937
-    )
+    num_people: Annotated[int, Range(_FEWEST)] = option("People to find, or all if there are fewer.", default=2937)
     max_characters: Annotated[int, Range(1)] = option(
         "The longest document, title included; people whose sentence is longer are left out.", default=400
     )

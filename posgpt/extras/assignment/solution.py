@@ -253,10 +253,8 @@ def predict(model: GPT, questions: Sequence[str], ids: dict[str, int], max_new_t
         input_ids[numbers, lengths] = logits[numbers, lengths - 1].argmax(-1)
         lengths += 1
     symbols = list(ids)
-    texts = (
-        "".join(symbols[id] for id in row[:length]) for row, length in zip(input_ids.tolist(), lengths, strict=True)
-    )
-    return [extract_answer(text) for text in texts]
+    written = zip(input_ids.tolist(), lengths, strict=True)
+    return [extract_answer("".join(symbols[id] for id in row[:length])) for row, length in written]
 
 
 def main() -> None:

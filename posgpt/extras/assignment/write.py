@@ -35,9 +35,7 @@ class AssignmentArguments:
     """Which world, and where to write."""
 
     output_dir: str = option("Folder for the assignment; nothing may be there yet.")
-    seed: Annotated[int, Range(0)] = option(
-        "Determines the world. Whoever knows it has the answers to the test questions: choose a long one."
-    )
+    seed: Annotated[int, Range(0)] = option("Determines the world, and so the test answers: choose a long one.")
     num_people: Annotated[int, Range(MIN_PEOPLE, MAX_PEOPLE)] = option(
         "People in the world; by default as many as the course's data has.", default=World.num_people
     )

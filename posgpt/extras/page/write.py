@@ -37,13 +37,9 @@ class PageArguments(Columns):
     """Which models to put on the page, and where to write it."""
 
     model_name_or_path: list[str] = option("One PosGPT, or two to compare: folders or names on the hub.")
-    corpus_file: str | None = option(
-        "The corpus that the models have read: the page shows what it says about a title.", default=None
-    )
+    corpus_file: str | None = option("The corpus that was read: the page shows what it says of a title.", default=None)
     output_dir: str = option("New folder for the page.", default="runs/page")
-    abstain_below: Annotated[float, Range(0, 1)] = option(
-        "The confidence below which the answer is: I don't know.", default=0.5
-    )
+    abstain_below: Annotated[float, Range(0, 1)] = option("Below this confidence, it says: I don't know.", default=0.5)
 
 
 def load_runtime() -> tuple[str, bytes]:
@@ -92,7 +88,7 @@ def main(argv: list[str] | None = None) -> None:
     for name, model, _ in models:
         if not model.config.is_causal or model.config.bottleneck_size is not None:
             raise BadInput(
-                f"{name}: the page has no use for a model with a bottleneck, or one that is not causal; give another."
+                f"{name}: the page shows no model with a bottleneck, or one that is not causal; give another."
             )
     # What npm may fail at is known before the minutes that exporting may take.
     runtime, content["runtime"] = load_runtime()
