@@ -175,9 +175,7 @@ def load_json(path: str | os.PathLike, what: str) -> dict[str, Any]:
         return content
     # The second is what JSON nested thousands of levels deep raises.
     except (ValueError, RecursionError) as error:
-        raise BadInput(
-            f"{path}: not JSON that can be read: {shorten_error(error)}; give the {what} as it was."
-        ) from None
+        raise BadInput(f"{path}: not JSON that can be read: {shorten_error(error)}; restore the {what}.") from None
 
 
 class _Loader(yaml.SafeLoader):

@@ -56,9 +56,7 @@ def list_candidates(
     longest = max((relation.form for relation in relations), key=len)
     room = max_length - len(longest + MASK_TOKEN + MASK_TOKEN)
     if room < 1:
-        raise BadInput(
-            f"{longest!r} leaves no room for a name in {max_length} characters; choose a larger --block_size."
-        )
+        raise BadInput(f"{longest!r} leaves no room for a name in {max_length} characters; raise --block_size.")
     room_in_question = max_length - max(relation.measure_question("", "") for relation in relations)
     candidates = []
     spans, _ = select_spans(documents, questions, options, tokenizer, room_in_question)

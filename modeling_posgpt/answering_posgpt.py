@@ -47,8 +47,8 @@ def iterate_batches(
     batches = []
     order = sorted(range(len(texts)), key=lambda index: (-numbers[index], len(texts[index])))
     for number, group in groupby(order, key=numbers.__getitem__):
-        members = list(group)
-        batches += [(number, members[start : start + batch_size]) for start in range(0, len(members), batch_size)]
+        indices = list(group)
+        batches += [(number, indices[start : start + batch_size]) for start in range(0, len(indices), batch_size)]
     yield from tqdm(batches, desc=desc, unit="batch", disable=len(batches) < 2 or None)
 
 

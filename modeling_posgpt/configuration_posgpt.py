@@ -185,7 +185,7 @@ class PosGPTConfig(PreTrainedConfig):
         position_embedding = POSITION_EMBEDDINGS[self.position_embedding_type]
         position_embedding.check_config(self)
         if self.rope_parameters and "rope_parameters" not in position_embedding.settings:
-            users = [name for name, member in POSITION_EMBEDDINGS.items() if "rope_parameters" in member.settings]
+            users = [name for name, each in POSITION_EMBEDDINGS.items() if "rope_parameters" in each.settings]
             raise ValueError(
                 f"rope_parameters are given, but position_embedding_type {self.position_embedding_type!r} does not use"
                 f" them; leave them out or choose {' or '.join(map(repr, users))}."
@@ -230,10 +230,7 @@ def check_relation(name: str, relation: dict) -> None:
     for wording in wordings:
         before, title, after = wording.partition("{title}") if isinstance(wording, str) else ("", "", "")
         if not title or "{title}" in after or not any(map(str.isalnum, before + after)):
-            raise ValueError(
-                f"relation {name!r} has the wording {repr(wording)[:60]}; a wording is a text with {{title}} in it once, and"
-                " other words."
-            )
+            raise ValueError(f"relation {name!r}: wording {repr(wording)[:60]} needs {{title}} once, and other words.")
 
 
 PosGPTConfig.register_for_auto_class()

@@ -19,12 +19,12 @@ class PositionEmbedding(nn.Module):
     Attributes:
         settings: Names of the configuration's fields that not all position embeddings read, but this one does. A subclass
             names its own; those of the classes that it derives from are added.
-        ends_at_block: Whether positions end at `max_position_embeddings`: longer inputs are then refused.
+        is_bounded: Whether positions end at `max_position_embeddings`: longer inputs are then refused.
         has_bias: Whether the class has a `bias` of its own. Attention implementations that ignore biases are then refused.
     """
 
     settings: tuple[str, ...] = ()
-    ends_at_block = False
+    is_bounded = False
     has_bias = False
 
     def __init_subclass__(cls, **kwargs):
@@ -52,7 +52,7 @@ class PositionEmbedding(nn.Module):
         Raises:
             ValueError: one is not.
         """
-        if not self.ends_at_block or torch.compiler.is_compiling():
+        if not self.is_bounded or torch.compiler.is_compiling():
             return
         # Reading a value makes the CPU wait for the GPU: there, only rows that are too long and single new tokens, which
         # may have reached the end, are checked.
@@ -115,7 +115,7 @@ class PosGPTLearnedEmbedding(PositionEmbedding):
     """
 
     settings = ("position_initializer_range",)
-    ends_at_block = True
+    is_bounded = True
 
     def __init__(self, config):
         super().__init__(config)
@@ -125,11 +125,9 @@ class PosGPTLearnedEmbedding(PositionEmbedding):
     @staticmethod
     def check_config(config) -> None:
         """Raise ValueError when `position_initializer_range` is negative."""
-        if config.position_initializer_range is not None and config.position_initializer_range < 0:
-            raise ValueError(
-                f"position_initializer_range, a standard deviation, is {config.position_initializer_range}; choose at"
-                " least 0."
-            )
+        deviation = config.position_initializer_range
+        if deviation is not None and deviation < 0:
+            raise ValueError(f"position_initializer_range, a standard deviation, is {deviation}; choose at least 0.")
 
     def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
         return inputs_embeds + self.table(position_ids)
@@ -150,10 +148,7 @@ class PosGPTConcatenatedEmbedding(PosGPTLearnedEmbedding):
         """Raise ValueError when `position_share` leaves no dimension to tokens or positions, or the tokens' weights are tied."""
         PosGPTLearnedEmbedding.check_config(config)
         if config.tie_word_embeddings:
-            raise ValueError(
-                "concatenated positions leave tokens fewer dimensions than the output layer has: tie_word_embeddings has to be"
-                " False."
-            )
+            raise ValueError("concatenated positions leave too few dimensions: tie_word_embeddings has to be False.")
         if not 0 < PosGPTConcatenatedEmbedding.width(config) < config.hidden_size:
             raise ValueError(
                 f"position_share is {config.position_share}; of hidden_size {config.hidden_size} that leaves"
@@ -236,9 +231,8 @@ class PosGPTRotaryEmbedding(PositionEmbedding):
         """Raise ValueError when a head has an odd number of dimensions or `rope_parameters` make no sense."""
         if config.head_dim % 2:
             raise ValueError(
-                f"rotary positions rotate pairs of dimensions, but a head has {config.head_dim} (hidden_size"
-                f" {config.hidden_size} / num_attention_heads {config.num_attention_heads}): choose them so that the"
-                " head size is even."
+                f"rotary positions need an even head size, but hidden_size {config.hidden_size} / num_attention_heads"
+                f" {config.num_attention_heads} is {config.head_dim}."
             )
         parameters = config.rope_parameters or {}
         rope_type, factor = parameters.get("rope_type", "default"), parameters.get("factor")
@@ -317,11 +311,9 @@ class PosGPTRelativeBias(PositionEmbedding):
     @staticmethod
     def check_config(config) -> None:
         """Raise ValueError when all distances would be clipped to 0."""
-        if config.relative_attention_max_distance is not None and config.relative_attention_max_distance < 1:
-            raise ValueError(
-                f"relative_attention_max_distance is {config.relative_attention_max_distance}; choose at least 1, or"
-                " leave it out for max_position_embeddings - 1."
-            )
+        longest = config.relative_attention_max_distance
+        if longest is not None and longest < 1:
+            raise ValueError(f"relative_attention_max_distance is {longest}; choose at least 1, or leave it out.")
 
     def bias(self, layer_idx: int, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
         distances = query_positions[:, :, None] - key_positions[:, None, :]

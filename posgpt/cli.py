@@ -18,7 +18,7 @@ COMMANDS = {
     "ask": ("posgpt.ask", "ask a model a few questions"),
     "evaluate": ("posgpt.evaluate", "ask a model and compare its answers with baselines"),
     "report": ("posgpt.report", "report on predictions in a file, whoever made them"),
-    "compare": ("posgpt.compare", "compare reports or trainings: figures, and what differs"),
+    "compare": ("posgpt.compare", "compare reports or runs: figures, and what differs"),
     "preview": ("posgpt.preview", "show what a recipe trains on"),
     "quickstart": ("posgpt.quickstart", "the whole task on a small fictional world, in minutes"),
     "convert": ("posgpt.extras.convert", "convert a checkpoint of the course's code to a PosGPT, or back"),

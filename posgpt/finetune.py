@@ -21,14 +21,7 @@ from data_scripts.epochs import FixedDataset
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.options import option
 from data_scripts.questions import Questions, check_question_files
-from data_scripts.relations import (
-    BIRTHPLACE,
-    Relation,
-    RelationArguments,
-    add_relations,
-    load_relations,
-    read_relations,
-)
+from data_scripts.relations import Relation, RelationArguments, add_relations, load_relations, read_relations
 from modeling_posgpt import PosGPTForCausalLM, build_tokenizer
 from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
 from posgpt.training.architecture import (
@@ -60,7 +53,7 @@ class FinetuningArguments(RelationArguments):
 
     _argument_group_name = "questions"
 
-    train_file: list[str] = option(f"TSVs with one pair per line: {BIRTHPLACE.form}<TAB>ANSWER")
+    train_file: list[str] = option("TSVs with one pair per line: Where was NAME born?<TAB>ANSWER")
     validation_file: list[str] | None = option("TSVs of the same form to measure accuracy on.", default=None)
     corpus_file: list[str] | None = option(
         "The corpus: its titles show where titles are in questions, for relations that neither the model nor --relations has.",
@@ -72,10 +65,7 @@ class FinetuningArguments(RelationArguments):
         " vocabulary.",
         default=False,
     )
-    ascii_only: bool = option(
-        "Whether characters outside ASCII are left out of the training pairs, as the course's loader does.",
-        default=False,
-    )
+    ascii_only: bool = option("Whether training pairs lose what is not ASCII, as in the course.", default=False)
     loss_on_first_mask: bool = option("Whether a question's mask is graded, too, as in the course.", default=False)
 
 

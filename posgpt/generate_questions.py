@@ -60,7 +60,7 @@ class GenerationArguments(PretrainedArguments, SpanArguments, RelationArguments,
 
     questions_file: list[str] = option(f"TSVs of training questions: {BIRTHPLACE.form}<TAB>ANSWER")
     least_probability: Annotated[float, Range(0, 1)] = option(
-        "A question is kept if the model gives it at least this probability.", default=0.5
+        "A question's least probability to be kept.", default=0.5
     )
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
 

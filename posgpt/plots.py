@@ -52,10 +52,9 @@ def _choose_fonts(figure: Any) -> None:
     missing -= get_font(findfont(own)).get_charmap().keys()
     families = own.get_family()
     for font in fontManager.ttflist if missing else ():
-        if missing & get_font(font.fname).get_charmap().keys():
-            families = [*families, font.name]
-            missing -= get_font(font.fname).get_charmap().keys()
-    for text in texts if len(families) > 1 else ():
+        if found := missing & get_font(font.fname).get_charmap().keys():
+            families, missing = [*families, font.name], missing - found
+    for text in texts:
         text.set_fontfamily(families)
     if missing:
         characters = "".join(map(chr, sorted(missing)))[:40]

@@ -84,9 +84,7 @@ def load_pretraining_data(
         questions = load_pairs(data_args.questions_file, training_args, relations, corpus)
         unasked = [relation.name for relation in relations if relation not in questions.relations]
         if unasked and training_args.should_log:
-            print(
-                f"{data_args.relations}: nothing is asked for {', '.join(unasked)}, which no training question asks for."
-            )
+            print(f"{data_args.relations}: no training question asks for {', '.join(unasked)}, so nothing does.")
     # What documents are asked for without questions.
     relations = relations or [BIRTHPLACE]
     asked = [*questions.texts, *questions.answers] if questions else []

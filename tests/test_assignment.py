@@ -149,7 +149,7 @@ def test_a_submission_loses_exactly_the_parts_that_are_wrong(assignment, tmp_pat
     assert list(failed) == lost
     if kind == "wrong_mask":
         # What it was given, what it returned, and what is right.
-        assert "returned '' where 'Rome' is right: extract_answer(" in failed["answer"]
+        assert "returned '' where 'Rome' is correct: extract_answer(" in failed["answer"]
 
 
 def read_points(page: Path) -> dict[str, int]:

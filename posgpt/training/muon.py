@@ -88,19 +88,19 @@ class Muon(torch.optim.Muon):
             counts = [count for matrix, count in pairs if matrix.grad is not None]
             # Matrices of one shape, lying or standing, are one batch.
             batches: dict[tuple[int, ...], list[tuple]] = {}
-            for member in zip(*tensors, counts, strict=True):
-                (rows, columns), count = member[0].shape, member[3]
-                batches.setdefault(tuple(sorted((rows // count, columns))), []).append(member)
-            for (shorter, longer), members in batches.items():
+            for entry in zip(*tensors, counts, strict=True):
+                (rows, columns), count = entry[0].shape, entry[3]
+                batches.setdefault(tuple(sorted((rows // count, columns))), []).append(entry)
+            for (shorter, longer), entries in batches.items():
                 parts: list[torch.Tensor] = []
-                for _, gradient, momentum, count in members:
+                for _, gradient, momentum, count in entries:
                     momentum.lerp_(gradient, 1 - group["momentum"])
                     update = gradient.lerp(momentum, group["momentum"])
                     update = update.full_tensor() if isinstance(update, DTensor) else update
                     parts += [part if len(part) == shorter else part.T for part in update.chunk(count)]
                 iterations = group["ns_coefficients"], group["ns_steps"], group["eps"]
                 results = orthogonalize(torch.stack(parts), *iterations, getattr(torch, group["newton_schulz_dtype"]))
-                for matrix, _, _, count in members:
+                for matrix, _, _, count in entries:
                     own, results = results[:count], results[count:]
                     update = (own if matrix.shape[1] == longer else own.mT).flatten(0, 1)
                     if isinstance(matrix, DTensor):

@@ -104,15 +104,12 @@ def main(argv: list[str] | None = None) -> None:
         raise BadInput("two submissions have the same name; name each student's folder after the student.")
     if not any((path / SOLUTION_FILE).is_file() for path in submissions.values()):
         raise BadInput(
-            f"{given[0]}: has no {SOLUTION_FILE}, nor has any other submission; give a folder for each student, such"
-            " as submissions/*."
+            f"{given[0]}: neither this nor another has a {SOLUTION_FILE}; give folders such as submissions/*."
         )
 
     # Else an environment without something that the tests need would be the students' fault.
     if any(find_failures(tests, folder / "teacher" / SOLUTION_FILE, arguments.time_limit).values()):
-        raise BadInput(
-            f"{tests}: teacher/{SOLUTION_FILE} fails the hidden tests on this machine; run them with pytest."
-        )
+        raise BadInput(f"{tests}: teacher/{SOLUTION_FILE} fails the hidden tests here; run them with pytest.")
     baseline = f'"{BIRTHPLACE.baseline}" for everyone: {answers.count(BIRTHPLACE.baseline) / len(answers):.1%}'
     grades = []
     for name, path in tqdm(submissions.items(), desc="Grading", unit="submission", disable=len(given) < 2 or None):

@@ -141,16 +141,16 @@ def extract_answer(text: str) -> str:
 def measure_accuracy(
     predictions: Sequence[str], answers: Sequence[str], baseline: str = "London"
 ) -> tuple[float, float]:
-    """Return the share of the predictions that are right, 0 to 1, and that of giving everyone the same answer.
+    """Return the share of the predictions that are correct, 0 to 1, and that of giving everyone the same answer.
 
-    A prediction is right if it equals its answer, character for character.
+    A prediction is correct if it equals its answer, character for character.
 
     >>> measure_accuracy(["Rome", "Oslo", "London", "rome"], ["Rome", "London", "Oslo", "Rome"])
     (0.25, 0.25)
     """
     # BEGIN accuracy
-    right = sum(prediction == answer for prediction, answer in zip(predictions, answers, strict=True))
-    return right / len(answers), sum(answer == baseline for answer in answers) / len(answers)
+    correct = sum(prediction == answer for prediction, answer in zip(predictions, answers, strict=True))
+    return correct / len(answers), sum(answer == baseline for answer in answers) / len(answers)
     # END accuracy
 
 

@@ -55,7 +55,9 @@ def load_runtime() -> tuple[str, bytes]:
         archive = next(Path(folder).glob("*.tgz"), None)
         if archive is None or hash_file(archive) != RUNTIME_HASH:
             said = " ".join(result.stderr.split())[:300]
-            raise BadInput(f"npm pack did not bring the right {RUNTIME}; it needs the network the first time: {said}")
+            raise BadInput(
+                f"npm pack did not bring the correct {RUNTIME}; it needs the network the first time: {said}"
+            )
         with tarfile.open(archive) as packed:
             packed.extractall(folder, filter="data")
         dist = Path(folder, "package", "dist")
@@ -87,9 +89,7 @@ def main(argv: list[str] | None = None) -> None:
     models = load_page_models(arguments.model_name_or_path)
     for name, model, _ in models:
         if not model.config.is_causal or model.config.bottleneck_size is not None:
-            raise BadInput(
-                f"{name}: the page shows no model with a bottleneck, or one that is not causal; give another."
-            )
+            raise BadInput(f"{name}: the page shows no model with a bottleneck, or that is not causal; give another.")
     # What npm may fail at is known before the minutes that exporting may take.
     runtime, content["runtime"] = load_runtime()
     # It needs the libraries of the extra `page`.
