@@ -112,9 +112,7 @@ def open_uncompressed(path: Path) -> Iterator[BufferedReader]:
 def check_text(where: str, text: str, name: str = "") -> None:
     """Check that a text that was read at `where` holds nothing that the model reserves, or that no text has.
 
-    Args:
-        name: A title, a question or an answer in it, which has to be equal, character for character, somewhere else: it may
-            hold nothing that nobody sees.
+    `name` is a title, a question or an answer in it, which has to be equal somewhere else: it holds nothing that nobody sees.
     """
     if found := _UNUSABLE.search(text):
         reasons = dict.fromkeys((MASK_TOKEN, PAD_TOKEN), "which the model reserves")
@@ -229,11 +227,7 @@ def write_atomically(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
 
 @contextmanager
 def write_lines(folder: Path, names: Iterable[str]) -> Iterator[tuple[Callable[[str, str], None], dict[str, int]]]:
-    """Write files line by line, all or none.
-
-    Yields:
-        What writes a line, given its file's name and its text; the number of lines by name, so far.
-    """
+    """Write files line by line, all or none; yield what writes a line into the file of a name, and the lines by name so far."""
     lines = dict.fromkeys(names, 0)
     with ExitStack() as stack:
         files = {name: stack.enter_context(write_atomically(folder / name)) for name in lines}

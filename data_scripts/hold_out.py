@@ -59,10 +59,8 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     """Split a TSV of questions into one of its own name, `calibration.tsv` and, when `people` is not 0, `unseen.tsv`.
 
     All questions about a title are in one of them. The corpus is copied, without the documents of the titles in
-    `unseen.tsv`: to `wiki.txt`, or to `documents.jsonl` if it is a table. All files are written, or none.
-
-    Returns:
-        The number of lines of each file.
+    `unseen.tsv`: to `wiki.txt`, or to `documents.jsonl` if it is a table. All files are written, or none. Return the number
+    of lines of each file.
     """
     pairs, people, output_dir = arguments.pairs, arguments.people, Path(arguments.output_dir)
     corpus_file, questions_file = arguments.train_file, arguments.questions_file

@@ -28,14 +28,11 @@ _MARKS = ("?", "？", "؟")
 
 @dataclass(frozen=True)
 class Questions:
-    """The questions of one or more TSVs, each with the relation that it asks for.
-
-    Args:
-        rows: The columns `question` and, if the file has answers, `answer`.
-    """
+    """The questions of one or more TSVs, each with the relation that it asks for."""
 
     paths: tuple[str, ...]
     relation_per_question: tuple[Relation, ...]
+    # The columns `question` and, if the file has answers, `answer`.
     rows: Dataset
 
     def __len__(self) -> int:
@@ -114,14 +111,12 @@ def load_questions(
     *paths: str | os.PathLike, answers: bool = False, known: Sequence[Relation] = (), corpus: Dataset | None = None
 ) -> Questions:
     """Load TSVs of questions as one; blank lines are skipped. What they ask for is recognized (see `recognize_relations`).
+    BadInput says which line is not what it should be, or which relations have one name.
 
     Args:
         answers: Whether every line has to have one; otherwise all lines have one, or none.
         known: Relations that are known besides `RELATIONS`.
         corpus: From `load_corpus`: its titles show where titles are in questions of other relations.
-
-    Raises:
-        BadInput: a line is not what it should be, or two relations have one name.
     """
     lines: list[tuple[str, str]] = []
     for path in paths:

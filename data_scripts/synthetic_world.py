@@ -177,9 +177,7 @@ class World:
     """A world; person number i is a function of (seed, i) and these settings."""
 
     num_people: Annotated[int, Range(MIN_PEOPLE, MAX_PEOPLE)] = option("People, no two of one name.", default=2937)
-    num_places: Annotated[int, Range(2, len(PLACES))] = option(
-        "How many cities people are born in; city number r, from 1, has weight 1 / (r + 5).", default=100
-    )
+    num_places: Annotated[int, Range(2, len(PLACES))] = option("Cities; the r-th has weight 1 / (r + 5).", default=100)
     biographies_per_person: Annotated[int, Range(1, _NUM_BIOGRAPHIES)] = option(
         "How often each person's facts are told, each time in other words.", default=1
     )

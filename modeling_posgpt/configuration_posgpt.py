@@ -177,8 +177,7 @@ class PosGPTConfig(PreTrainedConfig):
         if self.bottleneck_size is not None:
             if not 1 <= self.bottleneck_size <= self.max_position_embeddings:
                 raise ValueError(
-                    f"bottleneck_size is {self.bottleneck_size}; choose a number from 1 to max_position_embeddings"
-                    f" ({self.max_position_embeddings})."
+                    f"bottleneck_size is {self.bottleneck_size}; choose 1 to {self.max_position_embeddings} latents."
                 )
             if self.num_hidden_layers < 2 or not self.is_causal:
                 raise ValueError("a bottleneck needs num_hidden_layers of at least 2, and is_causal.")
@@ -195,14 +194,9 @@ class PosGPTConfig(PreTrainedConfig):
 
 
 def load_task(name_or_path: str | os.PathLike, options: dict) -> dict | None:
-    """Return the relations of a saved model's task, None if it has none.
+    """Return the relations of a saved model's task, None if it has none; raise ValueError if it is not as it was saved.
 
-    Args:
-        name_or_path: A folder, or a name on the hub.
-        options: Those of `from_pretrained`, such as `revision`.
-
-    Raises:
-        ValueError: the file is not as it was saved.
+    `name_or_path` is a folder or a name on the hub, and `options` are those of `from_pretrained`, such as `revision`.
     """
     names = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
     where = {name: options[name] for name in names if options.get(name) is not None}

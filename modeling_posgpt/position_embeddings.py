@@ -8,7 +8,7 @@ import math
 from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import initialization
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 
@@ -43,15 +43,11 @@ class PositionEmbedding(nn.Module):
         constants = {name: buffer for name, buffer in self.named_buffers(recurse=False) if buffer.is_floating_point()}
         super()._apply(fn, recurse)
         for name, constant in constants.items():
-            self._buffers[name] = constant.to(cast(torch.Tensor, self._buffers[name]).device)
+            self._buffers[name] = constant.to(cast(Tensor, self._buffers[name]).device)
         return self
 
-    def check_positions(self, position_ids: torch.Tensor, maximum: int) -> None:
-        """Check that positions (batch or 1, length) are below `maximum`, if these positions end there.
-
-        Raises:
-            ValueError: one is not.
-        """
+    def check_positions(self, position_ids: Tensor, maximum: int) -> None:
+        """Raise ValueError when one of the positions (batch or 1, length) is not below `maximum`, if they end there."""
         if not self.is_bounded or torch.compiler.is_compiling():
             return
         # Reading a value makes the CPU wait for the GPU: there, only rows that are too long and single new tokens, which
@@ -73,7 +69,7 @@ class PositionEmbedding(nn.Module):
         """Return how many of the `hidden_size` dimensions `embed` adds; the token's vector has the others."""
         return 0
 
-    def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    def embed(self, inputs_embeds: Tensor, position_ids: Tensor) -> Tensor:
         """Return the first layer's input, (batch, length, hidden_size).
 
         `inputs_embeds` are the tokens' vectors, (batch, length, hidden_size - width), at `position_ids` (batch or 1,
@@ -81,16 +77,14 @@ class PositionEmbedding(nn.Module):
         """
         return inputs_embeds
 
-    def rotation(
-        self, hidden_states: torch.Tensor, position_ids: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+    def rotation(self, hidden_states: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return cos and sin of the angles by which every layer rotates queries and keys; None: it does not.
 
         Both are (batch or 1, length, head_dim) in the dtype of `hidden_states`, at `position_ids` (batch or 1, length).
         """
         return None
 
-    def bias(self, layer_idx: int, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor | None:
+    def bias(self, layer_idx: int, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
         """Return what layer `layer_idx` adds to its attention scores; None: nothing.
 
         The result is (batch or 1, heads, length, kv_length); `query_positions` are (batch or 1, length), `key_positions`
@@ -129,7 +123,7 @@ class PosGPTLearnedEmbedding(PositionEmbedding):
         if deviation is not None and deviation < 0:
             raise ValueError(f"position_initializer_range, a standard deviation, is {deviation}; choose at least 0.")
 
-    def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    def embed(self, inputs_embeds: Tensor, position_ids: Tensor) -> Tensor:
         return inputs_embeds + self.table(position_ids)
 
 
@@ -159,7 +153,7 @@ class PosGPTConcatenatedEmbedding(PosGPTLearnedEmbedding):
     def width(config) -> int:
         return round(config.position_share * config.hidden_size)
 
-    def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    def embed(self, inputs_embeds: Tensor, position_ids: Tensor) -> Tensor:
         vectors = self.table(position_ids).to(inputs_embeds.dtype)
         return torch.cat([inputs_embeds, vectors.expand(inputs_embeds.shape[0], -1, -1)], dim=-1)
 
@@ -185,7 +179,7 @@ class PosGPTSinusoidalEmbedding(PositionEmbedding):
         if config.hidden_size % 2:
             raise ValueError(f"sinusoidal positions need an even hidden_size, which is {config.hidden_size}.")
 
-    def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    def embed(self, inputs_embeds: Tensor, position_ids: Tensor) -> Tensor:
         exponents = torch.arange(0, self.hidden_size, 2, dtype=torch.float, device=position_ids.device)
         angles = position_ids[..., None].float() / 10000.0 ** (exponents / self.hidden_size)
         vectors = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
@@ -215,7 +209,7 @@ class PosGPTRotaryEmbedding(PositionEmbedding):
         self.inv_freq = nn.Buffer(inv_freq, persistent=False)
         self.original_inv_freq = nn.Buffer(inv_freq.clone(), persistent=False)
 
-    def compute_frequencies(self) -> tuple[torch.Tensor, float]:
+    def compute_frequencies(self) -> tuple[Tensor, float]:
         """Return the frequencies (head_dim / 2,) in radians per position, and the factor on cos and sin."""
         if self.rope_type == "default":
             return self.compute_default_rope_parameters(self.config)
@@ -250,25 +244,25 @@ class PosGPTRotaryEmbedding(PositionEmbedding):
             raise ValueError(f"rope_parameters of type {rope_type!r} have factor {factor!r}; choose at least 1.")
 
     @staticmethod
-    def compute_default_rope_parameters(config, device=None, **kwargs) -> tuple[torch.Tensor, float]:
+    def compute_default_rope_parameters(config, device=None, **kwargs) -> tuple[Tensor, float]:
         """Return the frequencies (head_dim / 2,) in radians per position, and the factor on cos and sin, which is 1."""
         exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float, device=device) / config.head_dim
         return 1.0 / (config.rope_parameters["rope_theta"] ** exponents), 1.0
 
     @torch.no_grad()
     @dynamic_rope_update
-    def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return cos and sin, each (batch or 1, length, head_dim), in the dtype of `x`."""
         angles = position_ids[..., None].float() * self.inv_freq.to(x.device)
         angles = angles.repeat_interleave(2, dim=-1)
         cos, sin = angles.cos() * self.attention_scaling, angles.sin() * self.attention_scaling
         return cos.to(x.dtype), sin.to(x.dtype)
 
-    def rotation(self, hidden_states: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def rotation(self, hidden_states: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         return self(hidden_states, position_ids)
 
 
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate queries or keys (batch, heads, length, head_dim), or both stacked, by `cos` and `sin` (batch or 1, length,
     head_dim).
 
@@ -315,7 +309,7 @@ class PosGPTRelativeBias(PositionEmbedding):
         if longest is not None and longest < 1:
             raise ValueError(f"relative_attention_max_distance is {longest}; choose at least 1, or leave it out.")
 
-    def bias(self, layer_idx: int, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
+    def bias(self, layer_idx: int, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         distances = query_positions[:, :, None] - key_positions[:, None, :]
         rows = distances.clamp(-self.max_distance, self.max_distance) + self.max_distance
         layer_table = self.table.weight[:, layer_idx * self.num_heads : (layer_idx + 1) * self.num_heads]
@@ -348,7 +342,7 @@ class PosGPTAlibi(PositionEmbedding):
         slopes = [2.0 ** (-8 * head / power) for head in range(1, power + 1)]
         return slopes + [2.0 ** (-4 * head / power) for head in range(1, 2 * (num_heads - power), 2)]
 
-    def bias(self, layer_idx: int, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
+    def bias(self, layer_idx: int, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         distances = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).abs()
         return -self.slopes[:, None, None] * distances
 

@@ -65,11 +65,7 @@ class Answers:
 
 
 def ask(arguments: AskingArguments) -> Answers:
-    """Ask a model, and look its answers up in the corpus if one is named.
-
-    Raises:
-        BadInput: there is no such model or corpus, or a question is empty, too long or has a `⁇`.
-    """
+    """Ask a model, and look its answers up in the corpus if one is named; raise BadInput as the command would end."""
     questions = arguments.questions
     model, tokenizer = load_model(arguments.model_name_or_path)
     relations = read_relations(model.config.relations)

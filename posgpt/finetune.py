@@ -56,14 +56,11 @@ class FinetuningArguments(RelationArguments):
     train_file: list[str] = option("TSVs with one pair per line: Where was NAME born?<TAB>ANSWER")
     validation_file: list[str] | None = option("TSVs of the same form to measure accuracy on.", default=None)
     corpus_file: list[str] | None = option(
-        "The corpus: its titles show where titles are in questions, for relations that neither the model nor --relations has.",
-        default=None,
+        "The corpus, whose titles show where titles are in questions of unknown relations.", default=None
     )
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
     add_characters: bool = option(
-        "Whether the characters of the training pairs, and of --corpus_file, that the model does not know are added to its"
-        " vocabulary.",
-        default=False,
+        "Whether unknown characters of the pairs, and of --corpus_file, are added to the vocabulary.", default=False
     )
     ascii_only: bool = option("Whether training pairs lose what is not ASCII, as in the course.", default=False)
     loss_on_first_mask: bool = option("Whether a question's mask is graded, too, as in the course.", default=False)

@@ -37,8 +37,7 @@ class PretrainingArguments(RelationArguments, CorpusArguments):
     _argument_group_name = "data and objective"
 
     corpus_weights: list[float] | None = option(
-        "How often documents of each corpus are read, in proportion to the others' (default: each document once).",
-        default=None,
+        "How often documents of each corpus are read, relative to the others (default: each once).", default=None
     )
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
     objective: str = option("Each objective has options of its own.", default=DEFAULT_OBJECTIVE, choices=[*OBJECTIVES])

@@ -53,11 +53,7 @@ class PretrainingPreviewArguments(PreviewArguments):
 
 
 def render_documents(documents: Dataset, asked: dict[str, list[str]]) -> Iterator[str]:
-    """Yield a line per document of a corpus: its title, if it has one, `|` and its text; and a line of what is asked for.
-
-    Args:
-        asked: From `EpochDataset.list_asked`.
-    """
+    """Yield a line per document of a corpus: its title, if it has one, `|` and its text; and a line of what is asked for."""
     for title, text in zip(iterate_titles(documents), documents["text"], strict=True):
         yield f"document {title} | {text[find_text_start(title) :]}" if title else f"document {text}"
         if title in asked:

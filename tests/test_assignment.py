@@ -212,7 +212,7 @@ def test_bad_input_is_refused_in_one_line(run, assignment, tmp_path):
         (
             grade,
             ["--assignment_dir", assignment, "--submissions", tmp_path / "empty"],
-            "empty: has no solution.py, nor",
+            "empty: neither it nor another has a solution.py",
         ),
     ]
     for module, arguments, message in refused:

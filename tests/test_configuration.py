@@ -71,7 +71,7 @@ def ask(*wordings: object, **relation) -> dict:
         (rope(factor=2.0), "needs a rope_type"),
         (rope(rope_theta=0), "rope_theta 0; choose a number above 0"),
         (rope(rope_type="linear", factor=2.0, partial_rotary_factor=0.5), "rotates whole heads"),
-        ({"bottleneck_size": 0}, "bottleneck_size is 0; choose a number from 1 to"),
+        ({"bottleneck_size": 0}, "bottleneck_size is 0; choose 1 to"),
         ({"bottleneck_type": "hourglass"}, "'hourglass'; choose one of perceiver, strided"),
         ({"bottleneck_size": 8, "num_hidden_layers": 1}, "num_hidden_layers of at least 2"),
         ({"bottleneck_size": 8, "is_causal": False}, "is_causal"),

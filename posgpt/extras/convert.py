@@ -99,10 +99,8 @@ def load_checkpoint(file: Path, num_attention_heads: int) -> dict[str, torch.Ten
     """Load a checkpoint's tensors without running code that it may hold.
 
     Names lose what wrappers put before `tok_emb`. The model may stand beside what else a run has saved.
-    Newer copies of the course's code have queries, keys and values as one matrix `qkv`, head by head: it is split.
-
-    Raises:
-        BadInput: the file is damaged, or holds no model of the course's, or several.
+    Newer copies of the course's code have queries, keys and values as one matrix `qkv`, head by head: it is split. Raises
+    BadInput where the file is damaged, or holds no model of the course's, or several.
     """
     advice = "write the model's weights alone with torch.save(model.state_dict(), FILE)."
     try:

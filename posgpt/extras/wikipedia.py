@@ -126,9 +126,7 @@ class WikipediaArguments:
     num_people: Annotated[int, Range(_FEWEST)] = option("People to find, or all if there are fewer.", default=2937)
     max_characters: Annotated[int, Range(1)] = option("The longest document, title included.", default=400)
     relations: list[str] = option(
-        "What is asked; a birth year is asked for if the sentence has it.",
-        default_factory=lambda: [BIRTHPLACE.name],
-        choices=list(ANSWERS),
+        "What is asked, if the sentence says it.", default_factory=lambda: [BIRTHPLACE.name], choices=list(ANSWERS)
     )
     seed: Annotated[int, Range(0)] = option("Determines who is asked about in training, dev and test.", default=0)
     overwrite: bool = option("Replace files that are already there.", default=False)

@@ -1,7 +1,7 @@
 """Muon for the matrices, AdamW for the rest, as one optimizer that Trainer can schedule, save and resume."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,10 +27,7 @@ def orthogonalize(
         updates: (matrices, rows, columns), at least as many columns as rows.
         coefficients: a, b, c.
         dtype: What the iterations multiply in. torch.optim.Muon always takes bfloat16, which CPUs without instructions
-            for it multiply element by element (docs/results.md has figures).
-
-    Returns:
-        (matrices, rows, columns) in `dtype`.
+            for it multiply element by element (docs/results.md has figures). The result has this type, too.
     """
     a, b, c = coefficients
     matrices = updates.to(dtype, copy=True)
@@ -64,17 +61,12 @@ class Muon(torch.optim.Muon):
     """
 
     def __init__(
-        self,
-        params: Iterable[nn.Parameter],
-        lr: float,
-        weight_decay: float,
-        newton_schulz_dtype: torch.dtype,
-        stacked: Sequence[int] | None = None,
+        self, params: list[Any], lr: float, weight_decay: float, dtype: torch.dtype, stacked: Sequence[int] = ()
     ):
         super().__init__(params, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
         (group,) = self.param_groups
         # In the group they are part of the state; sharded states hold no types, but names.
-        group["newton_schulz_dtype"] = str(newton_schulz_dtype).removeprefix("torch.")
+        group["newton_schulz_dtype"] = str(dtype).removeprefix("torch.")
         group["stacked"] = list(stacked or [1] * len(group["params"]))
 
     @torch.no_grad()
@@ -177,6 +169,6 @@ def build_muon(model: Any, args: PosGPTTrainingArguments) -> MuonWithAdamW:
     stacked = [3 if name.endswith("qkv_proj.weight") else 1 for name in matrices]
     adam: dict[str, Any] = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon, "fused": True}
     return MuonWithAdamW(
-        Muon(matrices.values(), args.learning_rate, args.weight_decay, dtype, stacked),
+        Muon(list(matrices.values()), args.learning_rate, args.weight_decay, dtype, stacked),
         torch.optim.AdamW(groups, args.learning_rate, weight_decay=0.0, **adam),
     )

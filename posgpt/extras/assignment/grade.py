@@ -103,9 +103,7 @@ def main(argv: list[str] | None = None) -> None:
     if len(submissions) < len(given):
         raise BadInput("two submissions have the same name; name each student's folder after the student.")
     if not any((path / SOLUTION_FILE).is_file() for path in submissions.values()):
-        raise BadInput(
-            f"{given[0]}: neither this nor another has a {SOLUTION_FILE}; give folders such as submissions/*."
-        )
+        raise BadInput(f"{given[0]}: neither it nor another has a {SOLUTION_FILE}; give folders, e.g. submissions/*.")
 
     # Else an environment without something that the tests need would be the students' fault.
     if any(find_failures(tests, folder / "teacher" / SOLUTION_FILE, arguments.time_limit).values()):

@@ -43,12 +43,8 @@ class AssignmentArguments:
 
 def cut_starter(solution: str) -> str:
     """Return the solution without what stands between its markers."""
-    return re.sub(
-        r"^( *)# BEGIN (\w+)\n.*?^\1# END \2$",
-        r'\1raise NotImplementedError("part \2 is yours to write")',
-        solution,
-        flags=re.MULTILINE | re.DOTALL,
-    )
+    missing = r'\1raise NotImplementedError("part \2 is yours to write")'
+    return re.sub(r"(?ms)^( *)# BEGIN (\w+)\n.*?^\1# END \2$", missing, solution)
 
 
 def describe_parts() -> str:
@@ -70,13 +66,10 @@ def write_assignment(folder: Path, world: World) -> None:
     names = (SOLUTION_FILE, f"{TESTS_FOLDER}/test_parts.py")
     texts = {teacher / name: (_SOURCE / name).read_text(encoding="utf-8") for name in names}
     template = jinja2.Template((_SOURCE / "handout.md.jinja").read_text(encoding="utf-8"), keep_trailing_newline=True)
-    question, baseline = BIRTHPLACE.ask("Ada Example"), BIRTHPLACE.baseline
     texts |= {
         teacher / ANSWERS_FILE: "".join(pairs),
         student / SOLUTION_FILE: cut_starter(texts[teacher / SOLUTION_FILE]),
-        student / "handout.md": template.render(
-            parts=describe_parts(), lines=lines, question=question, baseline=baseline
-        ),
+        student / "handout.md": template.render(parts=describe_parts(), lines=lines, relation=BIRTHPLACE),
     }
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -52,10 +52,7 @@ def ask_model(page_model: PageModel, typed: str, question: str) -> dict[str, Any
     """Ask a model a question, of which the title or all was `typed`; return what the page shows of its answer.
 
     That is the BEST likeliest answers that a beam search finds, and how much the `⁇` of the question attends to each character:
-    (layers)(heads)(characters), none with a bottleneck.
-
-    Raises:
-        BadInput: that is too long for the model.
+    (layers)(heads)(characters), none with a bottleneck. Raises BadInput for what is too long for the model.
     """
     name, model, tokenizer = page_model
     # Of the answer alone, without the `⁇` that ends it.

@@ -43,11 +43,7 @@ class PageArguments(Columns):
 
 
 def load_runtime() -> tuple[str, bytes]:
-    """Return onnxruntime-web as a script that defines `ort`, and its WebAssembly, both from npm's download or its cache.
-
-    Raises:
-        BadInput: npm fails, or downloads something else.
-    """
+    """Return onnxruntime-web as a script that defines `ort`, and its WebAssembly; raise BadInput if npm does not bring it."""
     with TemporaryDirectory() as folder:
         # On Windows, npm is a file whose name has an ending.
         command = [str(shutil.which("npm")), "pack", RUNTIME, "--prefer-offline"]
@@ -55,9 +51,7 @@ def load_runtime() -> tuple[str, bytes]:
         archive = next(Path(folder).glob("*.tgz"), None)
         if archive is None or hash_file(archive) != RUNTIME_HASH:
             said = " ".join(result.stderr.split())[:300]
-            raise BadInput(
-                f"npm pack did not bring the correct {RUNTIME}; it needs the network the first time: {said}"
-            )
+            raise BadInput(f"npm pack did not bring {RUNTIME}; it needs the network the first time: {said}")
         with tarfile.open(archive) as packed:
             packed.extractall(folder, filter="data")
         dist = Path(folder, "package", "dist")
