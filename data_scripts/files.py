@@ -4,12 +4,12 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from io import BufferedReader
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO, Any
 from unicodedata import name as name_character
 
@@ -216,13 +216,18 @@ def sync_file(path: str | os.PathLike) -> None:
 
 @contextmanager
 def write_atomically(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
-    """Open a file in a temporary folder beside `path`; move it to `path` if the `with` block succeeds, else remove it."""
+    """Open a temporary file beside `path`; rename it to `path` if the `with` block succeeds, else remove it."""
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    with _make_temporary_folder(path) as folder:
-        with open(folder / "file", mode, **text) as file:
+    temporary = _name_temporary(path)
+    temporary.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with temporary.open(mode, **text) as file:
             yield file
-        sync_file(folder / "file")
-        os.replace(folder / "file", path)
+        sync_file(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager
@@ -246,18 +251,15 @@ def describe_lines(folder: str | os.PathLike, lines: dict[str, int]) -> str:
 
 @contextmanager
 def write_folder_atomically(path: str | os.PathLike) -> Iterator[Path]:
-    """Yield a new folder beside `path`, where nothing is yet; move it to `path` if the `with` block succeeds, else remove it."""
-    with _make_temporary_folder(path) as folder:
-        # The temporary folder itself is closed to other users.
-        (folder / "folder").mkdir()
-        yield folder / "folder"
-        os.rename(folder / "folder", path)
+    """Yield a new folder beside `path`, where nothing is yet; rename it to `path` if the `with` block succeeds, else remove it."""
+    temporary = _name_temporary(path)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        os.rename(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-@contextmanager
-def _make_temporary_folder(path: str | os.PathLike) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`, on the same file system; the folders above it are made if need be."""
-    parent = Path(path).parent
-    parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".", suffix=".tmp", dir=parent) as folder:
-        yield Path(folder)
+def _name_temporary(path: str | os.PathLike) -> Path:
+    return Path(path).with_name(f".{Path(path).name}.{os.getpid()}.tmp")

@@ -66,7 +66,7 @@ def list_candidates(
         ):
             left, right = (join_words(words.split()).lstrip() for words in (before, after))
             prompt = _SEPARATOR.join([left, span, right] if right else [left, span])[-room:]
-            candidates.append(Candidate(row["title"], prompt, span, tuple(relations[number] for number in numbers)))
+            candidates.append(Candidate(row["title"], prompt, span, tuple(relations[i] for i in numbers)))
     return candidates
 
 

@@ -65,7 +65,7 @@ class Answers:
 
 
 def ask(arguments: AskingArguments) -> Answers:
-    """Ask a model, and look its answers up in the corpus if one is named; raise BadInput as the command would end."""
+    """Ask a model, and look its answers up in the corpus if one is named; raise BadInput for what cannot be asked."""
     questions = arguments.questions
     model, tokenizer = load_model(arguments.model_name_or_path)
     relations = read_relations(model.config.relations)

@@ -26,10 +26,7 @@ COMMANDS = {
     "page": ("posgpt.extras.page.write", "write a page that asks models in the visitor's browser, without a server"),
     "world": ("data_scripts.synthetic_world", "write a fictional world: a corpus and questions"),
     "build-wikipedia": ("posgpt.extras.wikipedia", "build a task like the course's from Wikipedia"),
-    "assignment": (
-        "posgpt.extras.assignment.write",
-        "write a programming assignment on a fictional world, for teachers",
-    ),
+    "assignment": ("posgpt.extras.assignment.write", "write a programming assignment on a fictional world"),
     "grade": ("posgpt.extras.assignment.grade", "grade what students hand in for an assignment"),
     "hold-out": ("data_scripts.hold_out", "hold people out of a task's data"),
 }

@@ -90,11 +90,6 @@ def load_finetuning_data(
 
     If that `needs_model` is false and neither a model nor a corpus is named, the vocabulary is that of the pairs.
     """
-
-    def load(file: Any) -> Dataset:
-        with training_args.main_process_first():
-            return load_corpus(file, model_args)
-
     check_question_files(data_args.train_file, data_args.validation_file)
     # What the model was asked before may be asked once only in a file, which shows no form then.
     model, known = None, load_relations(data_args.relations)
@@ -110,8 +105,9 @@ def load_finetuning_data(
         )
     max_length = (model.config if model else build_config(architecture)).max_position_embeddings
     # A corpus shows where titles are in the questions.
-    vocabulary = load(model_args.vocabulary_file) if model_args.vocabulary_file else None
-    corpus = load(data_args.corpus_file) if data_args.corpus_file else vocabulary
+    with training_args.main_process_first():
+        vocabulary = load_corpus(model_args.vocabulary_file, model_args) if model_args.vocabulary_file else None
+        corpus = load_corpus(data_args.corpus_file, model_args) if data_args.corpus_file else vocabulary
     questions = load_pairs(data_args.train_file, training_args, known, corpus, data_args.ascii_only)
     texts = [*questions.texts, *questions.answers]
     if vocabulary is not None:

@@ -146,7 +146,7 @@ def test_what_the_recipe_does_to_training_pairs_is_not_done_to_validation(run, t
         train_finetune, "--vocabulary_file", tmp_path / "wiki.txt", "--train_file", tmp_path / "pairs.tsv",
         "--validation_file", tmp_path / "pairs.tsv", "--output_dir", tmp_path / "out", "--data_seed", 5, *TINY,
     )  # fmt: skip
-    assert "1 of 1 pairs lose characters that are not ASCII, as in the course; --ascii_only false keeps" in printed
+    assert "1 of 1 pairs lose characters that are not ASCII; --ascii_only false keeps" in printed
     (trainer,) = untrained
     row, tokenizer = trainer.train_dataset[0], trainer.processing_class
     assert tokenizer.decode(row["input_ids"]) == "Where was Zo Ek born?⁇Malm⁇"

@@ -56,10 +56,8 @@ def load_pairs(
         if note := describe_decomposed(loaded.path, count_decomposed(texts), f"{len(texts):,} questions and answers"):
             print(note)
         if ascii_only and (lost := sum(map(ne, loaded.rows, questions.rows))):
-            print(
-                f"{loaded.path}: {lost:,} of {len(loaded):,} pairs lose characters that are not ASCII, as in the course;"
-                " --ascii_only false keeps them."
-            )
+            kept = "--ascii_only false keeps them"
+            print(f"{loaded.path}: {lost:,} of {len(loaded):,} pairs lose characters that are not ASCII; {kept}.")
         for relation, rows in questions.rows_of.items():
             ((common, count),) = Counter(questions.answers[row] for row in rows).most_common(1)
             frequent = f"the most frequent answer is {common} ({count:,} of them)"

@@ -89,9 +89,9 @@ def main(argv: list[str] | None = None) -> None:
     # It needs the libraries of the extra `page`.
     from posgpt.extras.page.export import export_model
 
-    for number, (_, model, _) in enumerate(tqdm(models, desc="Exporting", unit="model")):
+    for i, (_, model, _) in enumerate(tqdm(models, desc="Exporting", unit="model")):
         # Rounded to float16, weights in float32 compress to half.
-        content[f"model-{number}"] = export_model(model.half().float()).SerializeToString()
+        content[f"model-{i}"] = export_model(model.half().float()).SerializeToString()
     page = render_page(
         models,
         [runtime, files(__package__).joinpath("model.js").read_text("utf-8")],
