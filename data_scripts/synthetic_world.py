@@ -162,12 +162,13 @@ class _Choices:
         self.words = words
         weights = (10**9 // (rank + 5) if skewed else 1 for rank in range(1, len(words) + 1))
         bounds = list(accumulate(weights, initial=0))
-        # For the gap of no word, an empty one at the end.
+        # The last stands there twice: without `but`, the gap to jump over is an empty one at the end.
         self._bounds = [*bounds, bounds[-1]]
 
     def draw(self, draws: _Draws, but: str | None = None) -> str:
         """Draw a word, another one than `but`."""
-        start, end = self._bounds[(i := self.words.index(but) if but else len(self.words)) : i + 2]
+        i = self.words.index(but) if but else len(self.words)
+        start, end = self._bounds[i : i + 2]
         draw = draws.below(self._bounds[-1] - (end - start))
         return self.words[bisect_right(self._bounds, draw if draw < start else draw + end - start) - 1]
 
@@ -176,7 +177,7 @@ class _Choices:
 class World:
     """A world; person number i is a function of (seed, i) and these settings."""
 
-    num_people: Annotated[int, Range(MIN_PEOPLE, MAX_PEOPLE)] = option("People, no two of one name.", default=2937)
+    num_people: Annotated[int, Range(MIN_PEOPLE, MAX_PEOPLE)] = option("People; no two share a name.", default=2937)
     num_places: Annotated[int, Range(2, len(PLACES))] = option("Cities; the r-th has weight 1 / (r + 5).", default=100)
     biographies_per_person: Annotated[int, Range(1, _NUM_BIOGRAPHIES)] = option(
         "How often each person's facts are told, each time in other words.", default=1
@@ -188,7 +189,7 @@ class World:
         default_factory=lambda: [BIRTHPLACE.name],
         choices=list(ATTRIBUTES),
     )
-    language: str = option("What it is told in; the people are the same.", default="english", choices=list(LANGUAGES))
+    language: str = option("Language of its texts; the people are the same.", default="english", choices=[*LANGUAGES])
 
     def __post_init__(self):
         check_options(self)

@@ -177,7 +177,7 @@ class PosGPTSinusoidalEmbedding(PositionEmbedding):
     def check_config(config) -> None:
         """Raise ValueError when `hidden_size` is odd: dimensions come in pairs."""
         if config.hidden_size % 2:
-            raise ValueError(f"sinusoidal positions need an even hidden_size, which is {config.hidden_size}.")
+            raise ValueError(f"sinusoidal positions use pairs: hidden_size {config.hidden_size} has to be even.")
 
     def embed(self, inputs_embeds: Tensor, position_ids: Tensor) -> Tensor:
         exponents = torch.arange(0, self.hidden_size, 2, dtype=torch.float, device=position_ids.device)

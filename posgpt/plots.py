@@ -54,7 +54,7 @@ def _choose_fonts(figure: Any) -> None:
     for font in fontManager.ttflist if missing else ():
         if found := missing & get_font(font.fname).get_charmap().keys():
             families, missing = [*families, font.name], missing - found
-    for text in texts:
+    for text in texts if len(families) > 1 else ():
         text.set_fontfamily(families)
     if missing:
         characters = "".join(map(chr, sorted(missing)))[:40]

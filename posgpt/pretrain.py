@@ -40,7 +40,7 @@ class PretrainingArguments(RelationArguments, CorpusArguments):
         "How often documents of each corpus are read, relative to the others (default: each once).", default=None
     )
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
-    objective: str = option("Each objective has options of its own.", default=DEFAULT_OBJECTIVE, choices=[*OBJECTIVES])
+    objective: str = option("What is learned; each has own options.", default=DEFAULT_OBJECTIVE, choices=[*OBJECTIVES])
     questions_file: list[str] | None = option("TSVs of training questions to mix in.", default=None)
     validation_file: list[str] | None = option("TSVs of questions to measure accuracy on.", default=None)
 

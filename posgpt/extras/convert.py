@@ -209,7 +209,7 @@ def main(argv: list[str] | None = None) -> None:
     if source.is_dir():
         model = convert_folder(source, target)
     elif not source.exists():
-        raise BadInput(f"{source}: no such file or folder; give a checkpoint of the course's, or a PosGPT folder.")
+        raise BadInput(f"{source}: no such file or folder; give the course's checkpoint, or a PosGPT folder.")
     elif arguments.vocabulary_file is None:
         raise BadInput(f"{source}: for a checkpoint, give --vocabulary_file, its corpus (wiki.txt).")
     else:
