@@ -53,7 +53,7 @@ class FinetuningArguments(RelationArguments):
 
     _argument_group_name = "questions"
 
-    train_file: list[str] = option("TSVs with one pair per line: Where was NAME born?<TAB>ANSWER")
+    train_file: list[str] = option("TSVs with one pair per line: QUESTION<TAB>ANSWER")
     validation_file: list[str] | None = option("TSVs of the same form to measure accuracy on.", default=None)
     corpus_file: list[str] | None = option(
         "The corpus, whose titles show where titles are in questions of unknown relations.", default=None
