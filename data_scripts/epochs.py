@@ -132,7 +132,7 @@ class EpochSampler(Sampler):
             steps = [order[start : start + self.batch_size] for start in range(0, size, self.batch_size)]
             # The smaller last step has to stay last: the order is cut every `batch_size` items.
             shuffled = rng.permutation(len(steps) - 1)
-            return np.concatenate([*(steps[number] for number in shuffled), steps[-1]])
+            return np.concatenate([*(steps[i] for i in shuffled), steps[-1]])
         return self._sort_groups(examples, number, self.batch_size) if self.sort_steps else examples
 
     def _sort_groups(self, order: np.ndarray, number: int, group: int) -> np.ndarray:

@@ -73,4 +73,4 @@ def exit_on_bad_input() -> Iterator[None]:
             raise
         # Writing, unlike opening, does not say which file it was.
         file = f"{error.filename}: " if error.filename else ""
-        sys.exit(f"error: {file}{error.strerror}; give another path, or put this right.")
+        sys.exit(f"error: {file}{error.strerror}; give another path, or fix this.")

@@ -56,9 +56,7 @@ def list_candidates(
     longest = max((relation.form for relation in relations), key=len)
     room = max_length - len(longest + MASK_TOKEN + MASK_TOKEN)
     if room < 1:
-        raise BadInput(
-            f"{longest!r} leaves no room for a name in {max_length} characters; choose a larger --block_size."
-        )
+        raise BadInput(f"{longest!r} leaves no room for a name in {max_length} characters; raise --block_size.")
     room_in_question = max_length - max(relation.measure_question("", "") for relation in relations)
     candidates = []
     spans, _ = select_spans(documents, questions, options, tokenizer, room_in_question)
@@ -68,7 +66,7 @@ def list_candidates(
         ):
             left, right = (join_words(words.split()).lstrip() for words in (before, after))
             prompt = _SEPARATOR.join([left, span, right] if right else [left, span])[-room:]
-            candidates.append(Candidate(row["title"], prompt, span, tuple(relations[number] for number in numbers)))
+            candidates.append(Candidate(row["title"], prompt, span, tuple(relations[i] for i in numbers)))
     return candidates
 
 

@@ -28,14 +28,11 @@ _MARKS = ("?", "？", "؟")
 
 @dataclass(frozen=True)
 class Questions:
-    """The questions of one or more TSVs, each with the relation that it asks for.
-
-    Args:
-        rows: The columns `question` and, if the file has answers, `answer`.
-    """
+    """The questions of one or more TSVs, each with the relation that it asks for."""
 
     paths: tuple[str, ...]
     relation_per_question: tuple[Relation, ...]
+    # The columns `question` and, if the file has answers, `answer`.
     rows: Dataset
 
     def __len__(self) -> int:
@@ -54,13 +51,11 @@ class Questions:
     @cached_property
     def titles(self) -> list[str]:
         """Whom or what each question asks about."""
-        return [
-            relation.read_title(text) for relation, text in zip(self.relation_per_question, self.texts, strict=True)
-        ]
+        return list(map(Relation.read_title, self.relation_per_question, self.texts))
 
     @cached_property
     def answers(self) -> list[str]:
-        """The right answers; none if the file has none."""
+        """The correct answers; none if the file has none."""
         return list(self.rows["answer"]) if "answer" in self.rows.column_names else []
 
     @cached_property
@@ -91,11 +86,6 @@ class Questions:
         return {text: given for text, given in self._collect_answers(self.texts).items() if len(given) > 1}
 
     @cached_property
-    def answers_of(self) -> dict[str, set[str]]:
-        """The answers to the questions about each title."""
-        return self._collect_answers(self.titles)
-
-    @cached_property
     def answers_by_relation(self) -> dict[tuple[str, Relation], set[str]]:
         """The answers to the questions about each title that ask for each relation."""
         return self._collect_answers(zip(self.titles, self.relation_per_question, strict=True))
@@ -111,24 +101,22 @@ class Questions:
         """Return the questions that ask for one relation."""
         return self.take(self.rows_of.get(relation, []))
 
-    def take(self, numbers: Sequence[int]) -> "Questions":
+    def take(self, rows: Sequence[int]) -> "Questions":
         """Return the questions with these numbers, from 0."""
-        relations = tuple(self.relation_per_question[i] for i in numbers)
-        return replace(self, relation_per_question=relations, rows=self.rows.select(numbers))
+        relations = tuple(self.relation_per_question[row] for row in rows)
+        return replace(self, relation_per_question=relations, rows=self.rows.select(rows))
 
 
 def load_questions(
     *paths: str | os.PathLike, answers: bool = False, known: Sequence[Relation] = (), corpus: Dataset | None = None
 ) -> Questions:
     """Load TSVs of questions as one; blank lines are skipped. What they ask for is recognized (see `recognize_relations`).
+    BadInput says which line is not what it should be, or which relations have one name.
 
     Args:
         answers: Whether every line has to have one; otherwise all lines have one, or none.
         known: Relations that are known besides `RELATIONS`.
         corpus: From `load_corpus`: its titles show where titles are in questions of other relations.
-
-    Raises:
-        BadInput: a line is not what it should be, or two relations have one name.
     """
     lines: list[tuple[str, str]] = []
     for path in paths:
@@ -152,11 +140,8 @@ def load_questions(
     if without := [(where, line) for where, line in lines if "\t" not in line]:
         # What follows a question mark without a tab is an answer after spaces: the line lost its tab.
         has_lost_it = any(not line.endswith(_MARKS) and set(_MARKS) & set(line) for _, line in without)
-        if (
-            len(without) < len(lines)
-            or has_lost_it
-            or (answers and not all(line.endswith(_MARKS) for _, line in lines))
-        ):
+        are_questions = all(line.endswith(_MARKS) for _, line in lines)
+        if len(without) < len(lines) or has_lost_it or (answers and not are_questions):
             raise BadInput(
                 f"{without[0][0]}: no tab between question and answer ({len(without)} of {len(lines)} lines have none);"
                 f" {_LINE_FORM}. In some copies the tab became spaces: put it back."

@@ -96,36 +96,30 @@ class Relation:
         return {self.name: {"wordings": list(self.wordings), "baseline": self.baseline}}
 
 
-BIRTHPLACE = Relation("birthplace", wordings=("Where was {title} born?",), baseline="London")
-BIRTH_YEAR = Relation("birth year", wordings=("When was {title} born?",))
-PLACE_OF_DEATH = Relation("place of death", wordings=("Where did {title} die?",))
+BIRTHPLACE = Relation("birthplace", ("Where was {title} born?",), baseline="London")
+BIRTH_YEAR = Relation("birth year", ("When was {title} born?",))
+PROFESSION = Relation("profession", ("What did {title} do for a living?",))
+UNIVERSITY = Relation("university", ("Where did {title} study?",))
+EMPLOYER = Relation("employer", ("Who employed {title}?",))
+PLACE_OF_DEATH = Relation("place of death", ("Where did {title} die?",))
 # The relations that are known by name. Others are recognized from a file's questions and named by their wording.
-RELATIONS = {
-    "birthplace": BIRTHPLACE,
-    "birth year": BIRTH_YEAR,
-    "profession": Relation("profession", wordings=("What did {title} do for a living?",)),
-    "university": Relation("university", wordings=("Where did {title} study?",)),
-    "employer": Relation("employer", wordings=("Who employed {title}?",)),
-    "place of death": PLACE_OF_DEATH,
-}
+_KNOWN = (BIRTHPLACE, BIRTH_YEAR, PROFESSION, UNIVERSITY, EMPLOYER, PLACE_OF_DEATH)
+RELATIONS = {relation.name: relation for relation in _KNOWN}
 
 
 def read_relations(relations: dict[str, dict] | None) -> list[Relation]:
     """Return `PosGPTConfig.relations`; birthplaces for models saved before they had any."""
-    known = [
-        Relation(name, tuple(settings["wordings"]), settings.get("baseline", ""))
-        for name, settings in (relations or {}).items()
-    ]
-    return known or [BIRTHPLACE]
+    settings = (relations or BIRTHPLACE.to_config()).items()
+    return [Relation(name, tuple(each["wordings"]), each.get("baseline", "")) for name, each in settings]
 
 
 def add_relations(relations: dict[str, dict], trained: dict[str, dict]) -> dict[str, dict]:
     """Return `PosGPTConfig.relations` after training on some: these first, each in its new wordings before its earlier ones."""
-    added = {}
-    for name, settings in trained.items():
-        wordings = [*settings["wordings"], *relations.get(name, {}).get("wordings", ())]
-        added[name] = settings | {"wordings": list(dict.fromkeys(wordings))}
-    return added | {name: settings for name, settings in relations.items() if name not in trained}
+    added = trained | {name: settings for name, settings in relations.items() if name not in trained}
+    for name in trained.keys() & relations.keys():
+        wordings = dict.fromkeys([*trained[name]["wordings"], *relations[name]["wordings"]])
+        added[name] = trained[name] | {"wordings": list(wordings)}
+    return added
 
 
 @dataclass(kw_only=True)
@@ -152,10 +146,8 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
             check_relation(name, settings)
         except ValueError as error:
             raise BadInput(f"{path}: {error}") from None
-        if unknown := settings.keys() - {"wordings", "baseline"}:
-            raise BadInput(
-                f"{path}: relation {name!r} has {min(map(str, unknown))!r}, which is neither wordings nor baseline."
-            )
+        if unknown := sorted(map(str, settings.keys() - {"wordings", "baseline"})):
+            raise BadInput(f"{path}: relation {name!r} has {unknown[0]!r}, which is neither wordings nor baseline.")
     return read_relations(relations)
 
 
@@ -190,9 +182,7 @@ def recognize_relations(questions: Iterable[str], titles: Collection[str] = ()) 
             for before, group in _sort_by_words(questions_of_mark)
             for after, _ in _sort_by_words([words[len(before) :][::-1] for words in group])
         )
-        found = [
-            relation for relation in found if sum(relation.find_title(question) is not None for question in left) > 1
-        ]
+        found = [each for each in found if sum(each.find_title(question) is not None for question in left) > 1]
         if not found:
             return relations
         # Rare relations are hidden by frequent ones until those are found.
@@ -222,9 +212,7 @@ def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list
         spans = [(start, end) for first, (start, _) in enumerate(words) for _, end in words[first : first + longest]]
         around.append([(question[:start], question[end:]) for start, end in spans if question[start:end] in titles])
     counts = Counter(chain(*around))
-    chosen = Counter(
-        max(wordings, key=lambda wording: (counts[wording], -len("".join(wording)))) for wordings in around if wordings
-    )
+    chosen = Counter(max(own, key=lambda each: (counts[each], -len("".join(each)))) for own in around if own)
     return _name_by_wording(wording for wording, count in chosen.items() if count > 1)
 
 

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 import torch
+from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
@@ -47,8 +48,8 @@ def iterate_batches(
     batches = []
     order = sorted(range(len(texts)), key=lambda index: (-numbers[index], len(texts[index])))
     for number, group in groupby(order, key=numbers.__getitem__):
-        members = list(group)
-        batches += [(number, members[start : start + batch_size]) for start in range(0, len(members), batch_size)]
+        indices = list(group)
+        batches += [(number, indices[start : start + batch_size]) for start in range(0, len(indices), batch_size)]
     yield from tqdm(batches, desc=desc, unit="batch", disable=len(batches) < 2 or None)
 
 
@@ -85,12 +86,7 @@ class AnsweringMixin:
 
         Questions of similar length share a batch, padded on the left. An answer cut off by `max_new_tokens` (by default
         `config.max_answer_length`), or by the model's maximum sequence length, has the probability of the characters it has.
-
-        Returns:
-            One answer per question, in the order of the questions.
-
-        Raises:
-            ValueError: as `_compute_answer_budgets` does.
+        Raises ValueError as `_compute_answer_budgets` does.
         """
         with in_evaluation_mode(self):
             longest = max_new_tokens or self.config.max_answer_length
@@ -150,16 +146,13 @@ class AnsweringMixin:
     def _compute_answer_budgets(self, questions: Sequence[str]) -> list[int]:
         """Return `count_free_positions` of each question.
 
-        Raises:
-            ValueError: a question leaves none free, is empty or has its `⁇` already, or a single one is not in a list.
+        Raise ValueError when a question leaves none free, is empty or has its `⁇` already, or a single one is not in a list.
         """
         if isinstance(questions, str):
             raise ValueError("questions is a text; give a list of questions, also for a single one.")
         for question in questions:
             if not question or MASK_TOKEN in question:
-                raise ValueError(
-                    f"{question!r} is not a question; give one with text, and without the {MASK_TOKEN} after it."
-                )
+                raise ValueError(f"{question!r} is not a question; give text, without the {MASK_TOKEN} after it.")
             if self.count_free_positions(question) < 1:
                 raise ValueError(
                     f"a question has {len(question)} characters and the model's max_position_embeddings is"
@@ -175,12 +168,12 @@ class AnsweringMixin:
         tokenizer: PreTrainedTokenizerBase,
         batch_size: int = 16,
         min_probability: float = 1e-5,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Score every candidate as the answer to every question.
 
         The candidates are read as a tree, character by character: a beginning that several share is read once, and one
         that is very improbable is not read further. Its probability is then divided equally among the candidates that
-        share it. All other scores are exact.
+        share it. All other scores are exact. Raises ValueError as `_compute_answer_budgets` does.
 
         Args:
             min_probability: A beginning less probable than this is not read further.
@@ -188,9 +181,6 @@ class AnsweringMixin:
         Returns:
             log P(candidate⁇ | question⁇), (questions, candidates) in float32 on the CPU; -inf for a candidate that does not
             fit within the maximum sequence length after its question.
-
-        Raises:
-            ValueError: as `_compute_answer_budgets` does.
         """
         with in_evaluation_mode(self):
             budgets = self._compute_answer_budgets(questions)
@@ -209,7 +199,7 @@ class AnsweringMixin:
         tree: CandidateTree,
         tokenizer: PreTrainedTokenizerBase,
         threshold: float,
-        scores: torch.Tensor,
+        scores: Tensor,
     ) -> None:
         """Fill `scores` (questions, candidates) in place; `threshold` is the log-probability below which reading stops."""
         prompts = [question + MASK_TOKEN for question in questions]

@@ -60,17 +60,12 @@ class Answers:
         if prediction.title not in self.documents:
             return "no document of this title"
         own = self.documents[prediction.title]
-        return ", ".join(str(each.line) for each in own if has_mention(each.text, prediction.answer)) or (
-            "not in its document"
-        )
+        lines = [str(each.line) for each in own if has_mention(each.text, prediction.answer)]
+        return ", ".join(lines) or "not in its document"
 
 
 def ask(arguments: AskingArguments) -> Answers:
-    """Ask a model, and look its answers up in the corpus if one is named.
-
-    Raises:
-        BadInput: there is no such model or corpus, or a question is empty, too long or has a `⁇`.
-    """
+    """Ask a model, and look its answers up in the corpus if one is named; raise BadInput for what cannot be asked."""
     questions = arguments.questions
     model, tokenizer = load_model(arguments.model_name_or_path)
     relations = read_relations(model.config.relations)

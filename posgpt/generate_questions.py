@@ -59,9 +59,7 @@ class GenerationArguments(PretrainedArguments, SpanArguments, RelationArguments,
     _argument_group_name = "questions"
 
     questions_file: list[str] = option(f"TSVs of training questions: {BIRTHPLACE.form}<TAB>ANSWER")
-    least_probability: Annotated[float, Range(0, 1)] = option(
-        "A question is kept if the model gives it at least this probability.", default=0.5
-    )
+    least_probability: Annotated[float, Range(0, 1)] = option("The least probability to keep a question.", default=0.5)
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
 
 

@@ -11,12 +11,7 @@ from data_scripts.files import write_atomically
 
 BLUE, GREY, ORANGE, LIGHT_BLUE = "#2f6fde", "#b0b7c3", "#e07b39", "#cfe0fb"
 # An answer with two `$` is not a formula.
-STYLE: Any = {
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "text.parse_math": False,
-}
+STYLE: Any = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "text.parse_math": False}
 
 
 def make_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, Any]:
@@ -57,9 +52,8 @@ def _choose_fonts(figure: Any) -> None:
     missing -= get_font(findfont(own)).get_charmap().keys()
     families = own.get_family()
     for font in fontManager.ttflist if missing else ():
-        if missing & get_font(font.fname).get_charmap().keys():
-            families = [*families, font.name]
-            missing -= get_font(font.fname).get_charmap().keys()
+        if found := missing & get_font(font.fname).get_charmap().keys():
+            families, missing = [*families, font.name], missing - found
     for text in texts if len(families) > 1 else ():
         text.set_fontfamily(families)
     if missing:

@@ -37,19 +37,12 @@ class PretrainingArguments(RelationArguments, CorpusArguments):
     _argument_group_name = "data and objective"
 
     corpus_weights: list[float] | None = option(
-        "How often documents of each corpus are read, in proportion to the others' (default: each document once).",
-        default=None,
+        "How often documents of each corpus are read, relative to the others (default: each once).", default=None
     )
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
-    objective: str = option(
-        "What to train on; each objective has options of its own.",
-        default=DEFAULT_OBJECTIVE,
-        choices=list(OBJECTIVES),
-    )
+    objective: str = option("What is learned; each has own options.", default=DEFAULT_OBJECTIVE, choices=[*OBJECTIVES])
     questions_file: list[str] | None = option("TSVs of training questions to mix in.", default=None)
-    validation_file: list[str] | None = option(
-        "TSVs of questions to measure accuracy on while training.", default=None
-    )
+    validation_file: list[str] | None = option("TSVs of questions to measure accuracy on.", default=None)
 
 
 TYPES = [PretrainingArguments, ObjectiveConfig, ArchitectureArguments, PosGPTTrainingArguments]
@@ -90,9 +83,7 @@ def load_pretraining_data(
         questions = load_pairs(data_args.questions_file, training_args, relations, corpus)
         unasked = [relation.name for relation in relations if relation not in questions.relations]
         if unasked and training_args.should_log:
-            print(
-                f"{data_args.relations}: nothing is asked for {', '.join(unasked)}, which no training question asks for."
-            )
+            print(f"{data_args.relations}: no training question asks for {', '.join(unasked)}, so nothing does.")
     # What documents are asked for without questions.
     relations = relations or [BIRTHPLACE]
     asked = [*questions.texts, *questions.answers] if questions else []

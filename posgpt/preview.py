@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Any, Literal
 
-from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator
@@ -52,18 +51,6 @@ class PretrainingPreviewArguments(PreviewArguments):
     epoch: Annotated[int, Range(0)] = option("The epoch whose examples are drawn.", default=0)
 
 
-def render_documents(documents: Dataset, asked: dict[str, list[str]]) -> Iterator[str]:
-    """Yield a line per document of a corpus: its title, if it has one, `|` and its text; and a line of what is asked for.
-
-    Args:
-        asked: From `EpochDataset.list_asked`.
-    """
-    for title, text in zip(iterate_titles(documents), documents["text"], strict=True):
-        yield f"document {title} | {text[find_text_start(title) :]}" if title else f"document {text}"
-        if title in asked:
-            yield f"asked    {', '.join(asked[title])}"
-
-
 def render_batch(batch: dict, tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
     """Yield two lines per row: its `input_ids` as text, and below each character the label, a dot where there is no loss."""
     for ids, labels in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):
@@ -86,7 +73,11 @@ def preview_pretraining(
     sampler = build_epoch_sampler(dataset, training_args)
     batch = data.training.collator([dataset[item] for item in islice(sampler, preview.examples)])
     documents = data.corpus.take(min(preview.documents, len(data.corpus)))
-    yield from render_documents(documents, dataset.list_asked(len(documents)))
+    asked = dataset.list_asked(len(documents))
+    for title, text in zip(iterate_titles(documents), documents["text"], strict=True):
+        yield f"document {title} | {text[find_text_start(title) :]}" if title else f"document {text}"
+        if title in asked:
+            yield f"asked    {', '.join(asked[title])}"
     yield data.training.description
     # With weights, documents are repeated on purpose.
     if not data_args.corpus_weights and (titles := describe_titles(data.corpus)):

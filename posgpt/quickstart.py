@@ -30,9 +30,7 @@ ASKED = (BIRTHPLACE, BIRTH_YEAR)
 class QuickstartArguments(PositionArguments):
     """Where to write, and how large a world."""
 
-    output_dir: str = option(
-        "Folder for everything; earlier results in it are overwritten.", default="runs/quickstart"
-    )
+    output_dir: str = option("Folder for everything; earlier results are overwritten.", default="runs/quickstart")
     # The world's own command checks these.
     num_people: int = option("People in the fictional world.", default=300)
     num_places: int = option("Places they may be born in.", default=60)
@@ -86,11 +84,9 @@ def draw_results(
     """Save a PNG: the accuracies of each row of the table, and the loss of pretraining over its epochs."""
     figure, (bars, curve) = make_figure(11, 3.6, columns=2)
     height = 0.8 / len(ASKED)
-    for number, (relation, color) in enumerate(zip(ASKED, (BLUE, GREY), strict=True)):
-        rows = [
-            (row, 100 * each[relation.name]) for row, each in enumerate(accuracies.values()) if relation.name in each
-        ]
-        places = [row + (number - (len(ASKED) - 1) / 2) * height for row, _ in rows]
+    for i, (relation, color) in enumerate(zip(ASKED, (BLUE, GREY), strict=True)):
+        rows = [(y, 100 * each[relation.name]) for y, each in enumerate(accuracies.values()) if relation.name in each]
+        places = [y + (i - (len(ASKED) - 1) / 2) * height for y, _ in rows]
         drawn = bars.barh(places, [share for _, share in rows], height, color=color, label=relation.form)
         bars.bar_label(drawn, fmt="%.1f %%", padding=3)
     bars.set_yticks(range(len(accuracies)), list(accuracies))

@@ -112,7 +112,7 @@ def compute_loss_by_position(model: PosGPTForCausalLM, rows: torch.Tensor) -> np
 def compute_curves(member: str, folder: Path, rows: torch.Tensor) -> dict[str, list[float]]:
     """Compute a trained member's loss by position, as far as it has positions; for rotary with each scaling, too."""
     positions = POSITION_EMBEDDINGS[member]
-    rows = rows[:, :TRAINED_LENGTH] if positions.ends_at_block else rows
+    rows = rows[:, :TRAINED_LENGTH] if positions.is_bounded else rows
     changes: dict[str, dict[str, Any]] = {member: {}}
     for name, settings in SCALINGS.items() if "rope_parameters" in positions.settings else []:
         scaling = {"rope_type": name, "rope_theta": 10000.0, "factor": LONGEST / TRAINED_LENGTH}

@@ -173,7 +173,7 @@ REFUSED = {
         # Sizes that are not compatible.
         "--num_attention_heads 7": "num_attention_heads.*7",
         """--rope_parameters '{"rope_type": "linear"}' --position_embedding_type rotary""": "factor",
-        "--hidden_size 6 --position_embedding_type rotary": "head size is even",
+        "--hidden_size 6 --position_embedding_type rotary": "an even head size",
         "--position_embedding_type rotery": "'rotery' .choose from 'learned'.*'rotary'",
         "--block_size 5": "block_size is 5",
         "--hidden_size wide": "--hidden_size.*'wide'",

@@ -1,7 +1,7 @@
 """The order in which training reads its examples, and questions for training and for measuring while training."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from operator import ne
 
 from datasets import Dataset
@@ -56,27 +56,17 @@ def load_pairs(
         if note := describe_decomposed(loaded.path, count_decomposed(texts), f"{len(texts):,} questions and answers"):
             print(note)
         if ascii_only and (lost := sum(map(ne, loaded.rows, questions.rows))):
-            print(
-                f"{loaded.path}: {lost:,} of {len(loaded):,} pairs lose characters that are not ASCII, as in the course;"
-                " --ascii_only false keeps them."
-            )
-        print(*describe_pairs(questions), sep="\n")
+            kept = "--ascii_only false keeps them"
+            print(f"{loaded.path}: {lost:,} of {len(loaded):,} pairs lose characters that are not ASCII; {kept}.")
+        for relation, rows in questions.rows_of.items():
+            ((common, count),) = Counter(questions.answers[row] for row in rows).most_common(1)
+            frequent = f"the most frequent answer is {common} ({count:,} of them)"
+            print(f"{questions.path}: {len(rows):,} {relation.name} questions, {frequent}.")
+        if several := questions.contradictions:
+            text, given = next(iter(several.items()))
+            differing = f"{len(several)} questions have different answers, all of which are used"
+            print(f"{questions.path}: {differing}, first {text!r}: {', '.join(sorted(given))}.")
     return questions
-
-
-def describe_pairs(questions: Questions) -> Iterator[str]:
-    """Yield lines on questions with answers: how many ask for each relation, and how many have different answers."""
-    for relation, rows in questions.rows_of.items():
-        ((common, count),) = Counter(questions.answers[row] for row in rows).most_common(1)
-        yield (
-            f"{questions.path}: {len(rows):,} {relation.name} questions, the most frequent answer is {common} ({count:,} of them)."
-        )
-    if several := questions.contradictions:
-        text, given = next(iter(several.items()))
-        yield (
-            f"{questions.path}: {len(several)} questions have different answers, all of which are used, first {text!r}:"
-            f" {', '.join(sorted(given))}."
-        )
 
 
 def load_validation(

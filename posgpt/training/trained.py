@@ -14,8 +14,7 @@ from posgpt.training.checkpoints import claim_output_dir
 class TrainedModel(NamedTuple):
     """A trained model, as it is saved in `output_dir`.
 
-    Args:
-        record: The options, versions and files of the run, as in `run.json`, and `log_history`, a dictionary per log entry.
+    `record` has the options, versions and files of the run, as in `run.json`, and `log_history`, a dictionary per log entry.
     """
 
     model: PosGPTForCausalLM
@@ -26,8 +25,7 @@ class TrainedModel(NamedTuple):
 def train(config: Sequence[Any], build_trainer: Callable[..., Any], quiet: bool = False) -> TrainedModel:
     """Train from the beginning or from a checkpoint; errors are raised also where `quiet` has nothing printed.
 
-    Args:
-        config: What `build_trainer` takes: first what says whether a result may be replaced, last the training arguments.
+    `config` is what `build_trainer` takes: first what says whether a result may be replaced, last the training arguments.
     """
     with ExitStack() as context:
         if quiet:

@@ -37,17 +37,13 @@ BEST = 5
 class DemoArguments(Columns):
     """Which model to ask, and where."""
 
-    model_name_or_path: str | None = option(
-        "A PosGPT: a folder or a name on the hub (default: the quickstart's).", default=None
-    )
+    model_name_or_path: str | None = option("A folder or a name on the hub (default: the quickstart's).", default=None)
     compare_with: str | None = option("A second model to ask the same questions.", default=None)
     corpus_file: str | None = option(
         "The corpus that the model has read, for evidence (default: the quickstart's, if no model is named).",
         default=None,
     )
-    abstain_below: Annotated[float, Range(0, 1)] = option(
-        "The confidence below which the answer is: I don't know.", default=0.5
-    )
+    abstain_below: Annotated[float, Range(0, 1)] = option("Below this confidence, it says: I don't know.", default=0.5)
     port: Annotated[int, Range(1, 65535)] = option("The port on the loopback address.", default=7860)
 
 
@@ -56,10 +52,7 @@ def ask_model(page_model: PageModel, typed: str, question: str) -> dict[str, Any
     """Ask a model a question, of which the title or all was `typed`; return what the page shows of its answer.
 
     That is the BEST likeliest answers that a beam search finds, and how much the `⁇` of the question attends to each character:
-    (layers)(heads)(characters), none with a bottleneck.
-
-    Raises:
-        BadInput: that is too long for the model.
+    (layers)(heads)(characters), none with a bottleneck. Raises BadInput for what is too long for the model.
     """
     name, model, tokenizer = page_model
     # Of the answer alone, without the `⁇` that ends it.
@@ -151,9 +144,7 @@ def main(argv: list[str] | None = None) -> None:
     if arguments.model_name_or_path is None:
         model, corpus_file = QUICKSTART / "pretrain", str(QUICKSTART / "world" / CORPUS_FILE)
         if not (model / WEIGHTS_FILE).is_file():
-            raise BadInput(
-                f"{model}: no model there yet; make one with `posgpt quickstart`, or name yours with --model_name_or_path."
-            )
+            raise BadInput(f"{model}: no model there; run posgpt quickstart, or name yours with --model_name_or_path.")
         arguments = replace(arguments, model_name_or_path=str(model), corpus_file=arguments.corpus_file or corpus_file)
     if arguments.corpus_file is not None:
         # A corpus that cannot be read is an error here, before the page opens.
