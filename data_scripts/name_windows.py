@@ -69,16 +69,14 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
         "Whether spans are asked for like questions, or in the document's own words.", default="question"
     )
 
-    def list_own_texts(self, relations) -> list[str]:
-        return [part for relation in relations for wording in relation.split_wordings() for part in wording]
-
     def build(
         self, corpus, tokenizer, seed, questions=None, one_text_per_row=False, relations=(BIRTHPLACE,)
     ) -> TrainingData:
         max_length = tokenizer.model_max_length
         asked = (questions.relation_per_question, questions.titles, questions.answers) if questions else ((), (), ())
         for relation, title, answer in zip(*asked, strict=True):
-            if (length := relation.measure_question(title, answer)) > max_length:
+            length = relation.wording_length + len(title + MASK_TOKEN + answer + MASK_TOKEN)
+            if length > max_length:
                 raise BadInput(
                     f"{questions.path}: the question about {title!r} takes {length} characters with its answer and their two"
                     f" {MASK_TOKEN}, in its longest wording, but the maximum sequence length is {max_length}; shorten the wording or"

@@ -32,7 +32,7 @@ class ObjectiveConfig:
     # What `--objective` calls it.
     name: ClassVar[str]
     # Whether rows are documents' text, which a trained model can continue. Otherwise a row asks for a span as a question asks
-    # for its answer, and ends it with `⁇`.
+    # for its answer, in the wordings of relations, and ends it with `⁇`.
     reads_text: ClassVar[bool]
 
     _argument_group_name = "the objective's options"
@@ -41,10 +41,6 @@ class ObjectiveConfig:
         "How often a document comes with a training question about its title.", default=0.3
     )
     ask_dates: bool = option("Whether numbers and months are salient spans, too.", default=True)
-
-    def list_own_texts(self, relations: Sequence[Relation]) -> list[str]:
-        """Return what rows contain besides documents and questions when `relations` are asked for, for the vocabulary."""
-        return []
 
     def build(
         self,

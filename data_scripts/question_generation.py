@@ -59,7 +59,7 @@ def list_candidates(
         raise BadInput(
             f"{longest!r} leaves no room for a name in {max_length} characters; choose a larger --block_size."
         )
-    room_in_question = max_length - max(relation.measure_question("", "") for relation in relations)
+    room_in_question = max_length - len(MASK_TOKEN + MASK_TOKEN) - max(each.wording_length for each in relations)
     candidates = []
     spans, _ = select_spans(documents, questions, options, tokenizer, room_in_question)
     for row in spans:
