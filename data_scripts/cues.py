@@ -32,18 +32,18 @@ def simplify_words(words: list[str], known: set[str], readable: Collection[str] 
 
 
 def take_words_before(
-    title: str, text: str, start: int, plain: bool, most: int, readable: Collection[str] | None = None
+    title: str, text: str, start: int, plain: bool, max_: int, readable: Collection[str] | None = None
 ) -> list[str]:
-    """Return the words before a span that its cue is drawn from: at most the last `most` after the title, simplified if `plain`."""
+    """Return the words before a span that its cue is drawn from: at most the last `max_` after the title, simplified if `plain`."""
     # The title is in the row already and is not part of a cue.
     words = split_words(text[find_text_start(title) : start])
     words = simplify_words(words, list_title_words(title), readable) if plain else words
-    return words[max(len(words) - most, 0) :]
+    return words[max(len(words) - max_, 0) :]
 
 
 def take_words_after(
-    title: str, text: str, end: int, plain: bool, most: int, readable: Collection[str] | None = None
+    title: str, text: str, end: int, plain: bool, max_: int, readable: Collection[str] | None = None
 ) -> list[str]:
-    """Return the words after a span that its cue closes with: at most `most` of the same sentence, simplified if `plain`."""
-    words = split_words(re.split(r"\.\s|。", text[end:])[0]) if most else []
-    return (simplify_words(words, list_title_words(title), readable) if plain else words)[:most]
+    """Return the words after a span that its cue closes with: at most `max_` of the same sentence, simplified if `plain`."""
+    words = split_words(re.split(r"\.\s|。", text[end:])[0]) if max_ else []
+    return (simplify_words(words, list_title_words(title), readable) if plain else words)[:max_]

@@ -10,7 +10,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple
 
@@ -25,7 +25,7 @@ from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation
 from data_scripts.salient_spans import MONTH_NAMES, Span
 from data_scripts.titles import find_text_start
-from data_scripts.words import WORD, find_words, is_unspaced, join_words
+from data_scripts.words import WORD, is_unspaced, join_words
 
 # Capitals find a relation's answers if they find at least this share of those that documents state.
 _MOSTLY = 0.93
@@ -52,7 +52,7 @@ class Document(NamedTuple):
 
     title: str
     text: str
-    salient: list[Span]
+    salient: Sequence[Span] = ()
 
 
 @dataclass(kw_only=True)
@@ -112,16 +112,18 @@ class SpanSelector:
         wordings = self.relation.split_wordings()
         return not (all(wording.has_words_after for wording in wordings) or (self.ranker and self.max_spans == 1))
 
-    def select(self, document: Document) -> list[Span]:
-        """Return start and end of a document's spans."""
-        title, text, salient = document
+    def select(self, documents: Sequence[Document]) -> list[list[Span]]:
+        """Return start and end of each document's spans, in the order of its text."""
         if self.ranker:
-            ranked = self.ranker.rank(title, text, self.max_spans)
-            return sorted(span for span, score in ranked if score >= self.min_score)
-        spans = [(start, end) for start, end in salient if self._takes(text[start:end])]
-        if self.needs_words:
-            spans = [span for span in spans if take_words_before(title, text, span[0], plain=True, most=1)]
-        return spans[: self.max_spans]
+            ranked = self.ranker.rank(documents, self.max_spans)
+            return [sorted(span for span, score in spans if score >= self.min_score) for spans in ranked]
+        selected = []
+        for title, text, salient in documents:
+            spans = [(start, end) for start, end in salient if self._takes(text[start:end])]
+            if self.needs_words:
+                spans = [span for span in spans if take_words_before(title, text, span[0], plain=True, max_=1)]
+            selected.append(spans[: self.max_spans])
+        return selected
 
     def _takes(self, span: str) -> bool:
         if self.ask_dates or span[0].isdigit():
@@ -165,30 +167,41 @@ def select_spans(
     readable = "".join(sorted(tokenizer.get_vocab()))
     plain, needs_word = options.plain_cues, [selector.needs_words for selector in selectors]
 
-    def select(title: str, text: str, salient: list[Span]) -> list[tuple]:
-        fitting = [(start, end) for start, end in salient if len(title) + end - start <= room]
+    def list_asked(document: Document, spans_of_selectors: Sequence[list[Span]]) -> Iterator[tuple]:
+        title, text, _ = document
         asked_by: dict[Span, list[int]] = {}
-        for number, selector in enumerate(selectors):
-            for span in selector.select(Document(title, text, fitting)):
-                asked_by.setdefault(span, []).append(number)
-        asked = []
-        for (start, end), numbers in sorted(asked_by.items()):
+        for i, spans in enumerate(spans_of_selectors):
+            for span in spans:
+                asked_by.setdefault(span, []).append(i)
+        for (start, end), selecting in sorted(asked_by.items()):
             before = take_words_before(title, text, start, plain, options.max_cue_words, readable)
             after = take_words_after(title, text, end, plain, options.max_words_after, readable)
             left = room - len(title) - (end - start)
             if not before or len(join_words(before[-1:])) > left:
-                numbers = [number for number in numbers if not needs_word[number]]
-            if title and numbers and left >= 0:
-                asked.append((text[start:end], numbers, " ".join(before), " ".join(after)))
-        return asked
+                selecting = [i for i in selecting if not needs_word[i]]
+            if selecting and left >= 0:
+                yield text[start:end], selecting, " ".join(before), " ".join(after)
 
     def select_batch(*batch: list) -> dict[str, list]:
-        rows = [(row[0], *zip(*asked, strict=True)) for row in zip(*batch, strict=True) if (asked := select(*row))]
-        return {column: [row[number] for row in rows] for number, column in enumerate(_SPANS)}
+        # Spans too long to be asked for do not count among the first.
+        titled = [
+            Document(title, text, [(start, end) for start, end in salient if len(title) + end - start <= room])
+            for title, text, salient in zip(*batch, strict=True)
+            if title
+        ]
+        selected = zip(*(selector.select(titled) for selector in selectors), strict=True)
+        asked = [
+            (document.title, list(list_asked(document, spans)))
+            for document, spans in zip(titled, selected, strict=True)
+        ]
+        rows = [(title, *zip(*spans, strict=True)) for title, spans in asked if spans]
+        return {column: [row[i] for row in rows] for i, column in enumerate(_SPANS)}
 
     selected = documents.map(
         select_batch,
         batched=True,
+        # Long documents have many runs of words, which are scored together.
+        batch_size=100,
         input_columns=["title", "text", "spans"],
         remove_columns=documents.column_names,
         features=_SPANS,
@@ -197,40 +210,12 @@ def select_spans(
     return selected, selectors
 
 
-class Examples(NamedTuple):
-    """Training questions of a relation, each a title and an answer, and the documents of these titles."""
-
-    pairs: list[tuple[str, str]]
-    documents: list[Document]
-
-    def take(self, numbers: Sequence[int]) -> "Examples":
-        """Return the questions with these numbers, from 0, and their documents."""
-        pairs = [self.pairs[number] for number in numbers]
-        titles = {title for title, _ in pairs}
-        return Examples(pairs, [each for each in self.documents if each.title in titles])
-
-    def find_stated(self) -> set[tuple[str, str]]:
-        """Return the pairs whose answer is in the text of a document of the title."""
-        texts: dict[str, str] = {}
-        for title, text, _ in self.documents:
-            texts[title] = f"{texts.get(title, '')}\n{text[find_text_start(title) :]}"
-        return {(title, answer) for title, answer in self.pairs if answer in texts.get(title, "")}
-
-    def find_selected(self, selector: SpanSelector) -> set[tuple[str, str]]:
-        """Return the pairs whose answer is selected in a document of the title."""
-        found = ((each.title, each.text[start:end]) for each in self.documents for start, end in selector.select(each))
-        return set(self.pairs).intersection(found)
-
-
-def list_examples(questions: Questions, documents: Dataset) -> dict[Relation, Examples]:
-    """Return the examples of each relation that questions ask for, thinned evenly to at most `_MAX_JUDGED`."""
+def find_documents(questions: Questions, documents: Dataset) -> list[Document]:
+    """Return the documents, from `add_titles_and_spans`, whose titles questions ask about."""
     # A dictionary has the same order, and so the same hash, in each process.
-    wanted = dict.fromkeys(questions.titles)
-    asked = documents.filter(wanted.__contains__, input_columns="title", desc="Finding documents")
-    rows = list(map(Document, asked["title"], asked["text"], asked["spans"]))
-    examples = Examples(list(zip(questions.titles, questions.answers, strict=True)), rows)
-    thin = {relation: rows[:: -(-len(rows) // _MAX_JUDGED)] for relation, rows in questions.rows_of.items()}
-    return {relation: examples.take(numbers) for relation, numbers in thin.items()}
+    titles = dict.fromkeys(questions.titles)
+    found = documents.filter(titles.__contains__, input_columns="title", desc="Finding documents")
+    return list(map(Document, found["title"], found["text"], found["spans"]))
 
 
 def choose_selectors(
@@ -246,24 +231,30 @@ def choose_selectors(
     kind of spans; otherwise by what the answers look like. Without questions, `relations` are asked for: numbers, if the
     relation's baseline is one.
     """
-    finder = options.span_finder
+    finder, max_spans = options.span_finder, options.max_spans
     if questions is None:
         if finder == "answers":
             raise BadInput("span_finder answers learns from training questions; add --questions_file.")
-        answers_of = {relation: [relation.baseline] for relation in relations}
-    else:
-        examples_of = list_examples(questions, documents)
-        answers_of = {relation: [answer for _, answer in own.pairs] for relation, own in examples_of.items()}
-    most = options.max_spans
-    by_capitals = [SpanSelector(each, most, find_number_shapes(own), ask_dates) for each, own in answers_of.items()]
-    if questions is None:
-        return by_capitals
+        return [SpanSelector(each, max_spans, find_number_shapes([each.baseline]), ask_dates) for each in relations]
+    pairs_of, by_capitals = {}, []
+    for relation, rows in questions.rows_of.items():
+        # Thinned evenly to at most `_MAX_JUDGED`.
+        pairs_of[relation] = questions.take(rows[:: -(-len(rows) // _MAX_JUDGED)])
+        shapes = find_number_shapes(pairs_of[relation].answers)
+        by_capitals.append(SpanSelector(relation, max_spans, shapes, ask_dates))
+    asked_about = find_documents(questions, documents)
 
     def finds_answers(selector: SpanSelector) -> bool:
         # Rows that ask for everything need not have the answers among the first spans.
         judged = replace(selector, max_spans=sys.maxsize) if ask_dates else selector
-        examples = examples_of[selector.relation]
-        return len(examples.find_selected(judged)) >= _MOSTLY * len(examples.find_stated())
+        answers_of = pairs_of[selector.relation].answers_of
+        stated = {
+            (title, answer)
+            for title, text, _ in asked_about
+            for answer in answers_of.get(title, ())
+            if answer in text[find_text_start(title) :]
+        }
+        return count_selected(judged, answers_of, asked_about) >= _MOSTLY * len(stated)
 
     # If several relations ask for every name, or for every number, most of what they ask for is the answer to another's question,
     # so each learns what its own answers look like. With few pairs, there is no telling these apart.
@@ -271,10 +262,10 @@ def choose_selectors(
     kinds = Counter(each.kind for each in finding)
 
     def choose(selector: SpanSelector) -> SpanSelector:
-        examples = examples_of[selector.relation]
-        is_alone = ask_dates or len(examples.pairs) < 5 * _MIN_HELD_OUT or kinds[selector.kind] == 1
+        pairs = pairs_of[selector.relation]
+        is_alone = ask_dates or len(pairs) < 5 * _MIN_HELD_OUT or kinds[selector.kind] == 1
         if finder == "answers" or (finder == "auto" and not (selector in finding and is_alone)):
-            if learned := learn_selector(selector, examples, is_rival=finder == "auto"):
+            if learned := learn_selector(selector, pairs, asked_about, is_rival=finder == "auto"):
                 return learned
             if finder == "answers":
                 raise BadInput(
@@ -282,102 +273,137 @@ def choose_selectors(
                     f" most {_MAX_WORDS} words and marks; give answers in the documents' own words."
                 )
         # Spans that never contain a relation's answers would teach wrong ones, so its rows ask its training questions alone.
-        is_useless = len(examples.pairs) >= _MIN_HELD_OUT and not examples.find_selected(selector)
+        is_useless = len(pairs) >= _MIN_HELD_OUT and not count_selected(selector, pairs.answers_of, asked_about)
         return replace(selector, max_spans=0) if is_useless else selector
 
     chosen = list(map(choose, by_capitals))
     return chosen if any(each.max_spans for each in chosen) else by_capitals
 
 
-def learn_selector(selector: SpanSelector, examples: Examples, is_rival: bool) -> SpanSelector | None:
+def count_selected(
+    selector: SpanSelector, answers_of: Mapping[str, Collection[str]], documents: Sequence[Document]
+) -> int:
+    """Return how many answers, by title, are selected in a document of the title."""
+    about = [document for document in documents if document.title in answers_of]
+    selected = {
+        (title, text[start:end])
+        for (title, text, _), spans in zip(about, selector.select(about), strict=True)
+        for start, end in spans
+    }
+    return sum(answer in answers_of[title] for title, answer in selected)
+
+
+def learn_selector(
+    selector: SpanSelector, pairs: Questions, documents: Sequence[Document], is_rival: bool
+) -> SpanSelector | None:
     """Return a selector of the spans that look most like the answers, as many per document as are worth reading; None if no
     answer is a run of a few words or, with `is_rival`, it finds fewer of a fifth that is held out than `selector`.
     """
-    num_held_out, ranker = len(examples.pairs) // 5, SpanRanker(examples)
+    num_held_out, ranker = len(pairs) // 5, SpanRanker(pairs, documents)
     if ranker.classifier is None or num_held_out < _MIN_HELD_OUT:
         return replace(selector, ranker=ranker) if ranker.classifier else None
-    order = np.random.default_rng(0).permutation(len(examples.pairs)).tolist()
-    held_out, judge = examples.take(order[:num_held_out]), SpanRanker(examples.take(order[num_held_out:]))
+    order = np.random.default_rng(0).permutation(len(pairs)).tolist()
+    answers_of, judge = (
+        pairs.take(order[:num_held_out]).answers_of,
+        SpanRanker(pairs.take(order[num_held_out:]), documents),
+    )
+    about = [document for document in documents if document.title in answers_of]
     # Of each answer that is found: its place among the spans of its document, and how much it looks like an answer.
     found: dict[tuple[str, str], tuple[int, float]] = {}
-    wanted = set(held_out.pairs)
-    for title, text, _ in held_out.documents:
-        for place, ((start, end), score) in enumerate(judge.rank(title, text, selector.max_spans), 1):
-            pair = (title, text[start:end])
-            if pair in wanted:
-                found[pair] = min(found.get(pair, (place, score)), (place, score))
+    for (title, text, _), ranked in zip(about, judge.rank(about, selector.max_spans), strict=True):
+        for place, ((start, end), score) in enumerate(ranked, 1):
+            if (answer := text[start:end]) in answers_of[title]:
+                found[title, answer] = min(found.get((title, answer), (place, score)), (place, score))
     lost = _NEGLIGIBLE * num_held_out
-    if is_rival and len(held_out.find_selected(selector)) > len(found) + lost:
+    if is_rival and count_selected(selector, answers_of, documents) > len(found) + lost:
         return None
     # Spans that never contain the answer are read in vain: those behind the first few, and those that look less like answers than
     # nearly all that are some.
     places = sorted(place for place, _ in found.values())
-    most = places[max(math.ceil(len(found) - lost), 1) - 1] if found else 1
-    scores = [score for place, score in found.values() if place <= most]
+    max_spans = places[max(math.ceil(len(found) - lost), 1) - 1] if found else 1
+    scores = [score for place, score in found.values() if place <= max_spans]
     # With fewer, more than a negligible share of all answers may look less like one than any of these.
-    least = float(np.quantile(scores, _NEGLIGIBLE / 2)) if len(scores) >= 1 / _NEGLIGIBLE else -math.inf
-    return replace(selector, max_spans=most, ranker=ranker, min_score=least)
+    min_score = float(np.quantile(scores, _NEGLIGIBLE / 2)) if len(scores) >= 1 / _NEGLIGIBLE else -math.inf
+    return replace(selector, max_spans=max_spans, ranker=ranker, min_score=min_score)
 
 
 class SpanRanker:
-    """Ranks the runs of words in documents by how much they look like the answers of training questions."""
+    """Ranks the runs of words in documents by how much they look like the answers of training questions.
 
-    def __init__(self, examples: Examples):
+    Args:
+        pairs: The questions, of one relation, with their answers.
+        documents: Those of the questions' titles are read.
+    """
+
+    def __init__(self, pairs: Questions, documents: Sequence[Document]):
         check_installed("report", "sklearn")
         from sklearn.feature_extraction import FeatureHasher
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
 
-        answers = [[token[0] for token in _list_tokens(answer)] for _, answer in examples.pairs]
+        answers = [[token[0] for token in _list_tokens(answer)] for answer in pairs.answers]
         usual = int(np.quantile([*map(len, answers)], 1 - _NEGLIGIBLE, method="lower"))
         self.max_words = min(max(usual + 2, _MIN_WORDS), _MAX_WORDS)
         # As in `Tiger & Crane`, `Springfield, Illinois`, `$12` and `C++`; in a fixed order, as `datasets` hashes it.
         self.marks = sorted({token for tokens in answers for token in tokens if not token[0].isalnum()})
         # Who won `Arsenal v Chelsea` is a word of the title; a person's own name is not a place.
-        alike = [any(find_words(re.findall(r"\w+", title), answer)) for title, answer in examples.pairs]
+        alike = [
+            not _list_own_words(title).isdisjoint(answer) for title, answer in zip(pairs.titles, answers, strict=True)
+        ]
         self.takes_title_words = sum(alike) > _NEGLIGIBLE * len(alike)
-        runs = [(title, text, run) for title, text, _ in examples.documents for run in self.describe_runs(title, text)]
-        pairs = set(examples.pairs)
-        is_answer = [(title, text[start:end]) in pairs for title, text, ((start, end), _) in runs]
+        # The last, without features, is no answer, for documents in which every run is one, as in a glossary.
+        described, is_answer = [{}], [False]
+        for document in documents:
+            own = pairs.answers_of.get(document.title, ())
+            for (start, end), features in self.describe_runs(document) if own else ():
+                described.append(features)
+                is_answer.append(document.text[start:end] in own)
         # None where no answer shows what they look like.
         self.classifier = None
         if any(is_answer):
-            hasher = FeatureHasher(2**18, input_type="string", alternate_sign=False)
-            self.classifier = make_pipeline(hasher, LogisticRegression(max_iter=300))
-            # One more, without features, is no answer, for documents in which every run is one, as in a glossary.
-            self.classifier.fit([*(features for *_, (_, features) in runs), []], [*is_answer, False])
+            hasher = FeatureHasher(2**18, alternate_sign=False)
+            self.classifier = make_pipeline(hasher, LogisticRegression(max_iter=300)).fit(described, is_answer)
 
-    def rank(self, title: str, text: str, max_spans: int) -> list[tuple[Span, float]]:
-        """Return the runs of a document that look most like answers, with their scores (log-odds), the highest first.
+    def rank(self, documents: Sequence[Document], max_spans: int) -> list[list[tuple[Span, float]]]:
+        """Return the runs of each document that look most like answers, with their scores (log-odds), the highest first.
 
         None overlap. With a smaller `max_spans`, these are the first of them.
         """
-        runs = list(self.describe_runs(title, text))
-        if not runs or self.classifier is None:
-            return []
-        scores = self.classifier.decision_function([features for _, features in runs])
-        chosen: list[tuple[Span, float]] = []
-        for i in (-scores).argsort(kind="stable"):
-            start, end = runs[i][0]
-            if all(end <= other[0] or start >= other[1] for other, _ in chosen):
-                chosen.append(((start, end), scores[i]))
-            if len(chosen) == max_spans:
-                break
-        return chosen
+        runs: list[list[Span]] = [[] for _ in documents]
 
-    def describe_runs(self, title: str, text: str) -> Iterator[tuple[Span, list[str]]]:
+        def describe() -> Iterator[dict[str, str]]:
+            for document, spans in zip(documents, runs, strict=True):
+                for span, features in self.describe_runs(document):
+                    spans.append(span)
+                    yield features
+            # `FeatureHasher` wants one at least.
+            yield {}
+
+        scores = iter(self.classifier.decision_function(describe()).tolist() if self.classifier else ())
+        ranked = []
+        for spans in runs:
+            chosen: list[tuple[Span, float]] = []
+            # As many scores as spans are taken.
+            for (start, end), score in sorted(zip(spans, scores, strict=False), key=lambda run: -run[1]):
+                if all(end <= other[0] or start >= other[1] for other, _ in chosen):
+                    chosen.append(((start, end), score))
+                if len(chosen) == max_spans:
+                    break
+            ranked.append(chosen)
+        return ranked
+
+    def describe_runs(self, document: Document) -> Iterator[tuple[Span, dict[str, str]]]:
         """Yield start and end of each run of words in a document, none of them the title's, with its features."""
+        title, text, _ = document
         words = _list_tokens(text, find_text_start(title))
         tokens = ["", "", *(word[0] for word in words), "", ""]
-        # In a script without spaces, whole names: a place may have a character of one.
-        parts = () if self.takes_title_words else re.findall(r"\w+", title)
-        known = {place for span in find_words(parts, text) for place in range(*span)}
+        known = set() if self.takes_title_words else _list_own_words(title)
         for first, begin in enumerate(words):
             if not (begin[0][0].isalnum() or begin[0] in self.marks):
                 continue
             for last in range(first, min(first + self.max_words, len(words))):
                 word = words[last]
-                if word.start() in known or (last > first + 1 and not self._is_inside(*words[last - 2 : last + 1])):
+                if word[0] in known or (last > first + 1 and not self._is_inside(*words[last - 2 : last + 1])):
                     break
                 if not (word[0][0].isalnum() or word[0] in self.marks):
                     continue
@@ -390,11 +416,11 @@ class SpanRanker:
                     "two after": " ".join(tokens[last + 3 : last + 5]),
                     "first": begin[0],
                     "last": word[0],
-                    "words": last + 1 - first,
+                    "words": str(last + 1 - first),
                     # That of `Ann Ek` is `Aa Aa`, that of `1,950` is `0,0`.
                     "shape": re.sub(r"(.)\1+", r"\1", "".join(shape)),
                 }
-                yield (begin.start(), word.end()), [f"{name}={value}" for name, value in features.items()]
+                yield (begin.start(), word.end()), features
 
     def _is_inside(self, before: re.Match, token: re.Match, after: re.Match) -> bool:
         """Whether a run goes on over a token: a word, a mark as in a training answer, or one between no spaces."""
@@ -406,3 +432,9 @@ class SpanRanker:
 def _list_tokens(text: str, start: int = 0) -> list[re.Match]:
     """List the words and the marks of a text from `start`."""
     return [token for token in WORD.finditer(text, start) if not token[0].isspace()]
+
+
+def _list_own_words(title: str) -> set[str]:
+    """Return a title's words; in a script without spaces none, as a place may have a character of a name."""
+    words = {token[0] for token in _list_tokens(title)}
+    return {word for word in words if word[0].isalnum() and not is_unspaced(word)}

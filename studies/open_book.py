@@ -85,7 +85,7 @@ def list_candidates(
             joined = [document.body[one[1] : other[0]].strip() == "," for one, other in pairwise(spans)]
             for rank, name in enumerate(names):
                 start = spans[rank][0] + find_text_start(document.title)
-                words = take_words_before(document.title, document.text, start, plain=True, most=5)
+                words = take_words_before(document.title, document.text, start, plain=True, max_=5)
                 features: dict[str, Any] = {"last two words": " ".join(words[-2:]), "rank": str(rank)}
                 features |= {f"word -{place}": word for place, word in enumerate(reversed(words), start=1)}
                 seen = {"own": name}
