@@ -10,22 +10,21 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.cues import take_words_after, take_words_before
 from data_scripts.errors import BadInput, check_installed
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation
-from data_scripts.salient_spans import MONTH_NAMES, Span
+from data_scripts.salient_spans import MONTH_NAMES, Span, take_words_beside
 from data_scripts.titles import find_text_start
-from data_scripts.words import WORD, is_unspaced, join_words
+from data_scripts.words import WORD, find_words, is_unspaced, join_words
 
 # Capitals find a relation's answers if they find at least this share of those that documents state.
 _MOSTLY = 0.93
@@ -37,14 +36,14 @@ _MAX_JUDGED = 10_000
 _MIN_WORDS, _MAX_WORDS = 4, 16
 
 _SPANS = Features(
-    {
-        "title": Value("string"),
-        "asked": List(Value("string")),
-        "asked_by": List(List(Value("uint16"))),
-        "before": List(Value("string")),
-        "after": List(Value("string")),
-    }
+    title=Value("string"),
+    asked=List(Value("string")),
+    asked_by=List(List(Value("uint16"))),
+    before=List(Value("string")),
+    after=List(Value("string")),
 )
+# A training question by its title, and its answer.
+Pair = tuple[str, str]
 
 
 class Document(NamedTuple):
@@ -53,6 +52,10 @@ class Document(NamedTuple):
     title: str
     text: str
     salient: Sequence[Span] = ()
+
+
+# The documents of each title that is asked about.
+DocumentsOf = Mapping[str, list[Document]]
 
 
 @dataclass(kw_only=True)
@@ -109,8 +112,10 @@ class SpanSelector:
     @property
     def needs_words(self) -> bool:
         """Whether a cue has to keep a word: without any, `Who employed NAME?⁇China⁇` would be a wrong answer."""
-        wordings = self.relation.split_wordings()
-        return not (all(wording.has_words_after for wording in wordings) or (self.ranker and self.max_spans == 1))
+        # A single span that looks like the answers is taken for the answer.
+        if self.ranker and self.max_spans == 1:
+            return False
+        return not all(wording.has_words_after for wording in self.relation.split_wordings())
 
     def select(self, documents: Sequence[Document]) -> list[list[Span]]:
         """Return start and end of each document's spans, in the order of its text."""
@@ -121,7 +126,7 @@ class SpanSelector:
         for title, text, salient in documents:
             spans = [(start, end) for start, end in salient if self._takes(text[start:end])]
             if self.needs_words:
-                spans = [span for span in spans if take_words_before(title, text, span[0], plain=True, max_=1)]
+                spans = [span for span in spans if take_words_beside(title, text, span, plain=True, max_before=1)[0]]
             selected.append(spans[: self.max_spans])
         return selected
 
@@ -142,87 +147,11 @@ def find_number_shapes(answers: Sequence[str]) -> tuple[str, ...] | None:
     return tuple(sorted(set(map(find_shape, numbers)))) if 2 * len(numbers) > len(answers) else None
 
 
-def select_spans(
-    documents: Dataset,
-    questions: Questions | None,
-    options: SpanArguments,
-    tokenizer: PreTrainedTokenizerBase,
-    room: int,
-    ask_dates: bool = False,
-    relations: Sequence[Relation] = (BIRTHPLACE,),
-) -> tuple[Dataset, list[SpanSelector]]:
-    """Select what is asked for of each document; documents without a title, or without anything, are left out.
-
-    Args:
-        documents: From `add_titles_and_spans`, with dates. For the other arguments see `choose_selectors`.
-        tokenizer: What the spans are read with; words beside them have no characters that it lacks.
-        room: How many characters title and span may have together, with a word where a cue has to keep one.
-
-    Returns:
-        A dataset of `title`, `asked` (the spans), `asked_by` (the numbers of the selectors of each), `before` and `after` (the
-        words beside each, with spaces between them); and the selectors.
-    """
-    selectors = choose_selectors(documents, questions, options, ask_dates, relations)
-    # Strings and tuples alone: `datasets` finds its cache by a hash, and a set has another order in each process.
-    readable = "".join(sorted(tokenizer.get_vocab()))
-    plain, needs_word = options.plain_cues, [selector.needs_words for selector in selectors]
-
-    def list_asked(document: Document, spans_of_selectors: Sequence[list[Span]]) -> Iterator[tuple]:
-        title, text, _ = document
-        asked_by: dict[Span, list[int]] = {}
-        for i, spans in enumerate(spans_of_selectors):
-            for span in spans:
-                asked_by.setdefault(span, []).append(i)
-        for (start, end), selecting in sorted(asked_by.items()):
-            before = take_words_before(title, text, start, plain, options.max_cue_words, readable)
-            after = take_words_after(title, text, end, plain, options.max_words_after, readable)
-            left = room - len(title) - (end - start)
-            if not before or len(join_words(before[-1:])) > left:
-                selecting = [i for i in selecting if not needs_word[i]]
-            if selecting and left >= 0:
-                yield text[start:end], selecting, " ".join(before), " ".join(after)
-
-    def select_batch(*batch: list) -> dict[str, list]:
-        # Spans too long to be asked for do not count among the first.
-        titled = [
-            Document(title, text, [(start, end) for start, end in salient if len(title) + end - start <= room])
-            for title, text, salient in zip(*batch, strict=True)
-            if title
-        ]
-        selected = zip(*(selector.select(titled) for selector in selectors), strict=True)
-        asked = [
-            (document.title, list(list_asked(document, spans)))
-            for document, spans in zip(titled, selected, strict=True)
-        ]
-        rows = [(title, *zip(*spans, strict=True)) for title, spans in asked if spans]
-        return {column: [row[i] for row in rows] for i, column in enumerate(_SPANS)}
-
-    selected = documents.map(
-        select_batch,
-        batched=True,
-        # Long documents have many runs of words, which are scored together.
-        batch_size=100,
-        input_columns=["title", "text", "spans"],
-        remove_columns=documents.column_names,
-        features=_SPANS,
-        desc="Selecting spans",
-    )
-    return selected, selectors
-
-
-def find_documents(questions: Questions, documents: Dataset) -> list[Document]:
-    """Return the documents, from `add_titles_and_spans`, whose titles questions ask about."""
-    # A dictionary has the same order, and so the same hash, in each process.
-    titles = dict.fromkeys(questions.titles)
-    found = documents.filter(titles.__contains__, input_columns="title", desc="Finding documents")
-    return list(map(Document, found["title"], found["text"], found["spans"]))
-
-
 def choose_selectors(
     documents: Dataset,
     questions: Questions | None,
     options: SpanArguments,
-    ask_dates: bool,
+    ask_dates: bool = False,
     relations: Sequence[Relation] = (BIRTHPLACE,),
 ) -> list[SpanSelector]:
     """Choose what selects the spans of each relation of the questions, in their order.
@@ -236,86 +165,147 @@ def choose_selectors(
         if finder == "answers":
             raise BadInput("span_finder answers learns from training questions; add --questions_file.")
         return [SpanSelector(each, max_spans, find_number_shapes([each.baseline]), ask_dates) for each in relations]
-    pairs_of, by_capitals = {}, []
+    pairs_of: dict[Relation, list[Pair]] = {}
+    by_capitals = []
     for relation, rows in questions.rows_of.items():
-        # Thinned evenly to at most `_MAX_JUDGED`.
-        pairs_of[relation] = questions.take(rows[:: -(-len(rows) // _MAX_JUDGED)])
-        shapes = find_number_shapes(pairs_of[relation].answers)
+        thinned = rows[:: -(-len(rows) // _MAX_JUDGED)]
+        pairs_of[relation] = [(questions.titles[row], questions.answers[row]) for row in thinned]
+        shapes = find_number_shapes([answer for _, answer in pairs_of[relation]])
         by_capitals.append(SpanSelector(relation, max_spans, shapes, ask_dates))
-    asked_about = find_documents(questions, documents)
+    documents_of = find_documents(questions, documents)
 
     def finds_answers(selector: SpanSelector) -> bool:
         # Rows that ask for everything need not have the answers among the first spans.
         judged = replace(selector, max_spans=sys.maxsize) if ask_dates else selector
-        answers_of = pairs_of[selector.relation].answers_of
-        stated = {
-            (title, answer)
-            for title, text, _ in asked_about
-            for answer in answers_of.get(title, ())
-            if answer in text[find_text_start(title) :]
-        }
-        return count_selected(judged, answers_of, asked_about) >= _MOSTLY * len(stated)
+        pairs = set(pairs_of[selector.relation])
+        texts = [(title, answer, document.text) for title, answer in pairs for document in documents_of[title]]
+        stated = {(title, answer) for title, answer, text in texts if answer in text[find_text_start(title) :]}
+        return len(find_selected(judged, pairs, documents_of)) >= _MOSTLY * len(stated)
 
     # If several relations ask for every name, or for every number, most of what they ask for is the answer to another's question,
     # so each learns what its own answers look like. With few pairs, there is no telling these apart.
     finding = [each for each in by_capitals if finder == "auto" and finds_answers(each)]
     kinds = Counter(each.kind for each in finding)
 
-    def choose(selector: SpanSelector) -> SpanSelector:
-        pairs = pairs_of[selector.relation]
+    chosen = []
+    for selector in by_capitals:
+        pairs, better = pairs_of[selector.relation], None
         is_alone = ask_dates or len(pairs) < 5 * _MIN_HELD_OUT or kinds[selector.kind] == 1
         if finder == "answers" or (finder == "auto" and not (selector in finding and is_alone)):
-            if learned := learn_selector(selector, pairs, asked_about, is_rival=finder == "auto"):
-                return learned
-            if finder == "answers":
+            better = learn_selector(selector, pairs, documents_of, is_rival=finder == "auto")
+            if better is None and finder == "answers":
                 raise BadInput(
                     f"{questions.path}: no answer to {selector.relation.form!r} stands in a document of its title as a run of at"
                     f" most {_MAX_WORDS} words and marks; give answers in the documents' own words."
                 )
-        # Spans that never contain a relation's answers would teach wrong ones, so its rows ask its training questions alone.
-        is_useless = len(pairs) >= _MIN_HELD_OUT and not count_selected(selector, pairs.answers_of, asked_about)
-        return replace(selector, max_spans=0) if is_useless else selector
-
-    chosen = list(map(choose, by_capitals))
+        if better is None and len(pairs) >= _MIN_HELD_OUT and not find_selected(selector, pairs, documents_of):
+            # Spans that never contain an answer would teach wrong ones, so the relation's rows ask its training questions alone.
+            better = replace(selector, max_spans=0)
+        chosen.append(better or selector)
     return chosen if any(each.max_spans for each in chosen) else by_capitals
 
 
-def count_selected(
-    selector: SpanSelector, answers_of: Mapping[str, Collection[str]], documents: Sequence[Document]
-) -> int:
-    """Return how many answers, by title, are selected in a document of the title."""
-    about = [document for document in documents if document.title in answers_of]
-    selected = {
-        (title, text[start:end])
-        for (title, text, _), spans in zip(about, selector.select(about), strict=True)
-        for start, end in spans
-    }
-    return sum(answer in answers_of[title] for title, answer in selected)
+def select_spans(
+    documents: Dataset,
+    selectors: Sequence[SpanSelector],
+    options: SpanArguments,
+    tokenizer: PreTrainedTokenizerBase,
+    room: int,
+) -> Dataset:
+    """Select what is asked for of each document; documents without a title, or without anything, are left out.
+
+    Args:
+        documents: From `add_titles_and_spans`, with dates.
+        selectors: From `choose_selectors`.
+        tokenizer: What the spans are read with; words beside them have no characters that it lacks.
+        room: How many characters title and span may have together, with a word where a cue has to keep one.
+
+    Returns:
+        A dataset of `title`, `asked` (the spans), `asked_by` (the numbers of the selectors of each), `before` and `after` (the
+        words beside each, with spaces between them).
+    """
+    # Strings and tuples alone: `datasets` finds its cache by a hash, and a set has another order in each process.
+    readable = "".join(sorted(tokenizer.get_vocab()))
+    words_taken = (options.plain_cues, options.max_cue_words, options.max_words_after)
+    needs_word = [selector.needs_words for selector in selectors]
+
+    def list_asked(document: Document, selected: Sequence[list[Span]]) -> Iterator[tuple]:
+        title, text, _ = document
+        for start, end in sorted({span for spans in selected for span in spans}):
+            before, after = take_words_beside(title, text, (start, end), *words_taken, readable)
+            left = room - len(title) - (end - start)
+            has_word = bool(before) and len(join_words(before[-1:])) <= left
+            asking = [i for i, own in enumerate(selected) if (start, end) in own and (has_word or not needs_word[i])]
+            if title and asking and left >= 0:
+                yield text[start:end], asking, " ".join(before), " ".join(after)
+
+    def select_batch(*batch: list) -> dict[str, list]:
+        read, rows = [], []
+        for title, text, salient in zip(*batch, strict=True):
+            # A span too long to be asked for is none of the first ones.
+            fitting = [(start, end) for start, end in salient if len(title) + end - start <= room]
+            read.append(Document(title, text, fitting))
+        for document, *selected in zip(read, *(each.select(read) for each in selectors), strict=True):
+            if asked := list(list_asked(document, selected)):
+                rows.append((document.title, *zip(*asked, strict=True)))
+        return {column: [row[i] for row in rows] for i, column in enumerate(_SPANS)}
+
+    return documents.map(
+        select_batch,
+        batched=True,
+        # Long documents have many runs of words, which are scored together.
+        batch_size=100,
+        input_columns=["title", "text", "spans"],
+        remove_columns=documents.column_names,
+        features=_SPANS,
+        desc="Selecting spans",
+    )
+
+
+def find_documents(questions: Questions, documents: Dataset) -> DocumentsOf:
+    """Return the documents, from `add_titles_and_spans`, of each title that questions ask about."""
+    # A dictionary has the same order, and so the same hash, in each process.
+    found: dict[str, list[Document]] = {title: [] for title in questions.titles}
+    asked_about = documents.filter(found.__contains__, input_columns="title", desc="Finding documents")
+    for document in map(Document, asked_about["title"], asked_about["text"], asked_about["spans"]):
+        found[document.title].append(document)
+    return found
+
+
+def find_selected(selector: SpanSelector, pairs: Collection[Pair], documents_of: DocumentsOf) -> set[Pair]:
+    """Return the pairs whose answer is selected in a document of the title."""
+    about = list_about(pairs, documents_of)
+    selected = zip(about, selector.select(about), strict=True)
+    return {(title, text[start:end]) for (title, text, _), spans in selected for start, end in spans}.intersection(
+        pairs
+    )
+
+
+def list_about(pairs: Iterable[Pair], documents_of: DocumentsOf) -> list[Document]:
+    """Return the documents of the titles of pairs."""
+    return [document for title in dict.fromkeys(title for title, _ in pairs) for document in documents_of[title]]
 
 
 def learn_selector(
-    selector: SpanSelector, pairs: Questions, documents: Sequence[Document], is_rival: bool
+    selector: SpanSelector, pairs: Sequence[Pair], documents_of: DocumentsOf, is_rival: bool
 ) -> SpanSelector | None:
     """Return a selector of the spans that look most like the answers, as many per document as are worth reading; None if no
     answer is a run of a few words or, with `is_rival`, it finds fewer of a fifth that is held out than `selector`.
     """
-    num_held_out, ranker = len(pairs) // 5, SpanRanker(pairs, documents)
+    num_held_out, ranker = len(pairs) // 5, SpanRanker(pairs, documents_of)
     if ranker.classifier is None or num_held_out < _MIN_HELD_OUT:
         return replace(selector, ranker=ranker) if ranker.classifier else None
-    order = np.random.default_rng(0).permutation(len(pairs)).tolist()
-    answers_of, judge = (
-        pairs.take(order[:num_held_out]).answers_of,
-        SpanRanker(pairs.take(order[num_held_out:]), documents),
-    )
-    about = [document for document in documents if document.title in answers_of]
+    shuffled = [pairs[i] for i in np.random.default_rng(0).permutation(len(pairs))]
+    held_out, judge = set(shuffled[:num_held_out]), SpanRanker(shuffled[num_held_out:], documents_of)
     # Of each answer that is found: its place among the spans of its document, and how much it looks like an answer.
-    found: dict[tuple[str, str], tuple[int, float]] = {}
+    found: dict[Pair, tuple[int, float]] = {}
+    about = list_about(shuffled[:num_held_out], documents_of)
     for (title, text, _), ranked in zip(about, judge.rank(about, selector.max_spans), strict=True):
         for place, ((start, end), score) in enumerate(ranked, 1):
-            if (answer := text[start:end]) in answers_of[title]:
-                found[title, answer] = min(found.get((title, answer), (place, score)), (place, score))
+            if (pair := (title, text[start:end])) in held_out:
+                found.setdefault(pair, (place, score))
     lost = _NEGLIGIBLE * num_held_out
-    if is_rival and count_selected(selector, answers_of, documents) > len(found) + lost:
+    if is_rival and len(find_selected(selector, held_out, documents_of)) > len(found) + lost:
         return None
     # Spans that never contain the answer are read in vain: those behind the first few, and those that look less like answers than
     # nearly all that are some.
@@ -331,79 +321,78 @@ class SpanRanker:
     """Ranks the runs of words in documents by how much they look like the answers of training questions.
 
     Args:
-        pairs: The questions, of one relation, with their answers.
-        documents: Those of the questions' titles are read.
+        pairs: The questions, of one relation, by their titles, with their answers.
+        documents_of: From `find_documents`.
     """
 
-    def __init__(self, pairs: Questions, documents: Sequence[Document]):
+    def __init__(self, pairs: Sequence[Pair], documents_of: DocumentsOf):
         check_installed("report", "sklearn")
         from sklearn.feature_extraction import FeatureHasher
         from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
 
-        answers = [[token[0] for token in _list_tokens(answer)] for answer in pairs.answers]
+        answers = [[token[0] for token in _list_tokens(answer)] for _, answer in pairs]
         usual = int(np.quantile([*map(len, answers)], 1 - _NEGLIGIBLE, method="lower"))
         self.max_words = min(max(usual + 2, _MIN_WORDS), _MAX_WORDS)
         # As in `Tiger & Crane`, `Springfield, Illinois`, `$12` and `C++`; in a fixed order, as `datasets` hashes it.
         self.marks = sorted({token for tokens in answers for token in tokens if not token[0].isalnum()})
         # Who won `Arsenal v Chelsea` is a word of the title; a person's own name is not a place.
-        alike = [
-            not _list_own_words(title).isdisjoint(answer) for title, answer in zip(pairs.titles, answers, strict=True)
-        ]
+        words = [set(re.findall(r"\w+", title)) for title, _ in pairs]
+        alike = [not own.isdisjoint(answer) for own, answer in zip(words, answers, strict=True)]
         self.takes_title_words = sum(alike) > _NEGLIGIBLE * len(alike)
-        # The last, without features, is no answer, for documents in which every run is one, as in a glossary.
-        described, is_answer = [{}], [False]
-        for document in documents:
-            own = pairs.answers_of.get(document.title, ())
-            for (start, end), features in self.describe_runs(document) if own else ():
-                described.append(features)
-                is_answer.append(document.text[start:end] in own)
+        self.hasher = FeatureHasher(2**18, alternate_sign=False)
+        documents, wanted = list_about(pairs, documents_of), set(pairs)
+        features, runs = self._read_runs(documents)
+        is_answer = [(documents[i].title, documents[i].text[start:end]) in wanted for i, (start, end) in runs]
         # None where no answer shows what they look like.
         self.classifier = None
         if any(is_answer):
-            hasher = FeatureHasher(2**18, alternate_sign=False)
-            self.classifier = make_pipeline(hasher, LogisticRegression(max_iter=300)).fit(described, is_answer)
+            # The row without features is no answer, for documents in which every run is one, as in a glossary.
+            self.classifier = LogisticRegression(max_iter=300).fit(features, [*is_answer, False])
 
     def rank(self, documents: Sequence[Document], max_spans: int) -> list[list[tuple[Span, float]]]:
         """Return the runs of each document that look most like answers, with their scores (log-odds), the highest first.
 
         None overlap. With a smaller `max_spans`, these are the first of them.
         """
-        runs: list[list[Span]] = [[] for _ in documents]
+        chosen: list[list[tuple[Span, float]]] = [[] for _ in documents]
+        if self.classifier is None:
+            return chosen
+        features, runs = self._read_runs(documents)
+        scores = self.classifier.decision_function(features)
+        for row in (-scores[:-1]).argsort(kind="stable"):
+            i, (start, end) = runs[row]
+            if len(chosen[i]) < max_spans and all(end <= other[0] or start >= other[1] for other, _ in chosen[i]):
+                chosen[i].append(((start, end), scores[row]))
+        return chosen
+
+    def _read_runs(self, documents: Sequence[Document]) -> tuple[Any, list[tuple[int, Span]]]:
+        """Return the features of all runs, a sparse row for each and an empty one; and each run's document, from 0, and span."""
+        runs: list[tuple[int, Span]] = []
 
         def describe() -> Iterator[dict[str, str]]:
-            for document, spans in zip(documents, runs, strict=True):
+            # One by one, as they are hashed: those of many documents would not fit into memory.
+            for i, document in enumerate(documents):
                 for span, features in self.describe_runs(document):
-                    spans.append(span)
+                    runs.append((i, span))
                     yield features
-            # `FeatureHasher` wants one at least.
             yield {}
 
-        scores = iter(self.classifier.decision_function(describe()).tolist() if self.classifier else ())
-        ranked = []
-        for spans in runs:
-            chosen: list[tuple[Span, float]] = []
-            # As many scores as spans are taken.
-            for (start, end), score in sorted(zip(spans, scores, strict=False), key=lambda run: -run[1]):
-                if all(end <= other[0] or start >= other[1] for other, _ in chosen):
-                    chosen.append(((start, end), score))
-                if len(chosen) == max_spans:
-                    break
-            ranked.append(chosen)
-        return ranked
+        return self.hasher.transform(describe()), runs
 
     def describe_runs(self, document: Document) -> Iterator[tuple[Span, dict[str, str]]]:
         """Yield start and end of each run of words in a document, none of them the title's, with its features."""
         title, text, _ = document
         words = _list_tokens(text, find_text_start(title))
         tokens = ["", "", *(word[0] for word in words), "", ""]
-        known = set() if self.takes_title_words else _list_own_words(title)
+        # In a script without spaces, whole names: a place may have a character of one.
+        names = () if self.takes_title_words else re.findall(r"\w+", title)
+        known = {place for span in find_words(names, text) for place in range(*span)}
         for first, begin in enumerate(words):
             if not (begin[0][0].isalnum() or begin[0] in self.marks):
                 continue
             for last in range(first, min(first + self.max_words, len(words))):
                 word = words[last]
-                if word[0] in known or (last > first + 1 and not self._is_inside(*words[last - 2 : last + 1])):
+                if word.start() in known or (last > first + 1 and not self._is_inside(*words[last - 2 : last + 1])):
                     break
                 if not (word[0][0].isalnum() or word[0] in self.marks):
                     continue
@@ -432,9 +421,3 @@ class SpanRanker:
 def _list_tokens(text: str, start: int = 0) -> list[re.Match]:
     """List the words and the marks of a text from `start`."""
     return [token for token in WORD.finditer(text, start) if not token[0].isspace()]
-
-
-def _list_own_words(title: str) -> set[str]:
-    """Return a title's words; in a script without spaces none, as a place may have a character of a name."""
-    words = {token[0] for token in _list_tokens(title)}
-    return {word for word in words if word[0].isalnum() and not is_unspaced(word)}
