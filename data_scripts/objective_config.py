@@ -33,7 +33,7 @@ class ObjectiveConfig:
     name: ClassVar[str]
     # Whether rows are documents' text, which a trained model can continue. Otherwise a row asks for a span as a question asks
     # for its answer, in the wordings of relations, and ends it with `⁇`.
-    reads_text: ClassVar[bool]
+    reads_text: ClassVar[bool] = True
 
     _argument_group_name = "the objective's options"
 
