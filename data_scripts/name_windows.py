@@ -130,8 +130,10 @@ class NameWindowsDataset(EpochDataset):
         np.cumsum(pc.list_value_length(documents.data.column("asked")), out=self.starts[1:])
         self.rows_with_document = int(self.starts[-1])
         # By title and relation: the answers of the training questions, and what documents of these titles are asked for.
-        answers = questions.answers_by_relation.items() if questions else ()
-        self.answers_of = {key: sorted(own) for key, own in answers}
+        self.answers_of: dict[tuple[str, Relation], list[str]] = {}
+        pairs = (questions.titles, questions.relation_per_question, questions.answers) if questions else ((), (), ())
+        for title, relation, answer in zip(*pairs, strict=True):
+            self.answers_of.setdefault((title, relation), []).append(answer)
         self.asked: dict[tuple[str, Relation], list[str]] = {}
         for batch in documents.select_columns(["title", "asked", "asked_by"]).iter(1000) if self.answers_of else ():
             for title, spans, asked_by in zip(batch["title"], batch["asked"], batch["asked_by"], strict=True):
