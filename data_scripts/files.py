@@ -9,6 +9,7 @@ from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from io import BufferedReader
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 from unicodedata import name as name_character
@@ -70,6 +71,12 @@ def check_is_file(path: str | os.PathLike, what: str) -> Path:
         if not is_expected and re.match(signature, start.removeprefix(BOM_UTF8), re.IGNORECASE):
             raise BadInput(f"{path}: this is {found}.")
     return path
+
+
+def check_are_files(what: str, *groups: Iterable[str] | None) -> None:
+    """Refuse files that are missing or no text, before something else is read that may take long."""
+    for path in chain(*filter(None, groups)):
+        check_is_file(path, what)
 
 
 def check_is_folder_or_new(path: str | os.PathLike) -> Path:

@@ -32,17 +32,13 @@ class ObjectiveConfig:
     # What `--objective` calls it.
     name: ClassVar[str]
     # Whether rows are documents' text, which a trained model can continue. Otherwise a row asks for a span as a question asks
-    # for its answer, and ends it with `⁇`.
-    reads_text: ClassVar[bool]
+    # for its answer, in the wordings of relations, and ends it with `⁇`.
+    reads_text: ClassVar[bool] = True
 
     _argument_group_name = "the objective's options"
 
     question_share: Annotated[float, Range(0, 1)] = option("How often a document comes with a question.", default=0.3)
     ask_dates: bool = option("Whether numbers and months are salient spans, too.", default=True)
-
-    def list_own_texts(self, relations: Sequence[Relation]) -> list[str]:
-        """Return what rows contain besides documents and questions when `relations` are asked for, for the vocabulary."""
-        return []
 
     def build(
         self,

@@ -4,23 +4,22 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from functools import cached_property
-from itertools import chain, islice
+from itertools import islice
 from typing import TypeVar
 
 from datasets import Dataset, Features, Value
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.errors import BadInput
-from data_scripts.files import check_is_file, check_text, read_lines
-from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, find_relation, recognize_relations
-from data_scripts.titles import iterate_titles, split_title
+from data_scripts.files import check_text, read_lines
+from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, match_relations
+from data_scripts.titles import split_title
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 Key = TypeVar("Key")
 
-_ROLE = "TSV of questions and answers"
+QUESTIONS_ROLE = "TSV of questions and answers"
 _LINE_FORM = "a line is a question, one tab and its answer"
 # What questions end with.
 _MARKS = ("?", "？", "؟")
@@ -152,57 +151,22 @@ def load_questions(
             raise BadInput(f"{first}: looks like a corpus (`TITLE. text`); give a TSV of questions.")
     columns = {"question": [line.split("\t")[0] for _, line in lines]}
     places = [where for where, _ in lines]
-    relations = _match_relations(places, columns["question"], [*known, *RELATIONS.values()], corpus)
+    relations = match_relations(places, columns["question"], [*known, *RELATIONS.values()], corpus)
     if not without:
         columns["answer"] = [line.split("\t")[1].strip() for _, line in lines]
     rows = Dataset.from_dict(columns, Features(dict.fromkeys(columns, Value("string"))))
     return Questions(tuple(map(str, paths)), relations, rows)
 
 
-def check_question_files(*groups: Sequence[str] | None) -> None:
-    """Refuse TSVs that are missing or no text, before something else is read that may take long."""
-    for path in chain(*filter(None, groups)):
-        check_is_file(path, _ROLE)
-
-
 def _read_questions(path: str | os.PathLike) -> Iterator[tuple[str, str]]:
     """Yield where each line of a TSV stands that is not blank, and the line."""
-    lines = read_lines(path, _ROLE)
+    lines = read_lines(path, QUESTIONS_ROLE)
     return ((f"{path}, line {number}", line) for number, line in lines if line.strip())
 
 
 def locate_question(row: int, paths: Iterable[str]) -> str:
     """Return the file and the line that a question, counted from 0, was read from, for messages."""
     return next(islice((where for path in paths for where, _ in _read_questions(path)), row, None))
-
-
-def _match_relations(
-    places: Sequence[str], questions: Sequence[str], known: Sequence[Relation], corpus: Dataset | None
-) -> tuple[Relation, ...]:
-    """Return what each question asks for: one of the relations that are known, or of those that the others show."""
-    found = [find_relation(question, known) for question in questions]
-    relations = list(known)
-    if unknown := [question for question, relation in zip(questions, found, strict=True) if relation is None]:
-        relations += recognize_relations(unknown, set(iterate_titles(corpus)) - {""} if corpus is not None else ())
-        # Also those that were found: the longest wording counts.
-        found = [find_relation(question, relations) for question in questions]
-    # An unknown question is compared with those of the same file before all others.
-    forms = [relation.form for relation in list(filter(None, found)) or relations]
-    named: dict[str, Relation] = {}
-    for where, question, relation in zip(places, questions, found, strict=True):
-        if relation is None:
-            nearest = max(forms, key=lambda form: SequenceMatcher(None, form, question).ratio())
-            raise BadInput(
-                f"{where}: {question[:60]!r} is not of the form {nearest!r}, the nearest that is known; fix it, remove it if it"
-                " is a header, add a second question of its form, or name its form with --relations."
-            )
-        # A model keeps its relations by their names, and so do the results of an evaluation.
-        if (first := named.setdefault(relation.name, relation)) != relation:
-            raise BadInput(
-                f"{where}: {relation.form!r} and {first.form!r} are both named {relation.name!r}; make them wordings of"
-                " one relation, or give one of them another name, with --relations."
-            )
-    return tuple(filter(None, found))
 
 
 def count_unknown_characters(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> Counter:

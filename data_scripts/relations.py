@@ -5,15 +5,18 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
+from datasets import Dataset
+
 from data_scripts.errors import BadInput
 from data_scripts.files import load_yaml
 from data_scripts.options import option
+from data_scripts.titles import iterate_titles
 from data_scripts.words import WORD
-from modeling_posgpt import MASK_TOKEN
 from modeling_posgpt.configuration_posgpt import check_relation
 
 # Each word of a wording is in at least this share of the questions that agree on all words before it; together, the words
@@ -68,10 +71,10 @@ class Relation:
         """Return the question about a title, in the first wording."""
         return title.join(self.split_wordings()[0])
 
-    def measure_question(self, title: str, answer: str) -> int:
-        """Return how many characters a question about a title takes with its answer and their two `⁇`, in the longest wording."""
-        longest = max(len(wording.before + wording.after) for wording in self.split_wordings())
-        return longest + len(title + MASK_TOKEN + answer + MASK_TOKEN)
+    @property
+    def wording_length(self) -> int:
+        """How many characters the longest wording has besides the title."""
+        return max(len(wording.before + wording.after) for wording in self.split_wordings())
 
     def find_title(self, question: str) -> str | None:
         """Return the title that a question asks about; None if it is none of the relation's questions.
@@ -159,6 +162,40 @@ def find_relation(question: str, relations: Iterable[Relation]) -> Relation | No
     """
     fitting = (relation for relation in relations if relation.find_title(question) is not None)
     return min(fitting, key=lambda relation: len(relation.read_title(question)), default=None)
+
+
+def match_relations(
+    places: Sequence[str], questions: Sequence[str], known: Sequence[Relation], corpus: Dataset | None
+) -> tuple[Relation, ...]:
+    """Return what each question asks for: one of the relations that are known, or of those that the others show.
+
+    Args:
+        places: Where each question stands, for messages.
+        corpus: Its titles show where titles are in questions of relations that are not known.
+    """
+    found = [find_relation(question, known) for question in questions]
+    relations = list(known)
+    if unknown := [question for question, relation in zip(questions, found, strict=True) if relation is None]:
+        relations += recognize_relations(unknown, set(iterate_titles(corpus)) - {""} if corpus is not None else ())
+        # Also those that were found: the longest wording counts.
+        found = [find_relation(question, relations) for question in questions]
+    # An unknown question is compared with those of the same file before all others.
+    forms = [relation.form for relation in list(filter(None, found)) or relations]
+    named: dict[str, Relation] = {}
+    for where, question, relation in zip(places, questions, found, strict=True):
+        if relation is None:
+            nearest = max(forms, key=lambda form: SequenceMatcher(None, form, question).ratio())
+            raise BadInput(
+                f"{where}: {question[:60]!r} is not of the form {nearest!r}, the nearest that is known; fix it, remove it if it"
+                " is a header, add a second question of its form, or name its form with --relations."
+            )
+        # A model keeps its relations by their names, and so do the results of an evaluation.
+        if (first := named.setdefault(relation.name, relation)) != relation:
+            raise BadInput(
+                f"{where}: {relation.form!r} and {first.form!r} are both named {relation.name!r}; make them wordings of"
+                " one relation, or give one of them another name, with --relations."
+            )
+    return tuple(filter(None, found))
 
 
 def recognize_relations(questions: Iterable[str], titles: Collection[str] = ()) -> list[Relation]:

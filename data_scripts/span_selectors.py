@@ -10,20 +10,19 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.cues import take_words_after, take_words_before
 from data_scripts.errors import BadInput, check_installed
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation
-from data_scripts.salient_spans import MONTH_NAMES, Span
+from data_scripts.salient_spans import MONTH_NAMES, Span, take_words_beside
 from data_scripts.titles import find_text_start
 from data_scripts.words import WORD, find_words, is_unspaced, join_words
 
@@ -37,14 +36,14 @@ _MAX_JUDGED = 10_000
 _MIN_WORDS, _MAX_WORDS = 4, 16
 
 _SPANS = Features(
-    {
-        "title": Value("string"),
-        "asked": List(Value("string")),
-        "asked_by": List(List(Value("uint16"))),
-        "before": List(Value("string")),
-        "after": List(Value("string")),
-    }
+    title=Value("string"),
+    asked=List(Value("string")),
+    asked_by=List(List(Value("uint16"))),
+    before=List(Value("string")),
+    after=List(Value("string")),
 )
+# A training question by its title, and its answer.
+Pair = tuple[str, str]
 
 
 class Document(NamedTuple):
@@ -52,7 +51,11 @@ class Document(NamedTuple):
 
     title: str
     text: str
-    salient: list[Span]
+    salient: Sequence[Span] = ()
+
+
+# The documents of each title that is asked about.
+DocumentsOf = Mapping[str, list[Document]]
 
 
 @dataclass(kw_only=True)
@@ -109,19 +112,23 @@ class SpanSelector:
     @property
     def needs_words(self) -> bool:
         """Whether a cue has to keep a word: without any, `Who employed NAME?⁇China⁇` would be a wrong answer."""
-        wordings = self.relation.split_wordings()
-        return not (all(wording.has_words_after for wording in wordings) or (self.ranker and self.max_spans == 1))
+        # A single span that looks like the answers is taken for the answer.
+        if self.ranker and self.max_spans == 1:
+            return False
+        return not all(wording.has_words_after for wording in self.relation.split_wordings())
 
-    def select(self, document: Document) -> list[Span]:
-        """Return start and end of a document's spans."""
-        title, text, salient = document
+    def select(self, documents: Sequence[Document]) -> list[list[Span]]:
+        """Return start and end of each document's spans, in the order of its text."""
         if self.ranker:
-            ranked = self.ranker.rank(title, text, self.max_spans)
-            return sorted(span for span, score in ranked if score >= self.min_score)
-        spans = [(start, end) for start, end in salient if self._takes(text[start:end])]
-        if self.needs_words:
-            spans = [span for span in spans if take_words_before(title, text, span[0], plain=True, most=1)]
-        return spans[: self.max_spans]
+            ranked = self.ranker.rank(documents, self.max_spans)
+            return [sorted(span for span, score in spans if score >= self.min_score) for spans in ranked]
+        selected = []
+        for title, text, salient in documents:
+            spans = [(start, end) for start, end in salient if self._takes(text[start:end])]
+            if self.needs_words:
+                spans = [span for span in spans if take_words_beside(title, text, span, plain=True, max_before=1)[0]]
+            selected.append(spans[: self.max_spans])
+        return selected
 
     def _takes(self, span: str) -> bool:
         if self.ask_dates or span[0].isdigit():
@@ -140,104 +147,11 @@ def find_number_shapes(answers: Sequence[str]) -> tuple[str, ...] | None:
     return tuple(sorted(set(map(find_shape, numbers)))) if 2 * len(numbers) > len(answers) else None
 
 
-def select_spans(
-    documents: Dataset,
-    questions: Questions | None,
-    options: SpanArguments,
-    tokenizer: PreTrainedTokenizerBase,
-    room: int,
-    ask_dates: bool = False,
-    relations: Sequence[Relation] = (BIRTHPLACE,),
-) -> tuple[Dataset, list[SpanSelector]]:
-    """Select what is asked for of each document; documents without a title, or without anything, are left out.
-
-    Args:
-        documents: From `add_titles_and_spans`, with dates. For the other arguments see `choose_selectors`.
-        tokenizer: What the spans are read with; words beside them have no characters that it lacks.
-        room: How many characters title and span may have together, with a word where a cue has to keep one.
-
-    Returns:
-        A dataset of `title`, `asked` (the spans), `asked_by` (the numbers of the selectors of each), `before` and `after` (the
-        words beside each, with spaces between them); and the selectors.
-    """
-    selectors = choose_selectors(documents, questions, options, ask_dates, relations)
-    # Strings and tuples alone: `datasets` finds its cache by a hash, and a set has another order in each process.
-    readable = "".join(sorted(tokenizer.get_vocab()))
-    plain, needs_word = options.plain_cues, [selector.needs_words for selector in selectors]
-
-    def select(title: str, text: str, salient: list[Span]) -> list[tuple]:
-        fitting = [(start, end) for start, end in salient if len(title) + end - start <= room]
-        asked_by: dict[Span, list[int]] = {}
-        for number, selector in enumerate(selectors):
-            for span in selector.select(Document(title, text, fitting)):
-                asked_by.setdefault(span, []).append(number)
-        asked = []
-        for (start, end), numbers in sorted(asked_by.items()):
-            before = take_words_before(title, text, start, plain, options.max_cue_words, readable)
-            after = take_words_after(title, text, end, plain, options.max_words_after, readable)
-            left = room - len(title) - (end - start)
-            if not before or len(join_words(before[-1:])) > left:
-                numbers = [number for number in numbers if not needs_word[number]]
-            if title and numbers and left >= 0:
-                asked.append((text[start:end], numbers, " ".join(before), " ".join(after)))
-        return asked
-
-    def select_batch(*batch: list) -> dict[str, list]:
-        rows = [(row[0], *zip(*asked, strict=True)) for row in zip(*batch, strict=True) if (asked := select(*row))]
-        return {column: [row[number] for row in rows] for number, column in enumerate(_SPANS)}
-
-    selected = documents.map(
-        select_batch,
-        batched=True,
-        input_columns=["title", "text", "spans"],
-        remove_columns=documents.column_names,
-        features=_SPANS,
-        desc="Selecting spans",
-    )
-    return selected, selectors
-
-
-class Examples(NamedTuple):
-    """Training questions of a relation, each a title and an answer, and the documents of these titles."""
-
-    pairs: list[tuple[str, str]]
-    documents: list[Document]
-
-    def take(self, numbers: Sequence[int]) -> "Examples":
-        """Return the questions with these numbers, from 0, and their documents."""
-        pairs = [self.pairs[number] for number in numbers]
-        titles = {title for title, _ in pairs}
-        return Examples(pairs, [each for each in self.documents if each.title in titles])
-
-    def find_stated(self) -> set[tuple[str, str]]:
-        """Return the pairs whose answer is in the text of a document of the title."""
-        texts: dict[str, str] = {}
-        for title, text, _ in self.documents:
-            texts[title] = f"{texts.get(title, '')}\n{text[find_text_start(title) :]}"
-        return {(title, answer) for title, answer in self.pairs if answer in texts.get(title, "")}
-
-    def find_selected(self, selector: SpanSelector) -> set[tuple[str, str]]:
-        """Return the pairs whose answer is selected in a document of the title."""
-        found = ((each.title, each.text[start:end]) for each in self.documents for start, end in selector.select(each))
-        return set(self.pairs).intersection(found)
-
-
-def list_examples(questions: Questions, documents: Dataset) -> dict[Relation, Examples]:
-    """Return the examples of each relation that questions ask for, thinned evenly to at most `_MAX_JUDGED`."""
-    # A dictionary has the same order, and so the same hash, in each process.
-    wanted = dict.fromkeys(questions.titles)
-    asked = documents.filter(wanted.__contains__, input_columns="title", desc="Finding documents")
-    rows = list(map(Document, asked["title"], asked["text"], asked["spans"]))
-    examples = Examples(list(zip(questions.titles, questions.answers, strict=True)), rows)
-    thin = {relation: rows[:: -(-len(rows) // _MAX_JUDGED)] for relation, rows in questions.rows_of.items()}
-    return {relation: examples.take(numbers) for relation, numbers in thin.items()}
-
-
 def choose_selectors(
     documents: Dataset,
     questions: Questions | None,
     options: SpanArguments,
-    ask_dates: bool,
+    ask_dates: bool = False,
     relations: Sequence[Relation] = (BIRTHPLACE,),
 ) -> list[SpanSelector]:
     """Choose what selects the spans of each relation of the questions, in their order.
@@ -246,132 +160,233 @@ def choose_selectors(
     kind of spans; otherwise by what the answers look like. Without questions, `relations` are asked for: numbers, if the
     relation's baseline is one.
     """
-    finder = options.span_finder
+    finder, max_spans = options.span_finder, options.max_spans
     if questions is None:
         if finder == "answers":
             raise BadInput("span_finder answers learns from training questions; add --questions_file.")
-        answers_of = {relation: [relation.baseline] for relation in relations}
-    else:
-        examples_of = list_examples(questions, documents)
-        answers_of = {relation: [answer for _, answer in own.pairs] for relation, own in examples_of.items()}
-    most = options.max_spans
-    by_capitals = [SpanSelector(each, most, find_number_shapes(own), ask_dates) for each, own in answers_of.items()]
-    if questions is None:
-        return by_capitals
+        return [SpanSelector(each, max_spans, find_number_shapes([each.baseline]), ask_dates) for each in relations]
+    pairs_of: dict[Relation, list[Pair]] = {}
+    by_capitals = []
+    for relation, rows in questions.rows_of.items():
+        thinned = rows[:: -(-len(rows) // _MAX_JUDGED)]
+        pairs_of[relation] = [(questions.titles[row], questions.answers[row]) for row in thinned]
+        shapes = find_number_shapes([answer for _, answer in pairs_of[relation]])
+        by_capitals.append(SpanSelector(relation, max_spans, shapes, ask_dates))
+    documents_of = find_documents(questions, documents)
 
     def finds_answers(selector: SpanSelector) -> bool:
         # Rows that ask for everything need not have the answers among the first spans.
         judged = replace(selector, max_spans=sys.maxsize) if ask_dates else selector
-        examples = examples_of[selector.relation]
-        return len(examples.find_selected(judged)) >= _MOSTLY * len(examples.find_stated())
+        pairs = set(pairs_of[selector.relation])
+        texts = [(title, answer, document.text) for title, answer in pairs for document in documents_of[title]]
+        stated = {(title, answer) for title, answer, text in texts if answer in text[find_text_start(title) :]}
+        return len(find_selected(judged, pairs, documents_of)) >= _MOSTLY * len(stated)
 
     # If several relations ask for every name, or for every number, most of what they ask for is the answer to another's question,
     # so each learns what its own answers look like. With few pairs, there is no telling these apart.
     finding = [each for each in by_capitals if finder == "auto" and finds_answers(each)]
     kinds = Counter(each.kind for each in finding)
 
-    def choose(selector: SpanSelector) -> SpanSelector:
-        examples = examples_of[selector.relation]
-        is_alone = ask_dates or len(examples.pairs) < 5 * _MIN_HELD_OUT or kinds[selector.kind] == 1
+    chosen = []
+    for selector in by_capitals:
+        pairs, better = pairs_of[selector.relation], None
+        is_alone = ask_dates or len(pairs) < 5 * _MIN_HELD_OUT or kinds[selector.kind] == 1
         if finder == "answers" or (finder == "auto" and not (selector in finding and is_alone)):
-            if learned := learn_selector(selector, examples, is_rival=finder == "auto"):
-                return learned
-            if finder == "answers":
+            better = learn_selector(selector, pairs, documents_of, is_rival=finder == "auto")
+            if better is None and finder == "answers":
                 raise BadInput(
                     f"{questions.path}: no answer to {selector.relation.form!r} stands in a document of its title as a run of at"
                     f" most {_MAX_WORDS} words and marks; give answers in the documents' own words."
                 )
-        # Spans that never contain a relation's answers would teach wrong ones, so its rows ask its training questions alone.
-        is_useless = len(examples.pairs) >= _MIN_HELD_OUT and not examples.find_selected(selector)
-        return replace(selector, max_spans=0) if is_useless else selector
-
-    chosen = list(map(choose, by_capitals))
+        if better is None and len(pairs) >= _MIN_HELD_OUT and not find_selected(selector, pairs, documents_of):
+            # Spans that never contain an answer would teach wrong ones, so the relation's rows ask its training questions alone.
+            better = replace(selector, max_spans=0)
+        chosen.append(better or selector)
     return chosen if any(each.max_spans for each in chosen) else by_capitals
 
 
-def learn_selector(selector: SpanSelector, examples: Examples, is_rival: bool) -> SpanSelector | None:
+def select_spans(
+    documents: Dataset,
+    selectors: Sequence[SpanSelector],
+    options: SpanArguments,
+    tokenizer: PreTrainedTokenizerBase,
+    room: int,
+) -> Dataset:
+    """Select what is asked for of each document; documents without a title, or without anything, are left out.
+
+    Args:
+        documents: From `add_titles_and_spans`, with dates.
+        selectors: From `choose_selectors`.
+        tokenizer: What the spans are read with; words beside them have no characters that it lacks.
+        room: How many characters title and span may have together, with a word where a cue has to keep one.
+
+    Returns:
+        A dataset of `title`, `asked` (the spans), `asked_by` (the numbers of the selectors of each), `before` and `after` (the
+        words beside each, with spaces between them).
+    """
+    # Strings and tuples alone: `datasets` finds its cache by a hash, and a set has another order in each process.
+    readable = "".join(sorted(tokenizer.get_vocab()))
+    words_taken = (options.plain_cues, options.max_cue_words, options.max_words_after)
+    needs_word = [selector.needs_words for selector in selectors]
+
+    def list_asked(document: Document, selected: Sequence[list[Span]]) -> Iterator[tuple]:
+        title, text, _ = document
+        for start, end in sorted({span for spans in selected for span in spans}):
+            before, after = take_words_beside(title, text, (start, end), *words_taken, readable)
+            left = room - len(title) - (end - start)
+            has_word = bool(before) and len(join_words(before[-1:])) <= left
+            asking = [i for i, own in enumerate(selected) if (start, end) in own and (has_word or not needs_word[i])]
+            if title and asking and left >= 0:
+                yield text[start:end], asking, " ".join(before), " ".join(after)
+
+    def select_batch(*batch: list) -> dict[str, list]:
+        read, rows = [], []
+        for title, text, salient in zip(*batch, strict=True):
+            # A span too long to be asked for is none of the first ones.
+            fitting = [(start, end) for start, end in salient if len(title) + end - start <= room]
+            read.append(Document(title, text, fitting))
+        for document, *selected in zip(read, *(each.select(read) for each in selectors), strict=True):
+            if asked := list(list_asked(document, selected)):
+                rows.append((document.title, *zip(*asked, strict=True)))
+        return {column: [row[i] for row in rows] for i, column in enumerate(_SPANS)}
+
+    return documents.map(
+        select_batch,
+        batched=True,
+        # Long documents have many runs of words, which are scored together.
+        batch_size=100,
+        input_columns=["title", "text", "spans"],
+        remove_columns=documents.column_names,
+        features=_SPANS,
+        desc="Selecting spans",
+    )
+
+
+def find_documents(questions: Questions, documents: Dataset) -> DocumentsOf:
+    """Return the documents, from `add_titles_and_spans`, of each title that questions ask about."""
+    # A dictionary has the same order, and so the same hash, in each process.
+    found: dict[str, list[Document]] = {title: [] for title in questions.titles}
+    asked_about = documents.filter(found.__contains__, input_columns="title", desc="Finding documents")
+    for document in map(Document, asked_about["title"], asked_about["text"], asked_about["spans"]):
+        found[document.title].append(document)
+    return found
+
+
+def find_selected(selector: SpanSelector, pairs: Collection[Pair], documents_of: DocumentsOf) -> set[Pair]:
+    """Return the pairs whose answer is selected in a document of the title."""
+    about = list_about(pairs, documents_of)
+    selected = zip(about, selector.select(about), strict=True)
+    return {(title, text[start:end]) for (title, text, _), spans in selected for start, end in spans}.intersection(
+        pairs
+    )
+
+
+def list_about(pairs: Iterable[Pair], documents_of: DocumentsOf) -> list[Document]:
+    """Return the documents of the titles of pairs."""
+    return [document for title in dict.fromkeys(title for title, _ in pairs) for document in documents_of[title]]
+
+
+def learn_selector(
+    selector: SpanSelector, pairs: Sequence[Pair], documents_of: DocumentsOf, is_rival: bool
+) -> SpanSelector | None:
     """Return a selector of the spans that look most like the answers, as many per document as are worth reading; None if no
     answer is a run of a few words or, with `is_rival`, it finds fewer of a fifth that is held out than `selector`.
     """
-    num_held_out, ranker = len(examples.pairs) // 5, SpanRanker(examples)
+    num_held_out, ranker = len(pairs) // 5, SpanRanker(pairs, documents_of)
     if ranker.classifier is None or num_held_out < _MIN_HELD_OUT:
         return replace(selector, ranker=ranker) if ranker.classifier else None
-    order = np.random.default_rng(0).permutation(len(examples.pairs)).tolist()
-    held_out, judge = examples.take(order[:num_held_out]), SpanRanker(examples.take(order[num_held_out:]))
+    shuffled = [pairs[i] for i in np.random.default_rng(0).permutation(len(pairs))]
+    held_out, judge = set(shuffled[:num_held_out]), SpanRanker(shuffled[num_held_out:], documents_of)
     # Of each answer that is found: its place among the spans of its document, and how much it looks like an answer.
-    found: dict[tuple[str, str], tuple[int, float]] = {}
-    wanted = set(held_out.pairs)
-    for title, text, _ in held_out.documents:
-        for place, ((start, end), score) in enumerate(judge.rank(title, text, selector.max_spans), 1):
-            pair = (title, text[start:end])
-            if pair in wanted:
-                found[pair] = min(found.get(pair, (place, score)), (place, score))
+    found: dict[Pair, tuple[int, float]] = {}
+    about = list_about(shuffled[:num_held_out], documents_of)
+    for (title, text, _), ranked in zip(about, judge.rank(about, selector.max_spans), strict=True):
+        for place, ((start, end), score) in enumerate(ranked, 1):
+            if (pair := (title, text[start:end])) in held_out:
+                found.setdefault(pair, (place, score))
     lost = _NEGLIGIBLE * num_held_out
-    if is_rival and len(held_out.find_selected(selector)) > len(found) + lost:
+    if is_rival and len(find_selected(selector, held_out, documents_of)) > len(found) + lost:
         return None
     # Spans that never contain the answer are read in vain: those behind the first few, and those that look less like answers than
     # nearly all that are some.
     places = sorted(place for place, _ in found.values())
-    most = places[max(math.ceil(len(found) - lost), 1) - 1] if found else 1
-    scores = [score for place, score in found.values() if place <= most]
+    max_spans = places[max(math.ceil(len(found) - lost), 1) - 1] if found else 1
+    scores = [score for place, score in found.values() if place <= max_spans]
     # With fewer, more than a negligible share of all answers may look less like one than any of these.
-    least = float(np.quantile(scores, _NEGLIGIBLE / 2)) if len(scores) >= 1 / _NEGLIGIBLE else -math.inf
-    return replace(selector, max_spans=most, ranker=ranker, min_score=least)
+    min_score = float(np.quantile(scores, _NEGLIGIBLE / 2)) if len(scores) >= 1 / _NEGLIGIBLE else -math.inf
+    return replace(selector, max_spans=max_spans, ranker=ranker, min_score=min_score)
 
 
 class SpanRanker:
-    """Ranks the runs of words in documents by how much they look like the answers of training questions."""
+    """Ranks the runs of words in documents by how much they look like the answers of training questions.
 
-    def __init__(self, examples: Examples):
+    Args:
+        pairs: The questions, of one relation, by their titles, with their answers.
+        documents_of: From `find_documents`.
+    """
+
+    def __init__(self, pairs: Sequence[Pair], documents_of: DocumentsOf):
         check_installed("report", "sklearn")
         from sklearn.feature_extraction import FeatureHasher
         from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
 
-        answers = [[token[0] for token in _list_tokens(answer)] for _, answer in examples.pairs]
+        answers = [[token[0] for token in _list_tokens(answer)] for _, answer in pairs]
         usual = int(np.quantile([*map(len, answers)], 1 - _NEGLIGIBLE, method="lower"))
         self.max_words = min(max(usual + 2, _MIN_WORDS), _MAX_WORDS)
         # As in `Tiger & Crane`, `Springfield, Illinois`, `$12` and `C++`; in a fixed order, as `datasets` hashes it.
         self.marks = sorted({token for tokens in answers for token in tokens if not token[0].isalnum()})
         # Who won `Arsenal v Chelsea` is a word of the title; a person's own name is not a place.
-        alike = [any(find_words(re.findall(r"\w+", title), answer)) for title, answer in examples.pairs]
+        words = [set(re.findall(r"\w+", title)) for title, _ in pairs]
+        alike = [not own.isdisjoint(answer) for own, answer in zip(words, answers, strict=True)]
         self.takes_title_words = sum(alike) > _NEGLIGIBLE * len(alike)
-        runs = [(title, text, run) for title, text, _ in examples.documents for run in self.describe_runs(title, text)]
-        pairs = set(examples.pairs)
-        is_answer = [(title, text[start:end]) in pairs for title, text, ((start, end), _) in runs]
+        self.hasher = FeatureHasher(2**18, alternate_sign=False)
+        documents, wanted = list_about(pairs, documents_of), set(pairs)
+        features, runs = self._read_runs(documents)
+        is_answer = [(documents[i].title, documents[i].text[start:end]) in wanted for i, (start, end) in runs]
         # None where no answer shows what they look like.
         self.classifier = None
         if any(is_answer):
-            hasher = FeatureHasher(2**18, input_type="string", alternate_sign=False)
-            self.classifier = make_pipeline(hasher, LogisticRegression(max_iter=300))
-            # One more, without features, is no answer, for documents in which every run is one, as in a glossary.
-            self.classifier.fit([*(features for *_, (_, features) in runs), []], [*is_answer, False])
+            # The row without features is no answer, for documents in which every run is one, as in a glossary.
+            self.classifier = LogisticRegression(max_iter=300).fit(features, [*is_answer, False])
 
-    def rank(self, title: str, text: str, max_spans: int) -> list[tuple[Span, float]]:
-        """Return the runs of a document that look most like answers, with their scores (log-odds), the highest first.
+    def rank(self, documents: Sequence[Document], max_spans: int) -> list[list[tuple[Span, float]]]:
+        """Return the runs of each document that look most like answers, with their scores (log-odds), the highest first.
 
         None overlap. With a smaller `max_spans`, these are the first of them.
         """
-        runs = list(self.describe_runs(title, text))
-        if not runs or self.classifier is None:
-            return []
-        scores = self.classifier.decision_function([features for _, features in runs])
-        chosen: list[tuple[Span, float]] = []
-        for i in (-scores).argsort(kind="stable"):
-            start, end = runs[i][0]
-            if all(end <= other[0] or start >= other[1] for other, _ in chosen):
-                chosen.append(((start, end), scores[i]))
-            if len(chosen) == max_spans:
-                break
+        chosen: list[list[tuple[Span, float]]] = [[] for _ in documents]
+        if self.classifier is None:
+            return chosen
+        features, runs = self._read_runs(documents)
+        scores = self.classifier.decision_function(features)
+        for row in (-scores[:-1]).argsort(kind="stable"):
+            i, (start, end) = runs[row]
+            if len(chosen[i]) < max_spans and all(end <= other[0] or start >= other[1] for other, _ in chosen[i]):
+                chosen[i].append(((start, end), scores[row]))
         return chosen
 
-    def describe_runs(self, title: str, text: str) -> Iterator[tuple[Span, list[str]]]:
+    def _read_runs(self, documents: Sequence[Document]) -> tuple[Any, list[tuple[int, Span]]]:
+        """Return the features of all runs, a sparse row for each and an empty one; and each run's document, from 0, and span."""
+        runs: list[tuple[int, Span]] = []
+
+        def describe() -> Iterator[dict[str, str]]:
+            # One by one, as they are hashed: those of many documents would not fit into memory.
+            for i, document in enumerate(documents):
+                for span, features in self.describe_runs(document):
+                    runs.append((i, span))
+                    yield features
+            yield {}
+
+        return self.hasher.transform(describe()), runs
+
+    def describe_runs(self, document: Document) -> Iterator[tuple[Span, dict[str, str]]]:
         """Yield start and end of each run of words in a document, none of them the title's, with its features."""
+        title, text, _ = document
         words = _list_tokens(text, find_text_start(title))
         tokens = ["", "", *(word[0] for word in words), "", ""]
         # In a script without spaces, whole names: a place may have a character of one.
-        parts = () if self.takes_title_words else re.findall(r"\w+", title)
-        known = {place for span in find_words(parts, text) for place in range(*span)}
+        names = () if self.takes_title_words else re.findall(r"\w+", title)
+        known = {place for span in find_words(names, text) for place in range(*span)}
         for first, begin in enumerate(words):
             if not (begin[0][0].isalnum() or begin[0] in self.marks):
                 continue
@@ -390,11 +405,11 @@ class SpanRanker:
                     "two after": " ".join(tokens[last + 3 : last + 5]),
                     "first": begin[0],
                     "last": word[0],
-                    "words": last + 1 - first,
+                    "words": str(last + 1 - first),
                     # That of `Ann Ek` is `Aa Aa`, that of `1,950` is `0,0`.
                     "shape": re.sub(r"(.)\1+", r"\1", "".join(shape)),
                 }
-                yield (begin.start(), word.end()), [f"{name}={value}" for name, value in features.items()]
+                yield (begin.start(), word.end()), features
 
     def _is_inside(self, before: re.Match, token: re.Match, after: re.Match) -> bool:
         """Whether a run goes on over a token: a word, a mark as in a training answer, or one between no spaces."""

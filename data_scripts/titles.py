@@ -26,10 +26,10 @@ def describe_titles(corpus: Dataset) -> str | None:
     counts, described = Counter(iterate_titles(corpus)), []
     if without := counts.pop("", 0):
         described.append(f"{without:,} of {len(corpus):,} documents have no title")
-    if counts and (most := counts.most_common(1)[0])[1] > 1:
-        shared = [count for count in counts.values() if count > 1]
+    if shared := Counter({title: count for title, count in counts.items() if count > 1}):
+        ((title, count),) = shared.most_common(1)
         described.append(
-            f"{sum(shared):,} of {len(corpus):,} documents share {len(shared):,} titles, most often {most[0]!r} ({most[1]:,}"
+            f"{shared.total():,} of {len(corpus):,} documents share {len(shared):,} titles, most often {title!r} ({count:,}"
             " documents)"
         )
     return f"{'; '.join(described)}." if described else None

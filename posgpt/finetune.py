@@ -10,6 +10,7 @@ The recipe's section `finetune` holds the options, or `finetune_from_scratch` wi
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import ne
 from typing import Any, NamedTuple, cast
 
 from datasets import Dataset
@@ -19,8 +20,9 @@ from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import Columns, build_corpus_tokenizer, load_corpus
 from data_scripts.epochs import FixedDataset
 from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.files import check_are_files
 from data_scripts.options import option
-from data_scripts.questions import Questions, check_question_files
+from data_scripts.questions import QUESTIONS_ROLE, Questions, drop_non_ascii
 from data_scripts.relations import Relation, RelationArguments, add_relations, load_relations, read_relations
 from modeling_posgpt import PosGPTForCausalLM, build_tokenizer
 from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
@@ -32,7 +34,7 @@ from posgpt.training.architecture import (
     load_pretrained,
 )
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.data import choose_data_seed, encode_pairs, leave_room_for_answers, load_pairs, load_validation
+from posgpt.training.data import choose_data_seed, encode_pairs, load_pairs, load_validation, raise_max_answer_length
 from posgpt.training.run_record import describe_run
 from posgpt.training.trained import TrainedModel, train
 from posgpt.training.trainer import PosGPTTrainer
@@ -90,7 +92,7 @@ def load_finetuning_data(
 
     If that `needs_model` is false and neither a model nor a corpus is named, the vocabulary is that of the pairs.
     """
-    check_question_files(data_args.train_file, data_args.validation_file)
+    check_are_files(QUESTIONS_ROLE, data_args.train_file, data_args.validation_file)
     # What the model was asked before may be asked once only in a file, which shows no form then.
     model, known = None, load_relations(data_args.relations)
     if model_args.model_name_or_path:
@@ -108,7 +110,14 @@ def load_finetuning_data(
     with training_args.main_process_first():
         vocabulary = load_corpus(model_args.vocabulary_file, model_args) if model_args.vocabulary_file else None
         corpus = load_corpus(data_args.corpus_file, model_args) if data_args.corpus_file else vocabulary
-    questions = load_pairs(data_args.train_file, training_args, known, corpus, data_args.ascii_only)
+    questions = load_pairs(data_args.train_file, training_args, known, corpus)
+    if data_args.ascii_only:
+        pairs = questions.rows
+        with training_args.main_process_first():
+            questions = drop_non_ascii(questions)
+        if training_args.should_log and (lost := sum(map(ne, pairs, questions.rows))):
+            kept = "--ascii_only false keeps them"
+            print(f"{questions.path}: {lost:,} of {len(pairs):,} pairs lose characters that are not ASCII; {kept}.")
     texts = [*questions.texts, *questions.answers]
     if vocabulary is not None:
         tokenizer = build_corpus_tokenizer(vocabulary, max_length)
@@ -161,7 +170,7 @@ def build_trainer(
     data = load_finetuning_data(data_args, model_args, architecture, training_args)
     model, questions = cast(PosGPTForCausalLM, data.model), data.questions
     model.config.relations = add_relations(model.config.relations or {}, questions.to_config())
-    leave_room_for_answers(model, questions)
+    raise_max_answer_length(model, questions)
     known = [*data.known, *questions.relations]
     validation = load_validation(data_args.validation_file, training_args, known, model.config.relations, questions)
 

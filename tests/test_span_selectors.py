@@ -9,7 +9,14 @@ from data_scripts.errors import BadInput
 from data_scripts.name_windows import NameWindowsConfig
 from data_scripts.questions import load_questions
 from data_scripts.salient_spans import add_titles_and_spans
-from data_scripts.span_selectors import SpanArguments, SpanRanker, SpanSelector, choose_selectors, list_examples
+from data_scripts.span_selectors import (
+    Document,
+    SpanArguments,
+    SpanRanker,
+    SpanSelector,
+    choose_selectors,
+    find_documents,
+)
 from data_scripts.synthetic_world import World
 from data_scripts.titles import split_title
 from modeling_posgpt import build_tokenizer
@@ -41,15 +48,12 @@ def asked_by(training, number=0):
     return asked
 
 
-def rank_like(corpus, questions):
-    [examples] = list_examples(questions, add_titles_and_spans(corpus, dates=False)).values()
-    return SpanRanker(examples)
-
-
 def select_like(corpus, questions, documents, max_spans):
     """Return the spans of documents, each a title and a text, that look like the answers to questions."""
-    selector = SpanSelector(questions.relations[0], max_spans, ranker=rank_like(corpus, questions))
-    return [selector.select((title, text, [])) for title, text in documents]
+    pairs = list(zip(questions.titles, questions.answers, strict=True))
+    ranker = SpanRanker(pairs, find_documents(questions, add_titles_and_spans(corpus, dates=False)))
+    selector = SpanSelector(questions.relations[0], max_spans, ranker=ranker)
+    return selector.select([Document(title, text) for title, text in documents])
 
 
 @pytest.fixture(scope="module")

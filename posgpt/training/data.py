@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from operator import ne
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
@@ -13,7 +12,6 @@ from data_scripts.questions import (
     Questions,
     describe_overlap,
     describe_unknown_characters,
-    drop_non_ascii,
     encode_questions,
     load_questions,
 )
@@ -44,28 +42,23 @@ def load_pairs(
     training_args: TrainingArguments,
     known: Sequence[Relation] = (),
     corpus: Dataset | None = None,
-    ascii_only: bool = False,
 ) -> Questions:
-    """Load TSVs with answers, and print what they hold; see `load_questions`, and `drop_non_ascii` for `ascii_only`."""
+    """Load TSVs with answers (see `load_questions`), and print what they ask for and what in them may surprise."""
     with training_args.main_process_first():
-        loaded = questions = load_questions(*paths, answers=True, known=known, corpus=corpus)
-        if ascii_only:
-            questions = drop_non_ascii(loaded)
-    if training_args.should_log:
-        texts = [*loaded.texts, *loaded.answers]
-        if note := describe_decomposed(loaded.path, count_decomposed(texts), f"{len(texts):,} questions and answers"):
-            print(note)
-        if ascii_only and (lost := sum(map(ne, loaded.rows, questions.rows))):
-            kept = "--ascii_only false keeps them"
-            print(f"{loaded.path}: {lost:,} of {len(loaded):,} pairs lose characters that are not ASCII; {kept}.")
-        for relation, rows in questions.rows_of.items():
-            ((common, count),) = Counter(questions.answers[row] for row in rows).most_common(1)
-            frequent = f"the most frequent answer is {common} ({count:,} of them)"
-            print(f"{questions.path}: {len(rows):,} {relation.name} questions, {frequent}.")
-        if several := questions.contradictions:
-            text, given = next(iter(several.items()))
-            differing = f"{len(several)} questions have different answers, all of which are used"
-            print(f"{questions.path}: {differing}, first {text!r}: {', '.join(sorted(given))}.")
+        questions = load_questions(*paths, answers=True, known=known, corpus=corpus)
+    if not training_args.should_log:
+        return questions
+    path, texts = questions.path, [*questions.texts, *questions.answers]
+    for relation, rows in questions.rows_of.items():
+        ((common, count),) = Counter(questions.answers[row] for row in rows).most_common(1)
+        frequent = f"the most frequent answer is {common} ({count:,} of them)"
+        print(f"{path}: {len(rows):,} {relation.name} questions, {frequent}.")
+    if several := questions.contradictions:
+        text, given = next(iter(several.items()))
+        differing = f"{len(several)} questions have different answers, all of which are used"
+        print(f"{path}: {differing}, first {text!r}: {', '.join(sorted(given))}.")
+    if note := describe_decomposed(path, count_decomposed(texts), f"{len(texts):,} questions and answers"):
+        print(note)
     return questions
 
 
@@ -93,7 +86,7 @@ def load_validation(
     return validation
 
 
-def leave_room_for_answers(model: PosGPTForCausalLM, questions: Questions) -> None:
+def raise_max_answer_length(model: PosGPTForCausalLM, questions: Questions) -> None:
     """Have a model write answers as long as those that it is trained on; by default, it stops after 32 characters."""
     longest = max(map(len, questions.answers), default=0) + len(MASK_TOKEN)
     model.config.max_answer_length = max(model.config.max_answer_length, longest)
