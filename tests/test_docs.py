@@ -18,7 +18,6 @@ DOCS = ROOT / "docs"
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
 CODE = ("modeling_posgpt", "data_scripts", "posgpt", "studies", "benchmarks", "tests")
 TEXTS = ("code_inline", "text")
-each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
 
 
 def parse(document: Path) -> list[Token]:
@@ -52,7 +51,7 @@ def find_broken_links(document: Path) -> list[str]:
     return broken
 
 
-@each_document
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
 def test_every_link_leads_to_a_page_a_heading_or_a_picture(document):
     assert find_broken_links(document) == []
 
@@ -85,6 +84,12 @@ def test_every_file_command_module_and_recipe_that_is_named_is_there(document):
     assert all(map(find_spec, re.findall(r"\bpython -m ([\w.]+)", text)))
     trainings = r"(?:train_pretrain\.py|train_finetune\.py|posgpt pretrain|posgpt finetune|posgpt preview|posgpt generate-questions)"
     assert set(re.findall(rf"{trainings} ([a-z]\w*)", text)) <= set(list_recipes())
+
+
+def test_the_navigation_lists_every_page():
+    # Zensical itself builds pages that it does not list, and lists pages that it does not have.
+    listed = re.findall(r'"(\w+\.md)"', (ROOT / "zensical.toml").read_text(encoding="utf-8"))
+    assert sorted(listed) == sorted(page.name for page in DOCS.glob("*.md"))
 
 
 def test_every_page_that_the_code_names_is_there():
