@@ -78,8 +78,8 @@ def test_a_broken_link_is_found(tmp_path):
 )
 def test_every_file_command_module_and_recipe_that_is_named_is_there(document):
     text = document.read_text(encoding="utf-8")
-    for path in re.findall(r"[\w./]+\.(?:py|yaml|md|png|cff)\b", text):
-        assert "runs/" in path or any((folder / path).exists() for folder in (ROOT, document.parent)), path
+    for path in re.findall(r"[\w./-]+\.(?:py|yaml|md|png|cff)\b", text):
+        assert "runs/" in path or any((folder / path).exists() for folder in (ROOT, DOCS, DOCS / "results")), path
     assert set(re.findall(r"(?:^|`)posgpt ([a-z][a-z-]*)", text, re.M)) <= set(cli.COMMANDS)
     assert all(map(find_spec, re.findall(r"\bpython -m ([\w.]+)", text)))
     trainings = r"(?:train_pretrain\.py|train_finetune\.py|posgpt pretrain|posgpt finetune|posgpt preview|posgpt generate-questions)"
