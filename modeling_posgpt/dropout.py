@@ -40,7 +40,7 @@ def round_rate(rate: float, dtype: torch.dtype) -> float:
 
     Torch's memory-efficient attention multiplies by the scale in `dtype` in its forward pass and in float32 in its backward
     pass. For a rate of 0.1 in bfloat16 these are 1.109375 and 1.111111. The gradient of each row of scores then sums to
-    0.157 % of what it should cancel, and as softmax does not see such a shift, AdamW goes on in that direction (docs/devices.md).
+    0.157 % of what it should cancel, and as softmax does not see such a shift, AdamW goes on in that direction (docs/running.md).
     0.0985915 has the scale 1.109375 in both. In bfloat16, a rate below 0.0039 becomes 0.
     """
     scale = 1 / (1 - rate)

@@ -153,9 +153,11 @@ def add_characters(
 
 
 def finetune(recipe: str = DEFAULT_RECIPE, quiet: bool = False, **options: Any) -> TrainedModel:
-    """Train from the beginning or from a checkpoint, and save the model into the output folder; see `posgpt.pretrain`.
+    """Train from the beginning or from a checkpoint, and save the model into the output folder.
 
-    posgpt.finetune(model_name_or_path="runs/pretrain", train_file="train.tsv", output_dir="runs/finetune")
+        posgpt.finetune(model_name_or_path="runs/pretrain", train_file="train.tsv", output_dir="runs/finetune")
+
+    Arguments and errors are those of `posgpt.pretrain`.
     """
     return train(parse_with_recipe(TYPES, "finetune", default=recipe, options=options), build_trainer, quiet)
 

@@ -2,18 +2,14 @@ import re
 import shlex
 import subprocess
 import tomllib
-from importlib.util import find_spec
 
-import pytest
 import yaml
 
 import posgpt
 from conftest import ON_CPU, ROOT, TINY_SIZE, needs_make
 from posgpt import cli
-from posgpt.recipe_parser import list_recipes
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 # What makes each command quick; the options of a document come first, so that these override them.
 TRAININGS = ["pretrain", "finetune", "generate-questions"]
 QUICK = dict.fromkeys(TRAININGS, [*ON_CPU, "--max_steps", 2]) | {"hold-out": ["--pairs", 20, "--people", 10]}
@@ -55,20 +51,6 @@ def test_the_commands_run_as_written(run, world, tmp_path, monkeypatch):
         assert (tmp_path / "runs" / folder / "metrics.json").is_file()
     predictions = (tmp_path / "vanilla.pretrain.test.predictions").read_text(encoding="utf-8").splitlines()
     assert len(predictions) == len((tmp_path / "birth_test_inputs.tsv").read_text(encoding="utf-8").splitlines())
-
-
-# That page names what is gone.
-@pytest.mark.parametrize(
-    "document", [each for each in DOCUMENTS if each.name != "migration.md"], ids=lambda document: document.name
-)
-def test_every_file_command_module_and_recipe_that_is_named_is_there(document):
-    text = document.read_text(encoding="utf-8")
-    for path in re.findall(r"[\w./]+\.(?:py|yaml|md|png|cff)\b", text):
-        assert "runs/" in path or any((folder / path).exists() for folder in (ROOT, document.parent)), path
-    assert set(re.findall(r"(?:^|`)posgpt ([a-z][a-z-]*)", text, re.M)) <= set(cli.COMMANDS)
-    assert all(map(find_spec, re.findall(r"\bpython -m ([\w.]+)", text)))
-    trainings = r"(?:train_pretrain\.py|train_finetune\.py|posgpt pretrain|posgpt finetune|posgpt preview|posgpt generate-questions)"
-    assert set(re.findall(rf"{trainings} ([a-z]\w*)", text)) <= set(list_recipes())
 
 
 def test_the_two_commands_are_the_makefiles():
