@@ -46,9 +46,14 @@ class HoldOutArguments(RelationArguments, Columns):
     """What to hold out, and where to write what is left."""
 
     output_dir: str = option("Folder for the remaining files and the held-out questions.")
-    data_dir: str | None = option(f"Folder of {CORPUS_FILE} and {TRAIN_FILE}; dev and test are copied.", default=None)
-    train_file: str | None = option("Another corpus, a text file or a table; not needed if people is 0.", default=None)
-    questions_file: str | None = option("Another TSV of training questions.", default=None)
+    data_dir: str | None = option(
+        f"Folder with {CORPUS_FILE} and {TRAIN_FILE}; {DEV_FILE} and {TEST_FILE} are copied if they are there.",
+        default=None,
+    )
+    train_file: str | None = option(
+        "The corpus instead of data_dir's, a text file or a table; not needed if people is 0.", default=None
+    )
+    questions_file: str | None = option("The training questions instead of data_dir's, a TSV.", default=None)
     pairs: Annotated[int, Range(1)] = option("Training questions for calibration, at least.", default=300)
     people: Annotated[int, Range(0)] = option("Titles, such as people, to take out of the corpus.", default=100)
     seed: Annotated[int, Range(0)] = option("Determines which ones are drawn.", default=0)

@@ -37,7 +37,9 @@ class ObjectiveConfig:
 
     _argument_group_name = "the objective's options"
 
-    question_share: Annotated[float, Range(0, 1)] = option("How often a document comes with a question.", default=0.3)
+    question_share: Annotated[float, Range(0, 1)] = option(
+        "How often a document comes with a training question about its title.", default=0.3
+    )
     ask_dates: bool = option("Whether numbers and months are salient spans, too.", default=True)
 
     def build(

@@ -66,7 +66,9 @@ class SpanCorruptionConfig(ObjectiveConfig):
     name = "span_corruption"
     reads_text = True
 
-    salient_share: Annotated[float, Range(0, 1)] = option("How often the span is a name, place or date.", default=0.0)
+    salient_share: Annotated[float, Range(0, 1)] = option(
+        "How often the masked span is a name, place or date.", default=0.0
+    )
     loss_on_span: bool = option("Whether there is loss on the masked span alone.", default=False)
     closing_mask: bool = option("Whether the mask follows the span, as it follows an answer.", default=True)
 

@@ -177,8 +177,12 @@ class _Choices:
 class World:
     """A world; person number i is a function of (seed, i) and these settings."""
 
-    num_people: Annotated[int, Range(MIN_PEOPLE, MAX_PEOPLE)] = option("People; no two share a name.", default=2937)
-    num_places: Annotated[int, Range(2, len(PLACES))] = option("Cities; the r-th has weight 1 / (r + 5).", default=100)
+    num_people: Annotated[int, Range(MIN_PEOPLE, MAX_PEOPLE)] = option(
+        "How many people there are; no two have the same name.", default=2937
+    )
+    num_places: Annotated[int, Range(2, len(PLACES))] = option(
+        "How many cities people are born in; city number r, from 1, has weight 1 / (r + 5).", default=100
+    )
     biographies_per_person: Annotated[int, Range(1, _NUM_BIOGRAPHIES)] = option(
         "How often each person's facts are told, each time in other words.", default=1
     )
@@ -189,7 +193,9 @@ class World:
         default_factory=lambda: [BIRTHPLACE.name],
         choices=list(ATTRIBUTES),
     )
-    language: str = option("Language of its texts; the people are the same.", default="english", choices=[*LANGUAGES])
+    language: str = option(
+        "What the world is told in; all languages tell of the same people.", default="english", choices=list(LANGUAGES)
+    )
 
     def __post_init__(self):
         check_options(self)

@@ -118,10 +118,17 @@ class WikipediaArguments:
     """Which articles to read, and what to write."""
 
     output_dir: str = option(f"Folder for {CORPUS_FILE}, the three TSVs and the datasheet, {CARD_FILE}.")
-    articles: str = option("A dataset on the hub, or a table, with `title` and `text`.", default="wikimedia/wikipedia")
+    articles: str = option(
+        "A dataset on the hub, or a table (JSON Lines, CSV, Parquet), with the columns `title` and `text`.",
+        default="wikimedia/wikipedia",
+    )
     dataset_config_name: str = option("The configuration of a dataset on the hub.", default="20231101.en")
-    num_people: Annotated[int, Range(_FEWEST)] = option("People to find, or all if there are fewer.", default=2937)
-    max_characters: Annotated[int, Range(1)] = option("The longest document, title included.", default=400)
+    num_people: Annotated[int, Range(_FEWEST)] = option(
+        "How many people to find; all of them if there are fewer.", default=2937
+    )
+    max_characters: Annotated[int, Range(1)] = option(
+        "The longest document, title included; longer ones are left out.", default=400
+    )
     relations: list[str] = option(
         "What is asked, if the sentence says it.", default_factory=lambda: [BIRTHPLACE.name], choices=list(ANSWERS)
     )
