@@ -1,11 +1,10 @@
 """Make the tables of README.md and docs/*.md from the measurements in docs/results/: `python docs/make_tables.py`.
 
-This writes what stands between `<!-- table: NAME -->` and `<!-- end -->`. NAME is a table of docs/results/tables.yaml, one of
-QUESTIONS (its measurements' accuracies, newest first) or a measurement, which is its file's name without `.yaml`.
+This writes what stands between `<!-- table: NAME -->` and `<!-- end -->`. NAME is a table of docs/results/tables.yaml, a question
+of docs/results/schema.yaml (its accuracies, newest first) or a measurement, which is its file's name without `.yaml`.
 """
 
 import re
-from datetime import date
 from os.path import relpath
 from pathlib import Path
 from typing import Any
@@ -14,83 +13,56 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "results"
-QUESTIONS = [
-    "windows",
-    "assignment",
-    "positions",
-    "objective",
-    "relations",
-    "labels",
-    "knowledge",
-    "speed",
-    "race",
-    "gpu",
-]
-# The types of docs/results/schema.yaml.
-TYPES = {
-    "text": str,
-    "texts": str | list,
-    "date": date,
-    "count": int,
-    "number": int | float,
-    "numbers": int | float | list,
-}
-TYPES |= {"list": list, "mapping": dict, "yes or no": bool}
-HEADS = {"characters": "characters read", "steps": "training steps", "minutes": "minutes", "last_loss": "last loss"}
 BLOCK = re.compile(r"<!-- table: (.+?) -->\n.*?<!-- end -->", re.S)
 
 
-def list_mistakes(given: Any, keys: dict, required: list[str], machines: list[str]) -> list[str]:
+def read(name: str, folder: Path = FOLDER) -> Any:
+    return yaml.safe_load((folder / f"{name}.yaml").read_text("utf-8"))
+
+
+def list_mistakes(given: Any, kind: str, schema: dict, machines: dict) -> list[str]:
+    """What is wrong with a `file` or a `row`, by schema.yaml first, then in what its figures say together."""
     if not isinstance(given, dict):
         return ["not a mapping"]
-    used = given.get("machine", [])
-    types = {key: TYPES[kind] for key, (kind, _) in keys.items()}
-    return [
-        *(f"`{key}` is missing" for key in required if key not in given),
-        *(f"unknown key `{key}`; known are {', '.join(keys)}" for key in given if key not in keys),
-        *(
-            f"`{key}` must be a {keys[key][0]}"
-            for key in keys.keys() & given
-            if not isinstance(given[key], types[key])
-        ),
-        *(f"unknown machine `{each}`" for each in ([used] if isinstance(used, str) else used) if each not in machines),
+    keys, used = schema[kind], given.get("machine", [])
+    mistakes = [f"`{key}` is missing" for key in schema["required"][kind] if key not in given]
+    mistakes += [f"unknown key `{key}`; known are {', '.join(keys)}" for key in given if key not in keys]
+    types = {key: keys[key][0] for key in given if key in keys}
+    mistakes += [
+        f"`{key}` must be {types[key]}" for key in types if type(given[key]).__name__ not in types[key].split()
     ]
+    mistakes += [
+        f"unknown machine `{each}`" for each in ([used] if isinstance(used, str) else used) if each not in machines
+    ]
+    if given.get("question") not in [None, *schema["questions"]]:
+        mistakes.append(f"unknown question `{given['question']}`; known are {', '.join(schema['questions'])}")
+    if mistakes or kind == "file":
+        return mistakes
+    correct, of = given.get("correct", []), given.get("of", 0)
+    if bool(correct) != bool(of) or (correct and "accuracy" in given):
+        return ["give `correct` with `of`, from which the accuracy follows, or `accuracy` alone"]
+    if any(count not in range(of + 1) for count in correct):
+        return [f"`correct` is {correct}; each must be a whole number up to {of}"]
+    if correct and len(given.get("seeds", correct)) != len(correct):
+        return ["`seeds` and `correct` differ in length"]
+    has_figures = {"correct", "accuracy", "minutes", "figures"} & given.keys()
+    return [] if has_figures else ["no figure: give `correct`, `accuracy`, `minutes` or `figures`"]
 
 
-def list_mistakes_of_row(row: dict) -> list[str]:
-    correct, of = row.get("correct", []), row.get("of", 0)
-    rules = {
-        "give `correct` with `of`, from which the accuracy follows, or `accuracy` alone": bool(correct) == bool(of)
-        and not (correct and "accuracy" in row),
-        f"`correct` is {correct}; each must be a whole number up to {of}": all(
-            count in range(of + 1) for count in correct
-        ),
-        "`seeds` and `correct` differ in length": not correct or len(row.get("seeds", correct)) == len(correct),
-        "no figure: give `correct`, `accuracy`, `minutes` or `figures`": {"correct", "accuracy", "minutes", "figures"}
-        & row.keys(),
-    }
-    return [mistake for mistake, followed in rules.items() if not followed]
-
-
-def load(folder: Path = FOLDER) -> dict[str, dict]:
-    """Return the measurements by name, newest first; a mistake ends in one line with the file and what is wrong."""
-    schema, machines = (
-        yaml.safe_load((folder / f"{name}.yaml").read_text("utf-8")) for name in ("schema", "machines")
-    )
-    measurements = {}
+def load(folder: Path = FOLDER) -> list[dict]:
+    """Return all rows, newest first, each with what its file says; a mistake ends in one line that names the file."""
+    schema, machines, rows = read("schema", folder), read("machines", folder), []
     for path in sorted(folder.glob("2*.yaml"), reverse=True):
-        given = measurements[path.stem] = yaml.safe_load(path.read_text("utf-8"))
-        mistakes = list_mistakes(given, schema["file"], schema["required"], machines)
-        if not mistakes and given["question"] not in QUESTIONS:
-            mistakes = [f"unknown question `{given['question']}`; known are {', '.join(QUESTIONS)}"]
+        given = read(path.stem, folder)
+        mistakes = list_mistakes(given, "file", schema, machines)
         if not mistakes and not path.name.startswith(str(given["date"])):
             mistakes = [f"its name does not begin with its date, {given['date']}"]
         for number, row in enumerate([] if mistakes else given["rows"], 1):
-            of_row = list_mistakes(row, schema["row"], ["what"], machines) or list_mistakes_of_row(row)
-            mistakes += [f"row {number}: {mistake}" for mistake in of_row]
+            mistakes += [f"row {number}: {mistake}" for mistake in list_mistakes(row, "row", schema, machines)]
         if mistakes:
             raise SystemExit(f"{path.name}: {mistakes[0]}")
-    return measurements
+        rows += [{"name": path.stem} | given | row for row in given["rows"]]
+    return rows
 
 
 def average(rows: list[dict]) -> float:
@@ -103,81 +75,81 @@ def average(rows: list[dict]) -> float:
 def show(value: Any, unit: str = "") -> str:
     if isinstance(value, list):
         return ", ".join(show(each, unit).removesuffix(unit) for each in value) + unit
-    if not isinstance(value, (int, float)):
-        return str(value)
-    return (f"{value:.1f}" if unit == " %" else f"{value:,}") + unit
+    if isinstance(value, (int, float)):
+        return (f"{value:.1f}" if unit == " %" else f"{value:,}") + unit
+    return str(value)
 
 
-def describe(row: dict) -> dict[str, str]:
+def describe(row: dict, folder: str) -> dict[str, str]:
     """A row's cells by the heads of their columns."""
-    cells = {"": row["what"]} | {key: show(value) for key, value in row.get("settings", {}).items()}
-    cells |= {"positions": row.get("positions", ""), "answered": "", "each run": "", "95 % interval": ""}
-    if {"correct", "accuracy"} & row.keys():
-        correct = row.get("correct", [])
-        cells["answered"] = f"{average([row]):.1f} %" + (
-            f" ({correct[0]:,} of {row['of']:,})" if len(correct) == 1 else ""
-        )
-        cells["each run"] = show([100 * count / row["of"] for count in correct], " %") if len(correct) > 1 else ""
+    cells = {"measured": f"[{row['date']}]({folder}/{row['name']}.yaml)", "what": row["what"]}
+    cells |= {key: show(value) for key, value in row.get("settings", {}).items()} | {
+        "positions": row.get("positions", "")
+    }
+    cells |= {"asked": row.get("asked", ""), "answered": "", "each run": "", "95 % interval": ""}
+    correct = row.get("correct", [])
+    if correct or "accuracy" in row:
+        counts = f" ({correct[0]:,} of {row['of']:,})" if len(correct) == 1 else ""
+        cells["answered"] = f"{average([row]):.1f} %{counts}"
+    if len(correct) > 1:
+        cells["each run"] = show([100 * count / row["of"] for count in correct], " %")
     if "interval" in row:
-        cells["95 % interval"] = "{:.1f} to {:.1f} %".format(*row["interval"])
-    cells |= {head: show(row[key], " M" if key == "characters" else "") for key, head in HEADS.items() if key in row}
+        cells["95 % interval"] = show(row["interval"], " %").replace(", ", " to ")
+    cells |= {"characters read": show(row.get("characters", ""), " M"), "training steps": show(row.get("steps", ""))}
+    cells |= {"minutes": show(row.get("minutes", "")), "last loss": show(row.get("last_loss", ""))}
     for key, value in row.get("figures", {}).items():
         cells[key.removesuffix(" (%)")] = show(value, " %" if key.endswith(" (%)") else "")
-    return cells | {"machine": row.get("machine", "")}
+    return cells | {"machine": show(row.get("machine", ""))}
 
 
-def lay_out(rows: list[dict[str, str]], heads: list[str] | None = None) -> str:
-    """A table of Markdown; without `heads`, with the columns in which something stands."""
-    heads = heads or list(dict.fromkeys(head for row in rows for head, cell in row.items() if cell))
-    lines = [heads, ["---"] * len(heads), *([row.get(head, "") for head in heads] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+def lay_out(lines: list[dict[str, str]], heads: list[str]) -> str:
+    cells = [heads, ["---"] * len(heads), *([line.get(head, "") for head in heads] for line in lines)]
+    return "".join(f"| {' | '.join(each)} |\n" for each in cells) if lines else ""
 
 
-def make_table(name: str, measurements: dict[str, dict], document: Path) -> str:
-    folder = relpath(FOLDER, document.parent)
-    links = {id: f"[{given['date']}]({folder}/{id}.yaml)" for id, given in measurements.items()}
-    if name in measurements:
-        return lay_out([describe(row) for row in measurements[name]["rows"]])
-    if name in QUESTIONS:
-        asked = {id: given for id, given in measurements.items() if given["question"] == name}
-        lines = {id: [] for id in asked}
-        for id, given in asked.items():
-            for row in given["rows"]:
-                if {"correct", "accuracy"} & row.keys() and not row.get("detail"):
-                    settings = [f"{key}: {show(value)}" for key, value in row.get("settings", {}).items()]
-                    cells = {"measured": links[id], "what": ", ".join([row["what"], *settings])}
-                    lines[id].append(describe(row) | cells | {"asked": row.get("asked", given.get("asked", ""))})
-        others = [f"[{asked[id]['title']}]({folder}/{id}.yaml)" for id in asked if not lines[id]]
-        heads = ["measured", "what", "positions", "asked", "answered", "each run", "characters read", "minutes"]
-        table = lay_out([line for each in lines.values() for line in each], heads) if any(lines.values()) else ""
-        return table + ("\n" * bool(table) + f"Also measured: {'; '.join(others)}.\n" if others else "")
-    pooled = yaml.safe_load((FOLDER / "tables.yaml").read_text("utf-8"))
-    if name not in pooled:
-        raise SystemExit(f"{document.name}: no table, question or measurement `{name}`")
-    lines = []
-    for pool, what in pooled[name]["rows"].items():
-        found = {id: [row for row in given["rows"] if row.get("pool") == pool] for id, given in measurements.items()}
-        rows = [row for each in found.values() for row in each]
-        chosen = {p: [row for row in rows if row.get("positions", p) == p] for p in ("learned", "rotary")}
-        lines.append(
-            {pooled[name]["head"]: what} | {p: f"{average(each):.1f} %" if each else "" for p, each in chosen.items()}
-        )
-        if pooled[name].get("sources"):
-            read = next((show(row["characters"], " M") for row in rows if "characters" in row), "")
-            lines[-1] |= {"characters read": read, "measured": ", ".join(links[id] for id in found if found[id])}
-    return lay_out(lines)
+def make_table(name: str, rows: list[dict], folder: str) -> str:
+    pooled = read("tables")
+    if lines := [describe(row, folder) for row in rows if row["name"] == name]:
+        # A column that says the same in each row is left out.
+        heads = dict.fromkeys(head for line in lines for head in line)
+        told = [head for head in heads if head == "what" or len({line.get(head, "") for line in lines}) > 1]
+        return lay_out(lines, told)
+    if name in pooled:
+        head, with_sources = pooled[name]["head"], pooled[name].get("sources", False)
+        for pool, what in pooled[name]["rows"].items():
+            found = [row for row in rows if row.get("pool") == pool]
+            lines.append({head: what})
+            for positions in ("learned", "rotary"):
+                chosen = [row for row in found if row.get("positions", positions) == positions]
+                lines[-1][positions] = f"{average(chosen):.1f} %" if chosen else ""
+            lines[-1]["characters read"] = next(
+                (show(row["characters"], " M") for row in found if "characters" in row), ""
+            )
+            lines[-1]["measured"] = ", ".join(dict.fromkeys(describe(row, folder)["measured"] for row in found))
+        return lay_out(lines, [head, "learned", "rotary", *(["characters read", "measured"] if with_sources else [])])
+    asked = [row for row in rows if row["question"] == name]
+    if not asked:
+        raise SystemExit(f"no table, question or measurement `{name}`")
+    shown = [row for row in asked if {"correct", "accuracy"} & row.keys() and not row.get("detail")]
+    for row in shown:
+        settings = [f"{key}: {show(value)}" for key, value in row.get("settings", {}).items()]
+        lines.append(describe(row, folder) | {"what": ", ".join([row["what"], *settings])})
+    heads = ["measured", "what", "positions", "asked", "answered", "each run", "characters read", "minutes"]
+    others = {row["name"]: row["title"] for row in asked if row["name"] not in {row["name"] for row in shown}}
+    links = "; ".join(f"[{title}]({folder}/{each}.yaml)" for each, title in others.items())
+    return lay_out(lines, heads) + (f"\nAlso measured: {links}.\n" if others else "")
 
 
-def fill(document: Path, measurements: dict[str, dict]) -> str:
+def fill(document: Path, rows: list[dict]) -> str:
     """Return the document's text with its tables as they should be."""
-
-    def write(block: re.Match) -> str:
-        return f"<!-- table: {block[1]} -->\n{make_table(block[1], measurements, document)}<!-- end -->"
-
-    return BLOCK.sub(write, document.read_text("utf-8"))
+    folder = relpath(FOLDER, document.parent)
+    return BLOCK.sub(
+        lambda block: f"<!-- table: {block[1]} -->\n{make_table(block[1], rows, folder)}<!-- end -->",
+        document.read_text("utf-8"),
+    )
 
 
 if __name__ == "__main__":
     measured = load()
     for document in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        document.write_text(fill(document, measured), encoding="utf-8")
+        document.write_text(fill(document, measured), "utf-8")
