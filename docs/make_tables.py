@@ -1,7 +1,8 @@
 """Make the tables of README.md and docs/*.md from the measurements in docs/results/: `python docs/make_tables.py`.
 
 This writes what stands between `<!-- table: NAME -->` and `<!-- end -->`. NAME is a table of docs/results/tables.yaml, a question
-of docs/results/schema.yaml (its accuracies, newest first) or a measurement, which is its file's name without `.yaml`.
+of docs/results/schema.yaml (its accuracies, newest first) or a measurement: its file's name without `.yaml`, after which
+`, brief` leaves out the rows marked as details.
 """
 
 import re
@@ -107,9 +108,13 @@ def lay_out(lines: list[dict[str, str]], heads: list[str]) -> str:
     return "".join(f"| {' | '.join(each)} |\n" for each in cells) if lines else ""
 
 
-def make_table(name: str, rows: list[dict], folder: str) -> str:
+def make_table(name: str, rows: list[dict], document: Path) -> str:
+    folder = relpath(FOLDER, document.parent)
     pooled = read("tables")
-    if lines := [describe(row, folder) for row in rows if row["name"] == name]:
+    measurement, brief = name.removesuffix(", brief"), name.endswith(", brief")
+    if lines := [
+        describe(row, folder) for row in rows if row["name"] == measurement and not (brief and row.get("detail"))
+    ]:
         # A column that says the same in each row is left out.
         heads = dict.fromkeys(head for line in lines for head in line)
         told = [head for head in heads if head == "what" or len({line.get(head, "") for line in lines}) > 1]
@@ -129,7 +134,7 @@ def make_table(name: str, rows: list[dict], folder: str) -> str:
         return lay_out(lines, [head, "learned", "rotary", *(["characters read", "measured"] if with_sources else [])])
     asked = [row for row in rows if row["question"] == name]
     if not asked:
-        raise SystemExit(f"no table, question or measurement `{name}`")
+        raise SystemExit(f"{document.name}: no table, question or measurement `{name}`")
     shown = [row for row in asked if {"correct", "accuracy"} & row.keys() and not row.get("detail")]
     for row in shown:
         settings = [f"{key}: {show(value)}" for key, value in row.get("settings", {}).items()]
@@ -142,9 +147,8 @@ def make_table(name: str, rows: list[dict], folder: str) -> str:
 
 def fill(document: Path, rows: list[dict]) -> str:
     """Return the document's text with its tables as they should be."""
-    folder = relpath(FOLDER, document.parent)
     return BLOCK.sub(
-        lambda block: f"<!-- table: {block[1]} -->\n{make_table(block[1], rows, folder)}<!-- end -->",
+        lambda block: f"<!-- table: {block[1]} -->\n{make_table(block[1], rows, document)}<!-- end -->",
         document.read_text("utf-8"),
     )
 
