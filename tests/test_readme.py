@@ -69,7 +69,7 @@ def test_the_commands_and_the_python_example_run_as_written(run, world, tmp_path
 )
 def test_every_file_command_module_and_recipe_that_is_named_is_there(document):
     text = document.read_text(encoding="utf-8")
-    for path in re.findall(r"[\w./]+\.(?:py|yaml|md|png|cff)\b", text):
+    for path in re.findall(r"[\w./-]+\.(?:py|yaml|md|png|cff)\b", text):
         assert "runs/" in path or any((folder / path).exists() for folder in (ROOT, document.parent)), path
     assert set(re.findall(r"(?:^|`)posgpt ([a-z][a-z-]*)", text, re.M)) <= set(cli.COMMANDS)
     assert all(map(find_spec, re.findall(r"\bpython -m ([\w.]+)", text)))
