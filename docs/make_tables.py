@@ -18,7 +18,10 @@ BLOCK = re.compile(r"<!-- table: (.+?) -->\n.*?<!-- end -->", re.S)
 
 
 def read(name: str, folder: Path = FOLDER) -> Any:
-    return yaml.safe_load((folder / f"{name}.yaml").read_text("utf-8"))
+    try:
+        return yaml.safe_load((folder / f"{name}.yaml").read_text("utf-8"))
+    except yaml.YAMLError as error:
+        raise SystemExit(f"{name}.yaml: not YAML: {' '.join(str(error).split())}") from None
 
 
 def list_mistakes(given: Any, kind: str, schema: dict, machines: dict) -> list[str]:
@@ -26,15 +29,14 @@ def list_mistakes(given: Any, kind: str, schema: dict, machines: dict) -> list[s
     if not isinstance(given, dict):
         return ["not a mapping"]
     keys, used = schema[kind], given.get("machine", [])
+    used = used if isinstance(used, list) else [used]
     mistakes = [f"`{key}` is missing" for key in schema["required"][kind] if key not in given]
     mistakes += [f"unknown key `{key}`; known are {', '.join(keys)}" for key in given if key not in keys]
     types = {key: keys[key][0] for key in given if key in keys}
     mistakes += [
         f"`{key}` must be {types[key]}" for key in types if type(given[key]).__name__ not in types[key].split()
     ]
-    mistakes += [
-        f"unknown machine `{each}`" for each in ([used] if isinstance(used, str) else used) if each not in machines
-    ]
+    mistakes += [f"unknown machine `{each}`" for each in used if each not in machines]
     if given.get("question") not in [None, *schema["questions"]]:
         mistakes.append(f"unknown question `{given['question']}`; known are {', '.join(schema['questions'])}")
     if mistakes or kind == "file":

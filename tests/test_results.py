@@ -76,6 +76,7 @@ def test_every_percentage_was_measured(tables, measured, document):
         ("of: 2", "of: 2, seeds: [1, 2]", "row 1: `seeds` and `correct` differ in length"),
         ("correct: [1], of: 2", "positions: rotary", "row 1: no figure: .*"),
         ("{what: it, correct: [1], of: 2}", "it", "row 1: not a mapping"),
+        ("title: One", "title: One: two", "not YAML: mapping values are not allowed here .*"),
     ],
 )
 def test_a_measurement_with_a_mistake_is_refused_in_one_line(tables, tmp_path, old, new, mistake):
@@ -88,6 +89,11 @@ def test_a_measurement_with_a_mistake_is_refused_in_one_line(tables, tmp_path, o
     path.write_text(MEASUREMENT.replace(old, new))
     with pytest.raises(SystemExit, match=f"^2026-11-28-one.yaml: {mistake}$"):
         tables.load(tmp_path)
+
+
+def test_each_pooled_row_has_a_place_and_each_place_a_row(tables, measured):
+    places = {pool for table in tables.read("tables").values() for pool in table["rows"]}
+    assert {row["pool"] for row in measured if "pool" in row} == places
 
 
 def test_a_table_that_nobody_measured_is_refused(tables, measured, tmp_path):
