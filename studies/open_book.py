@@ -5,8 +5,8 @@
 
 A model answers from memory, so these rules do not compete with it: they count how far simple reading would get, and the
 ceilings count for how many people the line has the answer at all. One of the rows is a reader that learns from the training
-pairs which of the first names of a line to give. docs/open_book.md defines each row. With the predictions of models,
-`unanswered.tsv` lists the questions of dev that none of them answers.
+pairs which of the first names of a line to give. docs/findings.md says what a name, a line and a training place are.
+With the predictions of models, `unanswered.tsv` lists the questions of dev that none of them answers.
 """
 
 from collections import Counter
