@@ -1,13 +1,12 @@
-"""Draw the documentation's pictures from its figures: `python docs/draw.py`, or the names of some, such as `hero windows`.
-
-The figures stand here as they do in docs/results.md and docs/scaling.md; each is named with its section.
-"""
+"""Draw the documentation's pictures from its figures: `python docs/draw.py`, or the names of some, such as `hero windows`."""
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import yaml
 from matplotlib.patches import Rectangle
 
 from posgpt.evaluation.scoring import Proportion
@@ -15,15 +14,6 @@ from posgpt.plots import BLUE, GREY, LIGHT_BLUE, ORANGE, draw_seeds, make_figure
 
 FOLDER = Path(__file__).parent
 DPI = 140
-QUESTIONS = 500
-# "The course's dev set, all rows": shares of 500 questions, %.
-HERO = {
-    "London for everyone": (5.0, GREY),
-    "the course's recipe, learned positions": (21.3, ORANGE),
-    "the course's recipe, rotary positions": (34.2, ORANGE),
-    "the recipe windows, learned positions": (90.3, BLUE),
-    "the recipe windows, rotary positions": (90.2, BLUE),
-}
 # The rest of a row of `posgpt preview windows --epoch 1` on the world of `posgpt world --num_people 100`.
 DOCUMENT = "Trained in {Athens}, the watchmaker Malholm was born in {San Francisco} in 1900 ."
 NAME = "Verette Malholm"
@@ -33,105 +23,45 @@ WINDOWS = (
     (" trained in?⁇", "Athens⁇"),
     (" was born?⁇", "San Francisco⁇"),
 )
-# Picture: its message, and how many of the 500 questions each seed answers.
+# Each picture's message and file.
 POSITIONS = {
-    # "every position embedding, the whole recipe"
     "positions_whole": (
         "After the whole recipe, every position embedding answers about 90 %",
-        {
-            "alibi": (454, 451), "concatenated": (453, 450), "learned": (451, 451), "rotary": (450, 452),
-            "none": (453, 449), "sinusoidal": (449, 452), "relative_bias": (450, 447),
-        },
+        "2026-11-26-positions-whole",
     ),
-    # "every position embedding with `sprint`"
     "positions_sprint": (
         "With the recipe sprint, too, every position embedding answers about 90 %",
-        {
-            "learned": (455, 453, 452), "sinusoidal": (452,), "relative_bias": (452,), "alibi": (450, 452),
-            "rotary": (450, 454, 452, 444), "concatenated": (449,), "none": (448, 448),
-        },
+        "2026-11-26-positions-sprint",
     ),
-    # "every position embedding, the same data and budget"
     "positions": (
         "After a third of the training steps, ALiBi is five points ahead of no positions",
-        {
-            "alibi": (435, 434), "relative_bias": (433, 432), "rotary": (428, 422), "concatenated": (428, 417),
-            "learned": (416, 420), "sinusoidal": (412, 422), "none": (414, 406),
-        },
+        "2026-11-21-positions-third",
     ),
-}  # fmt: skip
-# "objective, optimizer and dropout": the best learning rate, the mean of its seeds, and the share of each training, %.
-FACTORIAL = {
-    "windows, Muon, no dropout": ("2e-3", 84.0, (83.7, 83.7, 84.3, 79.7)),
-    "windows, Muon, dropout 0.1": ("2e-3", 27.5, (28.0, 27.0)),
-    "windows, AdamW, no dropout": ("1e-3", 8.8, (6.7, 7.7, 10.0, 7.0)),
-    "windows, AdamW, dropout 0.1": ("1e-3", 7.5, (8.0, 7.0)),
-    "span corruption, Muon, no dropout": ("2e-3", 6.5, (4.0, 8.0, 5.0, 5.0)),
-    "span corruption, Muon, dropout 0.1": ("2e-3", 7.3, (8.0, 6.7)),
-    "span corruption, AdamW, no dropout": ("1e-3", 4.7, (4.0, 5.7, 3.7, 2.7)),
-    "span corruption, AdamW, dropout 0.1": ("1e-3", 3.2, (3.7, 2.7)),
 }
-# "the knowledge study": answered, recalled, %.
+# Labels of the knowledge study, and how its rows begin.
 KNOWLEDGE = {
-    "questions in 10 % of the rows": (84.0, 96.5),
-    "the recipe windows": (83.7, 95.4),
-    "questions in all rows": (83.3, 97.5),
-    "the first two names of a document": (83.3, 94.7),
-    "all names of a document": (82.7, 95.1),
-    "half the learning rate": (82.7, 97.5),
-    "batches of 16": (82.3, 97.2),
-    "twice the learning rate": (82.0, 94.7),
-    "constant rate, then linear decay": (81.0, 94.4),
-    "cues as the document says them": (80.3, 96.5),
-    "cues may drop the name before a span": (79.7, 95.4),
-    "cues keep all their words": (62.3, 98.2),
-    "cues of at most one word": (60.3, 95.4),
-    "the document's wording": (59.7, 98.9),
-    "dates asked for, too": (37.7, 74.6),
-    "dropout 0.1": (28.0, 34.2),
-    "no cues": (18.3, 43.7),
-    "span corruption, Muon": (9.0, 0.0),
-    "span corruption, Muon, salient spans": (6.3, 13.0),
-    "the same, loss on the spans alone": (5.7, 14.1),
-    "AdamW": (4.3, 6.7),
-    "span corruption, AdamW": (2.0, 0.0),
-}
-# "the course's recipe to the letter", "the recipe of 2023", "the course's objective with Muon": continued, recalled, dev, %.
-RECALL = {
-    "rotary, seed 42": (98.1, 79.7, 36.2),
-    "rotary, seed 43": (98.7, 68.9, 32.2),
-    "learned, seed 42": (96.8, 83.1, 20.6),
-    "learned, seed 43": (96.3, 76.0, 22.0),
-    "rotary, 120 epochs, Muon": (96.6, 19.5, 20.6),
-    "strided, 64 latents": (74.4, 9.8, 12.6),
-    "perceiver, 64 latents": (67.9, 1.5, 6.4),
-    "perceiver, course_2023": (54.4, 1.2, 8.0),
-}
-# "trained at 128 characters, read at 1,024": nats per character within each pair of BOUNDS.
-BOUNDS = ((1, 64), (65, 128), (129, 256), (257, 512), (513, 1023))
-LENGTH = {
-    "rotary": (0.519, 0.344, 2.633, 6.018, 7.272),
-    "sinusoidal": (0.524, 0.313, 6.227, 6.131, 5.897),
-    "none": (0.556, 0.362, 0.933, 3.267, 4.462),
-    "relative_bias": (0.535, 0.318, 0.680, 2.523, 3.687),
-    "alibi": (0.519, 0.307, 0.319, 0.346, 0.353),
-    "learned": (0.526, 0.321),
-    "concatenated": (0.520, 0.298),
-}
-SCALED = {
-    "rotary": LENGTH["rotary"],
-    "linear": (4.910, 5.873, 5.917, 5.954, 5.969),
-    "dynamic": (1.156, 1.638, 1.868, 2.096, 3.504),
-    "llama3": (0.791, 1.589, 2.583, 2.883, 3.083),
-    "yarn": (0.904, 1.335, 1.664, 1.824, 1.883),
-    "alibi": LENGTH["alibi"],
-}
-# "Memory and speed by corpus size": characters per second of reading and of training, MiB.
-CORPUS_SIZE = {
-    3_000: (3_107_070, 9_617, 1_797),
-    30_000: (3_916_247, 7_677, 1_671),
-    300_000: (3_472_300, 10_097, 1_999),
-    1_000_000: (3_179_622, 9_270, 2_394),
+    "the recipe windows": "the recipe `windows`, 1,650",
+    "span corruption, AdamW": "span corruption as in the course",
+    "span corruption, Muon": "the same with Muon",
+    "span corruption, Muon, salient spans": "also 70 %",
+    "the same, loss on the spans alone": "also loss",
+    "the document's wording": "windows in the document's wording",
+    "cues as the document says them": "cues as the document",
+    "cues may drop the name before a span": "cues may drop",
+    "all names of a document": "all names",
+    "the first two names of a document": "its first two",
+    "cues keep all their words": "cues keep all",
+    "cues of at most one word": "cues of at most",
+    "no cues": "no cues",
+    "dates asked for, too": "dates asked",
+    "questions in 10 % of the rows": "questions in 10 %",
+    "questions in all rows": "questions in all",
+    "AdamW": "AdamW",
+    "half the learning rate": "learning rate 1e-3",
+    "twice the learning rate": "learning rate 4e-3",
+    "constant rate, then linear decay": "constant rate",
+    "batches of 16": "batch size 16, 3,300",
+    "dropout 0.1": "dropout 0.1",
 }
 # docs/scaling.md, "What a step costs": µs per character, and the fits' factor and exponent.
 SCALING = {
@@ -140,14 +70,32 @@ SCALING = {
 }
 
 
+def read_rows(pattern: str) -> list[dict[str, Any]]:
+    """Return the rows of the measurements in docs/results whose names match."""
+    paths = sorted((FOLDER / "results").glob(f"{pattern}.yaml"))
+    return [row for path in paths for row in yaml.safe_load(path.read_text(encoding="utf-8"))["rows"]]
+
+
+def average(rows: list[dict[str, Any]]) -> float:
+    """Return the mean of all runs, %."""
+    shares = [100 * correct / row["of"] for row in rows for correct in row["correct"]]
+    return sum(shares) / len(shares)
+
+
 def draw_hero() -> Any:
+    measured = read_rows("2*")
+    shares = {"London for everyone": (average([row for row in measured if row.get("pool") == "london"]), GREY)}
+    for pool, recipe, color in (("course", "the course's recipe", ORANGE), ("windows", "the recipe windows", BLUE)):
+        for positions in ("learned", "rotary"):
+            rows = [row for row in measured if (row.get("pool"), row.get("positions")) == (pool, positions)]
+            shares[f"{recipe}, {positions} positions"] = average(rows), color
     figure, axes = make_figure(9, 3.4)
-    shares, colors = zip(*HERO.values(), strict=True)
-    bars = axes.barh(list(HERO), shares, 0.72, color=colors)
-    axes.bar_label(bars, [f"{share:.1f} %" for share in shares], padding=5, fontsize=13, fontweight="bold")
+    lengths, colors = zip(*shares.values(), strict=True)
+    bars = axes.barh(list(shares), lengths, 0.72, color=colors)
+    axes.bar_label(bars, [f"{length:.1f} %" for length in lengths], padding=5, fontsize=13, fontweight="bold")
     axes.invert_yaxis()
     axes.tick_params("y", length=0, labelsize=12)
-    axes.set(xlim=(0, 104), xlabel=f"share of {QUESTIONS} questions answered to the letter, %")
+    axes.set(xlim=(0, 104), xlabel="share of 500 questions answered to the letter, %")
     figure.suptitle("The recipe windows answers 90 %, the course's recipe 21 to 34 %", fontsize=15, fontweight="bold")
     return figure
 
@@ -198,11 +146,14 @@ def draw_windows() -> Any:
 
 
 def draw_positions(name: str) -> Any:
-    message, rows = POSITIONS[name]
+    message, file = POSITIONS[name]
     figure, axes = make_figure(9, 3.8)
-    shares = {row: [number / QUESTIONS for number in correct] for row, correct in rows.items()}
-    means = {row: Proportion(round(sum(correct) / len(correct)), QUESTIONS) for row, correct in rows.items()}
-    draw_seeds(axes, {row: (shares[row], means[row].interval) for row in rows})
+    rows = {}
+    for row in (row for row in read_rows(file) if not row.get("detail")):
+        of, correct = row["of"], row["correct"]
+        interval = Proportion(round(sum(correct) / len(correct)), of).interval
+        rows[row["positions"]] = [count / of for count in correct], interval
+    draw_seeds(axes, rows)
     axes.set(xlim=(78, 95), xlabel="dev answered, %; dots: seeds, line: mean, band: 95 % interval over people")
     figure.suptitle(message, fontweight="bold")
     return figure
@@ -210,14 +161,21 @@ def draw_positions(name: str) -> Any:
 
 def draw_factorial() -> Any:
     figure, axes = make_figure(9, 3.9)
-    for i, (name, (rate, mean, shares)) in enumerate(FACTORIAL.items()):
-        color = BLUE if "Muon" in name else GREY
-        axes.plot(shares, [i] * len(shares), "o", color=color, markersize=7, alpha=0.8)
-        label = f"{mean:.1f} with the rate {rate}"
+    groups = defaultdict(list)
+    for row in read_rows("2026-11-26-factorial"):
+        settings = row["settings"]
+        dropout = f"dropout {settings['dropout']}" if settings["dropout"] else "no dropout"
+        groups[f"{row['what'].strip('`')}, {settings['optimizer']}, {dropout}"].append(row)
+    for i, (name, rows) in enumerate(groups.items()):
+        shares = [100 * correct / row["of"] for row in rows for correct in row["correct"]]
+        # Two seeds have been trained with the best learning rate alone.
+        (best,) = (row for row in rows if len(row["correct"]) > 1)
+        label = f"{average([best]):.1f} with the rate {best['settings']['learning rate']}"
+        axes.plot(shares, [i] * len(shares), "o", color=BLUE if "Muon" in name else GREY, markersize=7, alpha=0.8)
         axes.annotate(label, (max(shares), i), (9, 0), textcoords="offset points", va="center")
-    axes.set_yticks(range(len(FACTORIAL)), list(FACTORIAL))
+    axes.set_yticks(range(len(groups)), list(groups))
     axes.invert_yaxis()
-    axes.set(xlim=(0, 112), xlabel="of 300 people whose questions were held out, answered, %; dots: trainings")
+    axes.set(xlim=(0, 114), xlabel="of 300 people whose questions were held out, answered, %; dots: runs")
     axes.grid(axis="x", alpha=0.3)
     figure.suptitle("Windows, Muon and no dropout: at this length, each is needed", fontweight="bold")
     return figure
@@ -225,10 +183,15 @@ def draw_factorial() -> Any:
 
 def draw_knowledge() -> Any:
     figure, axes = make_figure(9, 7.4)
-    near = sum(answered > 79 for answered, _ in KNOWLEDGE.values())
+    measured, points = read_rows("2026-11-21-knowledge-study"), {}
+    for label, beginning in KNOWLEDGE.items():
+        row = next(row for row in measured if row["what"].startswith(beginning))
+        points[label] = average([row]), row["figures"]["recalled (%)"]
+    points = dict(sorted(points.items(), key=lambda item: -item[1][0]))
+    near = sum(answered > 79 for answered, _ in points.values())
     axes.axhspan(-0.5, near - 0.5, color=LIGHT_BLUE, alpha=0.4, lw=0)
     axes.text(1, near - 0.62, "one seed each: these can hardly be told apart", va="bottom", color="#444444")
-    for i, (name, (answered, recalled)) in enumerate(KNOWLEDGE.items()):
+    for i, (name, (answered, recalled)) in enumerate(points.items()):
         axes.plot([answered, recalled], [i, i], color=GREY, lw=1.5, zorder=1)
         axes.plot(recalled, i, "o", color=GREY, markersize=7)
         axes.plot(answered, i, "o", color=BLUE, markersize=8)
@@ -239,8 +202,8 @@ def draw_knowledge() -> Any:
             f"{answered:.1f}", (x, i), (9 * side, 0), textcoords="offset points", va="center",
             ha="left" if side > 0 else "right", color=BLUE, fontweight="bold" if name == "the recipe windows" else None,
         )  # fmt: skip
-    axes.set_yticks(range(len(KNOWLEDGE)), list(KNOWLEDGE))
-    axes.set(xlim=(-2, 102), ylim=(len(KNOWLEDGE) - 0.5, -0.5), xlabel="% of the held-out people")
+    axes.set_yticks(range(len(points)), list(points))
+    axes.set(xlim=(-2, 102), ylim=(len(points) - 0.5, -0.5), xlabel="% of the held-out people")
     axes.grid(axis="x", alpha=0.3)
     for color, label in ((BLUE, "answered when asked"), (GREY, "recalled in the words that were read")):
         axes.plot([], [], "o", color=color, label=label)
@@ -252,22 +215,29 @@ def draw_knowledge() -> Any:
 
 def draw_course_recall() -> Any:
     figure, axes = make_figure(9, 4)
-    for i, (continued, recalled, dev) in enumerate(RECALL.values()):
-        axes.plot([min(recalled, dev), continued], [i, i], color=GREY, lw=1.5, zorder=1)
-        axes.plot(continued, i, "s", color=GREY, markersize=8)
-        axes.plot(recalled, i, "o", color=ORANGE, markersize=8)
-        axes.plot(dev, i, "o", color=BLUE, markersize=8)
-        axes.annotate(f"{dev:.1f}", (dev, i), (0, 8), textcoords="offset points", ha="center", color=BLUE)
-    axes.set_yticks(range(len(RECALL)), list(RECALL))
-    axes.set(xlim=(-2, 102), ylim=(len(RECALL) - 0.5, -0.7), xlabel="%")
+    # Without those that failed on a GPU.
+    rows = [row for row in read_rows("*-course-*") if "beginning continued (%)" in row.get("figures", {})]
+    rows = sorted((row for row in rows if any(row["correct"])), key=lambda row: -average([row]))
+    shapes = {
+        "beginning continued (%)": ("s", GREY, "the document's beginning continued with the place"),
+        "recalled where masked (%)": ("o", ORANGE, "the place recalled where it is masked"),
+    }
+    labels = []
+    for i, row in enumerate(rows):
+        what = row["what"].replace("`", "").removeprefix("recipe ").removesuffix(", without cuDNN's attention")
+        labels.append(f"{what}, {row['positions']}, seed {row['seeds'][0]}")
+        points = [row["figures"][name] for name in shapes]
+        ends = [min(average([row]), *points), max(points)]
+        axes.plot(ends, [i, i], color=GREY, lw=1.5, zorder=1)
+        for share, (shape, color, label) in zip(points, shapes.values(), strict=True):
+            axes.plot(share, i, shape, color=color, markersize=8, label=label if i == 0 else None)
+        axes.plot(average([row]), i, "o", color=BLUE, markersize=8, label="dev answered" if i == 0 else None)
+        axes.annotate(
+            f"{average([row]):.1f}", (average([row]), i), (0, 8), textcoords="offset points", ha="center", color=BLUE
+        )
+    axes.set_yticks(range(len(rows)), labels)
+    axes.set(xlim=(-2, 102), ylim=(len(rows) - 0.5, -0.7), xlabel="%")
     axes.grid(axis="x", alpha=0.3)
-    labels = (
-        "the document's beginning continued with the place",
-        "the place recalled where it is masked",
-        "dev answered",
-    )
-    for shape, color, label in zip("soo", (GREY, ORANGE, BLUE), labels, strict=True):
-        axes.plot([], [], shape, color=color, label=label)
     figure.legend(loc="outside lower center", ncols=3, fontsize="small")
     title = "With the course's objective, a model memorizes far more places than it answers"
     figure.suptitle(title, fontweight="bold")
@@ -276,18 +246,25 @@ def draw_course_recall() -> Any:
 
 def draw_length() -> Any:
     figure, panels = make_figure(9, 4.3, columns=2)
+    plain, scaled = {}, {}
+    edges = [1, 65, 129, 257, 513, 1023]
+    for row in read_rows("2026-11-21-length"):
+        losses = [loss for loss in row["figures"].values() if loss != "ends"]
+        if "scaling `" in row["what"]:
+            scaled[row["what"].split("`")[1]] = losses
+        else:
+            plain[row["positions"]] = losses
+    scaled |= {name: plain[name] for name in ("rotary", "alibi")}
     titles = ("Beyond the training length, only ALiBi holds", "Rotary scalings help beyond it and cost within it")
-    for axes, title, curves in zip(panels, titles, (LENGTH, SCALED), strict=True):
+    for axes, title, curves in zip(panels, titles, (plain, scaled), strict=True):
         for number, (name, losses) in enumerate(curves.items()):
             color = {"rotary": ORANGE, "alibi": BLUE}.get(name, f"C{number + 2}")
             # Each loss is the mean of a range: a step, up to where the next one begins.
-            edges = [low for low, _ in BOUNDS[: len(losses)]] + [BOUNDS[len(losses) - 1][1]]
-            axes.stairs(losses, edges, baseline=None, color=color, lw=2)
-            if len(losses) == len(BOUNDS):
-                offset = {"rotary": 5, "linear": -4, "sinusoidal": -4, "dynamic": 4, "llama3": -3}.get(name, 0)
-                axes.annotate(
-                    name, (1023, losses[-1]), (4, offset), textcoords="offset points", va="center", color=color
-                )
+            axes.stairs(losses, edges[: len(losses) + 1], baseline=None, color=color, lw=2)
+            if len(losses) == len(edges) - 1:
+                up = {"rotary": 5, "linear": -4, "sinusoidal": -4, "dynamic": 4, "llama3": -3}.get(name, 0)
+                end = 1023, losses[-1]
+                axes.annotate(name, end, (4, up), textcoords="offset points", va="center", color=color)
         axes.axvline(128, color="black", lw=0.8, ls=":")
         axes.set(xlabel="position", xscale="log", yscale="log", xlim=(16, 1023), ylim=(0.25, 9))
         axes.set(xticks=[16, 32, 64, 128, 256, 512, 1023], yticks=[0.25, 0.5, 1, 2, 4, 8])
@@ -302,19 +279,21 @@ def draw_length() -> Any:
 
 def draw_corpus_size() -> Any:
     figure, (speed, memory) = make_figure(9, 3.4, columns=2)
-    reading, training, mebibytes = zip(*CORPUS_SIZE.values(), strict=True)
-    for name, values, color in (("reading alone", reading, GREY), ("training", training, BLUE)):
-        speed.plot(list(CORPUS_SIZE), values, "o-", color=color)
-        speed.annotate(name, (30_000, values[1]), (0, -16), textcoords="offset points", color=color)
+    measured = {row["what"].removesuffix(" documents"): row["figures"] for row in read_rows("2026-11-21-corpus-size")}
+    sizes = [int(size.replace(",", "")) for size in measured]
+    for name, color in (("reading alone", GREY), ("training", BLUE)):
+        values = [figures[f"{name} (characters per second)"] for figures in measured.values()]
+        speed.plot(sizes, values, "o-", color=color)
+        speed.annotate(name, (sizes[1], values[1]), (0, -16), textcoords="offset points", color=color)
     speed.set(yscale="log", ylabel="characters per second", ylim=(2e3, 1e7))
     speed.set_yticks([1e4, 1e5, 1e6], ["10,000", "100,000", "1,000,000"])
     speed.set_title("Training is as fast on a million documents", fontsize=11, fontweight="bold")
-    memory.plot(list(CORPUS_SIZE), [value / 1024 for value in mebibytes], "o-", color=BLUE)
+    memory.plot(sizes, [figures["peak memory (MiB)"] / 1024 for figures in measured.values()], "o-", color=BLUE)
     memory.set(ylabel="peak memory (GiB)", ylim=(0, 2.6))
     memory.set_title("333 times the documents: 0.6 GiB more", fontsize=11, fontweight="bold")
     for axes in (speed, memory):
         axes.set(xscale="log", xlabel="documents")
-        axes.set_xticks(list(CORPUS_SIZE), ["3,000", "30,000", "300,000", "1 M"])
+        axes.set_xticks(sizes, [size.replace("1,000,000", "1 M") for size in measured])
         axes.minorticks_off()
     return figure
 

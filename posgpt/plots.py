@@ -46,11 +46,12 @@ def draw_seeds(
         axes.barh(i, 100 * (high - low), 0.5, 100 * low, color=color, alpha=0.2)
         # Below each other, so that equal seeds show.
         heights = [i + 0.1 * (number - (len(shares) - 1) / 2) for number in range(len(shares))]
-        axes.plot([100 * share for share in shares], heights, "o", color=color, markersize=6, alpha=0.8)
+        axes.plot([100 * share for share in shares], heights, "o", color=color, markersize=6, zorder=3)
         axes.vlines(mean, i - 0.36, i + 0.36, color="black", lw=2)
         axes.annotate(f"{mean:.1f}", (100 * high, i), (6, 0), textcoords="offset points", va="center")
     axes.set_yticks(range(len(rows)), list(rows))
     axes.invert_yaxis()
+    axes.use_sticky_edges = False
     axes.margins(x=0.12)
     axes.grid(axis="x", alpha=0.3)
 

@@ -336,8 +336,9 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     draw_seeds(dots, {name: (shares[name], intervals[name]) for name in runs}, colors)
     (best, best_runs), *others = runs.items()
     near = sum(less <= 2 * error for less, error in (compare_rows(best_runs, of_row) for _, of_row in others))
+    title = f"{best} leads; {near} of {len(others)} others are within two standard errors" if others else best
+    figure.suptitle(title, fontsize="large")
     dots.set_xlabel("answered, %; dots: seeds, line: mean, band: 95 % interval")
-    figure.suptitle(f"{best} leads; {near} of {len(others)} others are within two standard errors", fontsize="large")
     for stage, axes in zip(stages, curves, strict=True):
         last = []
         for number, of_row in enumerate(runs.values()):
@@ -345,7 +346,8 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
                 axes.plot(*zip(*run[stage]["losses"], strict=True), color=colors[number % 10], lw=1)
                 last.append(run[stage]["losses"][-1][1])
         axes.set(yscale="log", xlabel="optimizer step", ylabel="loss (nats per character)")
-        axes.set_title(f"{STAGES[stage]}: last loss {min(last):.3f} to {max(last):.3f}")
+        ends = dict.fromkeys(f"{loss:.3f}" for loss in (min(last), max(last)))
+        axes.set_title(f"{STAGES[stage]}: last loss {' to '.join(ends)}")
     save_picture(figure, path)
 
 
