@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from matplotlib.patches import Rectangle
 
 from posgpt.evaluation.scoring import Proportion
 from posgpt.plots import BLUE, GREY, LIGHT_BLUE, ORANGE, draw_seeds, make_figure, save_picture
@@ -73,6 +72,8 @@ SCALING = {
 def read_rows(pattern: str) -> list[dict[str, Any]]:
     """Return the rows of the measurements in docs/results whose names match."""
     paths = sorted((FOLDER / "results").glob(f"{pattern}.yaml"))
+    if not paths:
+        raise SystemExit(f"error: there is no docs/results/{pattern}.yaml to draw from.")
     return [row for path in paths for row in yaml.safe_load(path.read_text(encoding="utf-8"))["rows"]]
 
 
@@ -315,35 +316,6 @@ def draw_scaling() -> Any:
     return figure
 
 
-def draw_attention_maps() -> Any:
-    """Draw two heads of the model that `posgpt quickstart` has left in runs/quickstart."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    folder = FOLDER.parent / "runs" / "quickstart"
-    model = AutoModelForCausalLM.from_pretrained(folder / "pretrain", attn_implementation="eager").eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder / "pretrain")
-    question = (folder / "world" / "birth_dev.tsv").read_text(encoding="utf-8").split("\t")[0]
-    name = question.removeprefix("Where was ").removesuffix(" born?")
-    text, start = f"{question}⁇", question.index(name)
-    with torch.inference_mode():
-        attentions = model(**tokenizer(text, return_tensors="pt"), output_attentions=True).attentions
-    # (layers, heads, characters, characters)
-    weights = torch.stack(attentions)[:, 0].numpy()
-    on_name = weights[:, :, -1, start : start + len(name)].sum(-1)
-    figure, panels = make_figure(9, 5, columns=2)
-    for axes, place in zip(panels, (on_name[0].argmin(), on_name.argmax()), strict=True):
-        layer, head = divmod(int(place), weights.shape[1])
-        axes.imshow(weights[layer, head], cmap="Blues", vmin=0, vmax=0.5)
-        axes.add_patch(Rectangle((start - 0.5, len(text) - 1.5), len(name), 1, fill=False, color=ORANGE, lw=1.5))
-        for ticks in (axes.set_xticks, axes.set_yticks):
-            ticks(range(len(text)), text, family="monospace", fontsize=8)
-        share = f"{100 * on_name[layer, head]:.0f} % of ⁇’s attention is on the name"
-        axes.set_title(f"Layer {layer + 1}, head {head + 1}: {share}", fontsize=10.5)
-    figure.suptitle("Asked, some heads look everywhere and others at the name", fontweight="bold")
-    return figure
-
-
 PICTURES: dict[str, Callable[[], Any]] = {
     "hero": draw_hero,
     "windows": draw_windows,
@@ -354,7 +326,6 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "length": draw_length,
     "corpus_size": draw_corpus_size,
     "scaling": draw_scaling,
-    "attention_maps": draw_attention_maps,
 }
 
 
