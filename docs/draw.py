@@ -17,10 +17,10 @@ DPI = 140
 DOCUMENT = "Trained in {Athens}, the watchmaker Malholm was born in {San Francisco} in 1900 ."
 NAME = "Verette Malholm"
 WINDOWS = (
-    (" the watchmaker was born in?⁇", "San Francisco⁇"),
-    (" in?⁇", "Athens⁇"),
-    (" trained in?⁇", "Athens⁇"),
-    (" was born?⁇", "San Francisco⁇"),
+    (" the watchmaker was born in?", "San Francisco⁇"),
+    (" in?", "Athens⁇"),
+    (" trained in?", "Athens⁇"),
+    (" was born?", "San Francisco⁇"),
 )
 # Each picture's message and file.
 POSITIONS = {
@@ -133,6 +133,7 @@ def draw_windows() -> Any:
     start = write(0.04, 0.55, f"Where was {NAME}")
     for i, (cue, answer) in enumerate(WINDOWS):
         x = write(start, 0.55 - 0.075 * i, cue, color=grey)
+        x = write(x, 0.55 - 0.075 * i, "⁇", color="#c02020")
         write(x, 0.55 - 0.075 * i, answer, mark=marks[answer.strip("⁇")])
     axes.plot([start, start], [0.3, 0.515], color=GREY, lw=1)
     text = "One row of text, broken\nhere into lines. ⁇ opens\nand closes a name. Loss\non what is marked alone."
@@ -141,7 +142,8 @@ def draw_windows() -> Any:
     text = "The model has read no question about this person. The question is one more cue; the place is to follow."
     explain(0.205, "3. The question, later", text)
     x = write(0.04, 0.065, f"Where was {NAME}")
-    x = write(x, 0.065, " born?⁇", color=grey)
+    x = write(x, 0.065, " born?", color=grey)
+    x = write(x, 0.065, "⁇", color="#c02020")
     write(x, 0.065, "San Francisco⁇", mark=marks["San Francisco"])
     return figure
 
