@@ -96,7 +96,8 @@ def draw_results(
     losses = [(entry["epoch"], entry["loss"]) for entry in log_history if "loss" in entry]
     curve.plot(*zip(*losses, strict=True), color=BLUE)
     curve.set(xlabel="pretraining epoch", ylabel="loss (nats per character)", ylim=(0, None))
-    figure.suptitle("PosGPT quickstart: a fictional world")
+    pretrained, scratch, *_ = (each[BIRTHPLACE.name] for each in accuracies.values())
+    figure.suptitle(f"Of the birthplaces, {pretrained:.0%} are known after pretraining, {scratch:.0%} without it")
     save_picture(figure, path)
 
 
