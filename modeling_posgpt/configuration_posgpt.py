@@ -33,7 +33,7 @@ class PosGPTConfig(PreTrainedConfig):
         num_attention_heads: Number of attention heads per layer; has to divide hidden_size.
         hidden_act: Activation function of the MLP.
         max_position_embeddings: Maximum sequence length, in tokens.
-        position_embedding_type: How positions are encoded: a name in `POSITION_EMBEDDINGS`.
+        position_embedding_type: How positions are encoded.
         rope_parameters: For rotary positions: how they are scaled, as transformers defines it, e.g.
             {"rope_type": "linear", "factor": 4.0}.
         position_initializer_range: For learned and concatenated positions: standard deviation of the normal distribution
