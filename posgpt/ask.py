@@ -109,6 +109,10 @@ class Interview:
         self.arguments = arguments
         self.model, self.tokenizer = load_model(arguments.model_name_or_path)
         self.relations = read_relations(self.model.config.relations)
+        # Of each relation: those of its name and its wordings.
+        self.words = [
+            split_words(" ".join([each.name, *each.wordings]).replace("{title}", " ")) for each in self.relations
+        ]
         if arguments.corpus_file is not None:
             # A corpus that cannot be read is an error here, before anything is asked.
             next(iter(read_rows(arguments.corpus_file, arguments)), None)
@@ -127,19 +131,15 @@ class Interview:
         A text that the corpus does not know is a title if it has no question mark and no word of the relations.
         """
         if find_relation(text, self.relations) is None:
-            known = set().union(*(split_words(" ".join(relation.wordings)) for relation in self.relations))
-            is_title = not Wording("", text).mark and not split_words(text) & known
-            if is_title or spell(text, self.find_titled([text]) or {}) is not None:
+            is_title = not Wording("", text).mark and split_words(text).isdisjoint(set().union(*self.words))
+            if is_title or spell(text, self.find_titled([text])):
                 return [relation.ask(text) for relation in self.relations]
         return [text]
 
     def find_meant(self, words: set[str]) -> list[Relation]:
         """Return the relations whose names and wordings have most of a question's words; none if no relation has any."""
-        own = [split_words(" ".join([each.name, *each.wordings]).replace("{title}", " ")) for each in self.relations]
-        most = max(len(words & each) for each in own)
-        return [
-            relation for relation, each in zip(self.relations, own, strict=True) if most and len(words & each) == most
-        ]
+        counts = [len(words & own) for own in self.words]
+        return [each for each, count in zip(self.relations, counts, strict=True) if count and count == max(counts)]
 
     def ask(self, questions: list[str]) -> Answers:
         """Ask questions, with titles as the corpus spells them; raise BadInput for what cannot be asked."""
@@ -150,22 +150,22 @@ class Interview:
         notes: list[str] = []
         doubts: list[str] = []
         for question, relation in zip(questions, asked, strict=True):
-            if relation:
-                typed: str | None = relation.read_title(question)
-            else:
-                # The longest title in the question.
-                spans = (question[start:end] for start, end in list_word_spans(question))
-                typed = max((span for span in spans if spell(span, documents or {})), key=len, default=None)
-            title = spell(typed, documents or {}) if typed else None
-            meant = [] if relation else self.find_meant(split_words(question.replace(typed or "\n", " ")))
+            # In other words than the model's, the longest title of the corpus.
+            spans = [question[start:end] for start, end in list_word_spans(question)]
+            spans = [relation.read_title(question)] if relation else [each for each in spans if spell(each, documents)]
+            typed = max(spans, key=len, default="")
+            title = spell(typed, documents)
+            meant = (
+                [] if relation else self.find_meant(split_words(question.replace(typed, " ") if typed else question))
+            )
             if len(meant) > 1:
                 names = " or ".join(each.name for each in meant)
                 forms = " or ".join(repr(each.ask(title or "NAME")) for each in meant)
                 doubts.append(f"{question!r}: do you mean {names}? Ask {forms}.")
-            if title and typed and title != typed:
+            if title and title != typed:
                 notes.append(f"{typed!r} is {title!r} in the corpus, and is asked so.")
                 question = question.replace(typed, title)
-            predictions.append(Prediction(question, "", relation.name if relation else ALL, title or typed))
+            predictions.append(Prediction(question, "", relation.name if relation else ALL, title or typed or None))
         try:
             predictions = answer_questions(predictions, self.model, self.tokenizer, NUM_ALTERNATIVES)
         except ValueError as error:
@@ -180,10 +180,10 @@ class Interview:
         return Answers(predictions, list(dict.fromkeys(notes)), documents, doubts)
 
 
-def spell(title: str, documents: Mapping[str, list[Document]]) -> str | None:
+def spell(title: str, documents: Mapping[str, list[Document]] | None) -> str | None:
     """Return a title as the corpus spells it; None if it has none, or several that differ in case."""
-    alike = [title] if title in documents else [each for each in documents if each.casefold() == title.casefold()]
-    return alike[0] if len(alike) == 1 else None
+    alike = [each for each in documents or () if each.casefold() == title.casefold()]
+    return title if title in alike else alike[0] if len(alike) == 1 else None
 
 
 def ask(arguments: AskingArguments) -> Answers:
