@@ -71,23 +71,18 @@ def describe_accuracies(evaluation: Evaluation, name: str, path: str) -> list[st
     predictions = evaluation.test.predictions
     if not evaluation.relations:
         return [f"{path}: no answers to compare with the {len(predictions)} predictions."]
-    near = []
-    for each in predictions:
-        if each.answer not in each.references:
-            spellings = {normalize_answer(right): right for right in each.references}
-            near += [(each.answer, spellings[key]) for key in [normalize_answer(each.answer)] if key in spellings]
+    wrong = [each for each in predictions if each.answer not in each.references]
+    pairs = [(each.answer, right) for each in wrong for right in each.references]
+    near = [pair for pair in pairs if len(set(map(normalize_answer, pair))) == 1]
     spelled = [
         f"{path}: {len(near):,} answers that count as wrong differ from the right ones only in case, accents, punctuation or"
         f" Unicode form, first {given!r} instead of {right!r}."
         for given, right in near[:1]
     ]
-    several, recall = sum(len(each.references) > 1 for each in predictions), compute_recall(predictions)
-    found = f"{path}: {several:,} questions have several correct answers; a question's likeliest answers, as many as are correct, have"
-    return [
-        format_accuracies(evaluation.relations, name),
-        *spelled,
-        *([] if recall is None else [f"{found} {recall:.1%} of them."]),
-    ]
+    lines, recall = [format_accuracies(evaluation.relations, name), *spelled], compute_recall(predictions)
+    if recall is not None:
+        lines.append(f"{path}: recall of all correct answers, where a question has several: {recall:.1%}.")
+    return lines
 
 
 def write_results(
