@@ -16,7 +16,7 @@ from data_scripts.errors import BadInput
 from data_scripts.files import load_yaml
 from data_scripts.options import option
 from data_scripts.titles import iterate_titles
-from data_scripts.words import WORD
+from data_scripts.words import WORD, list_word_spans
 from modeling_posgpt.configuration_posgpt import check_relation
 
 # Each word of a wording is in at least this share of the questions that agree on all words before it; together, the words
@@ -245,8 +245,7 @@ def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list
     around: list[list[tuple[str, str]]] = []
     longest = max(map(len, titles), default=0)
     for question in questions if titles else ():
-        words = [match.span() for match in WORD.finditer(question) if not match[0].isspace()]
-        spans = [(start, end) for first, (start, _) in enumerate(words) for _, end in words[first : first + longest]]
+        spans = list_word_spans(question, longest)
         around.append([(question[:start], question[end:]) for start, end in spans if question[start:end] in titles])
     counts = Counter(chain(*around))
     chosen = Counter(max(own, key=lambda each: (counts[each], -len("".join(each)))) for own in around if own)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from datasets import Dataset
 
@@ -67,12 +67,18 @@ def find_title(title: str | None, document: str) -> str:
     return split_title(document)[0] if title is None else title
 
 
-def match_titles(titles: Iterable[str], documents: Iterable[tuple[str | None, str]]) -> Iterator[tuple[int, str, str]]:
-    """Yield the number, from 0, the title and the text of each document that may have one of `titles`; see `find_title`."""
-    wanted = set(titles)
+def match_titles(
+    titles: Iterable[str], documents: Iterable[tuple[str | None, str]], normalize: Callable[[str], str] = str
+) -> Iterator[tuple[int, str, str]]:
+    """Yield the number, from 0, the title and the text of each document that may have one of `titles`; see `find_title`.
+
+    Titles are equal if what `normalize` makes of them is, such as `str.casefold`.
+    """
+    wanted = set(map(normalize, titles))
     for i, (given, text) in enumerate(documents):
-        for title in wanted.intersection(list_titles(text) if given is None else [given]):
-            yield i, title, text
+        for title in list_titles(text) if given is None else [given]:
+            if normalize(title) in wanted:
+                yield i, title, text
 
 
 def find_text_start(title: str) -> int:

@@ -1,8 +1,12 @@
+import io
+
 import pytest
 from transformers import AutoTokenizer
 
+from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, PLACE_OF_DEATH
 from modeling_posgpt import Answer, PosGPTForCausalLM
 from posgpt import cli
+from posgpt.evaluation.evidence import find_sentence
 from study_helpers import read_rows
 
 
@@ -18,7 +22,8 @@ def test_questions_are_answered_as_the_model_answers_them_with_notes_on_what_it_
     model, tokenizer = PosGPTForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     for row, question, answer in zip(rows, questions, model.answer(questions, tokenizer), strict=True):
         cells = [cell.strip() for cell in row.strip("|").split(" | ")]
-        assert cells == [question, answer.text.replace("\n", " ").strip(), f"{answer.probability:.1%}"]
+        assert cells[:3] == [question, answer.text.replace("\n", " ").strip(), f"{answer.probability:.1%}"]
+        assert cells[3].count("%") == 3
 
 
 def test_the_corpus_shows_which_answers_are_made_up(run, tiny_pretrained, tmp_path, monkeypatch):
@@ -28,10 +33,20 @@ def test_the_corpus_shows_which_answers_are_made_up(run, tiny_pretrained, tmp_pa
     corpus = tmp_path / "wiki.txt"
     corpus.write_text("Ada Berg. Born in Rome .\nBo Ek. Born in Oslo .\nAda Berg. Sang .\nAda Berg. Died in Rome .\n")
     questions = [f"Where was {name} born?" for name in ("Ada Berg", "Bo Ek", "Cy Dahl")]
-    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--questions", *questions, "Who is Ada?"]
-    rows = read_rows(run(cli, "ask", *arguments, "--corpus_file", corpus))
-    assert [rows[question][-1] for question in [*questions, "Who is Ada?"]] == [
-        "1, 4", "not in its document", "no document of this title", "",
+    arguments = [
+        "--model_name_or_path",
+        tiny_pretrained["rotary"],
+        "--questions",
+        *questions,
+        "Who?",
+        "Is ada berg ill?",
+    ]
+    printed = run(cli, "ask", *arguments, "--corpus_file", corpus)
+    assert "'ada berg' is 'Ada Berg' in the corpus" in printed and "do you mean" not in printed
+    rows = read_rows(printed)
+    assert [rows[question][-1] for question in [*questions, "Who?", "Is Ada Berg ill?"]] == [
+        "line 1: Born in Rome . (and 1 more)", "not in its document", "no document of this title",
+        "no title of the corpus in the question", "line 1: Born in Rome . (and 1 more)",
     ]  # fmt: skip
     with pytest.raises(SystemExit, match="none.txt: no such file"):
         run(cli, "ask", *arguments, "--corpus_file", tmp_path / "none.txt")
@@ -49,3 +64,66 @@ def test_the_corpus_shows_which_answers_are_made_up(run, tiny_pretrained, tmp_pa
 def test_what_cannot_be_asked_is_refused(run, tiny_pretrained, questions, match):
     with pytest.raises(SystemExit, match=f"error: .*{match}"):
         run(cli, "ask", "--model_name_or_path", tiny_pretrained["rotary"], "--questions", *questions)
+
+
+@pytest.mark.parametrize(
+    "text, answer, sentence",
+    [
+        ("He was J. B. Ek of Rome. He sang. Born in Oslo.", "Oslo", "Born in Oslo."),
+        ("He was J. B. Ek of Rome. He sang. Born in Oslo.", "Rome", "He was J. B. Ek of Rome."),
+        ("By Cameron Crowe. The end", "Cameron Crowe. The", "By Cameron Crowe. The end"),
+        ("生于底特律。死于罗马。", "罗马", "死于罗马。"),
+        ("Born in Romeo.", "Rome", None),
+        ("Born in Rome.", "", None),
+    ],
+)
+def test_the_sentence_of_an_answer(text, answer, sentence):
+    assert find_sentence(text, answer) == sentence
+
+
+@pytest.fixture
+def converse(run, tiny_pretrained, tmp_path, monkeypatch):
+    """Return a function that pipes lines into a prompt and returns what it prints."""
+    folder, corpus = tmp_path / "model", tmp_path / "wiki.txt"
+    corpus.write_text("Ada Berg. Born in Rome .\nADA BERG. Sang .\nBo Ek. Sang .\nBo Ek. Born in Rome .\n")
+    one, best = Answer("Rome", 0.5), [Answer("Oslo", 0.2)]
+    monkeypatch.setattr(
+        PosGPTForCausalLM, "answer", lambda self, texts, *_: [one for _ in self._compute_answer_budgets(texts)]
+    )
+    monkeypatch.setattr(PosGPTForCausalLM, "list_answers", lambda self, texts, *_: [best] * len(texts))
+    model = PosGPTForCausalLM.from_pretrained(tiny_pretrained["rotary"])
+    model.config.relations = BIRTHPLACE.to_config() | BIRTH_YEAR.to_config() | PLACE_OF_DEATH.to_config()
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tiny_pretrained["rotary"]).save_pretrained(folder)
+
+    def talk(*lines: str, corpus_file=corpus) -> list[str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        options = ["--corpus_file", corpus_file] if corpus_file else []
+        return run(cli, "ask", "--model_name_or_path", folder, *options).splitlines()
+
+    return talk
+
+
+def test_a_prompt_answers_questions_and_titles_until_it_is_left(converse):
+    assert converse() == converse("", ":quit", "Where was Bo Ek born?") == []
+    reply, line = "Rome 50.0% (Oslo 20.0%)", "  line 4: Born in Rome ."
+    assert converse("Where was Bo Ek born?", ":why") == [
+        reply, line, "Where was Bo Ek born? Rome: 50.0%; others: Oslo 20.0%", line,
+    ]  # fmt: skip
+    note, *replies = converse(":cite off", "bo ek", ":cite on", "birth year")
+    assert "'Bo Ek'" in note and replies == [
+        *(f"{name}: {reply}" for name in ("birthplace", "birth year", "place of death")), reply, line,
+    ]  # fmt: skip
+    # Two titles differ in case alone.
+    assert converse("When was ada berg born?") == [reply, "  no document of this title"]
+    assert converse("Cy Dahl", corpus_file=None)[-1] == f"place of death: {reply}"
+
+
+def test_a_question_that_two_relations_could_mean_is_asked_back_and_errors_do_not_end_the_prompt(converse):
+    doubt, reply, _, *errors = converse(
+        "In which town was bo ek born?", "birthplace", "⁇?", ":cite", "x" * 200, ":help"
+    )
+    assert "do you mean birthplace or birth year? Ask 'Where was Bo Ek born?' or 'When was Bo Ek born?'." in doubt
+    assert reply == "Rome 50.0% (Oslo 20.0%)" and sum(each.startswith("error: ") for each in errors) == 3
+    note, *_ = converse("Who sang in Rome?")
+    assert "it answers as it can" in note

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice, repeat
+from itertools import cycle, islice
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
@@ -18,7 +18,7 @@ from data_scripts.questions import (
 )
 from data_scripts.relations import Relation, load_relations, read_relations
 from data_scripts.synthetic_world import fictional_names
-from modeling_posgpt import Answer, PosGPTForCausalLM
+from modeling_posgpt import PosGPTForCausalLM
 from posgpt.evaluation.arguments import EvaluationArguments
 from posgpt.evaluation.evidence import Document, find_documents
 from posgpt.evaluation.predictions import CALIBRATION, FICTIONAL, TEST, UNSEEN, Prediction
@@ -40,9 +40,20 @@ class EvaluationData:
     documents: dict[str, list[Document]] | None = None
 
     @property
-    def texts(self) -> list[str]:
-        """The questions of all groups."""
-        return [text for questions in self.groups.values() for text in questions.texts]
+    def questions(self) -> list[Prediction]:
+        """The questions of all groups, each once, with an empty answer; all answers that its lines give are references."""
+        questions = []
+        for group, asked in self.groups.items():
+            references: dict[str, dict[str, None]] = {}
+            for text, answer in zip(asked.texts, asked.answers, strict=False):
+                references.setdefault(text, {})[answer] = None
+            for text, relation, title in dict.fromkeys(
+                zip(asked.texts, asked.relation_per_question, asked.titles, strict=True)
+            ):
+                correct = list(references.get(text, ()))
+                reference = correct[0] if len(correct) == 1 else correct or None
+                questions.append(Prediction(text, "", relation.name, title, reference=reference, group=group))
+        return questions
 
     @property
     def baselines(self) -> dict[str, dict[str, str]]:
@@ -53,17 +64,6 @@ class EvaluationData:
             )
             for relation in self.groups[TEST].relations
         }
-
-    def pair(self, answers: Sequence[Answer]) -> list[Prediction]:
-        """Return the questions of all groups, in the order of `texts`, with these answers."""
-        given = iter(answers)
-        return [
-            Prediction(text, (answer := next(given)).text, relation.name, title, answer.probability, reference, group)
-            for group, asked in self.groups.items()
-            for text, relation, title, reference in zip(
-                asked.texts, asked.relation_per_question, asked.titles, asked.answers or repeat(None), strict=False
-            )
-        ]
 
 
 def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relation]) -> EvaluationData:

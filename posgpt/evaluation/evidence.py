@@ -3,7 +3,7 @@
 import os
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -15,6 +15,8 @@ from posgpt.evaluation.predictions import Prediction
 
 GROUPS = ("known and correct", "known and wrong", "unseen answer", "unseen name")
 _SEPARATORS = re.compile(rf"(?:(?![{MARKS}])[\W_])+")
+# A sentence ends after no initial, and before a space where its script has spaces.
+_SENTENCE_END = re.compile(r"(?<!\b\w)[.?!؟।۔](?:\s+|$)|[。！？]")
 # Vowel signs and the like make another word, accents over Latin, Greek and Cyrillic letters do not.
 _ACCENTS = re.compile("[\u0300-\u036f]")
 
@@ -42,12 +44,18 @@ class Evidence(NamedTuple):
 
 
 def find_documents(
-    corpus_file: str | os.PathLike, names: Collection[str], columns: Columns = TITLE_AND_TEXT
+    corpus_file: str | os.PathLike,
+    names: Collection[str],
+    columns: Columns = TITLE_AND_TEXT,
+    normalize: Callable[[str], str] = str,
 ) -> dict[str, list[Document]]:
-    """Return the documents `NAME. text` of each of `names` that has one; the corpus is read once, line by line."""
+    """Return the documents `NAME. text` of each of `names` that has one; the corpus is read once, line by line.
+
+    See `match_titles` for `normalize`.
+    """
     found: dict[str, list[Document]] = {}
     documents = ((given, text) for _, given, text in read_rows(corpus_file, columns))
-    for number, title, text in match_titles(names, documents):
+    for number, title, text in match_titles(names, documents, normalize):
         found.setdefault(title, []).append(Document(number + 1, title, text))
     return found
 
@@ -63,6 +71,15 @@ def compile_mentions(answers: Iterable[str]) -> re.Pattern:
 def has_mention(document: str, answer: str) -> bool:
     """Whether the document contains the answer as whole words; no document contains the empty answer."""
     return any(find_words([answer], document))
+
+
+def find_sentence(text: str, answer: str) -> str | None:
+    """Return the first sentence that contains the answer as whole words; None if the text does not."""
+    for start, end in find_words([answer], text):
+        before = [match.end() for match in _SENTENCE_END.finditer(text) if match.end() <= start]
+        after = [match.end() for match in _SENTENCE_END.finditer(text) if match.end() >= end]
+        return text[max(before, default=0) : min(after, default=len(text))].strip()
+    return None
 
 
 def mark_evidence(text: str, name: str, answers: Iterable[str]) -> list[tuple[str, str]]:

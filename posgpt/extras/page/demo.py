@@ -8,7 +8,7 @@ Without arguments it asks the model that the quickstart trained. The page is tha
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from socketserver import ThreadingMixIn
@@ -62,23 +62,10 @@ def ask_model(page_model: PageModel, typed: str, question: str) -> dict[str, Any
             f"“{typed[:40]}…” has {len(typed)} characters; {name} reads at most {len(typed) + room - 1} there."
         )
     inputs = tokenizer(question + MASK_TOKEN, return_tensors="pt").to(model.device)
-    generated: Any = model.generate(
-        **inputs,
-        max_new_tokens=min(model.config.max_answer_length, room + len(MASK_TOKEN)),
-        do_sample=False,
-        num_beams=2 * BEST,
-        num_return_sequences=BEST,
-        # The score is then the log-probability of the whole answer.
-        length_penalty=0.0,
-        early_stopping=False,
-        return_dict_in_generate=True,
-        output_scores=True,
-    )
-    answers = tokenizer.batch_decode(generated.sequences[:, inputs["input_ids"].shape[1] :])
-    best = zip(answers, generated.sequences_scores.float().exp().tolist(), strict=True)
+    (best,) = model.list_answers([question], tokenizer, BEST)
     read = model(**inputs, output_attentions=True) if model.config.bottleneck_size is None else None
     return {
-        "best": [{"text": text.partition(MASK_TOKEN)[0], "probability": probability} for text, probability in best],
+        "best": list(map(asdict, best)),
         "attention": [weights[0, :, -1].float().tolist() for weights in read.attentions] if read else [],
         "unknown": sorted(count_unknown_characters([question], tokenizer)),
     }
