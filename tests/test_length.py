@@ -62,9 +62,9 @@ def test_minutes_are_steps_which_a_resumed_training_keeps(run, options, tmp_path
     measure = estimate.time_steps
     monkeypatch.setattr(estimate, "time_steps", lambda *args, **parts: measure(*args, **parts) and 0.95 * 60 / 12)
     folder, reference = tmp_path / "minutes", tmp_path / "steps"
-    minutes = [*options, "--minutes", 1, "--output_dir", folder, "--save_steps", 6]
+    minutes = [*options, "--minutes", 1, "--output_dir", folder, "--save_steps", 6, "--save_total_limit", 9]
     printed = run(train_pretrain, *minutes)
-    assert "12 training steps are 2 epochs" in printed and re.search(TIMED, printed)
+    assert "12 training steps, 2 times all" in printed and re.search(TIMED, printed)
     run(train_pretrain, *options, "--max_steps", 12, "--output_dir", reference)
     assert (folder / WEIGHTS_FILE).read_bytes() == (reference / WEIGHTS_FILE).read_bytes()
     monkeypatch.setattr(estimate, "time_steps", lambda *_, **__: pytest.fail("timed again"))
@@ -75,7 +75,7 @@ def test_minutes_are_steps_which_a_resumed_training_keeps(run, options, tmp_path
 def test_it_is_said_how_long_training_takes_and_what_its_loss_means(run, options, tmp_path, monkeypatch):
     assert re.search(TIMED, run(preview, *options, "--max_steps", 12))
     args, dataset = load(options, tmp_path)
-    assert "7.0 hours" in (said := callbacks.describe_length(6006, 4.2, args.device)) and "--minutes 60" in said
+    assert "420 minutes" in (said := callbacks.describe_length(6006, 4.2, args.device)) and "--minutes 60" in said
     counts = Counter(span for spans in dataset.documents["asked"] for span in spans)
     entropy = sum(count * math.log(counts.total() / count) for count in counts.values())
     level = entropy / sum(count * (len(span) + 1) for span, count in counts.items())

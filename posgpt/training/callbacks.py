@@ -1,6 +1,4 @@
-"""What happens around Trainer's steps: figures on the progress bar, how long training takes, warnings of the loss, and this run's
-options when it resumes.
-"""
+"""What happens around Trainer's steps: figures on the progress bar, how long it takes, what the loss means, and resuming."""
 
 import math
 import statistics
@@ -23,7 +21,7 @@ RISE = 0.3
 # Facts are being learned below this share of the loss without any (docs/results.md).
 FACTS_SHARE = 0.85
 # How many steps, and seconds, are timed at least; the first step is not, which also allocates memory.
-TIMED_STEPS, TIMED_SECONDS = 3, 1
+TIMED_STEPS, TIMED_SECONDS = 2, 1
 
 logger = logging.get_logger(__name__)
 
@@ -48,24 +46,15 @@ class FiguresProgressCallback(ProgressCallback):
 def describe_length(steps: int, seconds: float, device: torch.device) -> str:
     """Return a line on how long training takes, at so many seconds per step, and how much memory it has taken until now."""
     minutes = steps * seconds / 60
-    duration = f"{60 * minutes:.0f} seconds" if minutes < 2 else f"{minutes:.0f} minutes"
-    if minutes >= 120:
-        duration = f"{minutes / 60:.1f} hours"
+    duration = f"{60 * minutes:.0f} seconds" if minutes < 2 else f"{minutes:,.0f} minutes"
     peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else hardware.measure_peak_memory() * 2**20
     said = f"About {steps:,} training steps, {duration} ({seconds:.2g} s per step, measured), {peak / 1e9:.1f} GB."
-    shorter = (
-        " To shorten it: --minutes 60, fewer epochs, a smaller --hidden_size, fewer spans (--max_spans) or a GPU."
-    )
-    return said + (shorter if minutes > 60 else "")
+    shorter = " --minutes 60, a smaller --hidden_size, fewer spans (--max_spans) or a GPU would shorten it."
+    return said + shorter * (minutes > 60)
 
 
 class TimingCallback(TrainerCallback):
-    """Times the first steps, and says once how long training takes.
-
-    Attributes:
-        is_trial: Whether training ends as soon as that is known, and nothing is said.
-        seconds: How long a step takes.
-    """
+    """Times the first steps, and says once how long training takes; a trial ends then instead."""
 
     def __init__(self) -> None:
         self.is_trial, self.is_known, self.seconds = False, False, 0.0
@@ -78,9 +67,9 @@ class TimingCallback(TrainerCallback):
             return
         self.ends.append(time.perf_counter())
         ends = self.ends[1:] if len(self.ends) > 2 else self.ends
-        passed = ends[-1] - ends[0]
-        self.seconds = passed / (len(ends) - 1)
-        self.is_known = len(ends) > TIMED_STEPS and passed >= TIMED_SECONDS
+        self.seconds = (passed := ends[-1] - ends[0]) / (len(ends) - 1)
+        # Several processes have to end a trial after the same step.
+        self.is_known = len(ends) > TIMED_STEPS and (passed >= TIMED_SECONDS or args.world_size > 1)
         if self.is_known and self.is_trial:
             control.should_training_stop = True
         elif self.is_known and state.is_world_process_zero:
@@ -115,10 +104,6 @@ class RiseCallback(TrainerCallback):
                 " Unless the data became harder in between (--first_shares), training has diverged; most often a lower"
                 " --learning_rate helps."
             )
-
-
-# What every training is watched by.
-WATCHING = (TimingCallback, FactsCallback, RiseCallback)
 
 
 class ResumeCallback(TrainerCallback):

@@ -42,10 +42,9 @@ def time_steps(model: Any, args: PosGPTTrainingArguments, **parts: Any) -> float
     """
     trial = copy(args)
     with TemporaryDirectory() as folder, torch.random.fork_rng():
-        vars(trial).update(output_dir=folder, report_to=[], disable_tqdm=True, push_to_hub=False, eval_on_start=False)
-        vars(trial).update(
-            eval_strategy=IntervalStrategy.NO, save_strategy=SaveStrategy.NO, load_best_model_at_end=False
-        )
+        off = dict.fromkeys(("push_to_hub", "eval_on_start", "load_best_model_at_end"), False)
+        off |= {"report_to": [], "eval_strategy": IntervalStrategy.NO, "save_strategy": SaveStrategy.NO}
+        vars(trial).update(off, output_dir=folder, disable_tqdm=True)
         trainer = PosGPTTrainer(model, trial, **parts)
         trainer.remove_callback(PrinterCallback)
         timing: Any = trainer.pop_callback(TimingCallback)
@@ -69,13 +68,14 @@ def choose_length(args: PosGPTTrainingArguments, dataset: EpochDataset, seconds:
         args.num_train_epochs = math.ceil(max(args.exposures / per_epoch, LEAST_STEPS / steps_per_epoch))
     steps = count_steps(args, dataset)
     epochs = steps / steps_per_epoch
-    said = f"{steps:,} training steps are {epochs:.3g} epochs"
-    if per_epoch == 1:
+    said = f"{steps:,} training steps, {epochs:.3g} times all {len(dataset):,} rows"
+    level = dataset.measure_loss_without_facts()
+    if level is None:
         return f"{said}."
     return (
-        f"{said}, which read each span about {epochs * per_epoch:.0f} times; {ENOUGH} were enough wherever that was measured."
+        f"{said}, read each span about {epochs * per_epoch:.0f} times; {ENOUGH} were enough wherever that was measured."
         f" Until each has been read about {FLAT} times, around step {FLAT / per_epoch * steps_per_epoch:,.0f}, the loss may"
-        f" stay near {dataset.measure_loss_without_facts():.2f} and accuracy near 0: that is normal."
+        f" stay near {level:.2f} and accuracy near 0: that is normal."
     )
 
 

@@ -90,7 +90,8 @@ class PosGPTTrainer(Trainer):
         self.options, self.card_facts = args.to_dict(), card_facts or {}
         self.resuming = callbacks.ResumeCallback()
         shown: list[Any] = [callbacks.FiguresProgressCallback] if self.pop_callback(ProgressCallback) else []
-        for callback in (self.resuming, *callbacks.WATCHING, *shown):
+        shown += [callbacks.TimingCallback, callbacks.FactsCallback, callbacks.RiseCallback]
+        for callback in (self.resuming, *shown):
             self.add_callback(callback)
 
     # --- The whole run ---
