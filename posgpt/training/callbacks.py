@@ -80,6 +80,8 @@ class TimingCallback(TrainerCallback):
 class FactsCallback(TrainerCallback):
     """Says once that the loss shows facts: before, it may stay nearly the same for long while few questions are answered."""
 
+    without_facts: float | None = None
+
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         self.without_facts = train_dataloader.dataset.measure_loss_without_facts()
 

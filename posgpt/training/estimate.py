@@ -42,7 +42,7 @@ def time_steps(model: Any, args: PosGPTTrainingArguments, **parts: Any) -> float
     """
     trial = copy(args)
     with TemporaryDirectory() as folder, torch.random.fork_rng():
-        off = dict.fromkeys(("push_to_hub", "eval_on_start", "load_best_model_at_end"), False)
+        off: dict[str, Any] = dict.fromkeys(("push_to_hub", "eval_on_start", "load_best_model_at_end"), False)
         off |= {"report_to": [], "eval_strategy": IntervalStrategy.NO, "save_strategy": SaveStrategy.NO}
         vars(trial).update(off, output_dir=folder, disable_tqdm=True)
         trainer = PosGPTTrainer(model, trial, **parts)
