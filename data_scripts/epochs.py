@@ -49,6 +49,14 @@ class EpochDataset(torch.utils.data.Dataset):
         """Return what is asked for of the first documents, by their titles; nothing where it is drawn anew in each epoch."""
         return {}
 
+    def count_exposures(self) -> float:
+        """Return how often an epoch reads what it is to store, on average: here, each example once."""
+        return 1.0
+
+    def measure_loss_without_facts(self) -> float | None:
+        """Return the loss of a model that knows what is asked for and how often, but not of which document; None: unknown."""
+        return None
+
     def choose_examples(self, share: float) -> np.ndarray:
         """(examples,) integers: those of a share of the documents, at least one, the same ones whenever asked."""
         return self._choose(len(self), share)

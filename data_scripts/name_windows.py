@@ -45,6 +45,8 @@ Window = tuple[str, str]
 
 # How many windows that do not fit are drawn before a row counts as full.
 _MAX_REJECTED_DRAWS = 4
+# Of so many rows at most, windows are counted.
+_MAX_COUNTED_ROWS = 1000
 # The most words of a cue that is not drawn, in `build_prompt`.
 _PROMPT_CUE_WORDS = 3
 
@@ -158,6 +160,18 @@ class NameWindowsDataset(EpochDataset):
                 names = ", ".join(self.selectors[i].relation.name for i in numbers)
                 asked.setdefault(row["title"], []).append(f"{span} ({names})" if len(self.selectors) > 1 else span)
         return asked
+
+    def count_exposures(self) -> float:
+        """Return how many windows ask for a span in an epoch, on average: as many as a row has, since each span has a row."""
+        rows = np.unique(np.linspace(0, self.rows_with_document - 1, _MAX_COUNTED_ROWS, dtype=np.int64)).tolist()
+        return sum(len(features["windows"]) - 1 for features in self.__getitems__(rows)) / len(rows)
+
+    def measure_loss_without_facts(self) -> float:
+        """Return the entropy of the spans per character that is graded, in nats."""
+        counted = pc.value_counts(pc.list_flatten(self.documents.data.column("asked")))
+        counts = counted.field("counts").to_numpy()
+        characters = counts @ (pc.utf8_length(counted.field("values")).to_numpy() + len(MASK_TOKEN))
+        return float(counts @ np.log(counts.sum() / counts) / characters)
 
     def choose_examples(self, share: float) -> np.ndarray:
         chosen = self._choose(len(self.documents), share)

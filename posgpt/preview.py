@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator
+from data_scripts.epochs import FixedDataset
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.options import Range, option
@@ -27,8 +28,10 @@ from posgpt.finetune import load_finetuning_data
 from posgpt.generate_questions import GenerationArguments, load_generation_data
 from posgpt.pretrain import PretrainingArguments, load_pretraining_data
 from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
+from posgpt.training.architecture import build_model
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.data import build_epoch_sampler
+from posgpt.training.data import build_epoch_sampler, choose_data_seed
+from posgpt.training.estimate import describe_plan
 
 
 @dataclass
@@ -83,6 +86,8 @@ def preview_pretraining(
     if not data_args.corpus_weights and (titles := describe_titles(data.corpus)):
         yield titles
     yield from render_batch(batch, data.tokenizer)
+    model = build_model(architecture, data.tokenizer, training_args)
+    yield from describe_plan(model, data.tokenizer, training_args, dataset, data.training.collator)
 
 
 def preview_tuning(preview: PreviewArguments, data_args: Any, *arguments: Any) -> Iterator[str]:
@@ -94,8 +99,15 @@ def preview_tuning(preview: PreviewArguments, data_args: Any, *arguments: Any) -
     else:
         model_args, architecture, training_args = arguments
         data = load_finetuning_data(data_args, model_args, architecture, training_args, needs_model=False)
-    first = data.examples.take(min(preview.examples, len(data.examples)))
-    yield from render_batch(RightPaddingCollator(data.tokenizer)(list(first)), data.tokenizer)
+    first, collator = (
+        data.examples.take(min(preview.examples, len(data.examples))),
+        RightPaddingCollator(data.tokenizer),
+    )
+    yield from render_batch(collator(list(first)), data.tokenizer)
+    if not isinstance(data_args, GenerationArguments):
+        model = data.model or build_model(architecture, data.tokenizer, training_args)
+        dataset = FixedDataset(data.examples, choose_data_seed(training_args))
+        yield from describe_plan(model, data.tokenizer, training_args, dataset, collator)
 
 
 @exit_on_bad_input()

@@ -24,6 +24,8 @@ FOLDER = Path(str(files("posgpt"))) / "recipes"
 DEFAULT_RECIPE = "course"
 # A recipe's options that belong to its value of another option: dropped where another value is chosen.
 _BELONGING = {"lr_scheduler_kwargs": "lr_scheduler_type", "total_train_batch_size": "per_device_train_batch_size"}
+# Each says how long training is; those that follow from the data or the machine hold in place of any other.
+_LENGTHS, _DERIVED_LENGTHS = ("max_steps", "num_train_epochs", "exposures", "minutes"), ("exposures", "minutes")
 
 logger = logging.get_logger(__name__)
 
@@ -65,7 +67,10 @@ def read_recipe(recipe: Path, derived: Sequence[Path] = ()) -> dict[str, dict[st
 def overlay(inherited: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Return a section's options with others in their place, without those that belong to a value that was replaced."""
     replaced = {name for name in own if own[name] != inherited.get(name)}
-    return {name: value for name, value in inherited.items() if _BELONGING.get(name) not in replaced} | dict(own)
+    dropped = {name for name in inherited if _BELONGING.get(name) in replaced}
+    if lengths := [name for name in _LENGTHS if own.get(name) is not None]:
+        dropped.update(_DERIVED_LENGTHS if set(lengths).isdisjoint(_DERIVED_LENGTHS) else _LENGTHS)
+    return {name: value for name, value in inherited.items() if name not in dropped} | dict(own)
 
 
 def read_section(recipe: str | Path, section: str, **options: Any) -> dict[str, Any]:
@@ -114,6 +119,9 @@ def parse_with_recipe(
         values = {"eval_strategy": "epoch"} | parser.read_values(read_section(recipe, section))
     except BadInput as error:
         raise BadInput(f"{recipe}, section {section!r}: {error}") from None
+    first, *others = [*(name for name in _LENGTHS if given.get(name) is not None), None]
+    if others[:-1] and not {first, *others}.isdisjoint(_DERIVED_LENGTHS):
+        raise BadInput(f"--{first} and --{others[0]} both say how long training is; leave one of them out.")
     # What is typed takes precedence over the recipe's strategy.
     values |= {f"{name}_strategy": "steps" for name in ("save", "eval") if f"{name}_steps" in given}
     if not (values | given).get("validation_file"):

@@ -82,6 +82,15 @@ class PosGPTTrainingArguments(TrainingArguments):
         " of the rest then follow.",
         default_factory=list,
     )
+    exposures: Annotated[float | None, Range(1)] = option(
+        "In place of num_train_epochs: how often training reads each span that it asks for, on average, in as many epochs as"
+        " that takes; in a small corpus more often, so that there are 600 training steps.",
+        default=None,
+    )
+    minutes: Annotated[float | None, Range(0.1)] = option(
+        "In place of num_train_epochs: how long training takes on this machine, by a few steps that are timed before it.",
+        default=None,
+    )
     use_muon: bool = option("Whether Muon trains the layers' matrices, and AdamW only the rest.", default=False)
     decayed_parameters: Literal["matrices", "all_but_biases"] = option(
         "What weight_decay decays: linear layers' weights, or also embeddings and LayerNorms' weights.",

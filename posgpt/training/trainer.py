@@ -20,10 +20,9 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from data_scripts.errors import REFUSED_OPTIONS, BadInput, reraise_as_bad_input
 from data_scripts.files import write_atomically
 from data_scripts.questions import Questions
-from posgpt.training import checkpoints, hardware, metrics, run_record
+from posgpt.training import callbacks, checkpoints, hardware, metrics, run_record
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.batches import blank_repeated_rows, describe_batch, describe_rows
-from posgpt.training.callbacks import FiguresProgressCallback, ResumeCallback, RiseCallback, measure_spike
 from posgpt.training.data import build_epoch_sampler, encode_pairs
 from posgpt.training.hub import open_repository, upload_model
 from posgpt.training.model_card import describe_training, write_model_card
@@ -89,9 +88,10 @@ class PosGPTTrainer(Trainer):
             # Accelerate's own policy casts weights and each layer's inputs; here autocast does, as on one device.
             self.accelerator.state.fsdp_plugin.mixed_precision_policy = MixedPrecisionPolicy(cast_forward_inputs=False)
         self.options, self.card_facts = args.to_dict(), card_facts or {}
-        self.resuming = ResumeCallback()
-        shown: list[Any] = [FiguresProgressCallback] if self.pop_callback(ProgressCallback) else []
-        for callback in (self.resuming, RiseCallback, *shown):
+        self.resuming = callbacks.ResumeCallback()
+        shown: list[Any] = [callbacks.FiguresProgressCallback] if self.pop_callback(ProgressCallback) else []
+        shown += [callbacks.TimingCallback, callbacks.FactsCallback, callbacks.RiseCallback]
+        for callback in (self.resuming, *shown):
             self.add_callback(callback)
 
     # --- The whole run ---
@@ -225,7 +225,7 @@ class PosGPTTrainer(Trainer):
 
     def log(self, logs: dict[str, Any], start_time: float | None = None) -> None:
         """Log, with `loss_spike` for a loss far above the ones before: how many times their median it is."""
-        if "loss" in logs and (spike := measure_spike(self.state.log_history, logs["loss"])):
+        if "loss" in logs and (spike := callbacks.measure_spike(self.state.log_history, logs["loss"])):
             logs["loss_spike"] = spike
         if "train_loss" in logs and self.args.world_size > 1:
             # Trainer has added what this process alone has lost since the last log.
