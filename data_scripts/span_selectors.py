@@ -32,6 +32,8 @@ _MOSTLY = 0.93
 _NEGLIGIBLE, _MIN_HELD_OUT = 0.02, 10
 # So many questions show what a relation's answers look like.
 _MAX_JUDGED = 10_000
+# Questions are held out by turns, until so many show which guesses are answers.
+_FOLDS, _ENOUGH_JUDGED = 5, 100
 # Words and marks in a learned span: two more than in nearly all training answers, in these bounds.
 _MIN_WORDS, _MAX_WORDS = 4, 16
 
@@ -39,6 +41,7 @@ _SPANS = Features(
     title=Value("string"),
     asked=List(Value("string")),
     asked_by=List(List(Value("uint16"))),
+    likeliest=List(Value("int32")),
     before=List(Value("string")),
     after=List(Value("string")),
 )
@@ -81,6 +84,11 @@ class SpanArguments:
         " (auto), for each relation, by capitals if these find its answers and otherwise by the answers.",
         default="auto",
     )
+    pseudo_labels: bool = option(
+        "Whether documents without a training question are asked for what looks most like its answer, in the question's own"
+        " words. Without it, some wordings are answered far worse than others.",
+        default=False,
+    )
 
 
 @dataclass(frozen=True)
@@ -97,6 +105,9 @@ class SpanSelector:
     # If given, the runs of words that it ranks first are selected instead, as far as they score `min_score`.
     ranker: "SpanRanker | None" = None
     min_score: float = -math.inf
+    # If given, the run of words that it ranks first is taken for a document's answer if it scores `min_guess`.
+    guesser: "SpanRanker | None" = None
+    min_guess: float = -math.inf
 
     @property
     def kind(self) -> str:
@@ -115,7 +126,8 @@ class SpanSelector:
         # A single span that looks like the answers is taken for the answer.
         if self.ranker and self.max_spans == 1:
             return False
-        return not all(wording.has_words_after for wording in self.relation.split_wordings())
+        # With pseudo-labels, a cue without words asks for these alone.
+        return self.guesser is not None or not all(each.has_words_after for each in self.relation.split_wordings())
 
     def select(self, documents: Sequence[Document]) -> list[list[Span]]:
         """Return start and end of each document's spans, in the order of its text."""
@@ -129,6 +141,13 @@ class SpanSelector:
                 spans = [span for span in spans if take_words_beside(title, text, span, plain=True, max_before=1)[0]]
             selected.append(spans[: self.max_spans])
         return selected
+
+    def guess(self, documents: Sequence[Document]) -> list[Span | None]:
+        """Return start and end of what is taken for each document's answer, None where nothing is."""
+        if self.guesser is None:
+            return [None] * len(documents)
+        ranked = self.guesser.rank(documents, 1)
+        return [next((span for span, score in spans if score >= self.min_guess), None) for spans in ranked]
 
     def _takes(self, span: str) -> bool:
         if self.ask_dates or span[0].isdigit():
@@ -201,8 +220,13 @@ def choose_selectors(
         if better is None and len(pairs) >= _MIN_HELD_OUT and not find_selected(selector, pairs, documents_of):
             # Spans that never contain an answer would teach wrong ones, so the relation's rows ask its training questions alone.
             better = replace(selector, max_spans=0)
-        chosen.append(better or selector)
-    return chosen if any(each.max_spans for each in chosen) else by_capitals
+        better = better or selector
+        if options.pseudo_labels:
+            guesser = better.ranker or SpanRanker(pairs, documents_of)
+            if guesser.classifier is not None:
+                better = replace(better, guesser=guesser, min_guess=find_min_guess(pairs, documents_of))
+        chosen.append(better)
+    return chosen if any(each.max_spans or each.guesser for each in chosen) else by_capitals
 
 
 def select_spans(
@@ -221,23 +245,28 @@ def select_spans(
         room: How many characters title and span may have together, with a word where a cue has to keep one.
 
     Returns:
-        A dataset of `title`, `asked` (the spans), `asked_by` (the numbers of the selectors of each), `before` and `after` (the
-        words beside each, with spaces between them).
+        A dataset of `title`, `asked` (the spans), `asked_by` (the numbers of the selectors of each), `likeliest` (for each
+        selector the number of the span that is taken for the answer, -1 where none is), `before` and `after` (the words beside
+        each span, with spaces between them).
     """
     # Strings and tuples alone: `datasets` finds its cache by a hash, and a set has another order in each process.
     readable = "".join(sorted(tokenizer.get_vocab()))
     words_taken = (options.plain_cues, options.max_cue_words, options.max_words_after)
     needs_word = [selector.needs_words for selector in selectors]
 
-    def list_asked(document: Document, selected: Sequence[list[Span]]) -> Iterator[tuple]:
+    def list_asked(
+        document: Document, selected: Sequence[list[Span]], guesses: Sequence[Span | None]
+    ) -> Iterator[tuple]:
         title, text, _ = document
-        for start, end in sorted({span for spans in selected for span in spans}):
-            before, after = take_words_beside(title, text, (start, end), *words_taken, readable)
+        for span in sorted({*guesses, *(span for spans in selected for span in spans)} - {None}):
+            start, end = span
+            before, after = take_words_beside(title, text, span, *words_taken, readable)
             left = room - len(title) - (end - start)
             has_word = bool(before) and len(join_words(before[-1:])) <= left
-            asking = [i for i, own in enumerate(selected) if (start, end) in own and (has_word or not needs_word[i])]
-            if title and asking and left >= 0:
-                yield text[start:end], asking, " ".join(before), " ".join(after)
+            guessed = [i for i, guess in enumerate(guesses) if guess == span]
+            asking = [i for i, own in enumerate(selected) if span in own and (has_word or not needs_word[i])]
+            if title and (asking or guessed) and left >= 0:
+                yield text[start:end], sorted({*asking, *guessed}), guessed, " ".join(before), " ".join(after)
 
     def select_batch(*batch: list) -> dict[str, list]:
         read, rows = [], []
@@ -245,9 +274,13 @@ def select_spans(
             # A span too long to be asked for is none of the first ones.
             fitting = [(start, end) for start, end in salient if len(title) + end - start <= room]
             read.append(Document(title, text, fitting))
-        for document, *selected in zip(read, *(each.select(read) for each in selectors), strict=True):
-            if asked := list(list_asked(document, selected)):
-                rows.append((document.title, *zip(*asked, strict=True)))
+        selected_of = zip(*(each.select(read) for each in selectors), strict=True)
+        guesses_of = zip(*(each.guess(read) for each in selectors), strict=True)
+        for document, selected, guesses in zip(read, selected_of, guesses_of, strict=True):
+            if asked := list(list_asked(document, selected, guesses)):
+                spans, asked_by, guessed, before, after = zip(*asked, strict=True)
+                likeliest = [next((n for n, own in enumerate(guessed) if i in own), -1) for i in range(len(selectors))]
+                rows.append((document.title, spans, asked_by, likeliest, before, after))
         return {column: [row[i] for row in rows] for i, column in enumerate(_SPANS)}
 
     return documents.map(
@@ -284,6 +317,25 @@ def find_selected(selector: SpanSelector, pairs: Collection[Pair], documents_of:
 def list_about(pairs: Iterable[Pair], documents_of: DocumentsOf) -> list[Document]:
     """Return the documents of the titles of pairs."""
     return [document for title in dict.fromkeys(title for title, _ in pairs) for document in documents_of[title]]
+
+
+def find_min_guess(pairs: Sequence[Pair], documents_of: DocumentsOf) -> float:
+    """Return the score from which on what looks most like an answer is one more often than not, in documents that are held out."""
+    if len(pairs) < _FOLDS:
+        return -math.inf
+    shuffled = [pairs[i] for i in np.random.default_rng(0).permutation(len(pairs))]
+    judged: list[tuple[float, int]] = []
+    for fold in range(_FOLDS):
+        judge = SpanRanker([pair for i, pair in enumerate(shuffled) if i % _FOLDS != fold], documents_of)
+        held_out = set(shuffled[fold::_FOLDS])
+        about = list_about(shuffled[fold::_FOLDS], documents_of)
+        for (title, text, _), ranked in zip(about, judge.rank(about, 1), strict=True):
+            judged += [(score, 1 if (title, text[start:end]) in held_out else -1) for (start, end), score in ranked]
+        if len(judged) >= _ENOUGH_JUDGED:
+            break
+    judged.sort(reverse=True)
+    gains = np.cumsum([gain for _, gain in judged])
+    return judged[int(gains.argmax())][0] if judged and gains.max() > 0 else math.inf
 
 
 def learn_selector(
