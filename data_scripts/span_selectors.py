@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
@@ -36,6 +37,8 @@ _MAX_JUDGED = 10_000
 _FOLDS, _ENOUGH_JUDGED = 5, 100
 # Words and marks in a learned span: two more than in nearly all training answers, in these bounds.
 _MIN_WORDS, _MAX_WORDS = 4, 16
+# Features are hashed to so many columns; and the runs of documents with so many characters are scored together.
+_NUM_COLUMNS, _READ_TOGETHER = 2**18, 2**16
 
 _SPANS = Features(
     title=Value("string"),
@@ -286,8 +289,6 @@ def select_spans(
     return documents.map(
         select_batch,
         batched=True,
-        # Long documents have many runs of words, which are scored together.
-        batch_size=100,
         input_columns=["title", "text", "spans"],
         remove_columns=documents.column_names,
         features=_SPANS,
@@ -345,8 +346,8 @@ def learn_selector(
     answer is a run of a few words or, with `is_rival`, it finds fewer of a fifth that is held out than `selector`.
     """
     num_held_out, ranker = len(pairs) // 5, SpanRanker(pairs, documents_of)
-    if ranker.classifier is None or num_held_out < _MIN_HELD_OUT:
-        return replace(selector, ranker=ranker) if ranker.classifier else None
+    if ranker.weights is None or num_held_out < _MIN_HELD_OUT:
+        return replace(selector, ranker=ranker) if ranker.weights is not None else None
     shuffled = [pairs[i] for i in np.random.default_rng(0).permutation(len(pairs))]
     held_out, judge = set(shuffled[:num_held_out]), SpanRanker(shuffled[num_held_out:], documents_of)
     # Of each answer that is found: its place among the spans of its document, and how much it looks like an answer.
@@ -379,10 +380,10 @@ class SpanRanker:
 
     def __init__(self, pairs: Sequence[Pair], documents_of: DocumentsOf):
         check_installed("report", "sklearn")
-        from sklearn.feature_extraction import FeatureHasher
+        from scipy.sparse import csr_array
         from sklearn.linear_model import LogisticRegression
 
-        answers = [[token[0] for token in _list_tokens(answer)] for _, answer in pairs]
+        answers = [[token for token in WORD.findall(answer) if not token.isspace()] for _, answer in pairs]
         usual = int(np.quantile([*map(len, answers)], 1 - _NEGLIGIBLE, method="lower"))
         self.max_words = min(max(usual + 2, _MIN_WORDS), _MAX_WORDS)
         # As in `Tiger & Crane`, `Springfield, Illinois`, `$12` and `C++`; in a fixed order, as `datasets` hashes it.
@@ -391,85 +392,115 @@ class SpanRanker:
         words = [set(re.findall(r"\w+", title)) for title, _ in pairs]
         alike = [not own.isdisjoint(answer) for own, answer in zip(words, answers, strict=True)]
         self.takes_title_words = sum(alike) > _NEGLIGIBLE * len(alike)
-        self.hasher = FeatureHasher(2**18, alternate_sign=False)
         documents, wanted = list_about(pairs, documents_of), set(pairs)
-        features, runs = self._read_runs(documents)
-        is_answer = [(documents[i].title, documents[i].text[start:end]) in wanted for i, (start, end) in runs]
+        is_answer: list[bool] = []
+        rows = []
+        for (title, text, _), (spans, columns) in zip(documents, self._read_runs(documents), strict=True):
+            is_answer += [(title, text[start:end]) in wanted for start, end in spans.tolist()]
+            rows.append(columns)
         # None where no answer shows what they look like.
-        self.classifier = None
+        self.weights: np.ndarray | None = None
         if any(is_answer):
+            columns, used = _number(np.concatenate(rows, axis=None))
             # The row without features is no answer, for documents in which every run is one, as in a glossary.
-            self.classifier = LogisticRegression(max_iter=300).fit(features, [*is_answer, False])
+            ends = [*range(0, len(columns) + 1, rows[0].shape[1]), len(columns)]
+            features = csr_array((np.ones(len(columns)), columns, ends), (len(is_answer) + 1, len(used)))
+            classifier = LogisticRegression(max_iter=300).fit(features, [*is_answer, False])
+            self.weights, self.bias = np.zeros(_NUM_COLUMNS), classifier.intercept_[0]
+            self.weights[used] = classifier.coef_[0]
 
     def rank(self, documents: Sequence[Document], max_spans: int) -> list[list[tuple[Span, float]]]:
         """Return the runs of each document that look most like answers, with their scores (log-odds), the highest first.
 
         None overlap. With a smaller `max_spans`, these are the first of them.
         """
-        chosen: list[list[tuple[Span, float]]] = [[] for _ in documents]
-        if self.classifier is None:
-            return chosen
-        features, runs = self._read_runs(documents)
-        scores = self.classifier.decision_function(features)
-        for row in (-scores[:-1]).argsort(kind="stable"):
-            i, (start, end) = runs[row]
-            if len(chosen[i]) < max_spans and all(end <= other[0] or start >= other[1] for other, _ in chosen[i]):
-                chosen[i].append(((start, end), scores[row]))
-        return chosen
+        ranked: list[list[tuple[Span, float]]] = [[] for _ in documents]
+        if self.weights is None:
+            return ranked
+        for chosen, (spans, columns) in zip(ranked, self._read_runs(documents), strict=True):
+            scores = self.weights[columns].sum(1) + self.bias
+            while len(chosen) < max_spans and len(scores):
+                best = scores.argmax()
+                start, end = spans[best].tolist()
+                chosen.append(((start, end), float(scores[best])))
+                apart = (spans[:, 1] <= start) | (spans[:, 0] >= end)
+                spans, scores = spans[apart], scores[apart]
+        return ranked
 
-    def _read_runs(self, documents: Sequence[Document]) -> tuple[Any, list[tuple[int, Span]]]:
-        """Return the features of all runs, a sparse row for each and an empty one; and each run's document, from 0, and span."""
-        runs: list[tuple[int, Span]] = []
+    def _read_runs(self, documents: Sequence[Document]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield start and end of each run of words in each document, none of them the title's: (runs, 2); and the columns in
+        which a run's features are 1: (runs, 8).
+        """
+        # Together, documents take less time; the runs of too many would not fit into memory.
+        sizes = np.cumsum([len(document.text) for document in documents])
+        for batch in np.split(np.arange(len(documents)), np.flatnonzero(np.diff(sizes // _READ_TOGETHER)) + 1):
+            yield from self._read_batch([documents[i] for i in batch])
 
-        def describe() -> Iterator[dict[str, str]]:
-            # One by one, as they are hashed: those of many documents would not fit into memory.
-            for i, document in enumerate(documents):
-                for span, features in self.describe_runs(document):
-                    runs.append((i, span))
-                    yield features
-            yield {}
+    def _read_batch(self, documents: Sequence[Document]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        begins = [find_text_start(title) for title, _, _ in documents]
+        bodies = [text[begin:] for begin, (_, text, _) in zip(begins, documents, strict=True)]
+        offsets = np.cumsum([0, *map(len, bodies)])
+        is_title = np.zeros(offsets[-1] + 1, bool)
+        # Two empty words stand around each document.
+        tokens = ["", ""]
+        for (title, _, _), body, offset in zip(documents, bodies, offsets, strict=False):
+            tokens += [*WORD.findall(body), "", ""]
+            # In a script without spaces, whole names: a place may have a character of one.
+            for start, end in find_words(() if self.takes_title_words else re.findall(r"\w+", title), body):
+                is_title[offset + start : offset + end] = True
+        ids, words = _number(tokens)
+        kept = np.flatnonzero(~np.array([word.isspace() for word in words])[ids])
+        ends, ids = np.cumsum([*map(len, tokens)])[kept], ids[kept]
+        starts = ends - np.array([*map(len, words)])[ids]
 
-        return self.hasher.transform(describe()), runs
+        # May begin and end a run: a word, or a mark as in a training answer.
+        is_part = np.array([word[:1].isalnum() or word in self.marks for word in words])[ids]
+        # A run goes on over these, and over what stands between no spaces in a script with spaces.
+        is_tight = (np.roll(ends, 1) == starts) & (ends == np.roll(starts, -1))
+        is_spaced = ~np.array(list(map(is_unspaced, words)))[ids]
+        is_inside = is_part | (is_tight & np.roll(is_spaced, 1) & np.roll(is_spaced, -1))
+        # (words, max_words): whether a run that begins with a word reaches those behind it.
+        behind = np.arange(self.max_words)
+        lasts = np.minimum(np.arange(len(ids))[:, None] + behind, len(ids) - 1)
+        goes_on = ((ends > starts) & ~is_title[starts])[lasts] & (is_inside[lasts - 1] | (behind < 2))
+        is_run = np.logical_and.accumulate(goes_on, axis=1) & is_part[:, None] & is_part[lasts]
+        first, length = np.nonzero(is_run)
+        last = first + length
 
-    def describe_runs(self, document: Document) -> Iterator[tuple[Span, dict[str, str]]]:
-        """Yield start and end of each run of words in a document, none of them the title's, with its features."""
-        title, text, _ = document
-        words = _list_tokens(text, find_text_start(title))
-        tokens = ["", "", *(word[0] for word in words), "", ""]
-        # In a script without spaces, whole names: a place may have a character of one.
-        names = () if self.takes_title_words else re.findall(r"\w+", title)
-        known = {place for span in find_words(names, text) for place in range(*span)}
-        for first, begin in enumerate(words):
-            if not (begin[0][0].isalnum() or begin[0] in self.marks):
-                continue
-            for last in range(first, min(first + self.max_words, len(words))):
-                word = words[last]
-                if word.start() in known or (last > first + 1 and not self._is_inside(*words[last - 2 : last + 1])):
-                    break
-                if not (word[0][0].isalnum() or word[0] in self.marks):
-                    continue
-                span = text[begin.start() : word.end()]
-                shape = ("A" if each.isupper() else "a" if each.isalpha() else each for each in find_shape(span))
-                features = {
-                    "before": tokens[first + 1],
-                    "two before": " ".join(tokens[first : first + 2]),
-                    "after": tokens[last + 3],
-                    "two after": " ".join(tokens[last + 3 : last + 5]),
-                    "first": begin[0],
-                    "last": word[0],
-                    "words": str(last + 1 - first),
-                    # That of `Ann Ek` is `Aa Aa`, that of `1,950` is `0,0`.
-                    "shape": re.sub(r"(.)\1+", r"\1", "".join(shape)),
-                }
-                yield (begin.start(), word.end()), features
-
-    def _is_inside(self, before: re.Match, token: re.Match, after: re.Match) -> bool:
-        """Whether a run goes on over a token: a word, a mark as in a training answer, or one between no spaces."""
-        is_tight = before.end() == token.start() and token.end() == after.start()
-        is_spaced = not is_unspaced(before[0]) and not is_unspaced(after[0])
-        return token[0][0].isalnum() or token[0] in self.marks or (is_tight and is_spaced)
+        two_ids, twos = _number(ids.astype(np.int64) * len(words) + np.roll(ids, -1))
+        twos = [f"{words[two // len(words)]} {words[two % len(words)]}" for two in twos]
+        # The shape of `Ann Ek` is `Aa Aa`, that of `1,950` is `0,0`: a part of that of all texts.
+        looks, characters = _number(["", *"".join(bodies)])
+        kinds = ["A" if each.isupper() else "a" if each.isalpha() else find_shape(each) for each in characters]
+        whole = np.array(kinds)[looks]
+        is_new = whole[1:] != whole[:-1]
+        places, whole = np.cumsum(is_new), "".join(whole[1:][is_new])
+        shape_ids, shapes = _number((places[starts[first]] - 1) << 32 | places[ends[last] - 1])
+        columns = (
+            _hash("before", words)[ids[first - 1]],
+            _hash("two before", twos)[two_ids[first - 2]],
+            _hash("after", words)[ids[last + 1]],
+            _hash("two after", twos)[two_ids[last + 1]],
+            _hash("first", words)[ids[first]],
+            _hash("last", words)[ids[last]],
+            _hash("words", behind + 1)[length],
+            _hash("shape", [whole[shape >> 32 : shape & 0xFFFFFFFF] for shape in shapes])[shape_ids],
+        )
+        spans, rows = np.stack([starts[first], ends[last]], axis=1), np.stack(columns, axis=1)
+        bounds = np.searchsorted(spans[:, 0], offsets)
+        for begin, offset, *own in zip(begins, offsets, bounds, bounds[1:], strict=False):
+            yield spans[slice(*own)] + begin - offset, rows[slice(*own)]
 
 
-def _list_tokens(text: str, start: int = 0) -> list[re.Match]:
-    """List the words and the marks of a text from `start`."""
-    return [token for token in WORD.finditer(text, start) if not token[0].isspace()]
+def _number(values: Any) -> tuple[np.ndarray, list]:
+    """Return the number of each value among the different ones, and these."""
+    encoded = pa.array(values).dictionary_encode()
+    return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+
+
+def _hash(name: str, values: Iterable) -> np.ndarray:
+    """Return the column of each value of a feature."""
+    from sklearn.utils import murmurhash3_32
+
+    hashes = [murmurhash3_32(f"{name}={value}") for value in values]
+    return (np.abs(np.array(hashes, np.int64)) % _NUM_COLUMNS).astype(np.int32)
