@@ -18,6 +18,7 @@ The stages, each of which can be opened: documents with titles and salient spans
 and by which selector (`choose_selectors`, `select_spans`), rows (`NameWindowsDataset`), batches (`NameWindowsCollator`).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -38,7 +39,7 @@ from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation, Wording
 from data_scripts.salient_spans import add_titles_and_spans, take_words_beside
 from data_scripts.span_selectors import SpanArguments, SpanSelector, choose_selectors, select_spans
-from data_scripts.words import join_words
+from data_scripts.words import join_words, split_words
 from modeling_posgpt import MASK_TOKEN
 
 # A cue and a span.
@@ -158,8 +159,21 @@ class NameWindowsDataset(EpochDataset):
                 if place >= 0 and row["before"][place]:
                     cues[selector.relation].append(row["before"][place])
             words |= dict.fromkeys(word for cue in row["before"] for word in cue.split() if not word[0].isupper())
-        characters, is_alone = frozenset(self.tokenizer.get_vocab()), len(self.selectors) == 1
-        return {relation: Paraphraser(own, list(words), characters, is_alone) for relation, own in cues.items()}
+        used = {
+            relation: [word for part in wordings for text in part for word in split_words(text)]
+            for relation, wordings in self.wordings.items()
+        }
+        counts = Counter(word for own in used.values() for word in set(own))
+        characters = frozenset(self.tokenizer.get_vocab())
+        return {
+            relation: Paraphraser(
+                own,
+                list(words),
+                characters,
+                [word for word in used[relation] if len(used) > 1 and counts[word] == 1],
+            )
+            for relation, own in cues.items()
+        }
 
     def __len__(self) -> int:
         return self.rows_with_document + len(self.standalone)
@@ -224,7 +238,7 @@ class NameWindowsDataset(EpochDataset):
         title, relation = key
         if not answers or rng.random() >= share:
             return wording.before + title, []
-        answer = answers[rng.integers(len(answers))] + MASK_TOKEN
+        answer = answers[int(rng.integers(len(answers)))] + MASK_TOKEN
         if self.config.paraphrases and rng.random() < self.config.paraphrases:
             room = self.tokenizer.model_max_length - len(title + MASK_TOKEN + answer)
             wording = self.paraphraser_of[relation].draw(wording, room, rng)

@@ -27,22 +27,22 @@ class Paraphraser:
         cues: The words beside what looks like answers, each with spaces between them.
         other_words: Words of the documents.
         characters: Those that the tokenizer has.
-        is_alone: Whether nothing else is asked for, so that a question need not tell what it asks.
+        telling: Words that tell what is asked, one of which is always kept; none where nothing else is asked for.
     """
 
     cues: Sequence[str]
     other_words: Sequence[str]
     characters: frozenset[str]
-    is_alone: bool
+    telling: Sequence[str] = ()
 
     def draw(self, wording: Wording, room: int, rng: np.random.Generator) -> Wording:
         """Return words to stand before and after a title, together at most `room` characters."""
         own = split_words(wording.before) + split_words(wording.after.removesuffix(wording.mark))
-        cue = self.cues[rng.integers(len(self.cues))].split() if self.cues else []
+        cue = self.cues[int(rng.integers(len(self.cues)))].split() if self.cues else []
         kept = rng.random()
         words = [word for word in (*own, *cue) if rng.random() < kept]
-        if not words and not self.is_alone:
-            words = [own[rng.integers(len(own))]]
+        if self.telling and not set(self.telling).intersection(words):
+            words.append(self.telling[int(rng.integers(len(self.telling)))])
         if self.other_words:
             places = rng.integers(len(self.other_words), size=rng.integers(_MAX_OTHER_WORDS + 1))
             words += [self.other_words[place] for place in places]

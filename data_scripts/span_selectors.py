@@ -145,12 +145,10 @@ class SpanSelector:
             selected.append(spans[: self.max_spans])
         return selected
 
-    def guess(self, documents: Sequence[Document]) -> list[Span | None]:
-        """Return start and end of what is taken for each document's answer, None where nothing is."""
-        if self.guesser is None:
-            return [None] * len(documents)
-        ranked = self.guesser.rank(documents, 1)
-        return [next((span for span, score in spans if score >= self.min_guess), None) for spans in ranked]
+    def guess(self, documents: Sequence[Document]) -> list[list[Span]]:
+        """Return start and end of the span that is taken for each document's answer; an empty list where none is."""
+        ranked = self.guesser.rank(documents, 1) if self.guesser else [[]] * len(documents)
+        return [[span for span, score in spans if score >= self.min_guess] for spans in ranked]
 
     def _takes(self, span: str) -> bool:
         if self.ask_dates or span[0].isdigit():
@@ -226,7 +224,7 @@ def choose_selectors(
         better = better or selector
         if options.pseudo_labels:
             guesser = better.ranker or SpanRanker(pairs, documents_of)
-            if guesser.classifier is not None:
+            if guesser.weights is not None:
                 better = replace(better, guesser=guesser, min_guess=find_min_guess(pairs, documents_of))
         chosen.append(better)
     return chosen if any(each.max_spans or each.guesser for each in chosen) else by_capitals
@@ -258,18 +256,17 @@ def select_spans(
     needs_word = [selector.needs_words for selector in selectors]
 
     def list_asked(
-        document: Document, selected: Sequence[list[Span]], guesses: Sequence[Span | None]
+        document: Document, selected: Sequence[list[Span]], guessed: Sequence[list[Span]]
     ) -> Iterator[tuple]:
         title, text, _ = document
-        for span in sorted({*guesses, *(span for spans in selected for span in spans)} - {None}):
-            start, end = span
-            before, after = take_words_beside(title, text, span, *words_taken, readable)
+        for start, end in sorted({span for spans in (*selected, *guessed) for span in spans}):
+            before, after = take_words_beside(title, text, (start, end), *words_taken, readable)
             left = room - len(title) - (end - start)
             has_word = bool(before) and len(join_words(before[-1:])) <= left
-            guessed = [i for i, guess in enumerate(guesses) if guess == span]
-            asking = [i for i, own in enumerate(selected) if span in own and (has_word or not needs_word[i])]
-            if title and (asking or guessed) and left >= 0:
-                yield text[start:end], sorted({*asking, *guessed}), guessed, " ".join(before), " ".join(after)
+            answering = [i for i, own in enumerate(guessed) if (start, end) in own]
+            asking = [i for i, own in enumerate(selected) if (start, end) in own and (has_word or not needs_word[i])]
+            if title and (asking or answering) and left >= 0:
+                yield text[start:end], sorted({*asking, *answering}), answering, " ".join(before), " ".join(after)
 
     def select_batch(*batch: list) -> dict[str, list]:
         read, rows = [], []
@@ -277,12 +274,15 @@ def select_spans(
             # A span too long to be asked for is none of the first ones.
             fitting = [(start, end) for start, end in salient if len(title) + end - start <= room]
             read.append(Document(title, text, fitting))
-        selected_of = zip(*(each.select(read) for each in selectors), strict=True)
-        guesses_of = zip(*(each.guess(read) for each in selectors), strict=True)
-        for document, selected, guesses in zip(read, selected_of, guesses_of, strict=True):
-            if asked := list(list_asked(document, selected, guesses)):
-                spans, asked_by, guessed, before, after = zip(*asked, strict=True)
-                likeliest = [next((n for n, own in enumerate(guessed) if i in own), -1) for i in range(len(selectors))]
+        selected = zip(*(each.select(read) for each in selectors), strict=True)
+        guessed = zip(*(each.guess(read) for each in selectors), strict=True)
+        for document, *spans_of in zip(read, selected, guessed, strict=True):
+            if asked := list(list_asked(document, *spans_of)):
+                spans, asked_by, answering, before, after = zip(*asked, strict=True)
+                likeliest = [-1] * len(selectors)
+                for place, numbers in enumerate(answering):
+                    for i in numbers:
+                        likeliest[i] = place
                 rows.append((document.title, spans, asked_by, likeliest, before, after))
         return {column: [row[i] for row in rows] for i, column in enumerate(_SPANS)}
 
@@ -471,12 +471,15 @@ class SpanRanker:
         twos = [f"{words[two // len(words)]} {words[two % len(words)]}" for two in twos]
         # The shape of `Ann Ek` is `Aa Aa`, that of `1,950` is `0,0`: a part of that of all texts.
         looks, characters = _number(["", *"".join(bodies)])
-        kinds = ["A" if each.isupper() else "a" if each.isalpha() else find_shape(each) for each in characters]
-        whole = np.array(kinds)[looks]
+        whole = np.array(list(map(_look, characters)))[looks]
         is_new = whole[1:] != whole[:-1]
         places, whole = np.cumsum(is_new), "".join(whole[1:][is_new])
         shape_ids, shapes = _number((places[starts[first]] - 1) << 32 | places[ends[last] - 1])
+        # In `directed by Francis Ford Coppola`, a name goes on behind `Francis Ford`.
+        joints = [re.sub(r"(.)\1+", r"\1", "".join(map(_look, two))) for two in twos]
         columns = (
+            _hash("begin", joints)[two_ids[first - 1]],
+            _hash("end", joints)[two_ids[last]],
             _hash("before", words)[ids[first - 1]],
             _hash("two before", twos)[two_ids[first - 2]],
             _hash("after", words)[ids[last + 1]],
@@ -490,6 +493,10 @@ class SpanRanker:
         bounds = np.searchsorted(spans[:, 0], offsets)
         for begin, offset, *own in zip(begins, offsets, bounds, bounds[1:], strict=False):
             yield spans[slice(*own)] + begin - offset, rows[slice(*own)]
+
+
+def _look(character: str) -> str:
+    return "A" if character.isupper() else "a" if character.isalpha() else find_shape(character)
 
 
 def _number(values: Any) -> tuple[np.ndarray, list]:
