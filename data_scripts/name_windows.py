@@ -18,6 +18,7 @@ The stages, each of which can be opened: documents with titles and salient spans
 and by which selector (`choose_selectors`, `select_spans`), rows (`NameWindowsDataset`), batches (`NameWindowsCollator`).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -33,11 +34,12 @@ from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.options import Range, option
+from data_scripts.paraphrases import Paraphraser
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation, Wording
 from data_scripts.salient_spans import add_titles_and_spans, take_words_beside
 from data_scripts.span_selectors import SpanArguments, SpanSelector, choose_selectors, select_spans
-from data_scripts.words import join_words
+from data_scripts.words import join_words, split_words
 from modeling_posgpt import MASK_TOKEN
 
 # A cue and a span.
@@ -64,6 +66,11 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
     )
     keep_names: bool = option(
         "Whether the cue of a name always keeps another name that stands right before it.", default=True
+    )
+    paraphrases: Annotated[float, Range(0, 1)] = option(
+        "The share of questions that are put in other words, drawn from the wording, the documents and the words beside answers:"
+        " a model then understands wordings that it has not read.",
+        default=0,
     )
     window_wording: Literal["question", "document"] = option(
         "Whether spans are asked for like questions, or in the document's own words.", default="question"
@@ -144,6 +151,31 @@ class NameWindowsDataset(EpochDataset):
                         self.asked.setdefault(key, []).append(span)
         # What has rows of its own, since no document's row can ask it.
         self.standalone = [key for key in self.answers_of if key not in self.asked]
+        self.paraphraser_of = self._build_paraphrasers() if config.paraphrases else {}
+
+    def _build_paraphrasers(self) -> dict[Relation, Paraphraser]:
+        cues: dict[Relation, list[str]] = {selector.relation: [] for selector in self.selectors}
+        words: dict[str, None] = {}
+        for row in self.documents.select_columns(["likeliest", "before"]):
+            for selector, place in zip(self.selectors, row["likeliest"], strict=True):
+                if place >= 0 and row["before"][place]:
+                    cues[selector.relation].append(row["before"][place])
+            words |= dict.fromkeys(word for cue in row["before"] for word in cue.split() if not word[0].isupper())
+        used = {
+            relation: [word for part in wordings for text in part for word in split_words(text)]
+            for relation, wordings in self.wordings.items()
+        }
+        counts = Counter(word for own in used.values() for word in set(own))
+        characters = frozenset(self.tokenizer.get_vocab())
+        return {
+            relation: Paraphraser(
+                own,
+                list(words),
+                characters,
+                [word for word in used[relation] if len(used) > 1 and counts[word] == 1],
+            )
+            for relation, own in cues.items()
+        }
 
     def __len__(self) -> int:
         return self.rows_with_document + len(self.standalone)
@@ -206,23 +238,34 @@ class NameWindowsDataset(EpochDataset):
             return self._draw_windows(documents[number], index - int(self.starts[number]), rng)
         title, relation = self.standalone[index - self.rows_with_document]
         wording = draw_one(self.wordings[relation], rng)
-        return wording.before + title, self._draw_question((title, relation), wording, rng, share=1)
+        return self._draw_question((title, relation), self.answers_of[title, relation], wording, rng, share=1)
 
     def _draw_question(
-        self, key: tuple[str, Relation], wording: Wording, rng: np.random.Generator, share: float
-    ) -> list[Window]:
-        answers = self.answers_of.get(key)
+        self,
+        key: tuple[str, Relation],
+        answers: Sequence[str],
+        wording: Wording,
+        rng: np.random.Generator,
+        share: float,
+    ) -> tuple[str, list[Window]]:
+        """Return what a row begins with, and the window of a question about its title, if one is drawn."""
+        title, relation = key
         if not answers or rng.random() >= share:
-            return []
-        return [(wording.after + MASK_TOKEN, answers[rng.integers(len(answers))] + MASK_TOKEN)]
+            return wording.before + title, []
+        answer = answers[int(rng.integers(len(answers)))] + MASK_TOKEN
+        if self.config.paraphrases and rng.random() < self.config.paraphrases:
+            room = self.tokenizer.model_max_length - len(title + MASK_TOKEN + answer)
+            wording = self.paraphraser_of[relation].draw(wording, room, rng)
+        return wording.before + title, [(wording.after + MASK_TOKEN, answer)]
 
     def _draw_windows(self, document: dict[str, Any], own: int, rng: np.random.Generator) -> tuple[str, list[Window]]:
         title, spans, asked_by = document["title"], document["asked"], document["asked_by"]
         asking = draw_one(asked_by[own], rng)
-        selector = self.selectors[asking]
-        wording = draw_one(self.wordings[selector.relation], rng)
-        start = wording.before + title
-        windows = self._draw_question((title, selector.relation), wording, rng, self.config.question_share)
+        selector, place = self.selectors[asking], document["likeliest"][asking]
+        likeliest = [spans[place]] if place >= 0 else []
+        key, wording = (title, selector.relation), draw_one(self.wordings[selector.relation], rng)
+        answers = self.answers_of.get(key, likeliest)
+        start, windows = self._draw_question(key, answers, wording, rng, self.config.question_share)
         mark, needs_words = wording.mark, selector.needs_words
         if self.config.window_wording == "document":
             if windows:
@@ -238,7 +281,9 @@ class NameWindowsDataset(EpochDataset):
             before, after = document["before"][span].split(), document["after"][span].split()
             # ` born in?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks; ` is an?⁇poet⁇` asks what ` is an English?⁇poet⁇` does.
             follows_name = bool(before) and before[-1][0].isupper() and spans[span][0].isupper()
-            cue = self._draw_cue(before, after, needs_words or (self.config.keep_names and follows_name), rng)
+            # Without words, a cue is the question: only the answer may follow.
+            keeps_last = needs_words and not (likeliest and spans[span] in answers)
+            cue = self._draw_cue(before, after, keeps_last or (self.config.keep_names and follows_name), rng)
             window = (cue + mark + MASK_TOKEN, spans[span] + MASK_TOKEN)
             if (length := len(window[0]) + len(window[1])) > room:
                 rejected += 1
@@ -246,7 +291,7 @@ class NameWindowsDataset(EpochDataset):
             windows.append(window)
             room -= length
         if not windows:
-            words = document["before"][own].split()[-1:] if needs_words else []
+            words = document["before"][own].split()[-1:] if needs_words and spans[own] not in likeliest else []
             windows.append((join_words(words) + mark + MASK_TOKEN, spans[own] + MASK_TOKEN))
         return start, windows
 
