@@ -17,6 +17,7 @@ from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
 from data_scripts.options import option, parse_options
 from data_scripts.questions import describe_unknown_characters
 from data_scripts.relations import find_relation, read_relations
+from data_scripts.titles import describe_cases
 from posgpt.evaluation.evidence import Document, find_documents, has_mention
 from posgpt.evaluation.predictions import ALL, Prediction
 from posgpt.tables import format_table
@@ -72,6 +73,19 @@ def ask(arguments: AskingArguments) -> Answers:
     asked = [find_relation(question, relations) for question in questions]
     if not any(asked) and len(asked) > 1 and find_relation(" ".join(questions), relations):
         raise BadInput(f"{questions[0]!r} is a word of a question; put each question in quotation marks.")
+    documents, notes = None, list[str]()
+    if arguments.corpus_file is not None:
+        titles = {
+            relation.read_title(question) for question, relation in zip(questions, asked, strict=True) if relation
+        }
+        documents = find_documents(arguments.corpus_file, titles, arguments)
+        matched = {title: own[0].title for title, own in documents.items()}
+        notes = [note] if (note := describe_cases("questions", matched)) else []
+        documents |= {title: documents[name] for name, title in matched.items()}
+        questions = [
+            relation.replace_title(question, matched) if relation else question
+            for question, relation in zip(questions, asked, strict=True)
+        ]
     try:
         answers = model.answer(questions, tokenizer)
     except ValueError as error:
@@ -86,14 +100,11 @@ def ask(arguments: AskingArguments) -> Answers:
         )
         for question, answer, relation in zip(questions, answers, asked, strict=True)
     ]
-    unknown = describe_unknown_characters(questions, tokenizer, "questions")
-    notes = [unknown] if unknown else []
+    if unknown := describe_unknown_characters(questions, tokenizer, "questions"):
+        notes.append(unknown)
     if untrained := [repr(each.question) for each in predictions if each.relation == ALL]:
         forms = " or ".join(repr(relation.form) for relation in relations)
         notes.append(f"The model was trained to be asked {forms}, not {', '.join(untrained)}; it answers as it can.")
-    titles, documents = {each.title for each in predictions if each.title}, None
-    if arguments.corpus_file is not None:
-        documents = find_documents(arguments.corpus_file, titles, arguments)
     return Answers(predictions, notes, documents)
 
 
