@@ -14,8 +14,8 @@ from data_scripts.span_selectors import SpanArguments, SpanSelector, choose_sele
 from data_scripts.titles import find_text_start
 from data_scripts.words import find_words, split_words
 
-# A fifth of the titles is held out; of few, each fifth in turn. So many titles say enough.
-_FOLDS, _FEW, _MAX_TITLES = 5, 250, 2000
+# A fifth of the titles is held out, and another one until so many are; of very many titles, the first ones drawn say enough.
+_FOLDS, _FEWEST, _MAX_TITLES = 5, 100, 2000
 Asked = dict[tuple[str, Relation], list[str]]
 
 
@@ -54,7 +54,7 @@ def describe_held_out(
         bodies.setdefault(title, []).append(text[find_text_start(title) :])
     counts: dict[Relation, Counter] = {}
     missed: dict[Relation, str] = {}
-    for fold in range(_FOLDS if len(titles) < _FEW else 1):
+    for fold in range(min(_FOLDS, -(-_FOLDS * _FEWEST // len(titles)))):
         rows = [row for row, title in enumerate(questions.titles) if fold_of.get(title) == fold]
         others = [row for row, title in enumerate(questions.titles) if fold_of.get(title, fold) != fold]
         if not rows or not others:

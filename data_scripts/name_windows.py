@@ -20,6 +20,7 @@ and by which selector (`choose_selectors`, `select_spans`), rows (`NameWindowsDa
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -96,10 +97,10 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
             )
         dataset = NameWindowsDataset(spans, selectors, tokenizer, seed, self, questions)
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
-        described = [*describe_windows(dataset, documents)]
-        if questions:
-            described += describe_held_out(documents, questions, self, self.ask_dates, tokenizer, room)
-        return TrainingData(dataset, collator(tokenizer), " ".join(described))
+        described = " ".join(describe_windows(dataset, documents))
+        judged = (documents, questions, self, self.ask_dates, tokenizer, room)
+        held_out = partial(describe_held_out, *judged) if questions else tuple
+        return TrainingData(dataset, collator(tokenizer), described, held_out)
 
     def build_prompt(self, relation, title, text, start, end, max_length) -> str | None:
         max_words = min(_PROMPT_CUE_WORDS, self.max_cue_words)
