@@ -59,6 +59,10 @@ class Columns:
     title_column: str = option("Column of titles, if the corpus is a table.", default="title")
     text_column: str = option("Column of texts, if the corpus is a table.", default="text")
     dataset_config_name: str | None = option("Its configuration, if a dataset on the hub has several.", default=None)
+    replace_reserved: str | None = option(
+        f"What `{PAD_TOKEN}` and `{MASK_TOKEN}`, which the model reserves, become in documents (default: these are refused).",
+        default=None,
+    )
 
 
 TITLE_AND_TEXT = Columns()
@@ -108,7 +112,7 @@ def load_corpus(
 def _index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
     """Return one corpus out of the cache, where it is written first if need be."""
     contents = [identify_content(file) for file in find_files(path)]
-    named = [columns.title_column, columns.text_column, columns.dataset_config_name]
+    named = [columns.title_column, columns.text_column, columns.dataset_config_name, columns.replace_reserved]
     fingerprint = Hasher.hash([READING_VERSION, contents, named])
     arguments = {"gen_kwargs": {"path": path, "columns": columns}, "features": FEATURES, "fingerprint": fingerprint}
     folder = Path(config.HF_DATASETS_CACHE, "generator", f"default-fingerprint={fingerprint}")
@@ -179,6 +183,8 @@ def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, 
     Documents are streamed, and each is checked here, and nowhere else.
     """
     rows: Iterable[tuple[str, str | None, str]]
+    reserved, first, number = 0, "", 0
+    replaced = str.maketrans(dict.fromkeys((PAD_TOKEN, MASK_TOKEN), columns.replace_reserved))
     for file in find_files(path):
         if detect_format(file) is not None:
             rows = _read_table(file, columns)
@@ -190,10 +196,22 @@ def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, 
         else:
             rows = ((f"{file}, line {number}", None, line) for number, line in read_lines(file, "corpus"))
         for where, title, text in rows:
+            number += 1
+            if columns.replace_reserved is not None:
+                title, text = title and title.translate(replaced), text.translate(replaced)
+            if MASK_TOKEN in text or PAD_TOKEN in text:
+                found = PAD_TOKEN if PAD_TOKEN in text else MASK_TOKEN
+                reserved, first = reserved + 1, first or f"{where}: holds {found!r}"
+                continue
             # No invisible character, null or half of one is printable.
-            if not text.isprintable() or MASK_TOKEN in text or PAD_TOKEN in text:
+            if not text.isprintable():
                 check_text(where, text, name=find_title(title, text))
             yield where, title, text
+    if reserved:
+        raise BadInput(
+            f"{first}, which the model reserves ({reserved:,} of {number:,} documents hold {PAD_TOKEN} or {MASK_TOKEN});"
+            " --replace_reserved '?' replaces it."
+        )
 
 
 def _read_table(path: str, columns: Columns) -> Iterator[tuple[str, str, str]]:

@@ -21,6 +21,7 @@ and by which selector (`choose_selectors`, `select_spans`), rows (`NameWindowsDa
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.collators import RightPaddingCollator, pad_right
 from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
+from data_scripts.held_out_answers import collect_asked, describe_held_out
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.options import Range, option
 from data_scripts.paraphrases import Paraphraser
@@ -104,7 +106,10 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
             )
         dataset = NameWindowsDataset(spans, selectors, tokenizer, seed, self, questions)
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
-        return TrainingData(dataset, collator(tokenizer), " ".join(describe_windows(dataset, documents)))
+        described = " ".join(describe_windows(dataset, documents))
+        judged = (documents, questions, self, self.ask_dates, tokenizer, room)
+        held_out = partial(describe_held_out, *judged) if questions else tuple
+        return TrainingData(dataset, collator(tokenizer), described, held_out)
 
     def build_prompt(self, relation, title, text, start, end, max_length) -> str | None:
         max_words = min(_PROMPT_CUE_WORDS, self.max_cue_words)
@@ -143,12 +148,7 @@ class NameWindowsDataset(EpochDataset):
         pairs = (questions.titles, questions.relation_per_question, questions.answers) if questions else ((), (), ())
         for title, relation, answer in zip(*pairs, strict=True):
             self.answers_of.setdefault((title, relation), []).append(answer)
-        self.asked: dict[tuple[str, Relation], list[str]] = {}
-        for batch in documents.select_columns(["title", "asked", "asked_by"]).iter(1000) if self.answers_of else ():
-            for title, spans, asked_by in zip(batch["title"], batch["asked"], batch["asked_by"], strict=True):
-                for span, numbers in zip(spans, asked_by, strict=True):
-                    for key in {(title, selectors[i].relation) for i in numbers} & self.answers_of.keys():
-                        self.asked.setdefault(key, []).append(span)
+        self.asked = collect_asked(documents, selectors, self.answers_of)
         # What has rows of its own, since no document's row can ask it.
         self.standalone = [key for key in self.answers_of if key not in self.asked]
         self.paraphraser_of = self._build_paraphrasers() if config.paraphrases else {}
@@ -314,17 +314,7 @@ def draw_one(values: Sequence, rng: np.random.Generator) -> Any:
 
 def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterator[str]:
     """Yield sentences on what rows ask for, and on what is left out of `documents`, from `add_titles_and_spans`."""
-    kinds = []
-    for selector in dataset.selectors:
-        own = {key: answers for key, answers in dataset.answers_of.items() if key[1] == selector.relation}
-        missed = [(key, each) for key in own for each in own[key] if each not in dataset.asked.get(key, ())]
-        kinds.append(f"{selector.relation.name}: {selector.kind}")
-        if missed:
-            (key, answer), num_answers = missed[0], sum(map(len, own.values()))
-            kinds[-1] += (
-                f", which miss {len(missed):,} of {num_answers:,} training answers, such as {answer!r} ({key[0]}, asked"
-            )
-            kinds[-1] += f" for: {', '.join(dataset.asked.get(key, ['nothing']))})"
+    kinds = [f"{selector.relation.name}: {selector.kind}" for selector in dataset.selectors]
     yield (
         f"{len(dataset.documents):,} of {len(documents):,} documents have a title and something to ask for,"
         f" {dataset.rows_with_document:,} spans in all ({'; '.join(kinds)})."
@@ -337,8 +327,6 @@ def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterato
     yield f"Questions about {len(titles):,} titles are mixed in."
     if alone := {title for title, _ in dataset.standalone}:
         yield f"{len(alone):,} of these titles have no document with such a span; the questions about them are rows of their own."
-    if titles.isdisjoint(documents["title"]):
-        yield "No question is about a document: write titles as the corpus does."
 
 
 def encode_rows(rows: list[tuple[str, list[Window]]], tokenizer: PreTrainedTokenizerBase) -> list[dict]:

@@ -2,10 +2,10 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
+from itertools import islice, repeat
 from typing import TypeVar
 
 from datasets import Dataset, Features, Value
@@ -104,6 +104,13 @@ class Questions:
         """Return the questions with these numbers, from 0."""
         relations = tuple(self.relation_per_question[row] for row in rows)
         return replace(self, relation_per_question=relations, rows=self.rows.select(rows))
+
+    def rename(self, titles: Mapping[str, str]) -> "Questions":
+        """Return the questions with the titles that `titles` has for theirs."""
+        if all(titles.get(title, title) == title for title in self.titles):
+            return self
+        texts = list(map(Relation.replace_title, self.relation_per_question, self.texts, repeat(titles)))
+        return replace(self, rows=Dataset.from_dict(self.rows.to_dict() | {"question": texts}, self.rows.features))
 
 
 def load_questions(

@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
@@ -88,6 +88,12 @@ class Relation:
         """Return the title that a question asks about; text that is no such question is a title itself."""
         title = self.find_title(question)
         return question if title is None else title
+
+    def replace_title(self, question: str, titles: Mapping[str, str]) -> str:
+        """Return one of the relation's questions with the title that `titles` has for its own."""
+        own = self.read_title(question)
+        asked = (titles.get(own, own).join(each) for each in self.split_wordings() if own.join(each) == question)
+        return next(asked, question)
 
     @property
     def form(self) -> str:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from datasets import Dataset
 
@@ -67,18 +67,33 @@ def find_title(title: str | None, document: str) -> str:
     return split_title(document)[0] if title is None else title
 
 
-def match_titles(
-    titles: Iterable[str], documents: Iterable[tuple[str | None, str]], normalize: Callable[[str], str] = str
-) -> Iterator[tuple[int, str, str]]:
-    """Yield the number, from 0, the title and the text of each document that may have one of `titles`; see `find_title`.
-
-    Titles are equal if what `normalize` makes of them is, such as `str.casefold`.
+def match_titles(titles: Iterable[str], documents: Iterable[tuple[str | None, str]]) -> Iterator[tuple[int, str, str]]:
+    """Yield the number, from 0, the title and the text of each document that may have one of `titles`, in whatever case; see
+    `find_title`.
     """
-    wanted = set(map(normalize, titles))
+    wanted = set(map(str.casefold, titles))
     for i, (given, text) in enumerate(documents):
         for title in list_titles(text) if given is None else [given]:
-            if normalize(title) in wanted:
+            if title.casefold() in wanted:
                 yield i, title, text
+
+
+def match_cases(names: Iterable[str], titles: Iterable[str]) -> dict[str, str]:
+    """Return the title of each of `names` that is one, or that differs from a single title, and only in case."""
+    names = dict.fromkeys(names)
+    alike: dict[str, set[str]] = {name.casefold(): set() for name in names}
+    for title in titles:
+        if (folded := title.casefold()) in alike:
+            alike[folded].add(title)
+    matched = {name: {name} & (own := alike[name.casefold()]) or own for name in names}
+    return {name: title for name, own in matched.items() if len(own) == 1 for title in own}
+
+
+def describe_cases(path: str, titles: Mapping[str, str]) -> str | None:
+    """Say in one line which names are read as titles in another case, from `match_cases`; None: none is."""
+    renamed = [(name, title) for name, title in titles.items() if name != title]
+    first = f", first {renamed[0][0]!r}, which is read as {renamed[0][1]!r}." if renamed else ""
+    return f"{path}: {len(renamed):,} titles differ from the corpus's in case{first}" if renamed else None
 
 
 def find_text_start(title: str) -> int:

@@ -21,7 +21,7 @@ from data_scripts.options import option, parse_options
 from data_scripts.questions import describe_unknown_characters
 from data_scripts.relations import Relation, Wording, find_relation, read_relations
 from data_scripts.words import WORD, list_word_spans
-from posgpt.evaluation.evidence import Document, find_documents, find_sentence
+from posgpt.evaluation.evidence import Document, find_alike, find_sentence
 from posgpt.evaluation.predictions import ALL, Prediction, answer_questions
 from posgpt.tables import format_table
 from posgpt.training.saved_models import load_model
@@ -123,7 +123,7 @@ class Interview:
             return None
         names = {text[start:end] for text in texts for start, end in list_word_spans(text)}
         names |= {relation.read_title(text) for text in texts for relation in self.relations}
-        return find_documents(self.arguments.corpus_file, names, self.arguments, str.casefold)
+        return find_alike(self.arguments.corpus_file, names, self.arguments)
 
     def list_questions(self, text: str) -> list[str]:
         """Return a question as it is; of a title, the question of each relation.

@@ -128,7 +128,9 @@ def build_trainer(
     tokenizer, questions = data.tokenizer, data.questions
     # One question alone shows no form; it may be of a form that is trained on.
     known = [*data.relations, *(questions.relations if questions else ())]
-    validation = load_validation(data_args.validation_file, training_args, known, data.to_config(), questions)
+    validation = load_validation(
+        data_args.validation_file, training_args, known, data.to_config(), questions, data.corpus
+    )
 
     model = build_model(architecture, tokenizer, training_args)
     model.config.relations = data.to_config()

@@ -5,7 +5,7 @@
     posgpt preview windows --train_file wiki.txt --questions_file birth_places_train.tsv --section generate_questions
 
 Before pretraining examples, the corpus's first documents are shown as they are read: title, `|` and text, and with name-keyed
-windows what is asked for. The character that a position is graded on stands in the second line of each example; a dot where
+windows what is asked for; and for held-out questions, how many of their answers are. The character that a position is graded on stands in the second line of each example; a dot where
 there is no loss.
 """
 
@@ -82,6 +82,7 @@ def preview_pretraining(
         if title in asked:
             yield f"asked    {', '.join(asked[title])}"
     yield data.training.description
+    yield from data.training.describe_held_out()
     # With weights, documents are repeated on purpose.
     if not data_args.corpus_weights and (titles := describe_titles(data.corpus)):
         yield titles

@@ -1,7 +1,7 @@
 """What an evaluation asks, and all else that it reads."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle, islice
 
 from datasets import Dataset
@@ -18,6 +18,7 @@ from data_scripts.questions import (
 )
 from data_scripts.relations import Relation, load_relations, read_relations
 from data_scripts.synthetic_world import fictional_names
+from data_scripts.titles import describe_cases
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.evaluation.arguments import EvaluationArguments
 from posgpt.evaluation.evidence import Document, find_documents
@@ -33,11 +34,13 @@ class EvaluationData:
         groups: Questions by the name of their group; `TEST` is always there.
         training: The questions of training with their answers, if their file was given.
         documents: The documents of the names that are asked about, by name; None: no corpus was given.
+        titles: The titles of these documents, by the names that the files have for them.
     """
 
     groups: dict[str, Questions]
     training: Questions | None = None
     documents: dict[str, list[Document]] | None = None
+    titles: dict[str, str] = field(default_factory=dict)
 
     @property
     def questions(self) -> list[Prediction]:
@@ -83,7 +86,7 @@ def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relatio
             f"{overlap}; a model is sure of what it was trained on, so these cannot calibrate it. Hold pairs out with posgpt"
             " hold-out."
         )
-    people, documents = arguments.num_fictional_people, None
+    people, documents, titles = arguments.num_fictional_people, None, dict[str, str]()
     # Many more than are asked about: of a large fictional world's people, most are among them.
     made_up = list(islice(fictional_names(test.titles), 20 * people))
     if arguments.corpus_file:
@@ -94,16 +97,22 @@ def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relatio
                 f"{arguments.corpus_file}: has no document about anyone in {read}; give the corpus that the model has"
                 " read, or leave --corpus_file out."
             )
+        titles = {name: own[0].title for name, own in documents.items()}
+        groups = {group: questions.rename(titles) for group, questions in groups.items()}
+        training = training and training.rename(titles)
+        documents |= {titles[name]: own for name, own in documents.items()}
     fictional = islice((name for name in made_up if name not in names and name not in (documents or ())), people)
     if asked := list(zip(cycle(test.relations), fictional)):
         texts = Dataset.from_dict({"question": [relation.ask(name) for relation, name in asked]})
         groups[FICTIONAL] = Questions((FICTIONAL,), tuple(relation for relation, _ in asked), texts)
-    return EvaluationData(groups, training, documents)
+    return EvaluationData(groups, training, documents, titles)
 
 
 def list_warnings(data: EvaluationData) -> list[str]:
     """Return what makes a figure mean something else than it seems to, one line each, whoever is asked."""
-    test, warnings = data.groups[TEST], []
+    test, warnings = data.groups[TEST], list[str]()
+    if note := describe_cases(test.path, data.titles):
+        warnings.append(note)
     for others, meaning in (
         (data.training, "the accuracy includes them."),
         (data.groups.get(CALIBRATION), "the confidences that are fitted on them are measured on them."),

@@ -3,13 +3,13 @@
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import unquote
 
 from data_scripts.documents import TITLE_AND_TEXT, Columns, read_rows
-from data_scripts.titles import find_text_start, match_titles
+from data_scripts.titles import find_text_start, match_cases, match_titles
 from data_scripts.words import MARKS, WORD_END, WORD_START, find_words
 from posgpt.evaluation.predictions import Prediction
 
@@ -44,18 +44,20 @@ class Evidence(NamedTuple):
 
 
 def find_documents(
-    corpus_file: str | os.PathLike,
-    names: Collection[str],
-    columns: Columns = TITLE_AND_TEXT,
-    normalize: Callable[[str], str] = str,
+    corpus_file: str | os.PathLike, names: Collection[str], columns: Columns = TITLE_AND_TEXT
 ) -> dict[str, list[Document]]:
-    """Return the documents `NAME. text` of each of `names` that has one; the corpus is read once, line by line.
+    """Return the documents `NAME. text` of each of `names` that has one, see `match_cases`; the corpus is read once, line by line."""
+    found = find_alike(corpus_file, names, columns)
+    return {name: found[title] for name, title in match_cases(names, found).items()}
 
-    See `match_titles` for `normalize`.
-    """
+
+def find_alike(
+    corpus_file: str | os.PathLike, names: Collection[str], columns: Columns = TITLE_AND_TEXT
+) -> dict[str, list[Document]]:
+    """Return the documents of all titles that are one of `names` in whatever case, by title."""
     found: dict[str, list[Document]] = {}
     documents = ((given, text) for _, given, text in read_rows(corpus_file, columns))
-    for number, title, text in match_titles(names, documents, normalize):
+    for number, title, text in match_titles(names, documents):
         found.setdefault(title, []).append(Document(number + 1, title, text))
     return found
 
