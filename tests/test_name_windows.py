@@ -240,7 +240,7 @@ def test_in_a_script_without_spaces_cues_have_none_and_each_stage_can_be_opened(
     config = NameWindowsConfig(question_share=0.0, min_cue_kept=1.0, span_finder="capitals")
     selectors = choose_selectors(documents, pairs, config)
     spans = select_spans(documents, selectors, config, tokenizer, room=100)
-    asked = {"asked": ["伦敦"], "asked_by": [[0]], "before": ["0 年 出 生 于"], "after": [""]}
+    asked = {"asked": ["伦敦"], "asked_by": [[0]], "likeliest": [-1], "before": ["0 年 出 生 于"], "after": [""]}
     assert spans.to_list() == [{"title": "王小明"} | asked] and [each.kind for each in selectors] == ["names"]
     dataset = NameWindowsDataset(spans, selectors, tokenizer, 0, config, pairs)
     cues = {cue for cue, span in list_cues(dataset) if span == "伦敦"}
