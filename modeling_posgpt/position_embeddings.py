@@ -30,6 +30,8 @@ class PositionEmbedding(nn.Module):
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         cls.has_bias = cls.bias is not PositionEmbedding.bias
+        # Its name until 0.6.
+        cls.is_bounded = vars(cls).get("ends_at_block", cls.is_bounded)
         cls.settings = tuple(dict.fromkeys(name for base in cls.__mro__ for name in vars(base).get("settings", ())))
 
     def __init__(self, config):
