@@ -1,4 +1,7 @@
-"""A hundred command lines, each with the configuration that version 0.4.0 parses it to (its values that are not the defaults)."""
+"""A hundred command lines, each with the configuration that version 0.4.0 parses it to (its values that are not the defaults).
+
+The recipe `quickstart` is that of 0.7.0.
+"""
 
 import dataclasses
 import json
