@@ -52,8 +52,8 @@ class Paraphraser:
         if rng.random() >= _OWN_MARK:
             marks = [each for each in _MARKS if each in self.characters]
             mark = marks[rng.integers(len(marks))] if marks and rng.random() < 0.5 else ""
-        while words and len(" ".join(words)) + len("  ") + len(mark) > room:
-            words.pop()
+        if len(" ".join(words)) + len("  ") + len(mark) > room:
+            return wording
         split = int(rng.integers(len(words) + 1))
         before, after = join_words(words[:split]).lstrip(), join_words(words[split:])
         if before and before[0].upper() in self.characters and rng.random() < 0.5:
