@@ -30,9 +30,9 @@ def test_the_corpus_shows_which_answers_are_made_up(run, tiny_pretrained, tmp_pa
     arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--questions", *questions, "--corpus_file"]
     printed = run(cli, "ask", *arguments, corpus)
     assert "'ada berg' is 'Ada Berg' in the corpus" in printed and "Is Ada Berg ill? Rome 50.0% (" in printed
-    here, more, unknown = "line 1: Born in Rome .", "(and 1 more)", "no title of the corpus in the question"
+    here, unknown = ["line 1: Born in Rome .", "(and 1 more)"], "no title of the corpus in the question"
     evidence = [line.strip() for line in printed.splitlines() if line.startswith("  ")]
-    assert evidence == [here, more, "not in its document", unknown, unknown, here, more]
+    assert evidence == [*here, "not in its document", unknown, unknown, *here]
     with pytest.raises(SystemExit, match="none.txt: no such file"):
         run(cli, "ask", *arguments, tmp_path / "none.txt")
 
