@@ -50,11 +50,11 @@ def exit_on_bad_input() -> Iterator[None]:
 
     A context manager, and a decorator for every command's `main`.
     """
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # Windows writes to files and pipes in a code page, in which `⁇` and most names cannot be written.
+            # Windows reads and writes files and pipes in a code page, in which `⁇` and most names cannot be written.
             encoding = "utf-8" if sys.platform == "win32" and not stream.isatty() else None
-            # Characters that cannot be encoded are written as escapes; file names may contain some.
+            # Characters that cannot be encoded, or bytes decoded, become escapes; file names may contain some.
             stream.reconfigure(encoding=encoding, errors="backslashreplace")
     try:
         yield

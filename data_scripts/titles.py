@@ -68,9 +68,7 @@ def find_title(title: str | None, document: str) -> str:
 
 
 def match_titles(titles: Iterable[str], documents: Iterable[tuple[str | None, str]]) -> Iterator[tuple[int, str, str]]:
-    """Yield the number, from 0, the title and the text of each document that may have one of `titles`, in whatever case; see
-    `find_title`.
-    """
+    """Yield the number, from 0, title and text of each document that may have one of `titles`, in any case; see `find_title`."""
     wanted = set(map(str.casefold, titles))
     for i, (given, text) in enumerate(documents):
         for title in list_titles(text) if given is None else [given]:

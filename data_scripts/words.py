@@ -43,8 +43,7 @@ def split_words(text: str) -> list[str]:
 def list_word_spans(text: str, longest: int | None = None) -> list[tuple[int, int]]:
     """Return start and end of all spans of a text that begin and end with a word, of at most `longest` words and marks."""
     words = [match.span() for match in WORD.finditer(text) if not match[0].isspace()]
-    last = longest or len(words)
-    return [(start, end) for first, (start, _) in enumerate(words) for _, end in words[first : first + last]]
+    return [(start, end) for first, (start, _) in enumerate(words) for _, end in words[first:][:longest]]
 
 
 def list_title_words(title: str) -> set[str]:

@@ -88,17 +88,7 @@ class AnsweringMixin:
         `config.max_answer_length`), or by the model's maximum sequence length, has the probability of the characters it has.
         Raises ValueError as `_compute_answer_budgets` does.
         """
-        answers = {}
-        greedily = {"num_beams": 1, "output_logits": True}
-        for indices, generated, written in self._generate(
-            questions, tokenizer, batch_size, max_new_tokens, **greedily
-        ):
-            # (batch, new tokens): the log-probability of each character that was written.
-            scores = self.compute_transition_scores(generated.sequences, generated.logits, normalize_logits=True)
-            for index, ids, row in zip(indices, written, scores.float().cpu(), strict=True):
-                end = ids.index(tokenizer.mask_token_id) if tokenizer.mask_token_id in ids else len(ids)
-                answers[index] = Answer(str(tokenizer.decode(ids[:end])), float(row[: end + 1].sum().exp()))
-        return [answers[index] for index in range(len(questions))]
+        return [best for (best,) in self.list_answers(questions, tokenizer, 1, batch_size, max_new_tokens)]
 
     @torch.inference_mode()
     def list_answers(
@@ -113,36 +103,29 @@ class AnsweringMixin:
 
         The search keeps twice as many beams as the `number` of answers; a batch has `batch_size` beams. See `answer`.
         """
-        answers: dict[int, list[Answer]] = {}
-        # Without a length penalty, a score is the log-probability of the whole answer.
-        search = {"num_beams": 2 * number, "num_return_sequences": number, "length_penalty": 0.0}
-        search |= {"early_stopping": False, "output_scores": True}
-        for indices, generated, written in self._generate(
-            questions, tokenizer, max(1, batch_size // (2 * number)), max_new_tokens, **search
-        ):
-            texts = [str(text).partition(MASK_TOKEN)[0] for text in tokenizer.batch_decode(written)]
-            found = list(map(Answer, texts, generated.sequences_scores.float().exp().tolist()))
-            answers |= {index: found[row * number : (row + 1) * number] for row, index in enumerate(indices)}
-        return [answers[index] for index in range(len(questions))]
-
-    def _generate(
-        self,
-        questions: Sequence[str],
-        tokenizer: PreTrainedTokenizerBase,
-        batch_size: int,
-        max_new_tokens: int | None,
-        **settings: Any,
-    ) -> Iterator[tuple[list[int], Any, list[list[int]]]]:
-        """Yield of each batch the indices of its questions, what was generated, and the ids that were written."""
+        beams, answers = 2 * number if number > 1 else 1, dict[int, list[Answer]]()
+        # Without a length penalty, the search goes by the probability of the whole answer.
+        search: dict[str, Any] = {"length_penalty": 0.0, "early_stopping": False} if number > 1 else {}
+        search |= {"num_beams": beams, "num_return_sequences": number, "do_sample": False}
+        search |= {"return_dict_in_generate": True, "output_logits": True}
         with in_evaluation_mode(self):
             longest = max_new_tokens or self.config.max_answer_length
             budgets = [min(budget, longest) for budget in self._compute_answer_budgets(questions)]
-            for budget, indices in iterate_batches(questions, budgets, batch_size, "Answering"):
+            for budget, indices in iterate_batches(questions, budgets, max(1, batch_size // beams), "Answering"):
                 prompts = [questions[index] + MASK_TOKEN for index in indices]
                 inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(self.device)
-                settings |= {"max_new_tokens": budget, "do_sample": False, "return_dict_in_generate": True}
-                generated = self.generate(**inputs, **settings)
-                yield indices, generated, generated.sequences[:, inputs["input_ids"].shape[1] :].tolist()
+                generated = self.generate(**inputs, max_new_tokens=budget, **search)
+                written = generated.sequences[:, inputs["input_ids"].shape[1] :]
+                # (batch * number, new tokens): the log-probability of each character that was written.
+                scores = self.compute_transition_scores(
+                    generated.sequences, generated.logits, generated.get("beam_indices"), normalize_logits=True
+                )
+                found = []
+                for ids, row in zip(written.tolist(), scores.float().cpu(), strict=True):
+                    end = ids.index(tokenizer.mask_token_id) if tokenizer.mask_token_id in ids else len(ids)
+                    found.append(Answer(str(tokenizer.decode(ids[:end])), float(row[: end + 1].sum().exp())))
+                answers |= {index: found[row * number : (row + 1) * number] for row, index in enumerate(indices)}
+        return [answers[index] for index in range(len(questions))]
 
     def ask(
         self, titles: Sequence[str], tokenizer: PreTrainedTokenizerBase, relation: str | None = None, **options

@@ -79,18 +79,16 @@ def describe_accuracies(evaluation: Evaluation, name: str, path: str) -> list[st
         f" Unicode form, first {given!r} instead of {right!r}."
         for given, right in near[:1]
     ]
-    lines, recall = [format_accuracies(evaluation.relations, name), *spelled], compute_recall(predictions)
-    if recall is not None:
-        lines.append(f"{path}: recall of all correct answers, where a question has several: {recall:.1%}.")
-    return lines
+    if (recall := compute_recall(predictions)) is not None:
+        spelled.append(f"{path}: recall of all correct answers, where a question has several: {recall:.1%}.")
+    return [format_accuracies(evaluation.relations, name), *spelled]
 
 
 def write_results(
     result: EvaluationResult, evaluation: Evaluation, texts: Sequence[str], arguments: EvaluationArguments
 ) -> list[str]:
-    """Write all that is asked for, in `predictions.txt` the answer to each of `texts`, the questions of the test's lines.
-
-    Return lines on which files these are, and whether earlier ones were replaced.
+    """Write all that is asked for, in `predictions.txt` the answer to each of `texts`, the questions of the test's lines; return
+    lines on which files these are, and whether earlier ones were replaced.
     """
     files: dict[Path, Any] = {}
     model, report = str(arguments.model_name_or_path), Path(arguments.report or "")

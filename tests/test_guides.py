@@ -55,7 +55,7 @@ def test_the_page_on_a_text_of_your_own(run, tmp_path, monkeypatch, capsys):
     assert "document The Last Harbour | Directed by " in preview
     assert re.search(r"^asked    \w+ \w+ \(director\), 19\d\d \(release year\)$", preview, re.M)
     assert "| director " in evaluated and "| release year " in evaluated
-    assert "| Who directed The Golden Bridge? | " in asked and "not trained" not in asked
+    assert "Who directed The Golden Bridge? " in asked and "do you mean" not in asked
     assert len(load_questions("dev.tsv")) == 20
     assert "documents.jsonl has 30 lines" in held_out
     assert "Report: runs/films_report/report.html" in report

@@ -224,5 +224,5 @@ def test_documents_are_found_without_regard_to_case_where_one_title_fits(tmp_pat
     found = find_documents(file, ["blade runner", "Rent-a-Cop", "rent-a-cop", "Dune"])
     assert {name: [each.title for each in own] for name, own in found.items()} == {
         "blade runner": ["Blade Runner"],
-        "Rent-a-Cop": ["Rent-a-Cop"],
+        **{title: [title] for title in ("Blade Runner", "Rent-a-Cop", "Rent-A-Cop")},
     }

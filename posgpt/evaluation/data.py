@@ -1,7 +1,7 @@
 """What an evaluation asks, and all else that it reads."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import cycle, islice
 
 from datasets import Dataset
@@ -34,13 +34,11 @@ class EvaluationData:
         groups: Questions by the name of their group; `TEST` is always there.
         training: The questions of training with their answers, if their file was given.
         documents: The documents of the names that are asked about, by name; None: no corpus was given.
-        titles: The titles of these documents, by the names that the files have for them.
     """
 
     groups: dict[str, Questions]
     training: Questions | None = None
     documents: dict[str, list[Document]] | None = None
-    titles: dict[str, str] = field(default_factory=dict)
 
     @property
     def questions(self) -> list[Prediction]:
@@ -50,9 +48,8 @@ class EvaluationData:
             references: dict[str, dict[str, None]] = {}
             for text, answer in zip(asked.texts, asked.answers, strict=False):
                 references.setdefault(text, {})[answer] = None
-            for text, relation, title in dict.fromkeys(
-                zip(asked.texts, asked.relation_per_question, asked.titles, strict=True)
-            ):
+            rows = zip(asked.texts, asked.relation_per_question, asked.titles, strict=True)
+            for text, relation, title in dict.fromkeys(rows):
                 correct = list(references.get(text, ()))
                 reference = correct[0] if len(correct) == 1 else correct or None
                 questions.append(Prediction(text, "", relation.name, title, reference=reference, group=group))
@@ -86,7 +83,7 @@ def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relatio
             f"{overlap}; a model is sure of what it was trained on, so these cannot calibrate it. Hold pairs out with posgpt"
             " hold-out."
         )
-    people, documents, titles = arguments.num_fictional_people, None, dict[str, str]()
+    people, documents = arguments.num_fictional_people, None
     # Many more than are asked about: of a large fictional world's people, most are among them.
     made_up = list(islice(fictional_names(test.titles), 20 * people))
     if arguments.corpus_file:
@@ -100,19 +97,17 @@ def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relatio
         titles = {name: own[0].title for name, own in documents.items()}
         groups = {group: questions.rename(titles) for group, questions in groups.items()}
         training = training and training.rename(titles)
-        documents |= {titles[name]: own for name, own in documents.items()}
     fictional = islice((name for name in made_up if name not in names and name not in (documents or ())), people)
     if asked := list(zip(cycle(test.relations), fictional)):
         texts = Dataset.from_dict({"question": [relation.ask(name) for relation, name in asked]})
         groups[FICTIONAL] = Questions((FICTIONAL,), tuple(relation for relation, _ in asked), texts)
-    return EvaluationData(groups, training, documents, titles)
+    return EvaluationData(groups, training, documents)
 
 
 def list_warnings(data: EvaluationData) -> list[str]:
     """Return what makes a figure mean something else than it seems to, one line each, whoever is asked."""
-    test, warnings = data.groups[TEST], list[str]()
-    if note := describe_cases(test.path, data.titles):
-        warnings.append(note)
+    test, titles = data.groups[TEST], {name: own[0].title for name, own in (data.documents or {}).items()}
+    warnings = list(filter(None, [describe_cases(test.path, titles)]))
     for others, meaning in (
         (data.training, "the accuracy includes them."),
         (data.groups.get(CALIBRATION), "the confidences that are fitted on them are measured on them."),
@@ -123,10 +118,10 @@ def list_warnings(data: EvaluationData) -> list[str]:
         questions = data.groups.get(group)
         if questions is None or data.documents is None:
             continue
-        if titles := [title for title in questions.titles if (title in data.documents) == has]:
+        if asked := [title for title in questions.titles if (title in data.documents) == has]:
             warnings.append(
-                f"{questions.path}: {len(titles):,} of {len(questions):,} questions are about titles that the corpus has"
-                f" {'a' if has else 'no'} document of, first {titles[0]!r}{meaning}"
+                f"{questions.path}: {len(asked):,} of {len(questions):,} questions are about titles that the corpus has"
+                f" {'a' if has else 'no'} document of, first {asked[0]!r}{meaning}"
             )
     return warnings
 

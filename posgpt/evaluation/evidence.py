@@ -46,20 +46,12 @@ class Evidence(NamedTuple):
 def find_documents(
     corpus_file: str | os.PathLike, names: Collection[str], columns: Columns = TITLE_AND_TEXT
 ) -> dict[str, list[Document]]:
-    """Return the documents `NAME. text` of each of `names` that has one, see `match_cases`; the corpus is read once, line by line."""
-    found = find_alike(corpus_file, names, columns)
-    return {name: found[title] for name, title in match_cases(names, found).items()}
-
-
-def find_alike(
-    corpus_file: str | os.PathLike, names: Collection[str], columns: Columns = TITLE_AND_TEXT
-) -> dict[str, list[Document]]:
-    """Return the documents of all titles that are one of `names` in whatever case, by title."""
+    """Return the documents of `names`, by title and by name (see `match_cases`); the corpus is read once, line by line."""
     found: dict[str, list[Document]] = {}
     documents = ((given, text) for _, given, text in read_rows(corpus_file, columns))
     for number, title, text in match_titles(names, documents):
         found.setdefault(title, []).append(Document(number + 1, title, text))
-    return found
+    return found | {name: found[title] for name, title in match_cases(names, found).items()}
 
 
 def compile_mentions(answers: Iterable[str]) -> re.Pattern:
@@ -78,9 +70,8 @@ def has_mention(document: str, answer: str) -> bool:
 def find_sentence(text: str, answer: str) -> str | None:
     """Return the first sentence that contains the answer as whole words; None if the text does not."""
     for start, end in find_words([answer], text):
-        before = [match.end() for match in _SENTENCE_END.finditer(text) if match.end() <= start]
-        after = [match.end() for match in _SENTENCE_END.finditer(text) if match.end() >= end]
-        return text[max(before, default=0) : min(after, default=len(text))].strip()
+        ends = [0, *(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]
+        return text[max(each for each in ends if each <= start) : min(each for each in ends if each >= end)].strip()
     return None
 
 

@@ -71,12 +71,11 @@ def answer_questions(
     By default, only questions with several references have alternatives. `options` are the others of `model.answer`.
     """
     answers = model.answer([each.question for each in questions], tokenizer, *options)
-    several = {
-        each.question: len(each.references) for each in questions if num_alternatives or len(each.references) > 1
-    }
-    number = max(num_alternatives, *several.values(), 0)
+    several = [each for each in questions if num_alternatives or len(each.references) > 1]
+    number = max([num_alternatives, *(len(each.references) for each in several)])
+    texts = [each.question for each in several]
     # One of them may be the answer.
-    best = dict(zip(several, model.list_answers(list(several), tokenizer, number + 1, *options), strict=True))
+    best = dict(zip(texts, model.list_answers(texts, tokenizer, number + 1, *options), strict=True))
     answered = []
     for each, (text, probability) in zip(questions, map(astuple, answers), strict=True):
         others = [other for other in best.get(each.question, ()) if other.text != text][:number]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -74,7 +74,7 @@ def compute_recall(predictions: Sequence[Prediction]) -> float | None:
         if len(right) > 1 and each.alternatives is not None:
             likeliest = [each.answer, *each.alternatives][: len(right)]
             shares.append(len(right.intersection(likeliest)) / len(right))
-    return sum(shares) / len(shares) if shares else None
+    return fmean(shares) if shares else None
 
 
 def measure_accuracy(
