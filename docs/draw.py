@@ -28,10 +28,6 @@ POSITIONS = {
         "After the whole recipe, every position embedding answers about 90 %",
         "2026-11-26-positions-whole",
     ),
-    "positions_sprint": (
-        "With the recipe sprint, too, every position embedding answers about 90 %",
-        "2026-11-26-positions-sprint",
-    ),
     "positions": (
         "After a third of the training steps, ALiBi is five points ahead of no positions",
         "2026-11-21-positions-third",
@@ -96,8 +92,10 @@ def draw_hero() -> Any:
     axes.bar_label(bars, [f"{length:.1f} %" for length in lengths], padding=5, fontsize=13, fontweight="bold")
     axes.invert_yaxis()
     axes.tick_params("y", length=0, labelsize=12)
-    axes.set(xlim=(0, 104), xlabel="share of 500 questions answered to the letter, %")
-    figure.suptitle("The recipe windows answers 90 %, the course's recipe 21 to 34 %", fontsize=15, fontweight="bold")
+    axes.set(xlim=(0, 112), xlabel="exact match on 500 questions, %; windows: short fill-in questions")
+    axes.set_xticks(range(0, 101, 20))
+    title = "The recipe windows answers 90 % correctly, the course's recipe 21 to 34 %"
+    figure.suptitle(title, fontsize=15, fontweight="bold")
     return figure
 
 
@@ -173,12 +171,16 @@ def draw_factorial() -> Any:
         shares = [100 * correct / row["of"] for row in rows for correct in row["correct"]]
         # Two seeds have been trained with the best learning rate alone.
         (best,) = (row for row in rows if len(row["correct"]) > 1)
-        label = f"{average([best]):.1f} with the rate {best['settings']['learning rate']}"
+        label = f"{average([best]):.1f} (rate {best['settings']['learning rate']})"
         axes.plot(shares, [i] * len(shares), "o", color=BLUE if "Muon" in name else GREY, markersize=7, alpha=0.8)
         axes.annotate(label, (max(shares), i), (9, 0), textcoords="offset points", va="center")
     axes.set_yticks(range(len(groups)), list(groups))
     axes.invert_yaxis()
-    axes.set(xlim=(0, 114), xlabel="of 300 people whose questions were held out, answered, %; dots: runs")
+    axes.set(
+        xlim=(0, 112),
+        xlabel="answered, % of 300 held-out people; dots: all runs; number: the best rate's mean",
+    )
+    axes.set_xticks(range(0, 101, 20))
     axes.grid(axis="x", alpha=0.3)
     figure.suptitle("Windows, Muon and no dropout: at this length, each is needed", fontweight="bold")
     return figure

@@ -120,7 +120,7 @@ def make_table(name: str, rows: list[dict], document: Path) -> str:
         # A column that says the same in each row is left out.
         heads = dict.fromkeys(head for line in lines for head in line)
         told = [head for head in heads if head == "what" or len({line.get(head, "") for line in lines}) > 1]
-        return lay_out(lines, told)
+        return lay_out(lines, told) + f"\nSource: [{measurement}]({folder}/{measurement}.yaml).\n"
     if name in pooled:
         head, with_sources = pooled[name]["head"], pooled[name].get("sources", False)
         for pool, what in pooled[name]["rows"].items():
@@ -142,6 +142,7 @@ def make_table(name: str, rows: list[dict], document: Path) -> str:
         settings = [f"{key}: {show(value)}" for key, value in row.get("settings", {}).items()]
         lines.append(describe(row, folder) | {"what": ", ".join([row["what"], *settings])})
     heads = ["measured", "what", "positions", "asked", "answered", "each run", "characters read", "minutes"]
+    heads = [head for head in heads if any(line[head] for line in lines)]
     others = {row["name"]: row["title"] for row in asked if row["name"] not in {row["name"] for row in shown}}
     links = "; ".join(f"[{title}]({folder}/{each}.yaml)" for each, title in others.items())
     return lay_out(lines, heads) + (f"\nAlso measured: {links}.\n" if others else "")

@@ -26,7 +26,7 @@ def in_world(world, tmp_path, monkeypatch):
 
 
 def test_the_page_on_the_assignment_ends_with_the_test_predictions(run, in_world):
-    *_, scratch, baseline = run_commands(run, "docs/assignment.md", 10)
+    *_, baseline = run_commands(run, "docs/assignment.md", 11)
     asked = (in_world / "birth_test_inputs.tsv").read_text().splitlines()
     for variant in ("vanilla", "rope"):
         predictions = (in_world / f"{variant}.pretrain.test.predictions").read_text().splitlines()
