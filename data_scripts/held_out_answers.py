@@ -84,6 +84,6 @@ def describe_held_out(
         last = f" (its last word: {share['last']})" if count["last"] else ""
         example = f"; in the text, but not asked for: {missed[relation]}" if relation in missed else ""
         yield (
-            f"Of {count['all']:,} held-out answers to {relation.form!r}: in the text {share['text']}, asked for {share['asked']},"
+            f"Of {count['all']:,} answers to {relation.form!r}, held out by turns: in the text {share['text']}, asked for {share['asked']},"
             f" in the title {share['title']}{last}{example}."
         )

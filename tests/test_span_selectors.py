@@ -196,7 +196,7 @@ def test_a_relation_with_answers_longer_than_any_span_does_not_stop_the_others(t
     said = "birthplace: names; By what did … live?: the training questions alone"
     training = train(corpus, questions)
     assert f"{said})" in training.description
-    assert "live?': in the text 100.0%, asked for 0.0%" in " ".join(training.describe_held_out())
+    assert "live?', held out by turns: in the text 100.0%, asked for 0.0%" in " ".join(training.describe_held_out())
     message = "no answer to 'By what did NAME live.' stands in a document .* at most 16 words"
     with pytest.raises(BadInput, match=message):
         train(corpus, questions, span_finder="answers")
@@ -260,7 +260,7 @@ def test_held_out_answers_are_counted_wherever_they_stand(tmp_path, text):
     pairs = [(f"What is {name}?", answer) for name, answer in told] + [("What is Gone tree?", "tree")]
     [said] = train(*load(tmp_path, documents, pairs)).describe_held_out()
     shares = "in the text 98.6%, asked for 98.6%, in the title 1.4% (its last word: 1.4%)"
-    assert said == f"Of 71 held-out answers to 'What is NAME?': {shares}."
+    assert said == f"Of 71 answers to 'What is NAME?', held out by turns: {shares}."
 
 
 def test_more_spans_never_ask_for_fewer_of_the_held_out_answers(tmp_path):
