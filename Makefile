@@ -6,7 +6,7 @@ SEED ?= 42
 PROCESSES ?= 2
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help quickstart demo page reproduce assignment test lint clean
+.PHONY: help quickstart demo page reproduce assignment test lint docs clean
 
 help:
 	@echo "make quickstart   install, then train and evaluate on a small fictional world (minutes)"
@@ -17,6 +17,7 @@ help:
 	@echo "make assignment SEED=8472619350   for teachers: write an assignment on a world of its own (handout, starter, data, hidden tests)"
 	@echo "make test         install, then run the tests (PROCESSES=2: how many side by side)"
 	@echo "make lint         install, then check style and types"
+	@echo "make docs         check the links of the documentation and build it as a site into runs/site"
 	@echo "make clean        remove the virtual environment and the quickstart's results"
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -56,6 +57,15 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+$(VENV)/.docs: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	touch $@
+
+# The links first: Zensical does not look at README.md, or for pictures.
+docs: $(VENV)/.docs
+	$(BIN)/python -m pytest --quiet tests/test_docs.py
+	$(BIN)/zensical build --clean --strict
 
 clean:
 	rm -rf $(VENV) runs/quickstart

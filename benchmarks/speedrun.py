@@ -2,9 +2,9 @@
 
     python -m benchmarks.speedrun --data_dir data --recipe runs/recipe.yaml --output_dir runs/speedrun
 
-Trains with a recipe whose length is fixed beforehand, once per seed, asks dev once at the end of each, and prints a line for the
-table in docs/speedrun.md, which has the rules. Finished trainings are kept and interrupted ones are resumed. Ideas are
-tried on training pairs that are held out: `posgpt hold-out` writes such a folder, and `--test_file` names its questions.
+Trains with a recipe whose length is fixed beforehand, once per seed, asks dev once at the end of each, and prints a line with
+the figures. docs/results.md has the rules. Finished runs are kept and interrupted ones are resumed. Ideas are tried on
+training pairs that are held out: `posgpt hold-out` writes such a folder, and `--test_file` names its questions.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """How fast PosGPT trains, beside a plain implementation, transformers' GPT-2 and the machine's own limit.
 
-    python benchmarks/throughput.py
-    ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 python benchmarks/throughput.py
+    python -m benchmarks.throughput
+    ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 python -m benchmarks.throughput
 
 Everything is measured in one run, in turns, so that what else the machine does falls on all alike; ratios are what to
 compare between machines. The second command restricts torch, oneDNN and MKL to what most laptops have. On a GPU, models that

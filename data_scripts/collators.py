@@ -10,8 +10,8 @@ from transformers import PreTrainedTokenizerBase
 def pad_right(rows: Sequence[Sequence[int] | np.ndarray], value: int) -> torch.Tensor:
     """Stack rows of integers into (rows, longest row) of int64; `value` fills what is missing on the right."""
     padded = np.full((len(rows), max(map(len, rows))), value)
-    for number, row in enumerate(rows):
-        padded[number, : len(row)] = row
+    for i, row in enumerate(rows):
+        padded[i, : len(row)] = row
     return torch.from_numpy(padded)
 
 

@@ -25,7 +25,7 @@ from pyarrow import ArrowException
 from pyarrow.parquet import ParquetFile
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from data_scripts.errors import BadInput
+from data_scripts.errors import BadInput, shorten_error
 from data_scripts.files import (
     COMPRESSED,
     INVISIBLE,
@@ -37,7 +37,7 @@ from data_scripts.files import (
     read_lines,
     write_atomically,
 )
-from data_scripts.options import option, shorten_error
+from data_scripts.options import option
 from data_scripts.titles import BATCH, find_title, iterate_titles
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
 
@@ -58,8 +58,10 @@ class Columns:
 
     title_column: str = option("Column of titles, if the corpus is a table.", default="title")
     text_column: str = option("Column of texts, if the corpus is a table.", default="text")
-    dataset_config_name: str | None = option(
-        "Its configuration, if the corpus is a dataset on the hub that has several.", default=None
+    dataset_config_name: str | None = option("Its configuration, if a dataset on the hub has several.", default=None)
+    replace_reserved: str | None = option(
+        f"What `{PAD_TOKEN}` and `{MASK_TOKEN}`, which the model reserves, become in documents (default: these are refused).",
+        default=None,
     )
 
 
@@ -98,9 +100,8 @@ def load_corpus(
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     if weights is not None and len(weights) != len(paths):
         raise BadInput(f"corpus_weights has {len(weights)} numbers for {len(paths)} corpora; give one for each.")
-    for weight in weights or ():
-        if not 0 < weight < math.inf:
-            raise BadInput(f"corpus_weights has {weight}; give numbers above 0.")
+    if wrong := [weight for weight in weights or () if not 0 < weight < math.inf]:
+        raise BadInput(f"corpus_weights has {wrong[0]}; give numbers above 0.")
     corpora = [_index_corpus(path, columns) for path in paths]
     if weights is None:
         return concatenate_datasets(corpora) if len(corpora) > 1 else corpora[0]
@@ -111,7 +112,7 @@ def load_corpus(
 def _index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
     """Return one corpus out of the cache, where it is written first if need be."""
     contents = [identify_content(file) for file in find_files(path)]
-    named = [columns.title_column, columns.text_column, columns.dataset_config_name]
+    named = [columns.title_column, columns.text_column, columns.dataset_config_name, columns.replace_reserved]
     fingerprint = Hasher.hash([READING_VERSION, contents, named])
     arguments = {"gen_kwargs": {"path": path, "columns": columns}, "features": FEATURES, "fingerprint": fingerprint}
     folder = Path(config.HF_DATASETS_CACHE, "generator", f"default-fingerprint={fingerprint}")
@@ -130,11 +131,12 @@ def _index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
 
 
 def _read_rows_with_text(path: str | os.PathLike, columns: Columns) -> Iterator[dict[str, str | None]]:
-    row = None
+    is_blank = True
     for _, title, text in read_rows(path, columns):
         if text.strip():
-            yield (row := {"title": title, "text": text})
-    if row is None:
+            is_blank = False
+            yield {"title": title, "text": text}
+    if is_blank:
         raise BadInput(f"{path}: every line is blank; give a corpus with one document per line.")
 
 
@@ -181,6 +183,8 @@ def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, 
     Documents are streamed, and each is checked here, and nowhere else.
     """
     rows: Iterable[tuple[str, str | None, str]]
+    reserved, first, number = 0, "", 0
+    replaced = str.maketrans(dict.fromkeys((PAD_TOKEN, MASK_TOKEN), columns.replace_reserved))
     for file in find_files(path):
         if detect_format(file) is not None:
             rows = _read_table(file, columns)
@@ -192,16 +196,28 @@ def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, 
         else:
             rows = ((f"{file}, line {number}", None, line) for number, line in read_lines(file, "corpus"))
         for where, title, text in rows:
+            number += 1
+            if columns.replace_reserved is not None:
+                title, text = title and title.translate(replaced), text.translate(replaced)
+            if MASK_TOKEN in text or PAD_TOKEN in text:
+                found = PAD_TOKEN if PAD_TOKEN in text else MASK_TOKEN
+                reserved, first = reserved + 1, first or f"{where}: holds {found!r}"
+                continue
             # No invisible character, null or half of one is printable.
-            if not text.isprintable() or MASK_TOKEN in text or PAD_TOKEN in text:
+            if not text.isprintable():
                 check_text(where, text, name=find_title(title, text))
             yield where, title, text
+    if reserved:
+        raise BadInput(
+            f"{first}, which the model reserves ({reserved:,} of {number:,} documents hold {PAD_TOKEN} or {MASK_TOKEN});"
+            " --replace_reserved '?' replaces it."
+        )
 
 
 def _read_table(path: str, columns: Columns) -> Iterator[tuple[str, str, str]]:
-    for number, (where, row) in enumerate(open_table(path, "documents", columns.dataset_config_name)):
+    for i, (where, row) in enumerate(open_table(path, "documents", columns.dataset_config_name)):
         # Later lines of JSON may leave out what is empty.
-        for name in ("title_column", "text_column") if number == 0 else ():
+        for name in ("title_column", "text_column") if i == 0 else ():
             if (column := getattr(columns, name)) not in row:
                 raise BadInput(f"{path}: has no column {column!r}, but {', '.join(row)}; name one with --{name}.")
         title, text = read_title(row.get(columns.title_column), where), read_cell(row.get(columns.text_column), where)
@@ -213,11 +229,9 @@ def read_cell(value: Any, where: str) -> str:
     # NaN alone is not itself.
     if value is None or value != value:
         return ""
-    if not isinstance(value, str):
-        raise BadInput(
-            f"{where}: holds {str(value)[:60]} ({type(value).__name__}) where text belongs; write it as text."
-        )
-    return value
+    if isinstance(value, str):
+        return value
+    raise BadInput(f"{where}: holds {str(value)[:60]} ({type(value).__name__}) where text belongs; write it as text.")
 
 
 def read_title(value: Any, where: str) -> str:
@@ -229,19 +243,18 @@ def read_title(value: Any, where: str) -> str:
 def open_table(path: str, what: str, config_name: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield where each row stands, and the row, of a table of `what`, or of a dataset on the hub; rows are read as they are used."""
     kind, role = detect_format(path), f"table of {what}"
+    if kind in ("csv", "json"):
+        yield from _read_csv(path, role) if kind == "csv" else _read_json(path, role)
+        return
+    file = check_is_file(path, role) if kind == "parquet" else None
     try:
-        if kind in ("csv", "json"):
-            yield from _read_csv(path, role) if kind == "csv" else _read_json(path, role)
-            return
         # Much faster than row by row.
-        if kind == "parquet":
-            batches = ParquetFile(check_is_file(path, role)).iter_batches(1000)
+        if file:
+            batches = ParquetFile(file).iter_batches(1000)
         else:
             batches = load_dataset(path, config_name, split="train", streaming=True).with_format("arrow").iter(1000)
-        for number, row in enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), start=1):
-            yield f"{path}, row {number}", row
-    except BadInput:
-        raise
+        for i, row in enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), start=1):
+            yield f"{path}, row {i}", row
     except (DatasetsError, HTTPError, OSError, ValueError, ImportError, ArrowException) as error:
         raise _refuse_table(path, what, error) from None
 
@@ -312,12 +325,8 @@ def count_decomposed(texts: Iterable[str]) -> int:
 
 def describe_decomposed(name: str, decomposed: int, what: str) -> str:
     """Return one line on texts that are not in NFC; empty if all are. `what` says of how many texts, of which kind."""
-    if not decomposed:
-        return ""
-    return (
-        f"{name}: {decomposed:,} of {what} write accents apart from their letters; merge them in Python:"
-        " unicodedata.normalize('NFC', text)."
-    )
+    fix = "merge them in Python: unicodedata.normalize('NFC', text)."
+    return f"{name}: {decomposed:,} of {what} write accents apart from their letters; {fix}" if decomposed else ""
 
 
 def describe_documents(corpus: Dataset, paths: Sequence[str]) -> Iterator[str]:
@@ -339,14 +348,14 @@ def tokenize_corpus(corpus: Dataset, tokenizer: PreTrainedTokenizerBase, longest
     """
     # The smallest integers that hold every id: a byte for each character of most corpora.
     ids = np.full(sys.maxunicode + 1, tokenizer.unk_token_id, np.min_scalar_type(len(tokenizer) - 1))
-    for symbol, number in tokenizer.get_vocab().items():
-        ids[ord(symbol)] = number
+    for symbol, id in tokenizer.get_vocab().items():
+        ids[ord(symbol)] = id
 
     def encode(texts: list[str]) -> dict[str, list]:
-        lengths = list(map(len, texts))
         kept = [text[:longest] for text in texts]
         points = np.frombuffer("".join(kept).encode("utf-32-le"), np.uint32)
-        return {"input_ids": np.split(ids[points], np.cumsum(list(map(len, kept)))[:-1]), "length": lengths}
+        input_ids = np.split(ids[points], np.cumsum(list(map(len, kept)))[:-1])
+        return {"input_ids": input_ids, "length": list(map(len, texts))}
 
     kept = {name: feature for name, feature in corpus.features.items() if name != "text"}
     return corpus.map(

@@ -49,6 +49,14 @@ class EpochDataset(torch.utils.data.Dataset):
         """Return what is asked for of the first documents, by their titles; nothing where it is drawn anew in each epoch."""
         return {}
 
+    def count_exposures(self) -> float:
+        """Return how often an epoch reads what it is to store, on average: here, each example once."""
+        return 1.0
+
+    def measure_loss_without_facts(self) -> float | None:
+        """Return the loss of a model that knows what is asked for and how often, but not of which document; None: unknown."""
+        return None
+
     def choose_examples(self, share: float) -> np.ndarray:
         """(examples,) integers: those of a share of the documents, at least one, the same ones whenever asked."""
         return self._choose(len(self), share)
@@ -132,7 +140,7 @@ class EpochSampler(Sampler):
             steps = [order[start : start + self.batch_size] for start in range(0, size, self.batch_size)]
             # The smaller last step has to stay last: the order is cut every `batch_size` items.
             shuffled = rng.permutation(len(steps) - 1)
-            return np.concatenate([*(steps[number] for number in shuffled), steps[-1]])
+            return np.concatenate([*(steps[i] for i in shuffled), steps[-1]])
         return self._sort_groups(examples, number, self.batch_size) if self.sort_steps else examples
 
     def _sort_groups(self, order: np.ndarray, number: int, group: int) -> np.ndarray:

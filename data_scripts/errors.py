@@ -1,4 +1,4 @@
-"""The one exception for input that cannot be used, and how a command ends on it."""
+"""The one exception for input that cannot be used, what a library refuses as such, and how a command ends on it."""
 
 import os
 import sys
@@ -10,6 +10,31 @@ from io import TextIOWrapper
 
 class BadInput(ValueError):
     """The user's input cannot be used. The message is one line: file, line number, what is wrong and the fix."""
+
+
+# For `reraise_as_bad_input`, where transformers or torch refuse options.
+REFUSED_OPTIONS = ("these options cannot be used", "change or remove one of them.", ValueError, TypeError, ImportError)
+
+
+def shorten_error(error: BaseException) -> str:
+    """Return an exception's message on one line, at most 300 characters."""
+    return " ".join(str(error).split())[:300]
+
+
+@contextmanager
+def reraise_as_bad_input(problem: str, fix: str, *kinds: type[BaseException]) -> Iterator[None]:
+    """Turn exceptions of these kinds into one line: the problem, what the library says, the fix.
+
+    A BadInput passes as it is, unless it is among them.
+    """
+    try:
+        yield
+    except kinds as error:
+        if isinstance(error, BadInput) and BadInput not in kinds:
+            raise
+        # Of a configuration or a large file's upload, the cause alone says why. The system's errors say it themselves.
+        reason = error if isinstance(error, OSError) else error.__cause__ or error
+        raise BadInput(f"{problem}: {shorten_error(reason).rstrip('.')}; {fix}") from None
 
 
 def check_installed(extra: str, *modules: str) -> None:
@@ -25,11 +50,11 @@ def exit_on_bad_input() -> Iterator[None]:
 
     A context manager, and a decorator for every command's `main`.
     """
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # Windows writes to files and pipes in a code page, in which `⁇` and most names cannot be written.
+            # Windows reads and writes files and pipes in a code page, in which `⁇` and most names cannot be written.
             encoding = "utf-8" if sys.platform == "win32" and not stream.isatty() else None
-            # Characters that cannot be encoded are written as escapes; file names may contain some.
+            # Characters that cannot be encoded, or bytes decoded, become escapes; file names may contain some.
             stream.reconfigure(encoding=encoding, errors="backslashreplace")
     try:
         yield
@@ -48,4 +73,4 @@ def exit_on_bad_input() -> Iterator[None]:
             raise
         # Writing, unlike opening, does not say which file it was.
         file = f"{error.filename}: " if error.filename else ""
-        sys.exit(f"error: {file}{error.strerror}; give another path, or put this right.")
+        sys.exit(f"error: {file}{error.strerror}; give another path, or fix this.")

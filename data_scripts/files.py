@@ -7,8 +7,9 @@ import re
 import shutil
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from io import BufferedReader
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 from unicodedata import name as name_character
@@ -16,18 +17,12 @@ from unicodedata import name as name_character
 import pyarrow
 import yaml
 
-from data_scripts.errors import BadInput
-from data_scripts.options import shorten_error
+from data_scripts.errors import BadInput, shorten_error
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 # The files of a task.
-CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = (
-    "wiki.txt",
-    "birth_places_train.tsv",
-    "birth_dev.tsv",
-    "birth_test_inputs.tsv",
-)
-FILE_NAMES = (CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE)
+FILE_NAMES = ("wiki.txt", "birth_places_train.tsv", "birth_dev.tsv", "birth_test_inputs.tsv")
+CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES
 # What the hub shows of a model or a dataset.
 CARD_FILE = "README.md"
 # How a file is compressed, by the end of its name.
@@ -46,9 +41,7 @@ _SIGNATURES = (
 # Characters that nobody sees: controls but tabs and line ends, soft hyphens, spaces of no width, marks of direction, word joiners,
 # byte-order marks. Joiners (U+200C, U+200D), which Persian, Hindi and emoji need, join nothing at the beginning of a text or after
 # a space or a Latin letter.
-_UNSEEN = (
-    "\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-)
+_UNSEEN = "\x01-\x08\v\f\x0e-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
 _INVISIBLE_START = re.compile(rf"\A[{_UNSEEN}\u200c\u200d]+")
 INVISIBLE = re.compile(f"[{_UNSEEN}]|(?<=[ -\u024f])[\u200c\u200d]")
 _UNUSABLE = re.compile(f"[\0{MASK_TOKEN}{PAD_TOKEN}\ud800-\udfff]")
@@ -69,15 +62,21 @@ def check_is_file(path: str | os.PathLike, what: str) -> Path:
     if not path.exists():
         raise BadInput(f"{path}: no such file; give the path of the {what}.")
     # A pipe, which could be read only once, has no size either.
-    if path.stat().st_size == 0:
+    if not path.stat().st_size:
         raise BadInput(f"{path}: the file is empty; give a {what} that is not.")
     with open_uncompressed(path) as file:
         start = file.read(64)
     for signature, found in _SIGNATURES:
-        is_right = signature == _PARQUET and ".parquet" in path.name.lower()
-        if not is_right and re.match(signature, start.removeprefix(BOM_UTF8), re.IGNORECASE):
+        is_expected = signature == _PARQUET and ".parquet" in path.name.lower()
+        if not is_expected and re.match(signature, start.removeprefix(BOM_UTF8), re.IGNORECASE):
             raise BadInput(f"{path}: this is {found}.")
     return path
+
+
+def check_are_files(what: str, *groups: Iterable[str] | None) -> None:
+    """Refuse files that are missing or no text, before something else is read that may take long."""
+    for path in chain(*filter(None, groups)):
+        check_is_file(path, what)
 
 
 def check_is_folder_or_new(path: str | os.PathLike) -> Path:
@@ -119,9 +118,7 @@ def open_uncompressed(path: Path) -> Iterator[BufferedReader]:
 def check_text(where: str, text: str, name: str = "") -> None:
     """Check that a text that was read at `where` holds nothing that the model reserves, or that no text has.
 
-    Args:
-        name: A title, a question or an answer in it, which has to be equal, character for character, somewhere else: it may
-            hold nothing that nobody sees.
+    `name` is a title, a question or an answer in it, which has to be equal somewhere else: it holds nothing that nobody sees.
     """
     if found := _UNUSABLE.search(text):
         reasons = dict.fromkeys((MASK_TOKEN, PAD_TOKEN), "which the model reserves")
@@ -168,9 +165,7 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
                     f" {encoding} -t utf-8)."
                 ) from None
             if "\r" in line:
-                raise BadInput(
-                    f"{path}, line {number}: a carriage return within the line; remove it or end the line there."
-                )
+                raise BadInput(f"{path}, line {number}: a carriage return in the line; remove it or break the line.")
             yield number, line
 
 
@@ -184,9 +179,7 @@ def load_json(path: str | os.PathLike, what: str) -> dict[str, Any]:
         return content
     # The second is what JSON nested thousands of levels deep raises.
     except (ValueError, RecursionError) as error:
-        raise BadInput(
-            f"{path}: not JSON that can be read: {shorten_error(error)}; give the {what} as it was."
-        ) from None
+        raise BadInput(f"{path}: not JSON that can be read: {shorten_error(error)}; restore the {what}.") from None
 
 
 class _Loader(yaml.SafeLoader):
@@ -194,15 +187,14 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         names = [name.value for name, _ in node.value]
-        for number, (name, _) in enumerate(node.value):
-            if name.value in names[:number]:
+        for i, (name, _) in enumerate(node.value):
+            if name.value in names[:i]:
                 raise ValueError(f"line {name.start_mark.line + 1} has {name.value!r}, which is there twice")
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d+$", re.ASCII), list("-+.0123456789")
-)
+_FLOAT = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d+$", re.ASCII)
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
 
 
 def load_yaml(path: str | os.PathLike, what: str) -> Any:
@@ -230,26 +222,23 @@ def sync_file(path: str | os.PathLike) -> None:
 
 @contextmanager
 def write_atomically(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
-    """Open a temporary file beside `path`; rename it to `path` if the `with` block succeeds, else remove it.
-
-    Folders that do not exist are made, and removed with it.
-    """
-    path = Path(path)
+    """Open a temporary file beside `path`; rename it to `path` if the `with` block succeeds, else remove it."""
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    with _name_temporary(path) as temporary:
+    temporary = _name_temporary(path)
+    temporary.parent.mkdir(parents=True, exist_ok=True)
+    try:
         with temporary.open(mode, **text) as file:
             yield file
         sync_file(temporary)
         os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager
 def write_lines(folder: Path, names: Iterable[str]) -> Iterator[tuple[Callable[[str, str], None], dict[str, int]]]:
-    """Write files line by line, all or none.
-
-    Yields:
-        What writes a line, given its file's name and its text; the number of lines by name, so far.
-    """
+    """Write files line by line, all or none; yield what writes a line into the file of a name, and the lines by name so far."""
     lines = dict.fromkeys(names, 0)
     with ExitStack() as stack:
         files = {name: stack.enter_context(write_atomically(folder / name)) for name in lines}
@@ -269,27 +258,14 @@ def describe_lines(folder: str | os.PathLike, lines: dict[str, int]) -> str:
 @contextmanager
 def write_folder_atomically(path: str | os.PathLike) -> Iterator[Path]:
     """Yield a new folder beside `path`, where nothing is yet; rename it to `path` if the `with` block succeeds, else remove it."""
-    with _name_temporary(Path(path)) as temporary:
-        temporary.mkdir()
-        yield temporary
-        os.rename(temporary, path)
-
-
-@contextmanager
-def _name_temporary(path: Path) -> Iterator[Path]:
-    """Yield a name beside `path`; if the `with` block fails, remove what has this name, and the folders made for it."""
-    new_folders = [folder for folder in path.parents if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _name_temporary(path)
+    temporary.mkdir(parents=True)
     try:
         yield temporary
-    except BaseException:
-        if temporary.is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
-        else:
-            temporary.unlink(missing_ok=True)
-        # Something else may be in them by now.
-        with suppress(OSError):
-            for folder in new_folders:
-                folder.rmdir()
-        raise
+        os.rename(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _name_temporary(path: str | os.PathLike) -> Path:
+    return Path(path).with_name(f".{Path(path).name}.{os.getpid()}.tmp")

@@ -10,6 +10,7 @@ documents of these titles are left out.
 """
 
 import json
+import shutil
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,6 @@ from data_scripts.files import (
     check_none_is_there,
     describe_lines,
     name_uncompressed,
-    write_atomically,
     write_lines,
 )
 from data_scripts.options import Range, option, parse_options
@@ -51,9 +51,9 @@ class HoldOutArguments(RelationArguments, Columns):
         default=None,
     )
     train_file: str | None = option(
-        "Without data_dir: the corpus, a text file or a table; none is needed if people is 0.", default=None
+        "The corpus instead of data_dir's, a text file or a table; not needed if people is 0.", default=None
     )
-    questions_file: str | None = option("Without data_dir: the TSV of training questions.", default=None)
+    questions_file: str | None = option("The training questions instead of data_dir's, a TSV.", default=None)
     pairs: Annotated[int, Range(1)] = option("Training questions for calibration, at least.", default=300)
     people: Annotated[int, Range(0)] = option("Titles, such as people, to take out of the corpus.", default=100)
     seed: Annotated[int, Range(0)] = option("Determines which ones are drawn.", default=0)
@@ -64,16 +64,15 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     """Split a TSV of questions into one of its own name, `calibration.tsv` and, when `people` is not 0, `unseen.tsv`.
 
     All questions about a title are in one of them. The corpus is copied, without the documents of the titles in
-    `unseen.tsv`: to `wiki.txt`, or to `documents.jsonl` if it is a table. All files are written, or none.
-
-    Returns:
-        The number of lines of each file.
+    `unseen.tsv`: to `wiki.txt`, or to `documents.jsonl` if it is a table. All files are written, or none. Return the number
+    of lines of each file.
     """
     pairs, people, output_dir = arguments.pairs, arguments.people, Path(arguments.output_dir)
     corpus_file, questions_file = arguments.train_file, arguments.questions_file
-    if arguments.data_dir and not corpus_file and not questions_file:
-        corpus_file, questions_file = (str(Path(arguments.data_dir) / name) for name in (CORPUS_FILE, TRAIN_FILE))
-    elif arguments.data_dir or not questions_file or (people and not corpus_file):
+    if data_dir := arguments.data_dir:
+        corpus_file = corpus_file or str(Path(data_dir, CORPUS_FILE))
+        questions_file = questions_file or str(Path(data_dir, TRAIN_FILE))
+    if not questions_file or (people and not corpus_file):
         raise BadInput("give either --data_dir, or --train_file and --questions_file.")
     if output_dir.resolve() in {Path(file).parent.resolve() for file in (corpus_file, questions_file) if file}:
         raise BadInput(f"{output_dir}: this is the data's own folder; give another --output_dir.")
@@ -89,8 +88,8 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     questions = load_questions(questions_file, answers=True, known=load_relations(arguments.relations), corpus=corpus)
     asked, documents_of, file_of = Counter(questions.titles), dict[str, list[int]](), dict[str, str]()
     if people and corpus:
-        for number, title, _ in match_titles(asked, ((row["title"], row["text"]) for row in corpus)):
-            documents_of.setdefault(title, []).append(number)
+        for i, title, _ in match_titles(asked, ((row["title"], row["text"]) for row in corpus)):
+            documents_of.setdefault(title, []).append(i)
     calibration, taken_out = 0, list[str]()
     drawn = np.random.default_rng(arguments.seed).permutation(len(questions))
     for title in dict.fromkeys(questions.titles[row] for row in drawn):
@@ -106,23 +105,22 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
             f"{questions_file} has {len(questions)} pairs about {len(asked)} titles{having}; --pairs {pairs} and --people"
             f" {people} are too many."
         )
-    left_out = {number for title in taken_out for number in documents_of[title]}
+    left_out = {i for title in taken_out for i in documents_of[title]}
     files = [train_name, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([corpus_name] if corpus else [])]
     with write_lines(output_dir, files) as (write_line, lines):
         for row, title in zip(questions.rows, questions.titles, strict=True):
             write_line(file_of.get(title, train_name), f"{row['question']}\t{row['answer']}")
-        for number, document in enumerate(corpus or ()):
-            if number not in left_out:
+        for i, document in enumerate(corpus or ()):
+            if i not in left_out:
                 title, text = document["title"], document["text"]
                 row = {arguments.title_column: title, arguments.text_column: text[find_text_start(title) :]}
                 write_line(corpus_name, json.dumps(row, ensure_ascii=False) if is_table else text)
     # Files that an earlier split left would not go with this one.
     for name in {CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, CORPUS_FILE} - lines.keys():
         (output_dir / name).unlink(missing_ok=True)
-    for name in (DEV_FILE, TEST_FILE) if arguments.data_dir else ():
-        if (file := Path(arguments.data_dir or "") / name).is_file():
-            with write_atomically(output_dir / name, "wb") as copy:
-                copy.write(file.read_bytes())
+    for name in (DEV_FILE, TEST_FILE):
+        if data_dir and (file := Path(data_dir, name)).is_file():
+            shutil.copyfile(file, output_dir / name)
     return lines
 
 

@@ -15,12 +15,14 @@ store a fact: Allen-Zhu and Li 2024, arXiv 2404.05405). Training questions are w
 questions of several relations, each row begins as those of one of them do, drawn again each time, and has its questions only.
 
 The stages, each of which can be opened: documents with titles and salient spans (`add_titles_and_spans`), what is asked for of each
-and by which selector (`select_spans`), rows (`NameWindowsDataset`), batches (`NameWindowsCollator`).
+and by which selector (`choose_selectors`, `select_spans`), rows (`NameWindowsDataset`), batches (`NameWindowsCollator`).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow.compute as pc
@@ -29,24 +31,26 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator, pad_right
-from data_scripts.cues import take_words_before
 from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
+from data_scripts.held_out_answers import collect_asked, describe_held_out
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.options import Range, option
+from data_scripts.paraphrases import Paraphraser
 from data_scripts.questions import Questions
-from data_scripts.relations import BIRTHPLACE, Wording
-from data_scripts.salient_spans import add_titles_and_spans
-from data_scripts.span_selectors import SpanArguments, SpanSelector, select_spans
-from data_scripts.words import join_words
+from data_scripts.relations import BIRTHPLACE, Relation, Wording
+from data_scripts.salient_spans import add_titles_and_spans, take_words_beside
+from data_scripts.span_selectors import SpanArguments, SpanSelector, choose_selectors, select_spans
+from data_scripts.words import join_words, split_words
 from modeling_posgpt import MASK_TOKEN
 
 # A cue and a span.
 Window = tuple[str, str]
-Drawn = TypeVar("Drawn")
 
 # How many windows that do not fit are drawn before a row counts as full.
 _MAX_REJECTED_DRAWS = 4
+# Of so many rows at most, windows are counted.
+_MAX_COUNTED_ROWS = 1000
 # The most words of a cue that is not drawn, in `build_prompt`.
 _PROMPT_CUE_WORDS = 3
 
@@ -65,33 +69,34 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
     keep_names: bool = option(
         "Whether the cue of a name always keeps another name that stands right before it.", default=True
     )
+    paraphrases: Annotated[float, Range(0, 1)] = option(
+        "The share of questions that are put in other words, drawn from the wording, the documents and the words beside answers:"
+        " a model then understands wordings that it has not read.",
+        default=0,
+    )
     window_wording: Literal["question", "document"] = option(
         "Whether spans are asked for like questions, or in the document's own words.", default="question"
     )
 
-    def list_own_texts(self, relations) -> list[str]:
-        return [part for relation in relations for wording in relation.split_wordings() for part in wording]
-
     def build(
         self, corpus, tokenizer, seed, questions=None, one_text_per_row=False, relations=(BIRTHPLACE,)
     ) -> TrainingData:
-        max_length = tokenizer.model_max_length
+        marks, max_length = len(MASK_TOKEN + MASK_TOKEN), tokenizer.model_max_length
         asked = (questions.relation_per_question, questions.titles, questions.answers) if questions else ((), (), ())
         for relation, title, answer in zip(*asked, strict=True):
-            if (length := relation.measure_question(title, answer)) > max_length:
+            if (length := relation.wording_length + len(title + answer) + marks) > max_length:
                 raise BadInput(
                     f"{questions.path}: the question about {title!r} takes {length} characters with its answer and their two"
                     f" {MASK_TOKEN}, in its longest wording, but the maximum sequence length is {max_length}; shorten the wording or"
                     " choose a larger --block_size."
                 )
         relations = questions.relations if questions else relations
-        # In the documents' own wording, rows begin with the title and a full stop.
-        longest = 1
-        if self.window_wording == "question":
-            longest = max(len(each.before + each.mark) for relation in relations for each in relation.split_wordings())
-        room = max_length - longest - len(MASK_TOKEN + MASK_TOKEN)
+        # In the documents' own wording, a full stop stands between title and span.
+        is_question = self.window_wording == "question"
+        room = max_length - marks - (max(each.wording_length for each in relations) if is_question else 1)
         documents = add_titles_and_spans(corpus, dates=True)
-        spans, selectors = select_spans(documents, questions, self, tokenizer, room, self.ask_dates, relations)
+        selectors = choose_selectors(documents, questions, self, self.ask_dates, relations)
+        spans = select_spans(documents, selectors, self, tokenizer, room)
         if not len(spans):
             raise BadInput(
                 f"train_file: none of {len(documents):,} documents has something to ask for: a title (`Title. text`; a table needs"
@@ -101,11 +106,14 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
             )
         dataset = NameWindowsDataset(spans, selectors, tokenizer, seed, self, questions)
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
-        return TrainingData(dataset, collator(tokenizer), " ".join(describe_windows(dataset, documents)))
+        described = " ".join(describe_windows(dataset, documents))
+        judged = (documents, questions, self, self.ask_dates, tokenizer, room)
+        held_out = partial(describe_held_out, *judged) if questions else tuple
+        return TrainingData(dataset, collator(tokenizer), described, held_out)
 
     def build_prompt(self, relation, title, text, start, end, max_length) -> str | None:
-        most = min(_PROMPT_CUE_WORDS, self.max_cue_words)
-        cue = join_words(take_words_before(title, text, start, self.plain_cues, most))
+        max_words = min(_PROMPT_CUE_WORDS, self.max_cue_words)
+        cue = join_words(take_words_beside(title, text, (start, end), self.plain_cues, max_words)[0])
         if self.window_wording == "document":
             return f"{title}.{cue}"
         wording = relation.split_wordings()[0]
@@ -130,26 +138,44 @@ class NameWindowsDataset(EpochDataset):
     ):
         super().__init__(seed)
         self.documents, self.selectors, self.tokenizer, self.config = documents, selectors, tokenizer, config
-        self.wordings = [selector.relation.split_wordings() for selector in selectors]
+        self.wordings = {selector.relation: selector.relation.split_wordings() for selector in selectors}
         # (documents + 1,): where the rows of each begin. A row for each span, so that all are asked for equally often.
         self.starts = np.zeros(len(documents) + 1, np.int64)
         np.cumsum(pc.list_value_length(documents.data.column("asked")), out=self.starts[1:])
         self.rows_with_document = int(self.starts[-1])
-        # By title and the number of a selector, the answers to the title's questions.
-        self.answers_of: dict[tuple[str, int], list[str]] = {}
-        number_of = {selector.relation: number for number, selector in enumerate(selectors)}
-        asked = (questions.titles, questions.relation_per_question, questions.answers) if questions else ((), (), ())
-        for title, relation, answer in zip(*asked, strict=True):
-            self.answers_of.setdefault((title, number_of[relation]), []).append(answer)
-        # By the same, what documents of titles with questions are asked for.
-        self.asked: dict[tuple[str, int], list[str]] = {}
-        for batch in documents.select_columns(["title", "asked", "asked_by"]).iter(1000) if self.answers_of else ():
-            for title, spans, asked_by in zip(batch["title"], batch["asked"], batch["asked_by"], strict=True):
-                for span, numbers in zip(spans, asked_by, strict=True):
-                    for key in {(title, number) for number in numbers} & self.answers_of.keys():
-                        self.asked.setdefault(key, []).append(span)
+        # By title and relation: the answers of the training questions, and what documents of these titles are asked for.
+        self.answers_of: dict[tuple[str, Relation], list[str]] = {}
+        pairs = (questions.titles, questions.relation_per_question, questions.answers) if questions else ((), (), ())
+        for title, relation, answer in zip(*pairs, strict=True):
+            self.answers_of.setdefault((title, relation), []).append(answer)
+        self.asked = collect_asked(documents, selectors, self.answers_of)
         # What has rows of its own, since no document's row can ask it.
-        self.standalone = [asked for asked in self.answers_of if asked not in self.asked]
+        self.standalone = [key for key in self.answers_of if key not in self.asked]
+        self.paraphraser_of = self._build_paraphrasers() if config.paraphrases else {}
+
+    def _build_paraphrasers(self) -> dict[Relation, Paraphraser]:
+        cues: dict[Relation, list[str]] = {selector.relation: [] for selector in self.selectors}
+        words: dict[str, None] = {}
+        for row in self.documents.select_columns(["likeliest", "before"]):
+            for selector, place in zip(self.selectors, row["likeliest"], strict=True):
+                if place >= 0 and row["before"][place]:
+                    cues[selector.relation].append(row["before"][place])
+            words |= dict.fromkeys(word for cue in row["before"] for word in cue.split() if not word[0].isupper())
+        used = {
+            relation: [word for part in wordings for text in part for word in split_words(text)]
+            for relation, wordings in self.wordings.items()
+        }
+        counts = Counter(word for own in used.values() for word in set(own))
+        characters = frozenset(self.tokenizer.get_vocab())
+        return {
+            relation: Paraphraser(
+                own,
+                list(words),
+                characters,
+                [word for word in used[relation] if len(used) > 1 and counts[word] == 1],
+            )
+            for relation, own in cues.items()
+        }
 
     def __len__(self) -> int:
         return self.rows_with_document + len(self.standalone)
@@ -163,9 +189,21 @@ class NameWindowsDataset(EpochDataset):
         asked: dict[str, list[str]] = {}
         for row in self.documents.take(min(documents, len(self.documents))):
             for span, numbers in zip(row["asked"], row["asked_by"], strict=True):
-                names = ", ".join(self.selectors[number].relation.name for number in numbers)
+                names = ", ".join(self.selectors[i].relation.name for i in numbers)
                 asked.setdefault(row["title"], []).append(f"{span} ({names})" if len(self.selectors) > 1 else span)
         return asked
+
+    def count_exposures(self) -> float:
+        """Return how many windows ask for a span in an epoch, on average: as many as a row has, since each span has a row."""
+        rows = np.unique(np.linspace(0, self.rows_with_document - 1, _MAX_COUNTED_ROWS, dtype=np.int64)).tolist()
+        return sum(len(features["windows"]) - 1 for features in self.__getitems__(rows)) / len(rows)
+
+    def measure_loss_without_facts(self) -> float:
+        """Return the entropy of the spans per character that is graded, in nats."""
+        counted = pc.value_counts(pc.list_flatten(self.documents.data.column("asked")))
+        counts = counted.field("counts").to_numpy()
+        characters = counts @ (pc.utf8_length(counted.field("values")).to_numpy() + len(MASK_TOKEN))
+        return float(counts @ np.log(counts.sum() / counts) / characters)
 
     def choose_examples(self, share: float) -> np.ndarray:
         chosen = self._choose(len(self.documents), share)
@@ -198,31 +236,43 @@ class NameWindowsDataset(EpochDataset):
         if index < self.rows_with_document:
             number = self.find_document(index)
             return self._draw_windows(documents[number], index - int(self.starts[number]), rng)
-        title, number = self.standalone[index - self.rows_with_document]
-        wording = draw_one(self.wordings[number], rng)
-        return wording.before + title, self._draw_question(title, number, wording, rng, share=1)
+        title, relation = self.standalone[index - self.rows_with_document]
+        wording = draw_one(self.wordings[relation], rng)
+        return self._draw_question((title, relation), self.answers_of[title, relation], wording, rng, share=1)
 
     def _draw_question(
-        self, title: str, number: int, wording: Wording, rng: np.random.Generator, share: float
-    ) -> list[Window]:
-        answers = self.answers_of.get((title, number))
+        self,
+        key: tuple[str, Relation],
+        answers: Sequence[str],
+        wording: Wording,
+        rng: np.random.Generator,
+        share: float,
+    ) -> tuple[str, list[Window]]:
+        """Return what a row begins with, and the window of a question about its title, if one is drawn."""
+        title, relation = key
         if not answers or rng.random() >= share:
-            return []
-        return [(wording.after + MASK_TOKEN, answers[rng.integers(len(answers))] + MASK_TOKEN)]
+            return wording.before + title, []
+        answer = answers[int(rng.integers(len(answers)))] + MASK_TOKEN
+        if self.config.paraphrases and rng.random() < self.config.paraphrases:
+            room = self.tokenizer.model_max_length - len(title + MASK_TOKEN + answer)
+            wording = self.paraphraser_of[relation].draw(wording, room, rng)
+        return wording.before + title, [(wording.after + MASK_TOKEN, answer)]
 
     def _draw_windows(self, document: dict[str, Any], own: int, rng: np.random.Generator) -> tuple[str, list[Window]]:
         title, spans, asked_by = document["title"], document["asked"], document["asked_by"]
-        number = draw_one(asked_by[own], rng)
-        wording = draw_one(self.wordings[number], rng)
-        start = wording.before + title
-        windows = self._draw_question(title, number, wording, rng, self.config.question_share)
-        mark, needs_words = wording.mark, self.selectors[number].needs_words
+        asking = draw_one(asked_by[own], rng)
+        selector, place = self.selectors[asking], document["likeliest"][asking]
+        likeliest = [spans[place]] if place >= 0 else []
+        key, wording = (title, selector.relation), draw_one(self.wordings[selector.relation], rng)
+        answers = self.answers_of.get(key, likeliest)
+        start, windows = self._draw_question(key, answers, wording, rng, self.config.question_share)
+        mark, needs_words = wording.mark, selector.needs_words
         if self.config.window_wording == "document":
             if windows:
                 return start, windows
             start, mark, needs_words = f"{title}.", "", False
         room = self.tokenizer.model_max_length - len(start) - sum(len(cue) + len(span) for cue, span in windows)
-        asked = [span for span, numbers in enumerate(asked_by) if number in numbers]
+        asked = [span for span, by in enumerate(asked_by) if asking in by]
         rejected, order = 0, [*(span for span in rng.permutation(asked) if span != own), own]
         while rejected < _MAX_REJECTED_DRAWS:
             # The row's own span, then the others, then each once more.
@@ -231,7 +281,9 @@ class NameWindowsDataset(EpochDataset):
             before, after = document["before"][span].split(), document["after"][span].split()
             # ` born in?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks; ` is an?⁇poet⁇` asks what ` is an English?⁇poet⁇` does.
             follows_name = bool(before) and before[-1][0].isupper() and spans[span][0].isupper()
-            cue = self._draw_cue(before, after, needs_words or (self.config.keep_names and follows_name), rng)
+            # Without words, a cue is the question: only the answer may follow.
+            keeps_last = needs_words and not (likeliest and spans[span] in answers)
+            cue = self._draw_cue(before, after, keeps_last or (self.config.keep_names and follows_name), rng)
             window = (cue + mark + MASK_TOKEN, spans[span] + MASK_TOKEN)
             if (length := len(window[0]) + len(window[1])) > room:
                 rejected += 1
@@ -239,13 +291,13 @@ class NameWindowsDataset(EpochDataset):
             windows.append(window)
             room -= length
         if not windows:
-            words = document["before"][own].split()[-1:] if needs_words else []
+            words = document["before"][own].split()[-1:] if needs_words and spans[own] not in likeliest else []
             windows.append((join_words(words) + mark + MASK_TOKEN, spans[own] + MASK_TOKEN))
         return start, windows
 
     def _draw_cue(self, before: list[str], after: list[str], keeps_last: bool, rng: np.random.Generator) -> str:
-        most = int(rng.integers(min(self.config.max_cue_words, 1), self.config.max_cue_words + 1))
-        before = before[max(len(before) - most, 0) :]
+        max_words = int(rng.integers(min(self.config.max_cue_words, 1), self.config.max_cue_words + 1))
+        before = before[max(len(before) - max_words, 0) :]
         kept, draws = rng.uniform(self.config.min_cue_kept, 1), rng.random(len(before))
         if before and keeps_last:
             draws[-1] = -1
@@ -255,25 +307,17 @@ class NameWindowsDataset(EpochDataset):
         return join_words(word for word, draw in zip(before + after, draws, strict=True) if draw < kept)
 
 
-def draw_one(values: Sequence[Drawn], rng: np.random.Generator) -> Drawn:
+def draw_one(values: Sequence, rng: np.random.Generator) -> Any:
     """Draw one of several values; a single one takes no random number."""
     return values[int(rng.integers(len(values)))] if len(values) > 1 else values[0]
 
 
 def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterator[str]:
     """Yield sentences on what rows ask for, and on what is left out of `documents`, from `add_titles_and_spans`."""
-    selected = []
-    for number, selector in enumerate(dataset.selectors):
-        pairs = [(key, answer) for key, own in dataset.answers_of.items() if key[1] == number for answer in own]
-        missed = [(key, answer) for key, answer in pairs if answer not in dataset.asked.get(key, ())]
-        selected.append(f"{selector.relation.name}: {selector.kind}")
-        if missed:
-            (key, answer), instead = missed[0], ", ".join(dataset.asked.get(missed[0][0], ["nothing"]))
-            selected[-1] += f", which miss {len(missed):,} of {len(pairs):,} training answers, such as {answer!r}"
-            selected[-1] += f" ({key[0]}, asked for: {instead})"
+    kinds = [f"{selector.relation.name}: {selector.kind}" for selector in dataset.selectors]
     yield (
         f"{len(dataset.documents):,} of {len(documents):,} documents have a title and something to ask for,"
-        f" {dataset.rows_with_document:,} spans in all ({'; '.join(selected)})."
+        f" {dataset.rows_with_document:,} spans in all ({'; '.join(kinds)})."
     )
     titles = {title for title, _ in dataset.answers_of}
     if not titles:
@@ -283,8 +327,6 @@ def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterato
     yield f"Questions about {len(titles):,} titles are mixed in."
     if alone := {title for title, _ in dataset.standalone}:
         yield f"{len(alone):,} of these titles have no document with such a span; the questions about them are rows of their own."
-    if titles.isdisjoint(documents["title"]):
-        yield "No question is about a document: write titles as the corpus does."
 
 
 def encode_rows(rows: list[tuple[str, list[Window]]], tokenizer: PreTrainedTokenizerBase) -> list[dict]:
@@ -307,23 +349,20 @@ def encode_rows(rows: list[tuple[str, list[Window]]], tokenizer: PreTrainedToken
 class NameWindowsCollator(RightPaddingCollator):
     """Make a batch of rows in which each window sees the row's beginning and itself.
 
-    A feature without `windows`, such as an encoded question, is one piece.
+    A feature without `windows`, such as an encoded question, is one window without a beginning.
     """
 
     def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
         """Return `input_ids`, `labels` and `position_ids`, each (batch, longest row), and the boolean `attention_mask`
         (batch, 1, longest row, longest row), true where a position is seen.
-
-        The positions of each window continue those of the row's beginning, as if the window stood alone.
         """
         positions, windows = [], []
         for feature in features:
-            sizes = np.array(feature.get("windows", [len(feature["input_ids"])]))
-            starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-            # How far a window is moved from where it would be if it stood alone after the beginning.
-            shifts = starts - np.minimum(starts, sizes[0])
-            positions.append(np.arange(sizes.sum()) - np.repeat(shifts, sizes))
-            windows.append(np.repeat(np.arange(len(sizes)), sizes))
+            beginning, *sizes = feature.get("windows", [0, len(feature["input_ids"])])
+            # The positions of each window continue those of the row's beginning, as if the window stood alone.
+            alone = [np.arange(beginning, beginning + size) for size in sizes]
+            positions.append(np.concatenate([np.arange(beginning), *alone]))
+            windows.append(np.repeat(np.arange(1 + len(sizes)), [beginning, *sizes]))
         # Padding is a window of its own: it sees itself, and nothing else sees it.
         window = pad_right(windows, -1)
         seen = (window[:, None, :] == 0) | (window[:, None, :] == window[:, :, None])
@@ -332,9 +371,8 @@ class NameWindowsCollator(RightPaddingCollator):
 
 
 class OneWindowCollator(RightPaddingCollator):
-    """Make a batch of rows of one text, a window each after its beginning, for models that cannot read several per row.
-
-    The windows are those of `NameWindowsCollator`; the beginning is read again with each of them.
+    """Make a batch of one text per row, for models that cannot read several: a window after the beginning of its row, which is
+    read again with each of them.
     """
 
     def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
@@ -346,7 +384,7 @@ class OneWindowCollator(RightPaddingCollator):
             beginning, *sizes = feature.get("windows", [0, len(feature["input_ids"])])
             counts.append(len(sizes))
             for size, end in zip(sizes, beginning + np.cumsum(sizes), strict=True):
-                shared, own = slice(beginning), slice(end - size, end)
-                texts.append({key: feature[key][shared] + feature[key][own] for key in ("input_ids", "labels")})
+                own = slice(end - size, end)
+                texts.append({key: feature[key][:beginning] + feature[key][own] for key in ("input_ids", "labels")})
         mask = pad_right([[1] * len(text["input_ids"]) for text in texts], 0).bool()
         return super().__call__(texts) | {"attention_mask": mask, "texts_of_rows": torch.tensor(counts)}

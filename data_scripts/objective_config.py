@@ -1,6 +1,6 @@
 """What every pretraining objective has: its options, and the training data that it makes of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -23,6 +23,8 @@ class TrainingData:
     collator: Callable[[list[dict]], dict[str, torch.Tensor]]
     # One or more sentences on what of the corpus is read.
     description: str
+    # Says of questions that spans were not chosen by how many of their answers are asked for. It takes as long as choosing again.
+    describe_held_out: Callable[[], Iterable[str]] = tuple
 
 
 @dataclass
@@ -32,8 +34,8 @@ class ObjectiveConfig:
     # What `--objective` calls it.
     name: ClassVar[str]
     # Whether rows are documents' text, which a trained model can continue. Otherwise a row asks for a span as a question asks
-    # for its answer, and ends it with `⁇`.
-    reads_text: ClassVar[bool]
+    # for its answer, in the wordings of relations, and ends it with `⁇`.
+    reads_text: ClassVar[bool] = True
 
     _argument_group_name = "the objective's options"
 
@@ -41,10 +43,6 @@ class ObjectiveConfig:
         "How often a document comes with a training question about its title.", default=0.3
     )
     ask_dates: bool = option("Whether numbers and months are salient spans, too.", default=True)
-
-    def list_own_texts(self, relations: Sequence[Relation]) -> list[str]:
-        """Return what rows contain besides documents and questions when `relations` are asked for, for the vocabulary."""
-        return []
 
     def build(
         self,

@@ -7,11 +7,5 @@ from data_scripts.name_windows import NameWindowsConfig
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.span_corruption import SpanCorruptionConfig
 
-OBJECTIVES: dict[str, type[ObjectiveConfig]] = {
-    objective.name: objective
-    for objective in (
-        SpanCorruptionConfig,
-        NameWindowsConfig,
-    )
-}
+OBJECTIVES: dict[str, type[ObjectiveConfig]] = {each.name: each for each in (SpanCorruptionConfig, NameWindowsConfig)}
 DEFAULT_OBJECTIVE = next(iter(OBJECTIVES))

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn, get_origin, get_type_hi
 from transformers import HfArgumentParser
 from transformers.hf_argparser import string_to_bool
 
-from data_scripts.errors import BadInput
+from data_scripts.errors import REFUSED_OPTIONS, BadInput, reraise_as_bad_input
 
 
 def option(help: str, **settings: Any) -> Any:
@@ -111,7 +111,7 @@ class OptionParser(HfArgumentParser):
         if unknown:
             name = unknown[0].partition("=")[0]
             near = get_close_matches(name, self._option_string_actions, n=1, cutoff=0.75)
-            self.error(f"there is no option {name}" + (f"; did you mean {near[0]}?" if near else ""))
+            self.error(f"unknown option {name}" + (f"; did you mean {near[0]}?" if near else ""))
         return {name: value for name, value in vars(given).items() if value is not nothing}
 
     def read_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,34 +119,26 @@ class OptionParser(HfArgumentParser):
         argv, unread = [], {}
         for name, value in values.items():
             action = self._option_string_actions.get(f"--{name}")
-            several = action is not None and action.nargs == "+" and isinstance(value, list)
-            if action and (value is None or value == []):
-                unread[action.dest] = value
-            elif action and isinstance(value, dict | list) and action.type is str and not several:
-                # On a command line, it is JSON.
-                unread[action.dest] = value
-            elif several:
+            if action and action.nargs == "+" and isinstance(value, list) and value:
                 argv += [f"--{name}", *map(str, value)]
+            # A dictionary or a list would be JSON on a command line.
+            elif action and (value in (None, []) or (isinstance(value, dict | list) and action.type is str)):
+                unread[action.dest] = value
             else:
                 # YAML reads `no` as false.
                 argv.append(f"--{name}={'no' if value is False else value}")
         return self.read(argv) | unread
 
-    def build(self, values: Mapping[str, Any], dataclass_types: Sequence[type] = ()) -> tuple:
-        """Return an instance of each dataclass (default: the parser's) with the values of options; they are checked."""
-        values = {name: value for name, value in values.items() if value is not None and value != []}
+    def build(self, values: Mapping[str, Any]) -> tuple:
+        """Return an instance of each of `dataclass_types` with the values of options; they are checked."""
+        values = {name: value for name, value in values.items() if value not in (None, [])}
         if missing := [names[0] for name, names in self._required.items() if name not in values]:
             self.error(f"the following arguments are required: {', '.join(missing)}")
-        built = []
-        for dataclass_type in dataclass_types or self.dataclass_types:
-            names = [field.name for field in dataclasses.fields(dataclass_type) if field.init and field.name in values]
-            try:
-                built.append(dataclass_type(**{name: values[name] for name in names}))
-            except (ValueError, ImportError, TypeError) as error:
-                reason = f"an option was refused: {shorten_error(error)}; change or remove it."
-                raise error if isinstance(error, BadInput) else BadInput(reason) from None
-            check_options(built[-1])
-        return tuple(built)
+        with reraise_as_bad_input(*REFUSED_OPTIONS):
+            built = self.parse_dict(values, allow_extra_keys=True)
+        for options in built:
+            check_options(options)
+        return built
 
 
 def parse_options(dataclass_type: type, argv: Sequence[str] | None = None, **options: Any) -> Any:
@@ -156,8 +148,3 @@ def parse_options(dataclass_type: type, argv: Sequence[str] | None = None, **opt
     """
     parser = OptionParser([dataclass_type])
     return parser.build(parser.read_values(options) if options else parser.read(argv))[0]
-
-
-def shorten_error(error: BaseException) -> str:
-    """Return an exception's message on one line, at most 300 characters."""
-    return " ".join(str(error).split())[:300]

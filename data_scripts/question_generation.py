@@ -21,7 +21,7 @@ from data_scripts.errors import BadInput
 from data_scripts.questions import Questions, encode_answers
 from data_scripts.relations import Relation
 from data_scripts.salient_spans import add_titles_and_spans
-from data_scripts.span_selectors import SpanArguments, select_spans
+from data_scripts.span_selectors import SpanArguments, choose_selectors, select_spans
 from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN
 
@@ -56,19 +56,17 @@ def list_candidates(
     longest = max((relation.form for relation in relations), key=len)
     room = max_length - len(longest + MASK_TOKEN + MASK_TOKEN)
     if room < 1:
-        raise BadInput(
-            f"{longest!r} leaves no room for a name in {max_length} characters; choose a larger --block_size."
-        )
-    room_in_question = max_length - max(relation.measure_question("", "") for relation in relations)
+        raise BadInput(f"{longest!r} leaves no room for a name in {max_length} characters; raise --block_size.")
+    room_in_question = max_length - len(MASK_TOKEN + MASK_TOKEN) - max(each.wording_length for each in relations)
     candidates = []
-    spans, _ = select_spans(documents, questions, options, tokenizer, room_in_question)
-    for row in spans:
+    selectors = choose_selectors(documents, questions, options)
+    for row in select_spans(documents, selectors, options, tokenizer, room_in_question):
         for span, numbers, before, after in zip(
             row["asked"], row["asked_by"], row["before"], row["after"], strict=True
         ):
             left, right = (join_words(words.split()).lstrip() for words in (before, after))
             prompt = _SEPARATOR.join([left, span, right] if right else [left, span])[-room:]
-            candidates.append(Candidate(row["title"], prompt, span, tuple(relations[number] for number in numbers)))
+            candidates.append(Candidate(row["title"], prompt, span, tuple(relations[i] for i in numbers)))
     return candidates
 
 

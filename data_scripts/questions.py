@@ -2,25 +2,24 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from functools import cached_property
-from itertools import chain, islice
+from itertools import islice, repeat
 from typing import TypeVar
 
 from datasets import Dataset, Features, Value
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.errors import BadInput
-from data_scripts.files import check_is_file, check_text, read_lines
-from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, find_relation, recognize_relations
-from data_scripts.titles import iterate_titles, split_title
+from data_scripts.files import check_text, read_lines
+from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, match_relations
+from data_scripts.titles import split_title
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 Key = TypeVar("Key")
 
-_ROLE = "TSV of questions and answers"
+QUESTIONS_ROLE = "TSV of questions and answers"
 _LINE_FORM = "a line is a question, one tab and its answer"
 # What questions end with.
 _MARKS = ("?", "？", "؟")
@@ -28,14 +27,11 @@ _MARKS = ("?", "？", "؟")
 
 @dataclass(frozen=True)
 class Questions:
-    """The questions of one or more TSVs, each with the relation that it asks for.
-
-    Args:
-        rows: The columns `question` and, if the file has answers, `answer`.
-    """
+    """The questions of one or more TSVs, each with the relation that it asks for."""
 
     paths: tuple[str, ...]
     relation_per_question: tuple[Relation, ...]
+    # The columns `question` and, if the file has answers, `answer`.
     rows: Dataset
 
     def __len__(self) -> int:
@@ -54,13 +50,11 @@ class Questions:
     @cached_property
     def titles(self) -> list[str]:
         """Whom or what each question asks about."""
-        return [
-            relation.read_title(text) for relation, text in zip(self.relation_per_question, self.texts, strict=True)
-        ]
+        return list(map(Relation.read_title, self.relation_per_question, self.texts))
 
     @cached_property
     def answers(self) -> list[str]:
-        """The right answers; none if the file has none."""
+        """The correct answers; none if the file has none."""
         return list(self.rows["answer"]) if "answer" in self.rows.column_names else []
 
     @cached_property
@@ -91,11 +85,6 @@ class Questions:
         return {text: given for text, given in self._collect_answers(self.texts).items() if len(given) > 1}
 
     @cached_property
-    def answers_of(self) -> dict[str, set[str]]:
-        """The answers to the questions about each title."""
-        return self._collect_answers(self.titles)
-
-    @cached_property
     def answers_by_relation(self) -> dict[tuple[str, Relation], set[str]]:
         """The answers to the questions about each title that ask for each relation."""
         return self._collect_answers(zip(self.titles, self.relation_per_question, strict=True))
@@ -111,24 +100,29 @@ class Questions:
         """Return the questions that ask for one relation."""
         return self.take(self.rows_of.get(relation, []))
 
-    def take(self, numbers: Sequence[int]) -> "Questions":
+    def take(self, rows: Sequence[int]) -> "Questions":
         """Return the questions with these numbers, from 0."""
-        relations = tuple(self.relation_per_question[i] for i in numbers)
-        return replace(self, relation_per_question=relations, rows=self.rows.select(numbers))
+        relations = tuple(self.relation_per_question[row] for row in rows)
+        return replace(self, relation_per_question=relations, rows=self.rows.select(rows))
+
+    def rename(self, titles: Mapping[str, str]) -> "Questions":
+        """Return the questions with the titles that `titles` has for theirs."""
+        if all(titles.get(title, title) == title for title in self.titles):
+            return self
+        texts = list(map(Relation.replace_title, self.relation_per_question, self.texts, repeat(titles)))
+        return replace(self, rows=Dataset.from_dict(self.rows.to_dict() | {"question": texts}, self.rows.features))
 
 
 def load_questions(
     *paths: str | os.PathLike, answers: bool = False, known: Sequence[Relation] = (), corpus: Dataset | None = None
 ) -> Questions:
     """Load TSVs of questions as one; blank lines are skipped. What they ask for is recognized (see `recognize_relations`).
+    BadInput says which line is not what it should be, or which relations have one name.
 
     Args:
         answers: Whether every line has to have one; otherwise all lines have one, or none.
         known: Relations that are known besides `RELATIONS`.
         corpus: From `load_corpus`: its titles show where titles are in questions of other relations.
-
-    Raises:
-        BadInput: a line is not what it should be, or two relations have one name.
     """
     lines: list[tuple[str, str]] = []
     for path in paths:
@@ -152,11 +146,8 @@ def load_questions(
     if without := [(where, line) for where, line in lines if "\t" not in line]:
         # What follows a question mark without a tab is an answer after spaces: the line lost its tab.
         has_lost_it = any(not line.endswith(_MARKS) and set(_MARKS) & set(line) for _, line in without)
-        if (
-            len(without) < len(lines)
-            or has_lost_it
-            or (answers and not all(line.endswith(_MARKS) for _, line in lines))
-        ):
+        are_questions = all(line.endswith(_MARKS) for _, line in lines)
+        if len(without) < len(lines) or has_lost_it or (answers and not are_questions):
             raise BadInput(
                 f"{without[0][0]}: no tab between question and answer ({len(without)} of {len(lines)} lines have none);"
                 f" {_LINE_FORM}. In some copies the tab became spaces: put it back."
@@ -167,57 +158,22 @@ def load_questions(
             raise BadInput(f"{first}: looks like a corpus (`TITLE. text`); give a TSV of questions.")
     columns = {"question": [line.split("\t")[0] for _, line in lines]}
     places = [where for where, _ in lines]
-    relations = _match_relations(places, columns["question"], [*known, *RELATIONS.values()], corpus)
+    relations = match_relations(places, columns["question"], [*known, *RELATIONS.values()], corpus)
     if not without:
         columns["answer"] = [line.split("\t")[1].strip() for _, line in lines]
     rows = Dataset.from_dict(columns, Features(dict.fromkeys(columns, Value("string"))))
     return Questions(tuple(map(str, paths)), relations, rows)
 
 
-def check_question_files(*groups: Sequence[str] | None) -> None:
-    """Refuse TSVs that are missing or no text, before something else is read that may take long."""
-    for path in chain(*filter(None, groups)):
-        check_is_file(path, _ROLE)
-
-
 def _read_questions(path: str | os.PathLike) -> Iterator[tuple[str, str]]:
     """Yield where each line of a TSV stands that is not blank, and the line."""
-    lines = read_lines(path, _ROLE)
+    lines = read_lines(path, QUESTIONS_ROLE)
     return ((f"{path}, line {number}", line) for number, line in lines if line.strip())
 
 
 def locate_question(row: int, paths: Iterable[str]) -> str:
     """Return the file and the line that a question, counted from 0, was read from, for messages."""
     return next(islice((where for path in paths for where, _ in _read_questions(path)), row, None))
-
-
-def _match_relations(
-    places: Sequence[str], questions: Sequence[str], known: Sequence[Relation], corpus: Dataset | None
-) -> tuple[Relation, ...]:
-    """Return what each question asks for: one of the relations that are known, or of those that the others show."""
-    found = [find_relation(question, known) for question in questions]
-    relations = list(known)
-    if unknown := [question for question, relation in zip(questions, found, strict=True) if relation is None]:
-        relations += recognize_relations(unknown, set(iterate_titles(corpus)) - {""} if corpus is not None else ())
-        # Also those that were found: the longest wording counts.
-        found = [find_relation(question, relations) for question in questions]
-    # An unknown question is compared with those of the same file before all others.
-    forms = [relation.form for relation in list(filter(None, found)) or relations]
-    named: dict[str, Relation] = {}
-    for where, question, relation in zip(places, questions, found, strict=True):
-        if relation is None:
-            nearest = max(forms, key=lambda form: SequenceMatcher(None, form, question).ratio())
-            raise BadInput(
-                f"{where}: {question[:60]!r} is not of the form {nearest!r}, the nearest that is known; fix it, remove it if it"
-                " is a header, add a second question of its form, or name its form with --relations."
-            )
-        # A model keeps its relations by their names, and so do the results of an evaluation.
-        if (first := named.setdefault(relation.name, relation)) != relation:
-            raise BadInput(
-                f"{where}: {relation.form!r} and {first.form!r} are both named {relation.name!r}; make them wordings of"
-                " one relation, or give one of them another name, with --relations."
-            )
-    return tuple(filter(None, found))
 
 
 def count_unknown_characters(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> Counter:

@@ -3,17 +3,20 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
+from datasets import Dataset
+
 from data_scripts.errors import BadInput
 from data_scripts.files import load_yaml
 from data_scripts.options import option
-from data_scripts.words import WORD
-from modeling_posgpt import MASK_TOKEN
+from data_scripts.titles import iterate_titles
+from data_scripts.words import WORD, list_word_spans
 from modeling_posgpt.configuration_posgpt import check_relation
 
 # Each word of a wording is in at least this share of the questions that agree on all words before it; together, the words
@@ -68,10 +71,10 @@ class Relation:
         """Return the question about a title, in the first wording."""
         return title.join(self.split_wordings()[0])
 
-    def measure_question(self, title: str, answer: str) -> int:
-        """Return how many characters a question about a title takes with its answer and their two `⁇`, in the longest wording."""
-        longest = max(len(wording.before + wording.after) for wording in self.split_wordings())
-        return longest + len(title + MASK_TOKEN + answer + MASK_TOKEN)
+    @property
+    def wording_length(self) -> int:
+        """How many characters the longest wording has besides the title."""
+        return max(len(wording.before + wording.after) for wording in self.split_wordings())
 
     def find_title(self, question: str) -> str | None:
         """Return the title that a question asks about; None if it is none of the relation's questions.
@@ -86,6 +89,12 @@ class Relation:
         title = self.find_title(question)
         return question if title is None else title
 
+    def replace_title(self, question: str, titles: Mapping[str, str]) -> str:
+        """Return one of the relation's questions with the title that `titles` has for its own."""
+        own = self.read_title(question)
+        asked = (titles.get(own, own).join(each) for each in self.split_wordings() if own.join(each) == question)
+        return next(asked, question)
+
     @property
     def form(self) -> str:
         """The first wording with NAME for the title, for messages."""
@@ -96,36 +105,30 @@ class Relation:
         return {self.name: {"wordings": list(self.wordings), "baseline": self.baseline}}
 
 
-BIRTHPLACE = Relation("birthplace", wordings=("Where was {title} born?",), baseline="London")
-BIRTH_YEAR = Relation("birth year", wordings=("When was {title} born?",))
-PLACE_OF_DEATH = Relation("place of death", wordings=("Where did {title} die?",))
+BIRTHPLACE = Relation("birthplace", ("Where was {title} born?",), baseline="London")
+BIRTH_YEAR = Relation("birth year", ("When was {title} born?",))
+PROFESSION = Relation("profession", ("What did {title} do for a living?",))
+UNIVERSITY = Relation("university", ("Where did {title} study?",))
+EMPLOYER = Relation("employer", ("Who employed {title}?",))
+PLACE_OF_DEATH = Relation("place of death", ("Where did {title} die?",))
 # The relations that are known by name. Others are recognized from a file's questions and named by their wording.
-RELATIONS = {
-    "birthplace": BIRTHPLACE,
-    "birth year": BIRTH_YEAR,
-    "profession": Relation("profession", wordings=("What did {title} do for a living?",)),
-    "university": Relation("university", wordings=("Where did {title} study?",)),
-    "employer": Relation("employer", wordings=("Who employed {title}?",)),
-    "place of death": PLACE_OF_DEATH,
-}
+_KNOWN = (BIRTHPLACE, BIRTH_YEAR, PROFESSION, UNIVERSITY, EMPLOYER, PLACE_OF_DEATH)
+RELATIONS = {relation.name: relation for relation in _KNOWN}
 
 
 def read_relations(relations: dict[str, dict] | None) -> list[Relation]:
     """Return `PosGPTConfig.relations`; birthplaces for models saved before they had any."""
-    known = [
-        Relation(name, tuple(settings["wordings"]), settings.get("baseline", ""))
-        for name, settings in (relations or {}).items()
-    ]
-    return known or [BIRTHPLACE]
+    settings = (relations or BIRTHPLACE.to_config()).items()
+    return [Relation(name, tuple(each["wordings"]), each.get("baseline", "")) for name, each in settings]
 
 
 def add_relations(relations: dict[str, dict], trained: dict[str, dict]) -> dict[str, dict]:
     """Return `PosGPTConfig.relations` after training on some: these first, each in its new wordings before its earlier ones."""
-    added = {}
-    for name, settings in trained.items():
-        wordings = [*settings["wordings"], *relations.get(name, {}).get("wordings", ())]
-        added[name] = settings | {"wordings": list(dict.fromkeys(wordings))}
-    return added | {name: settings for name, settings in relations.items() if name not in trained}
+    added = trained | {name: settings for name, settings in relations.items() if name not in trained}
+    for name in trained.keys() & relations.keys():
+        wordings = dict.fromkeys([*trained[name]["wordings"], *relations[name]["wordings"]])
+        added[name] = trained[name] | {"wordings": list(wordings)}
+    return added
 
 
 @dataclass(kw_only=True)
@@ -152,10 +155,8 @@ def load_relations(path: str | os.PathLike | None) -> list[Relation]:
             check_relation(name, settings)
         except ValueError as error:
             raise BadInput(f"{path}: {error}") from None
-        if unknown := settings.keys() - {"wordings", "baseline"}:
-            raise BadInput(
-                f"{path}: relation {name!r} has {min(map(str, unknown))!r}, which is neither wordings nor baseline."
-            )
+        if unknown := sorted(map(str, settings.keys() - {"wordings", "baseline"})):
+            raise BadInput(f"{path}: relation {name!r} has {unknown[0]!r}, which is neither wordings nor baseline.")
     return read_relations(relations)
 
 
@@ -167,6 +168,40 @@ def find_relation(question: str, relations: Iterable[Relation]) -> Relation | No
     """
     fitting = (relation for relation in relations if relation.find_title(question) is not None)
     return min(fitting, key=lambda relation: len(relation.read_title(question)), default=None)
+
+
+def match_relations(
+    places: Sequence[str], questions: Sequence[str], known: Sequence[Relation], corpus: Dataset | None
+) -> tuple[Relation, ...]:
+    """Return what each question asks for: one of the relations that are known, or of those that the others show.
+
+    Args:
+        places: Where each question stands, for messages.
+        corpus: Its titles show where titles are in questions of relations that are not known.
+    """
+    found = [find_relation(question, known) for question in questions]
+    relations = list(known)
+    if unknown := [question for question, relation in zip(questions, found, strict=True) if relation is None]:
+        relations += recognize_relations(unknown, set(iterate_titles(corpus)) - {""} if corpus is not None else ())
+        # Also those that were found: the longest wording counts.
+        found = [find_relation(question, relations) for question in questions]
+    # An unknown question is compared with those of the same file before all others.
+    forms = [relation.form for relation in list(filter(None, found)) or relations]
+    named: dict[str, Relation] = {}
+    for where, question, relation in zip(places, questions, found, strict=True):
+        if relation is None:
+            nearest = max(forms, key=lambda form: SequenceMatcher(None, form, question).ratio())
+            raise BadInput(
+                f"{where}: {question[:60]!r} is not of the form {nearest!r}, the nearest that is known; fix it, remove it if it"
+                " is a header, add a second question of its form, or name its form with --relations."
+            )
+        # A model keeps its relations by their names, and so do the results of an evaluation.
+        if (first := named.setdefault(relation.name, relation)) != relation:
+            raise BadInput(
+                f"{where}: {relation.form!r} and {first.form!r} are both named {relation.name!r}; make them wordings of"
+                " one relation, or give one of them another name, with --relations."
+            )
+    return tuple(filter(None, found))
 
 
 def recognize_relations(questions: Iterable[str], titles: Collection[str] = ()) -> list[Relation]:
@@ -190,9 +225,7 @@ def recognize_relations(questions: Iterable[str], titles: Collection[str] = ()) 
             for before, group in _sort_by_words(questions_of_mark)
             for after, _ in _sort_by_words([words[len(before) :][::-1] for words in group])
         )
-        found = [
-            relation for relation in found if sum(relation.find_title(question) is not None for question in left) > 1
-        ]
+        found = [each for each in found if sum(each.find_title(question) is not None for question in left) > 1]
         if not found:
             return relations
         # Rare relations are hidden by frequent ones until those are found.
@@ -218,13 +251,10 @@ def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list
     around: list[list[tuple[str, str]]] = []
     longest = max(map(len, titles), default=0)
     for question in questions if titles else ():
-        words = [match.span() for match in WORD.finditer(question) if not match[0].isspace()]
-        spans = [(start, end) for first, (start, _) in enumerate(words) for _, end in words[first : first + longest]]
+        spans = list_word_spans(question, longest)
         around.append([(question[:start], question[end:]) for start, end in spans if question[start:end] in titles])
     counts = Counter(chain(*around))
-    chosen = Counter(
-        max(wordings, key=lambda wording: (counts[wording], -len("".join(wording)))) for wordings in around if wordings
-    )
+    chosen = Counter(max(own, key=lambda each: (counts[each], -len("".join(each)))) for own in around if own)
     return _name_by_wording(wording for wording, count in chosen.items() if count > 1)
 
 

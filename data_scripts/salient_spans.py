@@ -1,6 +1,6 @@
-"""What stands out in documents by a capital letter or a digit: names, and numbers and months (salient spans).
+"""What stands out in documents by a capital letter or a digit, and the words beside it that ask for it.
 
-After REALM (Guu et al. 2020, arXiv 2002.08909), which finds them with a tagger.
+Names, and numbers and months, are salient spans, which REALM (Guu et al. 2020, arXiv 2002.08909) finds with a tagger.
 """
 
 import re
@@ -8,7 +8,7 @@ import re
 from datasets import Dataset, Features, List, Value
 
 from data_scripts.titles import find_text_start, find_title
-from data_scripts.words import PUNCTUATION, list_title_words
+from data_scripts.words import PUNCTUATION, list_title_words, split_words
 
 # `2,373.38` is one number; `3.4.1990` and `12.1980` are dates.
 _NUMBER = r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d{1,3})?(?![.,]\w)"
@@ -59,3 +59,41 @@ def add_titles_and_spans(corpus: Dataset, dates: bool) -> Dataset:
 
     features = Features(corpus.features | {"title": Value("string"), "spans": List(List(Value("int32")))})
     return corpus.map(split, input_columns=["text", "title"], features=features, desc="Looking for names")
+
+
+def simplify_words(words: list[str], known: set[str], readable: str | None = None) -> list[str]:
+    """Return a text's words in their plainest form.
+
+    Words in `known` and punctuation around words are left out; any date or number becomes `0`, or `-0` after a dash; the
+    first word loses the capital that it has as the first word of a sentence. Where the vocabulary `readable` (None: all
+    characters) lacks a small letter, the capital stays; where it has no `0`, dates are left out.
+    """
+    bare = [word.strip(PUNCTUATION) for word in words]
+    if bare and bare[0] not in known and bare[0][1:].islower():
+        if readable is None or set(bare[0].lower()) <= set(readable):
+            bare[0] = bare[0].lower()
+    plain: list[str] = []
+    for word in bare:
+        if word in MONTH_NAMES or any(map(str.isdigit, word)):
+            word = "0" if readable is None or "0" in readable else ""
+        if word == "0" and plain and not any(map(str.isalpha, plain[-1])):
+            # ` -0 in?`, the second date of a range, is not ` 0 in?`.
+            plain[-1] = plain[-1].removesuffix("0").replace("--", "-") + "0"
+        elif word and word not in known:
+            plain.append(word)
+    return plain
+
+
+def take_words_beside(
+    title: str, text: str, span: Span, plain: bool, max_before: int, max_after: int = 0, readable: str | None = None
+) -> tuple[list[str], list[str]]:
+    """Return the words that a span's cue is drawn from, simplified if `plain`: the last ones after the title and before the
+    span, and the first ones of the same sentence after it.
+    """
+    before = split_words(text[find_text_start(title) : span[0]])
+    after = split_words(re.split(r"\.\s|。", text[span[1] :])[0]) if max_after else []
+    if plain:
+        # The title is in the row already and is not part of a cue.
+        known = list_title_words(title)
+        before, after = simplify_words(before, known, readable), simplify_words(after, known, readable)
+    return before[max(len(before) - max_before, 0) :], after[:max_after]

@@ -70,9 +70,7 @@ class SpanCorruptionConfig(ObjectiveConfig):
         "How often the masked span is a name, place or date.", default=0.0
     )
     loss_on_span: bool = option("Whether there is loss on the masked span alone.", default=False)
-    closing_mask: bool = option(
-        "Whether the mask follows the masked span, too, as it follows an answer.", default=True
-    )
+    closing_mask: bool = option("Whether the mask follows the span, as it follows an answer.", default=True)
 
     def build(
         self, corpus, tokenizer, seed, questions=None, one_text_per_row=False, relations=(BIRTHPLACE,)

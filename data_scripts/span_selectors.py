@@ -10,20 +10,20 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.cues import take_words_after, take_words_before
 from data_scripts.errors import BadInput, check_installed
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation
-from data_scripts.salient_spans import MONTH_NAMES, Span
+from data_scripts.salient_spans import MONTH_NAMES, Span, take_words_beside
 from data_scripts.titles import find_text_start
 from data_scripts.words import WORD, find_words, is_unspaced, join_words
 
@@ -33,18 +33,23 @@ _MOSTLY = 0.93
 _NEGLIGIBLE, _MIN_HELD_OUT = 0.02, 10
 # So many questions show what a relation's answers look like.
 _MAX_JUDGED = 10_000
+# Questions are held out by turns, until so many show which guesses are answers.
+_FOLDS, _ENOUGH_JUDGED = 5, 100
 # Words and marks in a learned span: two more than in nearly all training answers, in these bounds.
 _MIN_WORDS, _MAX_WORDS = 4, 16
+# Features are hashed to so many columns; and the runs of documents with so many characters are scored together.
+_NUM_COLUMNS, _READ_TOGETHER = 2**18, 2**16
 
 _SPANS = Features(
-    {
-        "title": Value("string"),
-        "asked": List(Value("string")),
-        "asked_by": List(List(Value("uint16"))),
-        "before": List(Value("string")),
-        "after": List(Value("string")),
-    }
+    title=Value("string"),
+    asked=List(Value("string")),
+    asked_by=List(List(Value("uint16"))),
+    likeliest=List(Value("int32")),
+    before=List(Value("string")),
+    after=List(Value("string")),
 )
+# A training question by its title, and its answer.
+Pair = tuple[str, str]
 
 
 class Document(NamedTuple):
@@ -52,7 +57,11 @@ class Document(NamedTuple):
 
     title: str
     text: str
-    salient: list[Span]
+    salient: Sequence[Span] = ()
+
+
+# The documents of each title that is asked about.
+DocumentsOf = Mapping[str, list[Document]]
 
 
 @dataclass(kw_only=True)
@@ -78,6 +87,11 @@ class SpanArguments:
         " (auto), for each relation, by capitals if these find its answers and otherwise by the answers.",
         default="auto",
     )
+    pseudo_labels: bool = option(
+        "Whether documents without a training question are asked for what looks most like its answer, in the question's own"
+        " words. Without it, some wordings are answered far worse than others.",
+        default=False,
+    )
 
 
 @dataclass(frozen=True)
@@ -94,6 +108,9 @@ class SpanSelector:
     # If given, the runs of words that it ranks first are selected instead, as far as they score `min_score`.
     ranker: "SpanRanker | None" = None
     min_score: float = -math.inf
+    # If given, the run of words that it ranks first is taken for a document's answer if it scores `min_guess`.
+    guesser: "SpanRanker | None" = None
+    min_guess: float = -math.inf
 
     @property
     def kind(self) -> str:
@@ -109,19 +126,29 @@ class SpanSelector:
     @property
     def needs_words(self) -> bool:
         """Whether a cue has to keep a word: without any, `Who employed NAME?⁇China⁇` would be a wrong answer."""
-        wordings = self.relation.split_wordings()
-        return not (all(wording.has_words_after for wording in wordings) or (self.ranker and self.max_spans == 1))
+        # A single span that looks like the answers is taken for the answer.
+        if self.ranker and self.max_spans == 1:
+            return False
+        # With pseudo-labels, a cue without words asks for these alone.
+        return self.guesser is not None or not all(each.has_words_after for each in self.relation.split_wordings())
 
-    def select(self, document: Document) -> list[Span]:
-        """Return start and end of a document's spans."""
-        title, text, salient = document
+    def select(self, documents: Sequence[Document]) -> list[list[Span]]:
+        """Return start and end of each document's spans, in the order of its text."""
         if self.ranker:
-            ranked = self.ranker.rank(title, text, self.max_spans)
-            return sorted(span for span, score in ranked if score >= self.min_score)
-        spans = [(start, end) for start, end in salient if self._takes(text[start:end])]
-        if self.needs_words:
-            spans = [span for span in spans if take_words_before(title, text, span[0], plain=True, most=1)]
-        return spans[: self.max_spans]
+            ranked = self.ranker.rank(documents, self.max_spans)
+            return [sorted(span for span, score in spans if score >= self.min_score) for spans in ranked]
+        selected = []
+        for title, text, salient in documents:
+            spans = [(start, end) for start, end in salient if self._takes(text[start:end])]
+            if self.needs_words:
+                spans = [span for span in spans if take_words_beside(title, text, span, plain=True, max_before=1)[0]]
+            selected.append(spans[: self.max_spans])
+        return selected
+
+    def guess(self, documents: Sequence[Document]) -> list[list[Span]]:
+        """Return start and end of the span that is taken for each document's answer; an empty list where none is."""
+        ranked = self.guesser.rank(documents, 1) if self.guesser else [[]] * len(documents)
+        return [[span for span, score in spans if score >= self.min_guess] for spans in ranked]
 
     def _takes(self, span: str) -> bool:
         if self.ask_dates or span[0].isdigit():
@@ -140,104 +167,11 @@ def find_number_shapes(answers: Sequence[str]) -> tuple[str, ...] | None:
     return tuple(sorted(set(map(find_shape, numbers)))) if 2 * len(numbers) > len(answers) else None
 
 
-def select_spans(
-    documents: Dataset,
-    questions: Questions | None,
-    options: SpanArguments,
-    tokenizer: PreTrainedTokenizerBase,
-    room: int,
-    ask_dates: bool = False,
-    relations: Sequence[Relation] = (BIRTHPLACE,),
-) -> tuple[Dataset, list[SpanSelector]]:
-    """Select what is asked for of each document; documents without a title, or without anything, are left out.
-
-    Args:
-        documents: From `add_titles_and_spans`, with dates. For the other arguments see `choose_selectors`.
-        tokenizer: What the spans are read with; words beside them have no characters that it lacks.
-        room: How many characters title and span may have together, with a word where a cue has to keep one.
-
-    Returns:
-        A dataset of `title`, `asked` (the spans), `asked_by` (the numbers of the selectors of each), `before` and `after` (the
-        words beside each, with spaces between them); and the selectors.
-    """
-    selectors = choose_selectors(documents, questions, options, ask_dates, relations)
-    # Strings and tuples alone: `datasets` finds its cache by a hash, and a set has another order in each process.
-    readable = "".join(sorted(tokenizer.get_vocab()))
-    plain, needs_word = options.plain_cues, [selector.needs_words for selector in selectors]
-
-    def select(title: str, text: str, salient: list[Span]) -> list[tuple]:
-        fitting = [(start, end) for start, end in salient if len(title) + end - start <= room]
-        asked_by: dict[Span, list[int]] = {}
-        for number, selector in enumerate(selectors):
-            for span in selector.select(Document(title, text, fitting)):
-                asked_by.setdefault(span, []).append(number)
-        asked = []
-        for (start, end), numbers in sorted(asked_by.items()):
-            before = take_words_before(title, text, start, plain, options.max_cue_words, readable)
-            after = take_words_after(title, text, end, plain, options.max_words_after, readable)
-            left = room - len(title) - (end - start)
-            if not before or len(join_words(before[-1:])) > left:
-                numbers = [number for number in numbers if not needs_word[number]]
-            if title and numbers and left >= 0:
-                asked.append((text[start:end], numbers, " ".join(before), " ".join(after)))
-        return asked
-
-    def select_batch(*batch: list) -> dict[str, list]:
-        rows = [(row[0], *zip(*asked, strict=True)) for row in zip(*batch, strict=True) if (asked := select(*row))]
-        return {column: [row[number] for row in rows] for number, column in enumerate(_SPANS)}
-
-    selected = documents.map(
-        select_batch,
-        batched=True,
-        input_columns=["title", "text", "spans"],
-        remove_columns=documents.column_names,
-        features=_SPANS,
-        desc="Selecting spans",
-    )
-    return selected, selectors
-
-
-class Examples(NamedTuple):
-    """Training questions of a relation, each a title and an answer, and the documents of these titles."""
-
-    pairs: list[tuple[str, str]]
-    documents: list[Document]
-
-    def take(self, numbers: Sequence[int]) -> "Examples":
-        """Return the questions with these numbers, from 0, and their documents."""
-        pairs = [self.pairs[number] for number in numbers]
-        titles = {title for title, _ in pairs}
-        return Examples(pairs, [each for each in self.documents if each.title in titles])
-
-    def find_stated(self) -> set[tuple[str, str]]:
-        """Return the pairs whose answer is in the text of a document of the title."""
-        texts: dict[str, str] = {}
-        for title, text, _ in self.documents:
-            texts[title] = f"{texts.get(title, '')}\n{text[find_text_start(title) :]}"
-        return {(title, answer) for title, answer in self.pairs if answer in texts.get(title, "")}
-
-    def find_selected(self, selector: SpanSelector) -> set[tuple[str, str]]:
-        """Return the pairs whose answer is selected in a document of the title."""
-        found = ((each.title, each.text[start:end]) for each in self.documents for start, end in selector.select(each))
-        return set(self.pairs).intersection(found)
-
-
-def list_examples(questions: Questions, documents: Dataset) -> dict[Relation, Examples]:
-    """Return the examples of each relation that questions ask for, thinned evenly to at most `_MAX_JUDGED`."""
-    # A dictionary has the same order, and so the same hash, in each process.
-    wanted = dict.fromkeys(questions.titles)
-    asked = documents.filter(wanted.__contains__, input_columns="title", desc="Finding documents")
-    rows = list(map(Document, asked["title"], asked["text"], asked["spans"]))
-    examples = Examples(list(zip(questions.titles, questions.answers, strict=True)), rows)
-    thin = {relation: rows[:: -(-len(rows) // _MAX_JUDGED)] for relation, rows in questions.rows_of.items()}
-    return {relation: examples.take(numbers) for relation, numbers in thin.items()}
-
-
 def choose_selectors(
     documents: Dataset,
     questions: Questions | None,
     options: SpanArguments,
-    ask_dates: bool,
+    ask_dates: bool = False,
     relations: Sequence[Relation] = (BIRTHPLACE,),
 ) -> list[SpanSelector]:
     """Choose what selects the spans of each relation of the questions, in their order.
@@ -246,163 +180,334 @@ def choose_selectors(
     kind of spans; otherwise by what the answers look like. Without questions, `relations` are asked for: numbers, if the
     relation's baseline is one.
     """
-    finder = options.span_finder
+    finder, max_spans = options.span_finder, options.max_spans
     if questions is None:
         if finder == "answers":
             raise BadInput("span_finder answers learns from training questions; add --questions_file.")
-        answers_of = {relation: [relation.baseline] for relation in relations}
-    else:
-        examples_of = list_examples(questions, documents)
-        answers_of = {relation: [answer for _, answer in own.pairs] for relation, own in examples_of.items()}
-    most = options.max_spans
-    by_capitals = [SpanSelector(each, most, find_number_shapes(own), ask_dates) for each, own in answers_of.items()]
-    if questions is None:
-        return by_capitals
+        return [SpanSelector(each, max_spans, find_number_shapes([each.baseline]), ask_dates) for each in relations]
+    pairs_of: dict[Relation, list[Pair]] = {}
+    by_capitals = []
+    for relation, rows in questions.rows_of.items():
+        thinned = rows[:: -(-len(rows) // _MAX_JUDGED)]
+        pairs_of[relation] = [(questions.titles[row], questions.answers[row]) for row in thinned]
+        shapes = find_number_shapes([answer for _, answer in pairs_of[relation]])
+        by_capitals.append(SpanSelector(relation, max_spans, shapes, ask_dates))
+    documents_of = find_documents(questions, documents)
 
     def finds_answers(selector: SpanSelector) -> bool:
         # Rows that ask for everything need not have the answers among the first spans.
         judged = replace(selector, max_spans=sys.maxsize) if ask_dates else selector
-        examples = examples_of[selector.relation]
-        return len(examples.find_selected(judged)) >= _MOSTLY * len(examples.find_stated())
+        pairs = set(pairs_of[selector.relation])
+        texts = [(title, answer, document.text) for title, answer in pairs for document in documents_of[title]]
+        stated = {(title, answer) for title, answer, text in texts if answer in text[find_text_start(title) :]}
+        return len(find_selected(judged, pairs, documents_of)) >= _MOSTLY * len(stated)
 
     # If several relations ask for every name, or for every number, most of what they ask for is the answer to another's question,
     # so each learns what its own answers look like. With few pairs, there is no telling these apart.
     finding = [each for each in by_capitals if finder == "auto" and finds_answers(each)]
     kinds = Counter(each.kind for each in finding)
 
-    def choose(selector: SpanSelector) -> SpanSelector:
-        examples = examples_of[selector.relation]
-        is_alone = ask_dates or len(examples.pairs) < 5 * _MIN_HELD_OUT or kinds[selector.kind] == 1
+    chosen = []
+    for selector in by_capitals:
+        pairs, better = pairs_of[selector.relation], None
+        is_alone = ask_dates or len(pairs) < 5 * _MIN_HELD_OUT or kinds[selector.kind] == 1
         if finder == "answers" or (finder == "auto" and not (selector in finding and is_alone)):
-            if learned := learn_selector(selector, examples, is_rival=finder == "auto"):
-                return learned
-            if finder == "answers":
+            better = learn_selector(selector, pairs, documents_of, is_rival=finder == "auto")
+            if better is None and finder == "answers":
                 raise BadInput(
                     f"{questions.path}: no answer to {selector.relation.form!r} stands in a document of its title as a run of at"
                     f" most {_MAX_WORDS} words and marks; give answers in the documents' own words."
                 )
-        # Spans that never contain a relation's answers would teach wrong ones, so its rows ask its training questions alone.
-        is_useless = len(examples.pairs) >= _MIN_HELD_OUT and not examples.find_selected(selector)
-        return replace(selector, max_spans=0) if is_useless else selector
+        if better is None and len(pairs) >= _MIN_HELD_OUT and not find_selected(selector, pairs, documents_of):
+            # Spans that never contain an answer would teach wrong ones, so the relation's rows ask its training questions alone.
+            better = replace(selector, max_spans=0)
+        better = better or selector
+        if options.pseudo_labels:
+            guesser = better.ranker or SpanRanker(pairs, documents_of)
+            if guesser.weights is not None:
+                better = replace(better, guesser=guesser, min_guess=find_min_guess(pairs, documents_of))
+        chosen.append(better)
+    return chosen if any(each.max_spans or each.guesser for each in chosen) else by_capitals
 
-    chosen = list(map(choose, by_capitals))
-    return chosen if any(each.max_spans for each in chosen) else by_capitals
+
+def select_spans(
+    documents: Dataset,
+    selectors: Sequence[SpanSelector],
+    options: SpanArguments,
+    tokenizer: PreTrainedTokenizerBase,
+    room: int,
+) -> Dataset:
+    """Select what is asked for of each document; documents without a title, or without anything, are left out.
+
+    Args:
+        documents: From `add_titles_and_spans`, with dates.
+        selectors: From `choose_selectors`.
+        tokenizer: What the spans are read with; words beside them have no characters that it lacks.
+        room: How many characters title and span may have together, with a word where a cue has to keep one.
+
+    Returns:
+        A dataset of `title`, `asked` (the spans), `asked_by` (the numbers of the selectors of each), `likeliest` (for each
+        selector the number of the span that is taken for the answer, -1 where none is), `before` and `after` (the words beside
+        each span, with spaces between them).
+    """
+    # Strings and tuples alone: `datasets` finds its cache by a hash, and a set has another order in each process.
+    readable = "".join(sorted(tokenizer.get_vocab()))
+    words_taken = (options.plain_cues, options.max_cue_words, options.max_words_after)
+    needs_word = [selector.needs_words for selector in selectors]
+
+    def list_asked(
+        document: Document, selected: Sequence[list[Span]], guessed: Sequence[list[Span]]
+    ) -> Iterator[tuple]:
+        title, text, _ = document
+        for start, end in sorted({span for spans in (*selected, *guessed) for span in spans}):
+            before, after = take_words_beside(title, text, (start, end), *words_taken, readable)
+            left = room - len(title) - (end - start)
+            has_word = bool(before) and len(join_words(before[-1:])) <= left
+            answering = [i for i, own in enumerate(guessed) if (start, end) in own]
+            asking = [i for i, own in enumerate(selected) if (start, end) in own and (has_word or not needs_word[i])]
+            if title and (asking or answering) and left >= 0:
+                yield text[start:end], sorted({*asking, *answering}), answering, " ".join(before), " ".join(after)
+
+    def select_batch(*batch: list) -> dict[str, list]:
+        read, rows = [], []
+        for title, text, salient in zip(*batch, strict=True):
+            # A span too long to be asked for is none of the first ones.
+            fitting = [(start, end) for start, end in salient if len(title) + end - start <= room]
+            read.append(Document(title, text, fitting))
+        selected = zip(*(each.select(read) for each in selectors), strict=True)
+        guessed = zip(*(each.guess(read) for each in selectors), strict=True)
+        for document, *spans_of in zip(read, selected, guessed, strict=True):
+            if asked := list(list_asked(document, *spans_of)):
+                spans, asked_by, answering, before, after = zip(*asked, strict=True)
+                likeliest = [-1] * len(selectors)
+                for place, numbers in enumerate(answering):
+                    for i in numbers:
+                        likeliest[i] = place
+                rows.append((document.title, spans, asked_by, likeliest, before, after))
+        return {column: [row[i] for row in rows] for i, column in enumerate(_SPANS)}
+
+    return documents.map(
+        select_batch,
+        batched=True,
+        input_columns=["title", "text", "spans"],
+        remove_columns=documents.column_names,
+        features=_SPANS,
+        desc="Selecting spans",
+    )
 
 
-def learn_selector(selector: SpanSelector, examples: Examples, is_rival: bool) -> SpanSelector | None:
+def find_documents(questions: Questions, documents: Dataset) -> DocumentsOf:
+    """Return the documents, from `add_titles_and_spans`, of each title that questions ask about."""
+    # A dictionary has the same order, and so the same hash, in each process.
+    found: dict[str, list[Document]] = {title: [] for title in questions.titles}
+    asked_about = documents.filter(found.__contains__, input_columns="title", desc="Finding documents")
+    for document in map(Document, asked_about["title"], asked_about["text"], asked_about["spans"]):
+        found[document.title].append(document)
+    return found
+
+
+def find_selected(selector: SpanSelector, pairs: Collection[Pair], documents_of: DocumentsOf) -> set[Pair]:
+    """Return the pairs whose answer is selected in a document of the title."""
+    about = list_about(pairs, documents_of)
+    selected = zip(about, selector.select(about), strict=True)
+    return {(title, text[start:end]) for (title, text, _), spans in selected for start, end in spans}.intersection(
+        pairs
+    )
+
+
+def list_about(pairs: Iterable[Pair], documents_of: DocumentsOf) -> list[Document]:
+    """Return the documents of the titles of pairs."""
+    return [document for title in dict.fromkeys(title for title, _ in pairs) for document in documents_of[title]]
+
+
+def find_min_guess(pairs: Sequence[Pair], documents_of: DocumentsOf) -> float:
+    """Return the score from which on what looks most like an answer is one more often than not, in documents that are held out."""
+    if len(pairs) < _FOLDS:
+        return -math.inf
+    shuffled = [pairs[i] for i in np.random.default_rng(0).permutation(len(pairs))]
+    judged: list[tuple[float, int]] = []
+    for fold in range(_FOLDS):
+        judge = SpanRanker([pair for i, pair in enumerate(shuffled) if i % _FOLDS != fold], documents_of)
+        held_out = set(shuffled[fold::_FOLDS])
+        about = list_about(shuffled[fold::_FOLDS], documents_of)
+        for (title, text, _), ranked in zip(about, judge.rank(about, 1), strict=True):
+            judged += [(score, 1 if (title, text[start:end]) in held_out else -1) for (start, end), score in ranked]
+        if len(judged) >= _ENOUGH_JUDGED:
+            break
+    judged.sort(reverse=True)
+    gains = np.cumsum([gain for _, gain in judged])
+    return judged[int(gains.argmax())][0] if judged and gains.max() > 0 else math.inf
+
+
+def learn_selector(
+    selector: SpanSelector, pairs: Sequence[Pair], documents_of: DocumentsOf, is_rival: bool
+) -> SpanSelector | None:
     """Return a selector of the spans that look most like the answers, as many per document as are worth reading; None if no
     answer is a run of a few words or, with `is_rival`, it finds fewer of a fifth that is held out than `selector`.
     """
-    num_held_out, ranker = len(examples.pairs) // 5, SpanRanker(examples)
-    if ranker.classifier is None or num_held_out < _MIN_HELD_OUT:
-        return replace(selector, ranker=ranker) if ranker.classifier else None
-    order = np.random.default_rng(0).permutation(len(examples.pairs)).tolist()
-    held_out, judge = examples.take(order[:num_held_out]), SpanRanker(examples.take(order[num_held_out:]))
+    num_held_out, ranker = len(pairs) // 5, SpanRanker(pairs, documents_of)
+    if ranker.weights is None or num_held_out < _MIN_HELD_OUT:
+        return replace(selector, ranker=ranker) if ranker.weights is not None else None
+    shuffled = [pairs[i] for i in np.random.default_rng(0).permutation(len(pairs))]
+    held_out, judge = set(shuffled[:num_held_out]), SpanRanker(shuffled[num_held_out:], documents_of)
     # Of each answer that is found: its place among the spans of its document, and how much it looks like an answer.
-    found: dict[tuple[str, str], tuple[int, float]] = {}
-    wanted = set(held_out.pairs)
-    for title, text, _ in held_out.documents:
-        for place, ((start, end), score) in enumerate(judge.rank(title, text, selector.max_spans), 1):
-            pair = (title, text[start:end])
-            if pair in wanted:
-                found[pair] = min(found.get(pair, (place, score)), (place, score))
+    found: dict[Pair, tuple[int, float]] = {}
+    about = list_about(shuffled[:num_held_out], documents_of)
+    for (title, text, _), ranked in zip(about, judge.rank(about, selector.max_spans), strict=True):
+        for place, ((start, end), score) in enumerate(ranked, 1):
+            if (pair := (title, text[start:end])) in held_out:
+                found.setdefault(pair, (place, score))
     lost = _NEGLIGIBLE * num_held_out
-    if is_rival and len(held_out.find_selected(selector)) > len(found) + lost:
+    if is_rival and len(find_selected(selector, held_out, documents_of)) > len(found) + lost:
         return None
     # Spans that never contain the answer are read in vain: those behind the first few, and those that look less like answers than
     # nearly all that are some.
     places = sorted(place for place, _ in found.values())
-    most = places[max(math.ceil(len(found) - lost), 1) - 1] if found else 1
-    scores = [score for place, score in found.values() if place <= most]
+    max_spans = places[max(math.ceil(len(found) - lost), 1) - 1] if found else 1
+    scores = [score for place, score in found.values() if place <= max_spans]
     # With fewer, more than a negligible share of all answers may look less like one than any of these.
-    least = float(np.quantile(scores, _NEGLIGIBLE / 2)) if len(scores) >= 1 / _NEGLIGIBLE else -math.inf
-    return replace(selector, max_spans=most, ranker=ranker, min_score=least)
+    min_score = float(np.quantile(scores, _NEGLIGIBLE / 2)) if len(scores) >= 1 / _NEGLIGIBLE else -math.inf
+    return replace(selector, max_spans=max_spans, ranker=ranker, min_score=min_score)
 
 
 class SpanRanker:
-    """Ranks the runs of words in documents by how much they look like the answers of training questions."""
+    """Ranks the runs of words in documents by how much they look like the answers of training questions.
 
-    def __init__(self, examples: Examples):
+    Args:
+        pairs: The questions, of one relation, by their titles, with their answers.
+        documents_of: From `find_documents`.
+    """
+
+    def __init__(self, pairs: Sequence[Pair], documents_of: DocumentsOf):
         check_installed("report", "sklearn")
-        from sklearn.feature_extraction import FeatureHasher
+        from scipy.sparse import csr_array
         from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
 
-        answers = [[token[0] for token in _list_tokens(answer)] for _, answer in examples.pairs]
+        answers = [[token for token in WORD.findall(answer) if not token.isspace()] for _, answer in pairs]
         usual = int(np.quantile([*map(len, answers)], 1 - _NEGLIGIBLE, method="lower"))
         self.max_words = min(max(usual + 2, _MIN_WORDS), _MAX_WORDS)
         # As in `Tiger & Crane`, `Springfield, Illinois`, `$12` and `C++`; in a fixed order, as `datasets` hashes it.
         self.marks = sorted({token for tokens in answers for token in tokens if not token[0].isalnum()})
         # Who won `Arsenal v Chelsea` is a word of the title; a person's own name is not a place.
-        alike = [any(find_words(re.findall(r"\w+", title), answer)) for title, answer in examples.pairs]
+        words = [set(re.findall(r"\w+", title)) for title, _ in pairs]
+        alike = [not own.isdisjoint(answer) for own, answer in zip(words, answers, strict=True)]
         self.takes_title_words = sum(alike) > _NEGLIGIBLE * len(alike)
-        runs = [(title, text, run) for title, text, _ in examples.documents for run in self.describe_runs(title, text)]
-        pairs = set(examples.pairs)
-        is_answer = [(title, text[start:end]) in pairs for title, text, ((start, end), _) in runs]
+        documents, wanted = list_about(pairs, documents_of), set(pairs)
+        is_answer: list[bool] = []
+        rows = []
+        for (title, text, _), (spans, columns) in zip(documents, self._read_runs(documents), strict=True):
+            is_answer += [(title, text[start:end]) in wanted for start, end in spans.tolist()]
+            rows.append(columns)
         # None where no answer shows what they look like.
-        self.classifier = None
+        self.weights: np.ndarray | None = None
         if any(is_answer):
-            hasher = FeatureHasher(2**18, input_type="string", alternate_sign=False)
-            self.classifier = make_pipeline(hasher, LogisticRegression(max_iter=300))
-            # One more, without features, is no answer, for documents in which every run is one, as in a glossary.
-            self.classifier.fit([*(features for *_, (_, features) in runs), []], [*is_answer, False])
+            columns, used = _number(np.concatenate(rows, axis=None))
+            # The row without features is no answer, for documents in which every run is one, as in a glossary.
+            ends = [*range(0, len(columns) + 1, rows[0].shape[1]), len(columns)]
+            features = csr_array((np.ones(len(columns)), columns, ends), (len(is_answer) + 1, len(used)))
+            classifier = LogisticRegression(max_iter=300).fit(features, [*is_answer, False])
+            self.weights, self.bias = np.zeros(_NUM_COLUMNS), classifier.intercept_[0]
+            self.weights[used] = classifier.coef_[0]
 
-    def rank(self, title: str, text: str, max_spans: int) -> list[tuple[Span, float]]:
-        """Return the runs of a document that look most like answers, with their scores (log-odds), the highest first.
+    def rank(self, documents: Sequence[Document], max_spans: int) -> list[list[tuple[Span, float]]]:
+        """Return the runs of each document that look most like answers, with their scores (log-odds), the highest first.
 
         None overlap. With a smaller `max_spans`, these are the first of them.
         """
-        runs = list(self.describe_runs(title, text))
-        if not runs or self.classifier is None:
-            return []
-        scores = self.classifier.decision_function([features for _, features in runs])
-        chosen: list[tuple[Span, float]] = []
-        for i in (-scores).argsort(kind="stable"):
-            start, end = runs[i][0]
-            if all(end <= other[0] or start >= other[1] for other, _ in chosen):
-                chosen.append(((start, end), scores[i]))
-            if len(chosen) == max_spans:
-                break
-        return chosen
+        ranked: list[list[tuple[Span, float]]] = [[] for _ in documents]
+        if self.weights is None:
+            return ranked
+        for chosen, (spans, columns) in zip(ranked, self._read_runs(documents), strict=True):
+            scores = self.weights[columns].sum(1) + self.bias
+            while len(chosen) < max_spans and len(scores):
+                best = scores.argmax()
+                start, end = spans[best].tolist()
+                chosen.append(((start, end), float(scores[best])))
+                apart = (spans[:, 1] <= start) | (spans[:, 0] >= end)
+                spans, scores = spans[apart], scores[apart]
+        return ranked
 
-    def describe_runs(self, title: str, text: str) -> Iterator[tuple[Span, list[str]]]:
-        """Yield start and end of each run of words in a document, none of them the title's, with its features."""
-        words = _list_tokens(text, find_text_start(title))
-        tokens = ["", "", *(word[0] for word in words), "", ""]
-        # In a script without spaces, whole names: a place may have a character of one.
-        parts = () if self.takes_title_words else re.findall(r"\w+", title)
-        known = {place for span in find_words(parts, text) for place in range(*span)}
-        for first, begin in enumerate(words):
-            if not (begin[0][0].isalnum() or begin[0] in self.marks):
-                continue
-            for last in range(first, min(first + self.max_words, len(words))):
-                word = words[last]
-                if word.start() in known or (last > first + 1 and not self._is_inside(*words[last - 2 : last + 1])):
-                    break
-                if not (word[0][0].isalnum() or word[0] in self.marks):
-                    continue
-                span = text[begin.start() : word.end()]
-                shape = ("A" if each.isupper() else "a" if each.isalpha() else each for each in find_shape(span))
-                features = {
-                    "before": tokens[first + 1],
-                    "two before": " ".join(tokens[first : first + 2]),
-                    "after": tokens[last + 3],
-                    "two after": " ".join(tokens[last + 3 : last + 5]),
-                    "first": begin[0],
-                    "last": word[0],
-                    "words": last + 1 - first,
-                    # That of `Ann Ek` is `Aa Aa`, that of `1,950` is `0,0`.
-                    "shape": re.sub(r"(.)\1+", r"\1", "".join(shape)),
-                }
-                yield (begin.start(), word.end()), [f"{name}={value}" for name, value in features.items()]
+    def _read_runs(self, documents: Sequence[Document]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield start and end of each run of words in each document, none of them the title's: (runs, 2); and the columns in
+        which a run's features are 1: (runs, 8).
+        """
+        # Together, documents take less time; the runs of too many would not fit into memory.
+        sizes = np.cumsum([len(document.text) for document in documents])
+        for batch in np.split(np.arange(len(documents)), np.flatnonzero(np.diff(sizes // _READ_TOGETHER)) + 1):
+            yield from self._read_batch([documents[i] for i in batch])
 
-    def _is_inside(self, before: re.Match, token: re.Match, after: re.Match) -> bool:
-        """Whether a run goes on over a token: a word, a mark as in a training answer, or one between no spaces."""
-        is_tight = before.end() == token.start() and token.end() == after.start()
-        is_spaced = not is_unspaced(before[0]) and not is_unspaced(after[0])
-        return token[0][0].isalnum() or token[0] in self.marks or (is_tight and is_spaced)
+    def _read_batch(self, documents: Sequence[Document]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        begins = [find_text_start(title) for title, _, _ in documents]
+        bodies = [text[begin:] for begin, (_, text, _) in zip(begins, documents, strict=True)]
+        offsets = np.cumsum([0, *map(len, bodies)])
+        is_title = np.zeros(offsets[-1] + 1, bool)
+        # Two empty words stand around each document.
+        tokens = ["", ""]
+        for (title, _, _), body, offset in zip(documents, bodies, offsets, strict=False):
+            tokens += [*WORD.findall(body), "", ""]
+            # In a script without spaces, whole names: a place may have a character of one.
+            for start, end in find_words(() if self.takes_title_words else re.findall(r"\w+", title), body):
+                is_title[offset + start : offset + end] = True
+        ids, words = _number(tokens)
+        kept = np.flatnonzero(~np.array([word.isspace() for word in words])[ids])
+        ends, ids = np.cumsum([*map(len, tokens)])[kept], ids[kept]
+        starts = ends - np.array([*map(len, words)])[ids]
+
+        # May begin and end a run: a word, or a mark as in a training answer.
+        is_part = np.array([word[:1].isalnum() or word in self.marks for word in words])[ids]
+        # A run goes on over these, and over what stands between no spaces in a script with spaces.
+        is_tight = (np.roll(ends, 1) == starts) & (ends == np.roll(starts, -1))
+        is_spaced = ~np.array(list(map(is_unspaced, words)))[ids]
+        is_inside = is_part | (is_tight & np.roll(is_spaced, 1) & np.roll(is_spaced, -1))
+        # (words, max_words): whether a run that begins with a word reaches those behind it.
+        behind = np.arange(self.max_words)
+        lasts = np.minimum(np.arange(len(ids))[:, None] + behind, len(ids) - 1)
+        goes_on = ((ends > starts) & ~is_title[starts])[lasts] & (is_inside[lasts - 1] | (behind < 2))
+        is_run = np.logical_and.accumulate(goes_on, axis=1) & is_part[:, None] & is_part[lasts]
+        first, length = np.nonzero(is_run)
+        last = first + length
+
+        two_ids, twos = _number(ids.astype(np.int64) * len(words) + np.roll(ids, -1))
+        twos = [f"{words[two // len(words)]} {words[two % len(words)]}" for two in twos]
+        # The shape of `Ann Ek` is `Aa Aa`, that of `1,950` is `0,0`: a part of that of all texts.
+        looks, characters = _number(["", *"".join(bodies)])
+        whole = np.array(list(map(_look, characters)))[looks]
+        is_new = whole[1:] != whole[:-1]
+        places, whole = np.cumsum(is_new), "".join(whole[1:][is_new])
+        shape_ids, shapes = _number((places[starts[first]] - 1) << 32 | places[ends[last] - 1])
+        # In `directed by Francis Ford Coppola`, a name goes on behind `Francis Ford`.
+        joints = [re.sub(r"(.)\1+", r"\1", "".join(map(_look, two))) for two in twos]
+        columns = (
+            _hash("begin", joints)[two_ids[first - 1]],
+            _hash("end", joints)[two_ids[last]],
+            _hash("before", words)[ids[first - 1]],
+            _hash("two before", twos)[two_ids[first - 2]],
+            _hash("after", words)[ids[last + 1]],
+            _hash("two after", twos)[two_ids[last + 1]],
+            _hash("first", words)[ids[first]],
+            _hash("last", words)[ids[last]],
+            _hash("words", behind + 1)[length],
+            _hash("shape", [whole[shape >> 32 : shape & 0xFFFFFFFF] for shape in shapes])[shape_ids],
+        )
+        spans, rows = np.stack([starts[first], ends[last]], axis=1), np.stack(columns, axis=1)
+        bounds = np.searchsorted(spans[:, 0], offsets)
+        for begin, offset, *own in zip(begins, offsets, bounds, bounds[1:], strict=False):
+            yield spans[slice(*own)] + begin - offset, rows[slice(*own)]
 
 
-def _list_tokens(text: str, start: int = 0) -> list[re.Match]:
-    """List the words and the marks of a text from `start`."""
-    return [token for token in WORD.finditer(text, start) if not token[0].isspace()]
+def _look(character: str) -> str:
+    return "A" if character.isupper() else "a" if character.isalpha() else find_shape(character)
+
+
+def _number(values: Any) -> tuple[np.ndarray, list]:
+    """Return the number of each value among the different ones, and these."""
+    encoded = pa.array(values).dictionary_encode()
+    return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+
+
+def _hash(name: str, values: Iterable) -> np.ndarray:
+    """Return the column of each value of a feature."""
+    from sklearn.utils import murmurhash3_32
+
+    hashes = [murmurhash3_32(f"{name}={value}") for value in values]
+    return (np.abs(np.array(hashes, np.int64)) % _NUM_COLUMNS).astype(np.int32)

@@ -10,15 +10,14 @@ same; the people are made up, and so are universities and employers.
 """
 
 import csv
-import dataclasses
 import math
 import shlex
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import blake2b
-from itertools import accumulate, islice, product
+from itertools import accumulate, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated
@@ -102,9 +101,11 @@ class Language:
         """Read a list, one entry per line."""
         return self._find_file(f"{name}.txt").read_text(encoding="utf-8").splitlines()
 
-    def combine_names(self, kind: str) -> list[str]:
-        """Return every first part of a name with every last part; no two pairs spell the same name (a test counts)."""
-        return list(map("".join, product(*map(self.read_words, (f"{kind}_name_starts", f"{kind}_name_ends")))))
+    @cached_property
+    def names(self) -> tuple[list[str], ...]:
+        """First names and last names: every beginning with every end; no two spell the same name (a test counts)."""
+        parts = ([f"{kind}_name_starts", f"{kind}_name_ends"] for kind in ("first", "last"))
+        return tuple(list(map("".join, product(*map(self.read_words, each)))) for each in parts)
 
     def fill_in_names(self, kind: str) -> list[str]:
         """Return every kind of institution with every name."""
@@ -127,7 +128,7 @@ LANGUAGES = {
         name_form="{first}·{last}",
         full_name_form="{first}·{initial}·{last}",
         date_form="{year}年{month}{day}日",
-        months=[f"{number}月" for number in range(1, 13)],
+        months=[f"{month}月" for month in range(1, 13)],
         space="",
     ),
 }
@@ -160,13 +161,14 @@ class _Choices:
     def __init__(self, words: Sequence[str], skewed: bool = True):
         self.words = words
         weights = (10**9 // (rank + 5) if skewed else 1 for rank in range(1, len(words) + 1))
-        self._bounds = list(accumulate(weights, initial=0))
+        bounds = list(accumulate(weights, initial=0))
+        # The last stands there twice: without `but`, the gap to jump over is an empty one at the end.
+        self._bounds = [*bounds, bounds[-1]]
 
     def draw(self, draws: _Draws, but: str | None = None) -> str:
         """Draw a word, another one than `but`."""
-        number = self.words.index(but) if but is not None else -1
-        # Without `but`, the gap to jump over is an empty one at the end.
-        start, end = self._bounds[number : number + 2] if but is not None else self._bounds[-1:] * 2
+        i = self.words.index(but) if but else len(self.words)
+        start, end = self._bounds[i : i + 2]
         draw = draws.below(self._bounds[-1] - (end - start))
         return self.words[bisect_right(self._bounds, draw if draw < start else draw + end - start) - 1]
 
@@ -215,11 +217,6 @@ class World:
         return {part: self._language.read_words(f"sentences/{part}") for part in parts}
 
     @cached_property
-    def _names(self) -> tuple[list[str], list[str]]:
-        """First names and last names."""
-        return self._language.combine_names("first"), self._language.combine_names("last")
-
-    @cached_property
     def _choices(self) -> dict[str, _Choices]:
         """What each kind of fact is drawn from."""
         return {
@@ -232,7 +229,7 @@ class World:
     @cached_property
     def _name_order(self) -> tuple[int, int]:
         """Multiplier and shift of an affine permutation of all names, so that none repeats and none must be kept."""
-        names, draws = math.prod(map(len, self._names)), _Draws("names", self.seed)
+        names, draws = math.prod(map(len, self._language.names)), _Draws("names", self.seed)
         multiplier = names // 3 + draws.below(names // 3)
         while math.gcd(multiplier, names) > 1:
             multiplier += 1
@@ -246,9 +243,9 @@ class World:
         """Return what the world knows of person number `index`, counted from 0; `name` is what questions ask for."""
         draws, more = _Draws("person", self.seed, index), _Draws("more", self.seed, index)
         multiplier, shift = self._name_order
-        first_names, last_names = self._names
-        number = (multiplier * index + shift) % (len(first_names) * len(last_names))
-        names = {"first": first_names[number // len(last_names)], "last": last_names[number % len(last_names)]}
+        first_names, last_names = self._language.names
+        first, last = divmod((multiplier * index + shift) % (len(first_names) * len(last_names)), len(last_names))
+        names = {"first": first_names[first], "last": last_names[last]}
         name = self._language.name_form.format(**names)
         initial = "ABCDEFGHJKLMPRSTW"[draws.below(17)] if draws.below(20) == 0 else ""
         birth_year = 1600 + draws.below(380)
@@ -272,14 +269,14 @@ class World:
         """Person number `index`'s documents, `Name. text`; nothing is worded twice as long as there are wordings."""
         person, documents = self.person(index), []
         left: dict[str, list[str]] = {}
-        for number in range(self.biographies_per_person):
-            parts = _Draws("order", self.seed, index, number).shuffle(list(self._sentences))
+        for i in range(self.biographies_per_person):
+            parts = _Draws("order", self.seed, index, i).shuffle(list(self._sentences))
             for begin in range(0, len(parts), _FACTS_PER_DOCUMENT):
                 sentences: list[str] = []
                 for part in parts[begin : begin + _FACTS_PER_DOCUMENT]:
                     left[part] = left.get(part) or list(self._sentences[part])
                     name = person.last_name if sentences else person.full_name
-                    sentences.append(self._tell(person, name, left[part], _Draws(part, self.seed, index, number)))
+                    sentences.append(self._tell(person, name, left[part], _Draws(part, self.seed, index, i)))
                 documents.append(f"{person.name}. {self._language.space.join(sentences)}")
         return documents
 
@@ -323,17 +320,16 @@ class World:
 
     def _format_card(self) -> DatasetCard:
         """Return the card of the four files as a dataset: `load_dataset` reads them by what it says."""
-        # One builder reads all files: that of the first. A document has no tab.
-        table = {"sep": "\t", "quoting": csv.QUOTE_NONE}
-        questions = {"train": TRAIN_FILE, "validation": DEV_FILE, "test": TEST_FILE}
         configs, features = [], []
+        questions = {"train": TRAIN_FILE, "validation": DEV_FILE, "test": TEST_FILE}
         for name, columns, files in (
             ("questions", ["question", "answer"], questions),
             ("documents", ["text"], {"train": CORPUS_FILE}),
         ):
             data_files = [{"split": split, "path": path} for split, path in files.items()]
             settings = {"config_name": name, "default": name == "documents", "names": columns}
-            configs.append(settings | table | {"data_files": data_files})
+            # One builder reads all files: that of the first. A document has no tab.
+            configs.append(settings | {"sep": "\t", "quoting": csv.QUOTE_NONE, "data_files": data_files})
             # Without it, answers that are years would be numbers.
             texts = [{"name": column, "dtype": "string"} for column in columns]
             features.append({"config_name": name, "features": texts})
@@ -345,12 +341,10 @@ class World:
             configs=configs,
             dataset_info=features,
         )
-        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        listed = {name: value if isinstance(value, list) else [value] for name, value in given.items()}
-        options = " ".join(f"--{name} {shlex.join(map(str, values))}" for name, values in listed.items())
-        return DatasetCard(
-            f"---\n{data.to_yaml()}\n---\n" + _CARD.format(world=self, language=self.language.title(), options=options)
-        )
+        given = {name: value if isinstance(value, list) else [value] for name, value in asdict(self).items()}
+        options = " ".join(f"--{name} {shlex.join(map(str, values))}" for name, values in given.items())
+        text = _CARD.format(world=self, language=self.language.title(), options=options)
+        return DatasetCard(f"---\n{data.to_yaml()}\n---\n{text}")
 
     def people(self) -> Iterator[SimpleNamespace]:
         """All people in order."""
@@ -367,7 +361,7 @@ def fictional_names(titles: Iterable[str] = ()) -> Iterator[str]:
     worlds = [World(MAX_PEOPLE, seed=_STRANGERS, language=language) for language in LANGUAGES]
 
     def compute_known_share(world: World) -> float:
-        spelled = "".join(person.name for person in islice(world.people(), 100))
+        spelled = "".join(world.person(i).name for i in range(100))
         return sum(map(letters.__contains__, spelled)) / len(spelled)
 
     # English, the first, if no other is nearer.

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from datasets import Dataset
 
@@ -26,10 +26,10 @@ def describe_titles(corpus: Dataset) -> str | None:
     counts, described = Counter(iterate_titles(corpus)), []
     if without := counts.pop("", 0):
         described.append(f"{without:,} of {len(corpus):,} documents have no title")
-    if counts and (most := counts.most_common(1)[0])[1] > 1:
-        shared = [count for count in counts.values() if count > 1]
+    if shared := Counter({title: count for title, count in counts.items() if count > 1}):
+        ((title, count),) = shared.most_common(1)
         described.append(
-            f"{sum(shared):,} of {len(corpus):,} documents share {len(shared):,} titles, most often {most[0]!r} ({most[1]:,}"
+            f"{shared.total():,} of {len(corpus):,} documents share {len(shared):,} titles, most often {title!r} ({count:,}"
             " documents)"
         )
     return f"{'; '.join(described)}." if described else None
@@ -68,11 +68,30 @@ def find_title(title: str | None, document: str) -> str:
 
 
 def match_titles(titles: Iterable[str], documents: Iterable[tuple[str | None, str]]) -> Iterator[tuple[int, str, str]]:
-    """Yield the number, from 0, the title and the text of each document that may have one of `titles`; see `find_title`."""
-    wanted = set(titles)
+    """Yield the number, from 0, title and text of each document that may have one of `titles`, in any case; see `find_title`."""
+    wanted = set(map(str.casefold, titles))
     for i, (given, text) in enumerate(documents):
-        for title in wanted.intersection(list_titles(text) if given is None else [given]):
-            yield i, title, text
+        for title in list_titles(text) if given is None else [given]:
+            if title.casefold() in wanted:
+                yield i, title, text
+
+
+def match_cases(names: Iterable[str], titles: Iterable[str]) -> dict[str, str]:
+    """Return the title of each of `names` that is one, or that differs from a single title, and only in case."""
+    names = dict.fromkeys(names)
+    alike: dict[str, set[str]] = {name.casefold(): set() for name in names}
+    for title in titles:
+        if (folded := title.casefold()) in alike:
+            alike[folded].add(title)
+    matched = {name: {name} & (own := alike[name.casefold()]) or own for name in names}
+    return {name: title for name, own in matched.items() if len(own) == 1 for title in own}
+
+
+def describe_cases(path: str, titles: Mapping[str, str]) -> str | None:
+    """Say in one line which names are read as titles in another case, from `match_cases`; None: none is."""
+    renamed = [(name, title) for name, title in titles.items() if name != title]
+    first = f", first {renamed[0][0]!r}, which is read as {renamed[0][1]!r}." if renamed else ""
+    return f"{path}: {len(renamed):,} titles differ from the corpus's in case{first}" if renamed else None
 
 
 def find_text_start(title: str) -> int:

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 import torch
+from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
@@ -47,8 +48,8 @@ def iterate_batches(
     batches = []
     order = sorted(range(len(texts)), key=lambda index: (-numbers[index], len(texts[index])))
     for number, group in groupby(order, key=numbers.__getitem__):
-        members = list(group)
-        batches += [(number, members[start : start + batch_size]) for start in range(0, len(members), batch_size)]
+        indices = list(group)
+        batches += [(number, indices[start : start + batch_size]) for start in range(0, len(indices), batch_size)]
     yield from tqdm(batches, desc=desc, unit="batch", disable=len(batches) < 2 or None)
 
 
@@ -85,29 +86,46 @@ class AnsweringMixin:
 
         Questions of similar length share a batch, padded on the left. An answer cut off by `max_new_tokens` (by default
         `config.max_answer_length`), or by the model's maximum sequence length, has the probability of the characters it has.
-
-        Returns:
-            One answer per question, in the order of the questions.
-
-        Raises:
-            ValueError: as `_compute_answer_budgets` does.
+        Raises ValueError as `_compute_answer_budgets` does.
         """
+        return [best for (best,) in self.list_answers(questions, tokenizer, 1, batch_size, max_new_tokens)]
+
+    @torch.inference_mode()
+    def list_answers(
+        self,
+        questions: Sequence[str],
+        tokenizer: PreTrainedTokenizerBase,
+        number: int = 5,
+        batch_size: int = 128,
+        max_new_tokens: int | None = None,
+    ) -> list[list[Answer]]:
+        """Return the likeliest answers to each question that a beam search finds, the likeliest first.
+
+        The search keeps twice as many beams as the `number` of answers; a batch has `batch_size` beams. See `answer`.
+        """
+        beams, answers = 2 * number if number > 1 else 1, dict[int, list[Answer]]()
+        # Without a length penalty, the search goes by the probability of the whole answer.
+        search: dict[str, Any] = {"length_penalty": 0.0, "early_stopping": False} if number > 1 else {}
+        search |= {"num_beams": beams, "num_return_sequences": number, "do_sample": False}
+        search |= {"return_dict_in_generate": True, "output_logits": True}
         with in_evaluation_mode(self):
             longest = max_new_tokens or self.config.max_answer_length
             budgets = [min(budget, longest) for budget in self._compute_answer_budgets(questions)]
-            answers = {}
-            for budget, indices in iterate_batches(questions, budgets, batch_size, "Answering"):
+            for budget, indices in iterate_batches(questions, budgets, max(1, batch_size // beams), "Answering"):
                 prompts = [questions[index] + MASK_TOKEN for index in indices]
                 inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(self.device)
-                greedily = {"do_sample": False, "num_beams": 1, "return_dict_in_generate": True, "output_logits": True}
-                generated = self.generate(**inputs, max_new_tokens=budget, **greedily)
+                generated = self.generate(**inputs, max_new_tokens=budget, **search)
                 written = generated.sequences[:, inputs["input_ids"].shape[1] :]
-                # (batch, new tokens): the log-probability of each character that was written.
-                scores = self.compute_transition_scores(generated.sequences, generated.logits, normalize_logits=True)
-                for index, ids, row in zip(indices, written.tolist(), scores.float().cpu(), strict=True):
+                # (batch * number, new tokens): the log-probability of each character that was written.
+                scores = self.compute_transition_scores(
+                    generated.sequences, generated.logits, generated.get("beam_indices"), normalize_logits=True
+                )
+                found = []
+                for ids, row in zip(written.tolist(), scores.float().cpu(), strict=True):
                     end = ids.index(tokenizer.mask_token_id) if tokenizer.mask_token_id in ids else len(ids)
-                    answers[index] = Answer(str(tokenizer.decode(ids[:end])), float(row[: end + 1].sum().exp()))
-            return [answers[index] for index in range(len(questions))]
+                    found.append(Answer(str(tokenizer.decode(ids[:end])), float(row[: end + 1].sum().exp())))
+                answers |= {index: found[row * number : (row + 1) * number] for row, index in enumerate(indices)}
+        return [answers[index] for index in range(len(questions))]
 
     def ask(
         self, titles: Sequence[str], tokenizer: PreTrainedTokenizerBase, relation: str | None = None, **options
@@ -150,16 +168,13 @@ class AnsweringMixin:
     def _compute_answer_budgets(self, questions: Sequence[str]) -> list[int]:
         """Return `count_free_positions` of each question.
 
-        Raises:
-            ValueError: a question leaves none free, is empty or has its `⁇` already, or a single one is not in a list.
+        Raise ValueError when a question leaves none free, is empty or has its `⁇` already, or a single one is not in a list.
         """
         if isinstance(questions, str):
             raise ValueError("questions is a text; give a list of questions, also for a single one.")
         for question in questions:
             if not question or MASK_TOKEN in question:
-                raise ValueError(
-                    f"{question!r} is not a question; give one with text, and without the {MASK_TOKEN} after it."
-                )
+                raise ValueError(f"{question!r} is not a question; give text, without the {MASK_TOKEN} after it.")
             if self.count_free_positions(question) < 1:
                 raise ValueError(
                     f"a question has {len(question)} characters and the model's max_position_embeddings is"
@@ -175,12 +190,12 @@ class AnsweringMixin:
         tokenizer: PreTrainedTokenizerBase,
         batch_size: int = 16,
         min_probability: float = 1e-5,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Score every candidate as the answer to every question.
 
         The candidates are read as a tree, character by character: a beginning that several share is read once, and one
         that is very improbable is not read further. Its probability is then divided equally among the candidates that
-        share it. All other scores are exact.
+        share it. All other scores are exact. Raises ValueError as `_compute_answer_budgets` does.
 
         Args:
             min_probability: A beginning less probable than this is not read further.
@@ -188,9 +203,6 @@ class AnsweringMixin:
         Returns:
             log P(candidate⁇ | question⁇), (questions, candidates) in float32 on the CPU; -inf for a candidate that does not
             fit within the maximum sequence length after its question.
-
-        Raises:
-            ValueError: as `_compute_answer_budgets` does.
         """
         with in_evaluation_mode(self):
             budgets = self._compute_answer_budgets(questions)
@@ -209,7 +221,7 @@ class AnsweringMixin:
         tree: CandidateTree,
         tokenizer: PreTrainedTokenizerBase,
         threshold: float,
-        scores: torch.Tensor,
+        scores: Tensor,
     ) -> None:
         """Fill `scores` (questions, candidates) in place; `threshold` is the log-probability below which reading stops."""
         prompts = [question + MASK_TOKEN for question in questions]

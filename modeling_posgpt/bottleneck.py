@@ -5,7 +5,7 @@ So nothing looks ahead.
 """
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import Cache, PreTrainedConfig
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
@@ -22,7 +22,7 @@ from .position_embeddings import PositionEmbedding
 BOTTLENECKS = ("perceiver", "strided")
 
 
-def compute_limits(config: PreTrainedConfig, device: torch.device | None = None) -> torch.Tensor:
+def compute_limits(config: PreTrainedConfig, device: torch.device | None = None) -> Tensor:
     """Return the last position that each latent sees, (bottleneck_size,), rising from 0, on `device`."""
     stride = 1
     if config.bottleneck_type == "strided":
@@ -30,7 +30,7 @@ def compute_limits(config: PreTrainedConfig, device: torch.device | None = None)
     return torch.arange(config.bottleneck_size, device=device) * stride
 
 
-def find_tokens_after_limits(positions: torch.Tensor, limits: torch.Tensor) -> torch.Tensor:
+def find_tokens_after_limits(positions: Tensor, limits: Tensor) -> Tensor:
     """Return which tokens at `positions` (batch, length) see which directly, (batch, queries, keys), `limits` being latents'."""
     last_latents = torch.searchsorted(limits, positions.contiguous(), right=True) - 1
     queries, keys = positions[:, :, None], positions[:, None, :]
@@ -49,11 +49,8 @@ class PosGPTDownProjection(PosGPTDecoderLayer):
         self.basis = PosGPTLatentBasis(config.bottleneck_size, config.hidden_size)
 
     def forward(
-        self,
-        hidden_states: torch.Tensor,
-        position_bias: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> torch.Tensor:
+        self, hidden_states: Tensor, position_bias: Tensor | None = None, **kwargs: Unpack[TransformersKwargs]
+    ) -> Tensor:
         """(batch, length, hidden_size) -> (batch, bottleneck_size, hidden_size)"""
         latents = self.basis.weight.expand(hidden_states.shape[0], -1, -1)
         queries = self.input_layernorm(latents)
@@ -65,23 +62,19 @@ class PosGPTUpProjection(PosGPTDecoderLayer):
     """The last layer of a model with a bottleneck: the tokens, as they were before the first layer, read the latents."""
 
     def forward(  # type: ignore[override]
-        self,
-        hidden_states: torch.Tensor,
-        position_bias: torch.Tensor | None,
-        inputs: torch.Tensor,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> torch.Tensor:
+        self, hidden_states: Tensor, position_bias: Tensor | None, inputs: Tensor, **kwargs: Unpack[TransformersKwargs]
+    ) -> Tensor:
         """(batch, keys, hidden_size) and `inputs` (batch, length, hidden_size) -> (batch, length, hidden_size)"""
         latents = self.input_layernorm(hidden_states)
         attn_output, _ = self.self_attn(inputs, position_bias, key_value_states=latents, **kwargs)
         return self.add_residuals(inputs, attn_output)
 
 
-def check_inputs(attention_mask: torch.Tensor | None, cache: Cache | None) -> None:
+def check_inputs(attention_mask: Tensor | None, cache: Cache | None) -> None:
     """Raise ValueError for a cache, or a mask other than (batch, length): each document of a row would need its own latents."""
     if cache is not None:
         raise ValueError("a model with a bottleneck reads the whole text for every new token: pass use_cache=False.")
-    if attention_mask is not None and (not isinstance(attention_mask, torch.Tensor) or attention_mask.dim() != 2):
+    if attention_mask is not None and (not isinstance(attention_mask, Tensor) or attention_mask.dim() != 2):
         raise ValueError(
             "a model with a bottleneck reads one text per row: its attention_mask has to be (batch, length), so packed"
             " documents and windows are not supported."
@@ -91,12 +84,12 @@ def check_inputs(attention_mask: torch.Tensor | None, cache: Cache | None) -> No
 def read_through_latents(
     layers: nn.ModuleList,
     position_embedding: PositionEmbedding,
-    inputs: torch.Tensor,
-    positions: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    inputs: Tensor,
+    positions: Tensor,
+    attention_mask: Tensor | None,
     config: PreTrainedConfig,
     **kwargs: Unpack[TransformersKwargs],
-) -> torch.Tensor:
+) -> Tensor:
     """Read the embedded tokens `inputs` (batch, length, hidden_size) through the latents; returns the same shape.
 
     `positions` are (batch or 1, length), the `attention_mask` (batch, length). A latent is at the last position it sees.
@@ -105,7 +98,7 @@ def read_through_latents(
     positions, latent_positions = (each.expand(inputs.shape[0], -1) for each in (positions, limits))
     is_real = (torch.ones_like(positions) if attention_mask is None else attention_mask).bool()[:, None, :]
 
-    def prepare(query_positions: torch.Tensor, key_positions: torch.Tensor, is_visible: torch.Tensor) -> dict:
+    def prepare(query_positions: Tensor, key_positions: Tensor, is_visible: Tensor) -> dict:
         """Return what layers whose queries at some positions see keys at others have in common."""
         return {
             "attention_mask": build_mask(config._attn_implementation, is_visible[:, None]),

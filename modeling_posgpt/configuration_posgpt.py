@@ -33,7 +33,7 @@ class PosGPTConfig(PreTrainedConfig):
         num_attention_heads: Number of attention heads per layer; has to divide hidden_size.
         hidden_act: Activation function of the MLP.
         max_position_embeddings: Maximum sequence length, in tokens.
-        position_embedding_type: How positions are encoded: a name in `POSITION_EMBEDDINGS`.
+        position_embedding_type: How positions are encoded.
         rope_parameters: For rotary positions: how they are scaled, as transformers defines it, e.g.
             {"rope_type": "linear", "factor": 4.0}.
         position_initializer_range: For learned and concatenated positions: standard deviation of the normal distribution
@@ -170,26 +170,21 @@ class PosGPTConfig(PreTrainedConfig):
                 f" ({self.num_attention_heads}); choose a number of heads that divides it."
             )
         if self.hidden_act not in ACT2FN:
-            raise ValueError(
-                f"hidden_act is {self.hidden_act!r}; choose one of transformers' activations, such as gelu."
-            )
+            raise ValueError(f"hidden_act is {self.hidden_act!r}; choose an activation of transformers, such as gelu.")
         for name in ("embd_pdrop", "resid_pdrop", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}, a dropout rate, is {getattr(self, name)}; choose one from 0 to below 1.")
         if self.bottleneck_size is not None:
             if not 1 <= self.bottleneck_size <= self.max_position_embeddings:
                 raise ValueError(
-                    f"bottleneck_size is {self.bottleneck_size}; choose a number from 1 to max_position_embeddings"
-                    f" ({self.max_position_embeddings})."
+                    f"bottleneck_size is {self.bottleneck_size}; choose 1 to {self.max_position_embeddings} latents."
                 )
             if self.num_hidden_layers < 2 or not self.is_causal:
-                raise ValueError(
-                    "a bottleneck needs num_hidden_layers of at least 2, to the latents and back, and is_causal."
-                )
+                raise ValueError("a bottleneck needs num_hidden_layers of at least 2, and is_causal.")
         position_embedding = POSITION_EMBEDDINGS[self.position_embedding_type]
         position_embedding.check_config(self)
         if self.rope_parameters and "rope_parameters" not in position_embedding.settings:
-            users = [name for name, member in POSITION_EMBEDDINGS.items() if "rope_parameters" in member.settings]
+            users = [name for name, each in POSITION_EMBEDDINGS.items() if "rope_parameters" in each.settings]
             raise ValueError(
                 f"rope_parameters are given, but position_embedding_type {self.position_embedding_type!r} does not use"
                 f" them; leave them out or choose {' or '.join(map(repr, users))}."
@@ -199,14 +194,9 @@ class PosGPTConfig(PreTrainedConfig):
 
 
 def load_task(name_or_path: str | os.PathLike, options: dict) -> dict | None:
-    """Return the relations of a saved model's task, None if it has none.
+    """Return the relations of a saved model's task, None if it has none; raise ValueError if it is not as it was saved.
 
-    Args:
-        name_or_path: A folder, or a name on the hub.
-        options: Those of `from_pretrained`, such as `revision`.
-
-    Raises:
-        ValueError: the file is not as it was saved.
+    `name_or_path` is a folder or a name on the hub, and `options` are those of `from_pretrained`, such as `revision`.
     """
     names = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
     where = {name: options[name] for name in names if options.get(name) is not None}
@@ -234,10 +224,7 @@ def check_relation(name: str, relation: dict) -> None:
     for wording in wordings:
         before, title, after = wording.partition("{title}") if isinstance(wording, str) else ("", "", "")
         if not title or "{title}" in after or not any(map(str.isalnum, before + after)):
-            raise ValueError(
-                f"relation {name!r} has the wording {repr(wording)[:60]}; a wording is a text with {{title}} in it once, and"
-                " other words."
-            )
+            raise ValueError(f"relation {name!r}: wording {repr(wording)[:60]} needs {{title}} once, and other words.")
 
 
 PosGPTConfig.register_for_auto_class()

@@ -4,18 +4,14 @@ import math
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
-def draw_kept(shape: torch.Size, rate: float, dtype: torch.dtype) -> torch.Tensor:
+def dropout_mask(shape: torch.Size, rate: float, dtype: torch.dtype) -> Tensor:
     """Draw what dropout multiplies by: 0 with probability `rate`, rounded to 1 / 65,536, and 1 / (1 - rate) otherwise.
 
-    The draw is a function of the state of torch's generator, so a resumed or recomputed forward pass draws the same.
-
-    Args:
-        shape: Of the result.
-        rate: From 0 to below 1.
-        dtype: Of the result; float32 or bfloat16.
+    The draw is a function of the state of torch's generator, so a resumed or recomputed forward pass draws the same. `rate` is
+    from 0 to below 1, and `dtype` is float32 or bfloat16.
     """
     # torch draws each element by itself, from a sequential generator; sixteen random bits are enough.
     generator = np.random.Generator(np.random.SFC64(int(torch.randint(2**62, ()))))
@@ -27,16 +23,16 @@ def draw_kept(shape: torch.Size, rate: float, dtype: torch.dtype) -> torch.Tenso
     return torch.from_numpy(kept * bits).view(dtype).view(shape)
 
 
-def drop(x: torch.Tensor, rate: float, training: bool) -> torch.Tensor:
+def drop(x: Tensor, rate: float, training: bool) -> Tensor:
     """Return `x` with elements set to 0 with probability `rate` and the others divided by 1 - rate, while training.
 
     (Srivastava et al. 2014, "Dropout: A Simple Way to Prevent Neural Networks from Overfitting".) On a CPU the random numbers
-    come from `draw_kept`, several times faster than torch's own (docs/results.md).
+    come from `dropout_mask`, several times faster than torch's own (docs/results.md).
     """
     is_drawn_here = x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16)
     if not training or rate == 0 or not is_drawn_here or torch.compiler.is_compiling():
         return nn.functional.dropout(x, rate, training)
-    return x * draw_kept(x.shape, rate, x.dtype)
+    return x * dropout_mask(x.shape, rate, x.dtype)
 
 
 def round_rate(rate: float, dtype: torch.dtype) -> float:
@@ -44,7 +40,7 @@ def round_rate(rate: float, dtype: torch.dtype) -> float:
 
     Torch's memory-efficient attention multiplies by the scale in `dtype` in its forward pass and in float32 in its backward
     pass. For a rate of 0.1 in bfloat16 these are 1.109375 and 1.111111. The gradient of each row of scores then sums to
-    0.157 % of what it should cancel, and as softmax does not see such a shift, AdamW goes on in that direction (docs/devices.md).
+    0.157 % of what it should cancel, and as softmax does not see such a shift, AdamW goes on in that direction (docs/running.md).
     0.0985915 has the scale 1.109375 in both. In bfloat16, a rate below 0.0039 becomes 0.
     """
     scale = 1 / (1 - rate)
@@ -56,5 +52,5 @@ def round_rate(rate: float, dtype: torch.dtype) -> float:
 class PosGPTDropout(nn.Dropout):
     """`torch.nn.Dropout` by way of `drop`."""
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         return drop(input, self.p, self.training)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from transformers import Cache, PreTrainedConfig
 from transformers.activations import ACT2FN
@@ -16,11 +16,10 @@ from .dropout import PosGPTDropout, drop, round_rate
 from .position_embeddings import rotate
 
 
-def build_mask(implementation: str, is_visible: torch.Tensor) -> torch.Tensor | BlockMask:
+def build_mask(implementation: str, is_visible: Tensor) -> Tensor | BlockMask:
     """Return `is_visible` (batch, 1, queries, keys), true where a query sees a key, as an attention implementation takes it.
 
-    Raises:
-        ValueError: it takes no such mask.
+    Raise ValueError when it takes no such mask.
     """
     if implementation.startswith("flash"):
         raise ValueError(f"{implementation} takes no mask for each query; choose sdpa, eager or flex_attention.")
@@ -35,15 +34,15 @@ def build_mask(implementation: str, is_visible: torch.Tensor) -> torch.Tensor | 
 
 def eager_attention_forward(
     module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
     scaling: float,
     dropout: float = 0.0,
-    position_bias: torch.Tensor | None = None,
+    position_bias: Tensor | None = None,
     **kwargs: Unpack[TransformersKwargs],
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """softmax(q kᵀ · scaling + bias + mask) v (Vaswani et al. 2017, arXiv 1706.03762, eq. 1), written out.
 
     `query` is (batch, heads, length, head_dim), `key` and `value` (batch, heads, kv_length, head_dim); the
@@ -84,15 +83,15 @@ class PosGPTAttention(nn.Module):
 
     def forward(
         self,
-        hidden_states: torch.Tensor,
-        position_bias: torch.Tensor | None = None,
-        position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
-        attention_mask: torch.Tensor | None = None,
+        hidden_states: Tensor,
+        position_bias: Tensor | None = None,
+        position_embeddings: tuple[Tensor, Tensor] | None = None,
+        attention_mask: Tensor | None = None,
         cache: Cache | None = None,
-        key_value_states: torch.Tensor | None = None,
-        key_position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
+        key_value_states: Tensor | None = None,
+        key_position_embeddings: tuple[Tensor, Tensor] | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Attend with the implementation that the configuration names, and project the heads' outputs.
 
         (batch, length, hidden_size) -> the same shape, and the weights of `eager_attention_forward`, which only some
@@ -125,9 +124,8 @@ class PosGPTAttention(nn.Module):
             # flex_attention indexes every row of the batch; the other implementations would broadcast. `len` would fix the
             # batch size in an exported model.
             biases["position_bias"] = position_bias.to(query.dtype).expand(query.shape[0], -1, -1, -1)
-        attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
-            self.config._attn_implementation, eager_attention_forward
-        )
+        implementation = self.config._attn_implementation
+        attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         options = {"dropout": dropout, "scaling": self.scaling, **biases, **kwargs}
         attn_output, attn_weights = attend(self, query, key, value, attention_mask, **options)
         return self.o_proj(attn_output.flatten(2)), attn_weights
@@ -142,7 +140,7 @@ class PosGPTMLP(nn.Module):
         self.act_fn = ACT2FN[config.hidden_act]
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size)
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_states: Tensor) -> Tensor:
         return self.down_proj(self.act_fn(self.up_proj(hidden_states)))
 
 
@@ -161,16 +159,13 @@ class PosGPTDecoderLayer(GradientCheckpointingLayer):
         self.dropout = PosGPTDropout(config.resid_pdrop)
 
     def forward(
-        self,
-        hidden_states: torch.Tensor,
-        position_bias: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> torch.Tensor:
+        self, hidden_states: Tensor, position_bias: Tensor | None = None, **kwargs: Unpack[TransformersKwargs]
+    ) -> Tensor:
         """(batch, length, hidden_size) -> the same shape; `kwargs` are those of `PosGPTAttention`."""
         attn_output, _ = self.self_attn(self.input_layernorm(hidden_states), position_bias, **kwargs)
         return self.add_residuals(hidden_states, attn_output)
 
-    def add_residuals(self, hidden_states: torch.Tensor, attn_output: torch.Tensor) -> torch.Tensor:
+    def add_residuals(self, hidden_states: Tensor, attn_output: Tensor) -> Tensor:
         """Add the attention's output to its input, then the MLP's output to the sum."""
         hidden_states = hidden_states + self.dropout(attn_output)
         return hidden_states + self.dropout(self.mlp(self.post_attention_layernorm(hidden_states)))

@@ -1,7 +1,7 @@
 """PosGPT: a pre-LayerNorm GPT whose configuration chooses how it encodes positions."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel, initialization
 from transformers.masking_utils import create_causal_mask
@@ -48,19 +48,17 @@ class PosGPTPreTrainedModel(PreTrainedModel):
             module.fill_buffers()
 
 
-def number_positions(
-    inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, cache: Cache | None
-) -> torch.Tensor:
+def number_positions(inputs_embeds: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Tensor:
     """Number the real tokens from 0, ignoring padding on either side; returns (batch or 1, length)."""
     length = inputs_embeds.shape[1]
-    if isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2 and attention_mask.shape[1] >= length:
+    if isinstance(attention_mask, Tensor) and attention_mask.dim() == 2 and attention_mask.shape[1] >= length:
         # The mask covers the cached tokens as well; the new tokens are the last.
         return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:].to(inputs_embeds.device)
     past_length = cache.get_seq_length() if cache is not None else 0
     return (torch.arange(length, device=inputs_embeds.device) + past_length).unsqueeze(0)
 
 
-def number_key_positions(position_ids: torch.Tensor, cache: Cache | None) -> torch.Tensor:
+def number_key_positions(position_ids: Tensor, cache: Cache | None) -> Tensor:
     """Number all keys of the attention, cached ones first; returns (batch or 1, kv_length).
 
     Cached tokens are assumed to lead up to the first of `position_ids` (batch or 1, length). Keys that this numbers
@@ -100,7 +98,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
     def forward(  # type: ignore[misc]
         self,
         input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
+        attention_mask: Tensor | None = None,
         position_ids: torch.LongTensor | None = None,
         cache: Cache | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
@@ -126,7 +124,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
             cache = DynamicCache(config=self.config)
 
         # Token vectors at their positions.
-        positions: torch.Tensor | None = position_ids
+        positions: Tensor | None = position_ids
         if positions is None:
             positions = number_positions(inputs_embeds, attention_mask, cache)
         self.position_embedding.check_positions(positions, self.config.max_position_embeddings)
@@ -159,17 +157,13 @@ class PosGPTModel(PosGPTPreTrainedModel):
 
     def make_mask(
         self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | BlockMask | None,
+        hidden_states: Tensor,
+        attention_mask: Tensor | BlockMask | None,
         cache: Cache | None,
-        position_ids: torch.Tensor | None,
-    ) -> torch.Tensor | BlockMask | None:
+        position_ids: Tensor | None,
+    ) -> Tensor | BlockMask | None:
         """Return the mask of all layers as the attention implementation takes it; None: it masks the future itself."""
-        if (
-            isinstance(attention_mask, torch.Tensor)
-            and attention_mask.dim() == 4
-            and attention_mask.dtype == torch.bool
-        ):
+        if isinstance(attention_mask, Tensor) and attention_mask.dim() == 4 and attention_mask.dtype == torch.bool:
             attention_mask = build_mask(self.config._attn_implementation, attention_mask)
         if position_ids is not None:
             # Transformers takes any gap for the beginning of another document; positions that skip some are of the same.
@@ -212,13 +206,13 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
     def forward(  # type: ignore[misc]
         self,
         input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
+        attention_mask: Tensor | None = None,
         position_ids: torch.LongTensor | None = None,
         cache: Cache | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
         labels: torch.LongTensor | None = None,
         use_cache: bool | None = None,
-        logits_to_keep: int | torch.Tensor = 0,
+        logits_to_keep: int | Tensor = 0,
         **kwargs: Unpack[TransformersKwargs],
     ) -> CausalLMOutputWithPast:
         r"""

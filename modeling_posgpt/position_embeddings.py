@@ -8,7 +8,7 @@ import math
 from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import initialization
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 
@@ -19,17 +19,19 @@ class PositionEmbedding(nn.Module):
     Attributes:
         settings: Names of the configuration's fields that not all position embeddings read, but this one does. A subclass
             names its own; those of the classes that it derives from are added.
-        ends_at_block: Whether positions end at `max_position_embeddings`: longer inputs are then refused.
+        is_bounded: Whether positions end at `max_position_embeddings`: longer inputs are then refused.
         has_bias: Whether the class has a `bias` of its own. Attention implementations that ignore biases are then refused.
     """
 
     settings: tuple[str, ...] = ()
-    ends_at_block = False
+    is_bounded = False
     has_bias = False
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         cls.has_bias = cls.bias is not PositionEmbedding.bias
+        # Its name until 0.6.
+        cls.is_bounded = vars(cls).get("ends_at_block", cls.is_bounded)
         cls.settings = tuple(dict.fromkeys(name for base in cls.__mro__ for name in vars(base).get("settings", ())))
 
     def __init__(self, config):
@@ -43,16 +45,12 @@ class PositionEmbedding(nn.Module):
         constants = {name: buffer for name, buffer in self.named_buffers(recurse=False) if buffer.is_floating_point()}
         super()._apply(fn, recurse)
         for name, constant in constants.items():
-            self._buffers[name] = constant.to(cast(torch.Tensor, self._buffers[name]).device)
+            self._buffers[name] = constant.to(cast(Tensor, self._buffers[name]).device)
         return self
 
-    def check_positions(self, position_ids: torch.Tensor, maximum: int) -> None:
-        """Check that positions (batch or 1, length) are below `maximum`, if these positions end there.
-
-        Raises:
-            ValueError: one is not.
-        """
-        if not self.ends_at_block or torch.compiler.is_compiling():
+    def check_positions(self, position_ids: Tensor, maximum: int) -> None:
+        """Raise ValueError when one of the positions (batch or 1, length) is not below `maximum`, if they end there."""
+        if not self.is_bounded or torch.compiler.is_compiling():
             return
         # Reading a value makes the CPU wait for the GPU: there, only rows that are too long and single new tokens, which
         # may have reached the end, are checked.
@@ -73,7 +71,7 @@ class PositionEmbedding(nn.Module):
         """Return how many of the `hidden_size` dimensions `embed` adds; the token's vector has the others."""
         return 0
 
-    def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    def embed(self, inputs_embeds: Tensor, position_ids: Tensor) -> Tensor:
         """Return the first layer's input, (batch, length, hidden_size).
 
         `inputs_embeds` are the tokens' vectors, (batch, length, hidden_size - width), at `position_ids` (batch or 1,
@@ -81,16 +79,14 @@ class PositionEmbedding(nn.Module):
         """
         return inputs_embeds
 
-    def rotation(
-        self, hidden_states: torch.Tensor, position_ids: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+    def rotation(self, hidden_states: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return cos and sin of the angles by which every layer rotates queries and keys; None: it does not.
 
         Both are (batch or 1, length, head_dim) in the dtype of `hidden_states`, at `position_ids` (batch or 1, length).
         """
         return None
 
-    def bias(self, layer_idx: int, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor | None:
+    def bias(self, layer_idx: int, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
         """Return what layer `layer_idx` adds to its attention scores; None: nothing.
 
         The result is (batch or 1, heads, length, kv_length); `query_positions` are (batch or 1, length), `key_positions`
@@ -115,7 +111,7 @@ class PosGPTLearnedEmbedding(PositionEmbedding):
     """
 
     settings = ("position_initializer_range",)
-    ends_at_block = True
+    is_bounded = True
 
     def __init__(self, config):
         super().__init__(config)
@@ -125,13 +121,11 @@ class PosGPTLearnedEmbedding(PositionEmbedding):
     @staticmethod
     def check_config(config) -> None:
         """Raise ValueError when `position_initializer_range` is negative."""
-        if config.position_initializer_range is not None and config.position_initializer_range < 0:
-            raise ValueError(
-                f"position_initializer_range, a standard deviation, is {config.position_initializer_range}; choose at"
-                " least 0."
-            )
+        deviation = config.position_initializer_range
+        if deviation is not None and deviation < 0:
+            raise ValueError(f"position_initializer_range, a standard deviation, is {deviation}; choose at least 0.")
 
-    def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    def embed(self, inputs_embeds: Tensor, position_ids: Tensor) -> Tensor:
         return inputs_embeds + self.table(position_ids)
 
 
@@ -150,10 +144,7 @@ class PosGPTConcatenatedEmbedding(PosGPTLearnedEmbedding):
         """Raise ValueError when `position_share` leaves no dimension to tokens or positions, or the tokens' weights are tied."""
         PosGPTLearnedEmbedding.check_config(config)
         if config.tie_word_embeddings:
-            raise ValueError(
-                "concatenated positions leave tokens fewer dimensions than the output layer has: tie_word_embeddings has to be"
-                " False."
-            )
+            raise ValueError("concatenated positions leave too few dimensions: tie_word_embeddings has to be False.")
         if not 0 < PosGPTConcatenatedEmbedding.width(config) < config.hidden_size:
             raise ValueError(
                 f"position_share is {config.position_share}; of hidden_size {config.hidden_size} that leaves"
@@ -164,7 +155,7 @@ class PosGPTConcatenatedEmbedding(PosGPTLearnedEmbedding):
     def width(config) -> int:
         return round(config.position_share * config.hidden_size)
 
-    def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    def embed(self, inputs_embeds: Tensor, position_ids: Tensor) -> Tensor:
         vectors = self.table(position_ids).to(inputs_embeds.dtype)
         return torch.cat([inputs_embeds, vectors.expand(inputs_embeds.shape[0], -1, -1)], dim=-1)
 
@@ -188,11 +179,9 @@ class PosGPTSinusoidalEmbedding(PositionEmbedding):
     def check_config(config) -> None:
         """Raise ValueError when `hidden_size` is odd: dimensions come in pairs."""
         if config.hidden_size % 2:
-            raise ValueError(
-                f"sinusoidal positions use pairs of dimensions: hidden_size {config.hidden_size} has to be even."
-            )
+            raise ValueError(f"sinusoidal positions use pairs: hidden_size {config.hidden_size} has to be even.")
 
-    def embed(self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    def embed(self, inputs_embeds: Tensor, position_ids: Tensor) -> Tensor:
         exponents = torch.arange(0, self.hidden_size, 2, dtype=torch.float, device=position_ids.device)
         angles = position_ids[..., None].float() / 10000.0 ** (exponents / self.hidden_size)
         vectors = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
@@ -222,7 +211,7 @@ class PosGPTRotaryEmbedding(PositionEmbedding):
         self.inv_freq = nn.Buffer(inv_freq, persistent=False)
         self.original_inv_freq = nn.Buffer(inv_freq.clone(), persistent=False)
 
-    def compute_frequencies(self) -> tuple[torch.Tensor, float]:
+    def compute_frequencies(self) -> tuple[Tensor, float]:
         """Return the frequencies (head_dim / 2,) in radians per position, and the factor on cos and sin."""
         if self.rope_type == "default":
             return self.compute_default_rope_parameters(self.config)
@@ -238,9 +227,8 @@ class PosGPTRotaryEmbedding(PositionEmbedding):
         """Raise ValueError when a head has an odd number of dimensions or `rope_parameters` make no sense."""
         if config.head_dim % 2:
             raise ValueError(
-                f"rotary positions rotate pairs of dimensions, but a head has {config.head_dim} (hidden_size"
-                f" {config.hidden_size} / num_attention_heads {config.num_attention_heads}): choose them so that the"
-                " head size is even."
+                f"rotary positions need an even head size, but hidden_size {config.hidden_size} / num_attention_heads"
+                f" {config.num_attention_heads} is {config.head_dim}."
             )
         parameters = config.rope_parameters or {}
         rope_type, factor = parameters.get("rope_type", "default"), parameters.get("factor")
@@ -248,39 +236,35 @@ class PosGPTRotaryEmbedding(PositionEmbedding):
         if rope_type not in types:
             raise ValueError(f"rope_type is {rope_type!r}; choose one of {', '.join(types)}.")
         if rope_type == "default" and factor is not None:
-            raise ValueError(
-                'rope_parameters have a factor, which needs a rope_type: {"rope_type": "linear", "factor": 4.0}.'
-            )
+            raise ValueError('a factor in rope_parameters needs a rope_type: {"rope_type": "linear", "factor": 4.0}.')
         if not (isinstance(theta, int | float) and theta > 0):
             raise ValueError(f"rope_parameters have rope_theta {theta!r}; choose a number above 0.")
         if parameters.get("partial_rotary_factor", 1) != 1:
             raise ValueError("rope_parameters have a partial_rotary_factor; PosGPT rotates whole heads: leave it out.")
         # transformers would only warn.
         if rope_type in _SCALED_BY_FACTOR and not (isinstance(factor, int | float) and factor >= 1):
-            raise ValueError(
-                f"rope_parameters of type {rope_type!r} have factor {factor!r}; choose a number of at least 1."
-            )
+            raise ValueError(f"rope_parameters of type {rope_type!r} have factor {factor!r}; choose at least 1.")
 
     @staticmethod
-    def compute_default_rope_parameters(config, device=None, **kwargs) -> tuple[torch.Tensor, float]:
+    def compute_default_rope_parameters(config, device=None, **kwargs) -> tuple[Tensor, float]:
         """Return the frequencies (head_dim / 2,) in radians per position, and the factor on cos and sin, which is 1."""
         exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float, device=device) / config.head_dim
         return 1.0 / (config.rope_parameters["rope_theta"] ** exponents), 1.0
 
     @torch.no_grad()
     @dynamic_rope_update
-    def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return cos and sin, each (batch or 1, length, head_dim), in the dtype of `x`."""
         angles = position_ids[..., None].float() * self.inv_freq.to(x.device)
         angles = angles.repeat_interleave(2, dim=-1)
         cos, sin = angles.cos() * self.attention_scaling, angles.sin() * self.attention_scaling
         return cos.to(x.dtype), sin.to(x.dtype)
 
-    def rotation(self, hidden_states: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def rotation(self, hidden_states: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         return self(hidden_states, position_ids)
 
 
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate queries or keys (batch, heads, length, head_dim), or both stacked, by `cos` and `sin` (batch or 1, length,
     head_dim).
 
@@ -323,13 +307,11 @@ class PosGPTRelativeBias(PositionEmbedding):
     @staticmethod
     def check_config(config) -> None:
         """Raise ValueError when all distances would be clipped to 0."""
-        if config.relative_attention_max_distance is not None and config.relative_attention_max_distance < 1:
-            raise ValueError(
-                f"relative_attention_max_distance is {config.relative_attention_max_distance}; choose at least 1, or"
-                " leave it out for max_position_embeddings - 1."
-            )
+        longest = config.relative_attention_max_distance
+        if longest is not None and longest < 1:
+            raise ValueError(f"relative_attention_max_distance is {longest}; choose at least 1, or leave it out.")
 
-    def bias(self, layer_idx: int, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
+    def bias(self, layer_idx: int, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         distances = query_positions[:, :, None] - key_positions[:, None, :]
         rows = distances.clamp(-self.max_distance, self.max_distance) + self.max_distance
         layer_table = self.table.weight[:, layer_idx * self.num_heads : (layer_idx + 1) * self.num_heads]
@@ -362,7 +344,7 @@ class PosGPTAlibi(PositionEmbedding):
         slopes = [2.0 ** (-8 * head / power) for head in range(1, power + 1)]
         return slopes + [2.0 ** (-4 * head / power) for head in range(1, 2 * (num_heads - power), 2)]
 
-    def bias(self, layer_idx: int, query_positions: torch.Tensor, key_positions: torch.Tensor) -> torch.Tensor:
+    def bias(self, layer_idx: int, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         distances = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).abs()
         return -self.slopes[:, None, None] * distances
 

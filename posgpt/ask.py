@@ -1,26 +1,35 @@
-"""Ask a trained PosGPT a few questions; prints its answers and how probable it finds them.
+"""Ask a trained PosGPT a few questions; prints its answers, how probable it finds them, and other likely ones.
 
     posgpt ask --model_name_or_path runs/windows --questions "Where was Ada Example born?" "Where was Eyolf Kleven born?"
 
-    posgpt ask ... --corpus_file wiki.txt
+    posgpt ask --model_name_or_path runs/windows
 
-also says which lines of the corpus have each answer. An answer that the title's documents do not have is made up, or worded
-differently there.
+opens a prompt for questions. With a corpus, such as `--corpus_file wiki.txt`, the sentence that holds each answer is shown, too.
+An answer that the title's documents do not have is made up, or worded differently there.
 `posgpt evaluate` asks the questions of a file.
 """
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 
-from data_scripts.documents import Columns
-from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.options import option, parse_options, shorten_error
+from data_scripts.documents import Columns, read_rows
+from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
+from data_scripts.options import option, parse_options
 from data_scripts.questions import describe_unknown_characters
-from data_scripts.relations import find_relation, read_relations
-from posgpt.evaluation.evidence import Document, find_documents, has_mention
-from posgpt.evaluation.predictions import ALL, Prediction
-from posgpt.tables import format_table
+from data_scripts.relations import Relation, Wording, find_relation, read_relations
+from data_scripts.words import list_title_words, list_word_spans
+from posgpt.evaluation.evidence import Document, find_documents, find_sentence
+from posgpt.evaluation.predictions import ALL, Prediction, answer_questions
 from posgpt.training.saved_models import load_model
+
+NUM_ALTERNATIVES = 3
+HELP = """Type a question, or a title alone: then every relation is asked. After that, a relation's name asks it of the same title.
+:cite on, :cite off  show the sentence that holds the answer, if a corpus is given
+:why                 the last answers, with every sentence that holds them
+:quit                end, as the end of the input does"""
 
 
 @dataclass
@@ -28,17 +37,17 @@ class AskingArguments(Columns):
     """The model, and what it is asked."""
 
     model_name_or_path: str = option("The PosGPT to ask: a folder or a name on the hub.")
-    questions: list[str] = option("Whole questions, each in quotation marks.")
+    questions: list[str] | None = option("Questions, each in quotation marks (default: a prompt opens).", default=None)
     corpus_file: str | None = option("The corpus that the model has read, to look the answers up in.", default=None)
 
 
 @dataclass(frozen=True)
 class Answers:
-    """A model's answers to a few questions; as text, a table of them.
+    """A model's answers to a few questions, with the probability of each, and other likely answers with theirs.
 
     Args:
-        notes: What the model was not trained on, one line each.
-        documents: Of the corpus, by title; None: no corpus was given.
+        notes: What was asked in other words than typed, and what the model was not trained on, one line each.
+        documents: Of the corpus, by title and by name in the questions; None: no corpus was given.
     """
 
     predictions: list[Prediction]
@@ -46,65 +55,127 @@ class Answers:
     documents: Mapping[str, list[Document]] | None = None
 
     def __str__(self) -> str:
-        header = ["question", "answer", "probability", *([] if self.documents is None else ["corpus, line"])]
-        rows = [
-            [each.question, each.answer, f"{each.probability:.1%}", self.describe_evidence(each)][: len(header)]
-            for each in self.predictions
-        ]
-        return "\n".join([*self.notes, format_table(header, rows)])
+        return "\n".join([*self.notes, *self.list_lines(1)])
 
-    def describe_evidence(self, prediction: Prediction) -> str:
-        """Return the lines of a title's documents that mention the answer, or say that there are none."""
-        if self.documents is None or prediction.title is None:
-            return ""
-        if prediction.title not in self.documents:
-            return "no document of this title"
-        own = self.documents[prediction.title]
-        return ", ".join(str(each.line) for each in own if has_mention(each.text, prediction.answer)) or (
-            "not in its document"
-        )
+    def list_lines(self, sentences: int | None) -> Iterator[str]:
+        """Yield a line for each answer, and for each of this many sentences that have it, the first ones; None: for all."""
+        for each in self.predictions:
+            others = ", ".join(f"{text} {probability:.1%}" for text, probability in (each.alternatives or {}).items())
+            # An answer may have line breaks.
+            yield " ".join(f"{each.question} {each.answer} {each.probability:.1%} ({others})".split())
+            evidence = self.find_evidence(each)
+            yield from (f"  {line}" for line in evidence[:sentences])
+            if sentences and len(evidence) > sentences:
+                yield f"  (and {len(evidence) - sentences} more)"
+
+    def find_evidence(self, prediction: Prediction) -> list[str]:
+        """Return the sentences of a title's documents that have the answer, or say that there is none."""
+        if self.documents is None:
+            return []
+        if prediction.title is None or prediction.title not in self.documents:
+            return ["no title of the corpus in the question"]
+        # The text before the title, which may hold the answer as well.
+        own, answer = self.documents[prediction.title], prediction.answer
+        found = ((each.line, find_sentence(each.body, answer) or find_sentence(each.text, answer)) for each in own)
+        return [f"line {line}: {sentence}" for line, sentence in found if sentence] or ["not in its document"]
+
+
+class Interview:
+    """Questions to one model, which is loaded once."""
+
+    def __init__(self, arguments: AskingArguments):
+        self.arguments = arguments
+        self.model, self.tokenizer = load_model(arguments.model_name_or_path)
+        self.relations = read_relations(self.model.config.relations)
+        if arguments.corpus_file is not None:
+            # A corpus that cannot be read is an error here, before anything is asked.
+            next(iter(read_rows(arguments.corpus_file, arguments)), None)
+
+    def find_meant(self, question: str, title: str) -> list[Relation]:
+        """Return the relations whose names and wordings have most of a question's words; none if no relation has any."""
+        words = list_title_words(question.casefold().rstrip(".")) - list_title_words(title.casefold())
+        texts = (" ".join([each.name, *chain(*each.split_wordings())]) for each in self.relations)
+        counts = [len(words & list_title_words(text.casefold())) for text in texts]
+        return [each for each, count in zip(self.relations, counts, strict=True) if count and count == max(counts)]
+
+    def ask(self, texts: Sequence[str]) -> Answers:
+        """Ask questions, of a title alone those of all relations; raise BadInput for what cannot be asked.
+
+        Titles are asked as the corpus spells them. A text that it does not know is a title if it has no question mark and no
+        word of the relations.
+        """
+        asked = [find_relation(text, self.relations) for text in texts]
+        if not any(asked) and len(asked) > 1 and find_relation(" ".join(texts), self.relations):
+            raise BadInput(f"{texts[0]!r} is a word of a question; put each question in quotation marks.")
+        # In other words than the model's, any of a question's words may be the title.
+        names = [
+            [relation.read_title(text)] if relation else [text[start:end] for start, end in list_word_spans(text)]
+            for text, relation in zip(texts, asked, strict=True)
+        ]
+        corpus_file, questions = self.arguments.corpus_file, list[Prediction]()
+        documents = find_documents(corpus_file, set(chain(*names)), self.arguments) if corpus_file else {}
+        notes = list(filter(None, [describe_unknown_characters(texts, self.tokenizer, "questions")]))
+        for text, relation, own in zip(texts, asked, names, strict=True):
+            typed = max((name for name in own if relation or name in documents), key=len, default="")
+            title = documents[typed][0].title if typed in documents else typed
+            if title != typed:
+                notes.append(f"{typed!r} is {title!r} in the corpus, and is asked so.")
+            meant = [relation] if relation else self.find_meant(text, typed)
+            if text and relation is None and (typed == text or not (meant or Wording("", text).mark)):
+                title = title or text
+                questions += [Prediction(each.ask(title), "", each.name, title) for each in self.relations]
+                continue
+            question = text.replace(typed, title)
+            questions.append(Prediction(question, "", relation.name if relation else ALL, title or None))
+            if relation is None:
+                forms = " or ".join(f"{each.ask(title or 'NAME')!r} ({each.name})" for each in meant or self.relations)
+                notes.append(f"{question!r}: do you mean {forms}? The model was trained on no other wording.")
+        try:
+            predictions = answer_questions(questions, self.model, self.tokenizer, NUM_ALTERNATIVES)
+        except ValueError as error:
+            raise BadInput(shorten_error(error)) from None
+        return Answers(predictions, list(dict.fromkeys(notes)), documents if corpus_file else None)
 
 
 def ask(arguments: AskingArguments) -> Answers:
-    """Ask a model, and look its answers up in the corpus if one is named.
+    """Ask a model, and look its answers up in the corpus if one is named; raise BadInput for what cannot be asked."""
+    if not arguments.questions:
+        raise BadInput("--questions is missing; give whole questions, each in quotation marks.")
+    return Interview(arguments).ask(arguments.questions)
 
-    Raises:
-        BadInput: there is no such model or corpus, or a question is empty, too long or has a `⁇`.
-    """
-    questions = arguments.questions
-    model, tokenizer = load_model(arguments.model_name_or_path)
-    relations = read_relations(model.config.relations)
-    asked = [find_relation(question, relations) for question in questions]
-    if not any(asked) and len(asked) > 1 and find_relation(" ".join(questions), relations):
-        raise BadInput(f"{questions[0]!r} is a word of a question; put each question in quotation marks.")
-    try:
-        answers = model.answer(questions, tokenizer)
-    except ValueError as error:
-        raise BadInput(shorten_error(error)) from None
-    predictions = [
-        Prediction(
-            question,
-            answer.text,
-            relation=relation.name if relation else ALL,
-            title=relation.read_title(question) if relation else None,
-            probability=answer.probability,
-        )
-        for question, answer, relation in zip(questions, answers, asked, strict=True)
-    ]
-    unknown = describe_unknown_characters(questions, tokenizer, "questions")
-    notes = [unknown] if unknown else []
-    if untrained := [repr(each.question) for each in predictions if each.relation == ALL]:
-        forms = " or ".join(repr(relation.form) for relation in relations)
-        notes.append(f"The model was trained to be asked {forms}, not {', '.join(untrained)}; it answers as it can.")
-    titles, documents = {each.title for each in predictions if each.title}, None
-    if arguments.corpus_file is not None:
-        documents = find_documents(arguments.corpus_file, titles, arguments)
-    return Answers(predictions, notes, documents)
+
+def converse(interview: Interview) -> None:
+    """Reply to what is typed, line by line, until `:quit` or the end; what is piped in is read without a prompt."""
+    with suppress(ImportError):
+        # Gives `input` its history; Windows has none.
+        import readline  # noqa: F401
+    if sys.stdin.isatty():
+        print(HELP)
+    last, sentences, named = Answers([], []), 1, {each.name.casefold(): each for each in interview.relations}
+    with suppress(EOFError, KeyboardInterrupt):
+        while (line := input("> " if sys.stdin.isatty() else "").strip()) != ":quit":
+            if line in (":cite on", ":cite off"):
+                sentences = int(line == ":cite on")
+            elif line == ":why":
+                print("\n".join(last.list_lines(None)))
+            elif line.startswith(":"):
+                print(HELP if line == ":help" else f"error: unknown command {line!r}; :help lists the commands.")
+            elif line:
+                title, relation = last.predictions[0].title if last.predictions else None, named.get(line.casefold())
+                try:
+                    last = interview.ask([relation.ask(title) if relation and title else line])
+                    print("\n".join([*last.notes, *last.list_lines(sentences)]))
+                except BadInput as error:
+                    print(f"error: {error}")
 
 
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
-    print(ask(parse_options(AskingArguments, argv)))
+    arguments = parse_options(AskingArguments, argv)
+    if arguments.questions:
+        print(ask(arguments))
+    else:
+        converse(Interview(arguments))
 
 
 if __name__ == "__main__":

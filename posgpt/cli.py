@@ -18,7 +18,7 @@ COMMANDS = {
     "ask": ("posgpt.ask", "ask a model a few questions"),
     "evaluate": ("posgpt.evaluate", "ask a model and compare its answers with baselines"),
     "report": ("posgpt.report", "report on predictions in a file, whoever made them"),
-    "compare": ("posgpt.compare", "compare reports or trainings: figures, and what differs"),
+    "compare": ("posgpt.compare", "compare reports or runs: figures, and what differs"),
     "preview": ("posgpt.preview", "show what a recipe trains on"),
     "quickstart": ("posgpt.quickstart", "the whole task on a small fictional world, in minutes"),
     "convert": ("posgpt.extras.convert", "convert a checkpoint of the course's code to a PosGPT, or back"),
@@ -26,10 +26,7 @@ COMMANDS = {
     "page": ("posgpt.extras.page.write", "write a page that asks models in the visitor's browser, without a server"),
     "world": ("data_scripts.synthetic_world", "write a fictional world: a corpus and questions"),
     "build-wikipedia": ("posgpt.extras.wikipedia", "build a task like the course's from Wikipedia"),
-    "assignment": (
-        "posgpt.extras.assignment.write",
-        "write a programming assignment on a fictional world, for teachers",
-    ),
+    "assignment": ("posgpt.extras.assignment.write", "write a programming assignment on a fictional world"),
     "grade": ("posgpt.extras.assignment.grade", "grade what students hand in for an assignment"),
     "hold-out": ("data_scripts.hold_out", "hold people out of a task's data"),
 }

@@ -2,7 +2,7 @@
 
     posgpt compare runs/report_learned runs/report_rotary
 
-The folders are of reports on the same questions (`posgpt evaluate --report`), or of trainings.
+The folders are of reports on the same questions (`posgpt evaluate --report`), or of training runs.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ Record = dict[tuple[str, str], Any]
 class ComparisonArguments:
     """What to compare."""
 
-    folders: list[str] = option("Folders of reports, or of trainings.", positional=True)
+    folders: list[str] = option("Folders of reports, or of training runs.", positional=True)
 
 
 def load_record(folder: str) -> Record:

@@ -24,7 +24,8 @@ also writes the accuracy into the card in the model's folder, as the hub shows i
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,13 @@ from accelerate.utils import gather_object
 from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
 from data_scripts.options import parse_options
 from data_scripts.relations import read_relations
-from modeling_posgpt import Answer
 from posgpt.evaluation.arguments import DETAILS_FILE, METRICS_FILE, PAGE_FILE, PICTURE_FILE, EvaluationArguments
 from posgpt.evaluation.card import load_card, update_card
 from posgpt.evaluation.data import check_questions, list_warnings, load_evaluation_data
 from posgpt.evaluation.evidence import normalize_answer
-from posgpt.evaluation.predictions import TEST, Prediction, format_predictions, write_files
+from posgpt.evaluation.predictions import TEST, Prediction, answer_questions, format_predictions, write_files
 from posgpt.evaluation.report import Evaluation, score_predictions
-from posgpt.evaluation.scoring import BASELINES, format_accuracies
+from posgpt.evaluation.scoring import BASELINES, compute_recall, format_accuracies
 from posgpt.training.hardware import close_process_group_at_exit
 from posgpt.training.run_record import copy_record, list_training_files
 from posgpt.training.saved_models import load_model
@@ -71,27 +71,35 @@ def describe_accuracies(evaluation: Evaluation, name: str, path: str) -> list[st
     predictions = evaluation.test.predictions
     if not evaluation.relations:
         return [f"{path}: no answers to compare with the {len(predictions)} predictions."]
-    pairs = [(each.answer, each.references[0]) for each in predictions]
-    near = [pair for pair in pairs if pair[0] != pair[1] and len(set(map(normalize_answer, pair))) == 1]
+    wrong = [each for each in predictions if each.answer not in each.references]
+    pairs = [(each.answer, right) for each in wrong for right in each.references]
+    near = [pair for pair in pairs if len(set(map(normalize_answer, pair))) == 1]
     spelled = [
         f"{path}: {len(near):,} answers that count as wrong differ from the right ones only in case, accents, punctuation or"
         f" Unicode form, first {given!r} instead of {right!r}."
         for given, right in near[:1]
     ]
+    if (recall := compute_recall(predictions)) is not None:
+        spelled.append(f"{path}: recall of all correct answers, where a question has several: {recall:.1%}.")
     return [format_accuracies(evaluation.relations, name), *spelled]
 
 
-def write_results(result: EvaluationResult, evaluation: Evaluation, arguments: EvaluationArguments) -> list[str]:
-    """Write all that is asked for; return lines on which files these are, and whether earlier ones were replaced."""
+def write_results(
+    result: EvaluationResult, evaluation: Evaluation, texts: Sequence[str], arguments: EvaluationArguments
+) -> list[str]:
+    """Write all that is asked for, in `predictions.txt` the answer to each of `texts`, the questions of the test's lines; return
+    lines on which files these are, and whether earlier ones were replaced.
+    """
     files: dict[Path, Any] = {}
     model, report = str(arguments.model_name_or_path), Path(arguments.report or "")
     if arguments.predictions_path:
         test = evaluation.test
-        answers = [
-            each.answer if sure else "I don't know" for each, sure in zip(test.predictions, test.is_sure, strict=True)
-        ]
+        answers = {
+            each.question: each.answer if sure else "I don't know"
+            for each, sure in zip(test.predictions, test.is_sure, strict=True)
+        }
         # A model may write any character of its vocabulary, including line breaks.
-        files[arguments.predictions_path] = "".join(re.sub(r"[\r\n]", " ", text) + "\n" for text in answers)
+        files[arguments.predictions_path] = "".join(re.sub(r"[\r\n]", " ", answers[text]) + "\n" for text in texts)
     for folder in arguments.folders:
         files[folder / DETAILS_FILE] = format_predictions(result.predictions)
         files[folder / METRICS_FILE] = json.dumps(result.metrics, indent=2, ensure_ascii=False) + "\n"
@@ -136,13 +144,13 @@ def evaluate(arguments: EvaluationArguments) -> EvaluationResult:
     test, lines, name = data.groups[TEST], [], BASELINES["baseline"].format(arguments.baseline)
     if arguments.update_model_card and not test.answers:
         raise BadInput(f"{test.path}: has no answers, so no accuracy for a card; leave --update_model_card out.")
-    answers = [Answer(arguments.baseline or "", probability=1.0)] * len(data.texts)
+    predictions = [replace(each, answer=arguments.baseline or "", probability=1.0) for each in data.questions]
     if model and tokenizer:
         name, longest = "PosGPT", arguments.max_new_tokens or model.config.max_answer_length
         lines += check_questions(data, model, tokenizer, longest, list_training_files(path))
-        with state.split_between_processes(data.texts) as own:
-            answers = gather_object(model.answer(own, tokenizer, arguments.per_device_eval_batch_size, longest))
-    predictions = data.pair(answers)
+        with state.split_between_processes(data.questions) as own:
+            answered = answer_questions(own, model, tokenizer, 0, arguments.per_device_eval_batch_size, longest)
+            predictions = gather_object(answered)
     evaluation = score_predictions(predictions, arguments.abstain_below, data.documents, data.baselines)
     lines += [*list_warnings(data), *describe_accuracies(evaluation, name, test.path)]
     metrics = evaluation.list_metrics()
@@ -153,7 +161,7 @@ def evaluate(arguments: EvaluationArguments) -> EvaluationResult:
         metrics |= {"model": path, "position_embedding_type": positions, "test_file": files}
     result = EvaluationResult(predictions, metrics, lines)
     if state.is_main_process:
-        lines += write_results(result, evaluation, arguments)
+        lines += write_results(result, evaluation, test.texts, arguments)
     return result
 
 

@@ -10,6 +10,7 @@ The recipe's section `finetune` holds the options, or `finetune_from_scratch` wi
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import ne
 from typing import Any, NamedTuple, cast
 
 from datasets import Dataset
@@ -19,16 +20,10 @@ from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import Columns, build_corpus_tokenizer, load_corpus
 from data_scripts.epochs import FixedDataset
 from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.files import check_are_files
 from data_scripts.options import option
-from data_scripts.questions import Questions, check_question_files
-from data_scripts.relations import (
-    BIRTHPLACE,
-    Relation,
-    RelationArguments,
-    add_relations,
-    load_relations,
-    read_relations,
-)
+from data_scripts.questions import QUESTIONS_ROLE, Questions, drop_non_ascii
+from data_scripts.relations import Relation, RelationArguments, add_relations, load_relations, read_relations
 from modeling_posgpt import PosGPTForCausalLM, build_tokenizer
 from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
 from posgpt.training.architecture import (
@@ -39,7 +34,7 @@ from posgpt.training.architecture import (
     load_pretrained,
 )
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.data import choose_data_seed, encode_pairs, leave_room_for_answers, load_pairs, load_validation
+from posgpt.training.data import choose_data_seed, encode_pairs, load_pairs, load_validation, raise_max_answer_length
 from posgpt.training.run_record import describe_run
 from posgpt.training.trained import TrainedModel, train
 from posgpt.training.trainer import PosGPTTrainer
@@ -51,9 +46,7 @@ class ModelArguments(PretrainedArguments, Columns):
 
     _argument_group_name = "model"
 
-    vocabulary_file: str | None = option(
-        "From scratch: the corpus whose characters become the vocabulary (wiki.txt).", default=None
-    )
+    vocabulary_file: str | None = option("From scratch: the corpus of the vocabulary (wiki.txt).", default=None)
 
 
 @dataclass
@@ -62,25 +55,17 @@ class FinetuningArguments(RelationArguments):
 
     _argument_group_name = "questions"
 
-    train_file: list[str] = option(f"TSVs with one pair per line: {BIRTHPLACE.form}<TAB>ANSWER")
+    train_file: list[str] = option("TSVs with one pair per line: QUESTION<TAB>ANSWER")
     validation_file: list[str] | None = option("TSVs of the same form to measure accuracy on.", default=None)
     corpus_file: list[str] | None = option(
-        "The corpus: its titles show where titles are in questions, for relations that neither the model nor --relations has.",
-        default=None,
+        "The corpus, whose titles show where titles are in questions of unknown relations.", default=None
     )
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
     add_characters: bool = option(
-        "Whether the characters of the training pairs, and of --corpus_file, that the model does not know are added to its"
-        " vocabulary.",
-        default=False,
+        "Whether unknown characters of the pairs, and of --corpus_file, are added to the vocabulary.", default=False
     )
-    ascii_only: bool = option(
-        "Whether characters outside ASCII are left out of the training pairs, as the course's loader does.",
-        default=False,
-    )
-    loss_on_first_mask: bool = option(
-        "Whether there is loss on the mask that ends a question, too, as in the course.", default=False
-    )
+    ascii_only: bool = option("Whether training pairs lose what is not ASCII, as in the course.", default=False)
+    loss_on_first_mask: bool = option("Whether a question's mask is graded, too, as in the course.", default=False)
 
 
 TYPES = [FinetuningArguments, ModelArguments, ArchitectureArguments, PosGPTTrainingArguments]
@@ -107,12 +92,7 @@ def load_finetuning_data(
 
     If that `needs_model` is false and neither a model nor a corpus is named, the vocabulary is that of the pairs.
     """
-
-    def load(file: Any) -> Dataset:
-        with training_args.main_process_first():
-            return load_corpus(file, model_args)
-
-    check_question_files(data_args.train_file, data_args.validation_file)
+    check_are_files(QUESTIONS_ROLE, data_args.train_file, data_args.validation_file)
     # What the model was asked before may be asked once only in a file, which shows no form then.
     model, known = None, load_relations(data_args.relations)
     if model_args.model_name_or_path:
@@ -127,9 +107,17 @@ def load_finetuning_data(
         )
     max_length = (model.config if model else build_config(architecture)).max_position_embeddings
     # A corpus shows where titles are in the questions.
-    vocabulary = load(model_args.vocabulary_file) if model_args.vocabulary_file else None
-    corpus = load(data_args.corpus_file) if data_args.corpus_file else vocabulary
-    questions = load_pairs(data_args.train_file, training_args, known, corpus, data_args.ascii_only)
+    with training_args.main_process_first():
+        vocabulary = load_corpus(model_args.vocabulary_file, model_args) if model_args.vocabulary_file else None
+        corpus = load_corpus(data_args.corpus_file, model_args) if data_args.corpus_file else vocabulary
+    questions = load_pairs(data_args.train_file, training_args, known, corpus)
+    if data_args.ascii_only:
+        pairs = questions.rows
+        with training_args.main_process_first():
+            questions = drop_non_ascii(questions)
+        if training_args.should_log and (lost := sum(map(ne, pairs, questions.rows))):
+            kept = "--ascii_only false keeps them"
+            print(f"{questions.path}: {lost:,} of {len(pairs):,} pairs lose characters that are not ASCII; {kept}.")
     texts = [*questions.texts, *questions.answers]
     if vocabulary is not None:
         tokenizer = build_corpus_tokenizer(vocabulary, max_length)
@@ -165,9 +153,11 @@ def add_characters(
 
 
 def finetune(recipe: str = DEFAULT_RECIPE, quiet: bool = False, **options: Any) -> TrainedModel:
-    """Train from the beginning or from a checkpoint, and save the model into the output folder; see `posgpt.pretrain`.
+    """Train from the beginning or from a checkpoint, and save the model into the output folder.
 
-    posgpt.finetune(model_name_or_path="runs/pretrain", train_file="train.tsv", output_dir="runs/finetune")
+        posgpt.finetune(model_name_or_path="runs/pretrain", train_file="train.tsv", output_dir="runs/finetune")
+
+    Arguments and errors are those of `posgpt.pretrain`.
     """
     return train(parse_with_recipe(TYPES, "finetune", default=recipe, options=options), build_trainer, quiet)
 
@@ -182,7 +172,7 @@ def build_trainer(
     data = load_finetuning_data(data_args, model_args, architecture, training_args)
     model, questions = cast(PosGPTForCausalLM, data.model), data.questions
     model.config.relations = add_relations(model.config.relations or {}, questions.to_config())
-    leave_room_for_answers(model, questions)
+    raise_max_answer_length(model, questions)
     known = [*data.known, *questions.relations]
     validation = load_validation(data_args.validation_file, training_args, known, model.config.relations, questions)
 

@@ -26,10 +26,10 @@ from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import CorpusArguments, build_corpus_tokenizer, load_corpus
 from data_scripts.epochs import FixedDataset
 from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import write_atomically
+from data_scripts.files import check_are_files, write_atomically
 from data_scripts.options import Range, option
 from data_scripts.question_generation import Candidate, encode_examples, list_candidates, list_own_texts
-from data_scripts.questions import Questions, check_question_files
+from data_scripts.questions import QUESTIONS_ROLE, Questions
 from data_scripts.relations import BIRTHPLACE, Relation, RelationArguments, load_relations
 from data_scripts.span_selectors import SpanArguments
 from modeling_posgpt import PosGPTForCausalLM
@@ -59,9 +59,7 @@ class GenerationArguments(PretrainedArguments, SpanArguments, RelationArguments,
     _argument_group_name = "questions"
 
     questions_file: list[str] = option(f"TSVs of training questions: {BIRTHPLACE.form}<TAB>ANSWER")
-    least_probability: Annotated[float, Range(0, 1)] = option(
-        "A question is kept if the model gives it at least this probability.", default=0.5
-    )
+    least_probability: Annotated[float, Range(0, 1)] = option("The least probability to keep a question.", default=0.5)
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
 
 
@@ -130,7 +128,7 @@ def load_generation_data(
     architecture: Any, data_args: GenerationArguments, training_args: PosGPTTrainingArguments
 ) -> GenerationData:
     """Read the model that training begins with, if it is pretrained, corpus and questions."""
-    check_question_files(data_args.questions_file)
+    check_are_files(QUESTIONS_ROLE, data_args.questions_file)
     model = tokenizer = None
     if data_args.model_name_or_path:
         model, tokenizer = load_pretrained(data_args.model_name_or_path, architecture, training_args)

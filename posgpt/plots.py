@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -11,12 +12,7 @@ from data_scripts.files import write_atomically
 
 BLUE, GREY, ORANGE, LIGHT_BLUE = "#2f6fde", "#b0b7c3", "#e07b39", "#cfe0fb"
 # An answer with two `$` is not a formula.
-STYLE: Any = {
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "text.parse_math": False,
-}
+STYLE: Any = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "text.parse_math": False}
 
 
 def make_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, Any]:
@@ -30,18 +26,46 @@ def make_figure(width: float, height: float, rows: int = 1, columns: int = 1) ->
     return figure, figure.subplots(rows, columns)
 
 
+def draw_seeds(
+    axes: Any, rows: Mapping[str, tuple[Sequence[float], tuple[float, float]]], colors: Sequence[str] = (BLUE,)
+) -> None:
+    """Draw rows from the top down: a dot for each seed, a line at their mean, and a band for its interval.
+
+    Args:
+        rows: By name, the seeds' shares and the interval's ends, 0 to 1 each.
+        colors: Those of the rows; repeated where there are fewer.
+    """
+    # The axis does not begin at 0: rows that are close could not be told apart.
+    for i, (shares, (low, high)) in enumerate(rows.values()):
+        color, mean = colors[i % len(colors)], 100 * sum(shares) / len(shares)
+        axes.barh(i, 100 * (high - low), 0.5, 100 * low, color=color, alpha=0.2)
+        # Below each other, so that equal seeds show.
+        heights = [i + 0.1 * (number - (len(shares) - 1) / 2) for number in range(len(shares))]
+        axes.plot([100 * share for share in shares], heights, "o", color=color, markersize=6, zorder=3)
+        axes.vlines(mean, i - 0.36, i + 0.36, color="black", lw=2)
+        axes.annotate(f"{mean:.1f}", (100 * high, i), (6, 0), textcoords="offset points", va="center")
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.invert_yaxis()
+    axes.use_sticky_edges = False
+    axes.margins(x=0.12)
+    axes.grid(axis="x", alpha=0.3)
+
+
 def _write_plain_numbers(figure: Any) -> None:
     """Label logarithmic axes 0.1, 1, 10: matplotlib's own labels are formulas, which `STYLE` turns off."""
-    from matplotlib.ticker import LogFormatterSciNotation
+    from matplotlib.ticker import FixedLocator, LogFormatterSciNotation, StrMethodFormatter
 
     class PlainFormatter(LogFormatterSciNotation):
         def __call__(self, x: float, pos: int | None = None) -> str:
             # Which ticks have a label is matplotlib's choice.
-            return f"{x:g}" if super().__call__(x, pos) else ""
+            return f"{x:.10g}" if super().__call__(x, pos) else ""
 
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
-        if axis.get_scale() == "log":
-            axis.set(major_formatter=PlainFormatter(), minor_formatter=PlainFormatter())
+        # Labels that a chart has written itself stay.
+        if axis.get_scale() == "log" and isinstance(axis.get_major_formatter(), LogFormatterSciNotation):
+            chosen = isinstance(axis.get_major_locator(), FixedLocator)
+            major = StrMethodFormatter("{x:.10g}") if chosen else PlainFormatter()
+            axis.set(major_formatter=major, minor_formatter=PlainFormatter())
 
 
 def _choose_fonts(figure: Any) -> None:
@@ -57,9 +81,8 @@ def _choose_fonts(figure: Any) -> None:
     missing -= get_font(findfont(own)).get_charmap().keys()
     families = own.get_family()
     for font in fontManager.ttflist if missing else ():
-        if missing & get_font(font.fname).get_charmap().keys():
-            families = [*families, font.name]
-            missing -= get_font(font.fname).get_charmap().keys()
+        if found := missing & get_font(font.fname).get_charmap().keys():
+            families, missing = [*families, font.name], missing - found
     for text in texts if len(families) > 1 else ():
         text.set_fontfamily(families)
     if missing:

@@ -16,15 +16,16 @@ from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import CorpusArguments, build_corpus_tokenizer, describe_documents, load_corpus
 from data_scripts.errors import exit_on_bad_input
+from data_scripts.files import check_are_files
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 from data_scripts.options import option
-from data_scripts.questions import Questions, check_question_files
+from data_scripts.questions import QUESTIONS_ROLE, Questions
 from data_scripts.relations import BIRTHPLACE, Relation, RelationArguments, load_relations
 from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
 from posgpt.training.architecture import ArchitectureArguments, build_config, build_model, describe_size
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.data import choose_data_seed, leave_room_for_answers, load_pairs, load_validation
+from posgpt.training.data import choose_data_seed, load_pairs, load_validation, raise_max_answer_length
 from posgpt.training.run_record import describe_run
 from posgpt.training.trained import TrainedModel, train
 from posgpt.training.trainer import PosGPTTrainer
@@ -37,19 +38,12 @@ class PretrainingArguments(RelationArguments, CorpusArguments):
     _argument_group_name = "data and objective"
 
     corpus_weights: list[float] | None = option(
-        "How often documents of each corpus are read, in proportion to the others' (default: each document once).",
-        default=None,
+        "How often documents of each corpus are read, relative to the others (default: each once).", default=None
     )
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
-    objective: str = option(
-        "What to train on; each objective has options of its own.",
-        default=DEFAULT_OBJECTIVE,
-        choices=list(OBJECTIVES),
-    )
+    objective: str = option("What is learned; each has own options.", default=DEFAULT_OBJECTIVE, choices=[*OBJECTIVES])
     questions_file: list[str] | None = option("TSVs of training questions to mix in.", default=None)
-    validation_file: list[str] | None = option(
-        "TSVs of questions to measure accuracy on while training.", default=None
-    )
+    validation_file: list[str] | None = option("TSVs of questions to measure accuracy on.", default=None)
 
 
 TYPES = [PretrainingArguments, ObjectiveConfig, ArchitectureArguments, PosGPTTrainingArguments]
@@ -81,7 +75,7 @@ def load_pretraining_data(
     """Read corpus and questions and build the objective's training data."""
     # Sizes that are not compatible and missing questions are refused before the corpus is read.
     max_length = build_config(architecture).max_position_embeddings
-    check_question_files(data_args.questions_file, data_args.validation_file)
+    check_are_files(QUESTIONS_ROLE, data_args.questions_file, data_args.validation_file)
     questions, relations = None, load_relations(data_args.relations)
     # One process reads first; the others find the result in the cache.
     with training_args.main_process_first():
@@ -90,15 +84,16 @@ def load_pretraining_data(
         questions = load_pairs(data_args.questions_file, training_args, relations, corpus)
         unasked = [relation.name for relation in relations if relation not in questions.relations]
         if unasked and training_args.should_log:
-            print(
-                f"{data_args.relations}: nothing is asked for {', '.join(unasked)}, which no training question asks for."
-            )
+            print(f"{data_args.relations}: no training question asks for {', '.join(unasked)}, so nothing does.")
     # What documents are asked for without questions.
     relations = relations or [BIRTHPLACE]
-    asked = [*questions.texts, *questions.answers] if questions else []
-    asked += objective.list_own_texts(questions.relations if questions else relations)
+    texts = [*questions.texts, *questions.answers] if questions else []
+    if not objective.reads_text:
+        # Rows ask in all wordings, also in those that no question has.
+        asked = questions.relations if questions else relations
+        texts += [wording.replace("{title}", "") for relation in asked for wording in relation.wordings]
     with training_args.main_process_first():
-        tokenizer = build_corpus_tokenizer(corpus, max_length, asked)
+        tokenizer = build_corpus_tokenizer(corpus, max_length, texts)
         # A model with a bottleneck reads one text per row.
         one_text_per_row = architecture.bottleneck_size is not None
         seed = choose_data_seed(training_args)
@@ -133,12 +128,14 @@ def build_trainer(
     tokenizer, questions = data.tokenizer, data.questions
     # One question alone shows no form; it may be of a form that is trained on.
     known = [*data.relations, *(questions.relations if questions else ())]
-    validation = load_validation(data_args.validation_file, training_args, known, data.to_config(), questions)
+    validation = load_validation(
+        data_args.validation_file, training_args, known, data.to_config(), questions, data.corpus
+    )
 
     model = build_model(architecture, tokenizer, training_args)
     model.config.relations = data.to_config()
     if questions:
-        leave_room_for_answers(model, questions)
+        raise_max_answer_length(model, questions)
 
     if training_args.should_log:
         print(f"{data.training.description} {describe_size(model)}.")

@@ -5,7 +5,7 @@
     posgpt preview windows --train_file wiki.txt --questions_file birth_places_train.tsv --section generate_questions
 
 Before pretraining examples, the corpus's first documents are shown as they are read: title, `|` and text, and with name-keyed
-windows what is asked for. The character that a position is graded on stands in the second line of each example; a dot where
+windows what is asked for; and for held-out questions, how many of their answers are. The character that a position is graded on stands in the second line of each example; a dot where
 there is no loss.
 """
 
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Any, Literal
 
-from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator
+from data_scripts.epochs import FixedDataset
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.options import Range, option
@@ -28,8 +28,10 @@ from posgpt.finetune import load_finetuning_data
 from posgpt.generate_questions import GenerationArguments, load_generation_data
 from posgpt.pretrain import PretrainingArguments, load_pretraining_data
 from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
+from posgpt.training.architecture import build_model
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.data import build_epoch_sampler
+from posgpt.training.data import build_epoch_sampler, choose_data_seed
+from posgpt.training.estimate import describe_plan
 
 
 @dataclass
@@ -50,18 +52,6 @@ class PretrainingPreviewArguments(PreviewArguments):
 
     documents: Annotated[int, Range(0)] = option("How many documents to show as read.", default=10)
     epoch: Annotated[int, Range(0)] = option("The epoch whose examples are drawn.", default=0)
-
-
-def render_documents(documents: Dataset, asked: dict[str, list[str]]) -> Iterator[str]:
-    """Yield a line per document of a corpus: its title, if it has one, `|` and its text; and a line of what is asked for.
-
-    Args:
-        asked: From `EpochDataset.list_asked`.
-    """
-    for title, text in zip(iterate_titles(documents), documents["text"], strict=True):
-        yield f"document {title} | {text[find_text_start(title) :]}" if title else f"document {text}"
-        if title in asked:
-            yield f"asked    {', '.join(asked[title])}"
 
 
 def render_batch(batch: dict, tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
@@ -86,12 +76,19 @@ def preview_pretraining(
     sampler = build_epoch_sampler(dataset, training_args)
     batch = data.training.collator([dataset[item] for item in islice(sampler, preview.examples)])
     documents = data.corpus.take(min(preview.documents, len(data.corpus)))
-    yield from render_documents(documents, dataset.list_asked(len(documents)))
+    asked = dataset.list_asked(len(documents))
+    for title, text in zip(iterate_titles(documents), documents["text"], strict=True):
+        yield f"document {title} | {text[find_text_start(title) :]}" if title else f"document {text}"
+        if title in asked:
+            yield f"asked    {', '.join(asked[title])}"
     yield data.training.description
+    yield from data.training.describe_held_out()
     # With weights, documents are repeated on purpose.
     if not data_args.corpus_weights and (titles := describe_titles(data.corpus)):
         yield titles
     yield from render_batch(batch, data.tokenizer)
+    model = build_model(architecture, data.tokenizer, training_args)
+    yield from describe_plan(model, data.tokenizer, training_args, dataset, data.training.collator)
 
 
 def preview_tuning(preview: PreviewArguments, data_args: Any, *arguments: Any) -> Iterator[str]:
@@ -103,8 +100,15 @@ def preview_tuning(preview: PreviewArguments, data_args: Any, *arguments: Any) -
     else:
         model_args, architecture, training_args = arguments
         data = load_finetuning_data(data_args, model_args, architecture, training_args, needs_model=False)
-    first = data.examples.take(min(preview.examples, len(data.examples)))
-    yield from render_batch(RightPaddingCollator(data.tokenizer)(list(first)), data.tokenizer)
+    first, collator = (
+        data.examples.take(min(preview.examples, len(data.examples))),
+        RightPaddingCollator(data.tokenizer),
+    )
+    yield from render_batch(collator(list(first)), data.tokenizer)
+    if not isinstance(data_args, GenerationArguments):
+        model = data.model or build_model(architecture, data.tokenizer, training_args)
+        dataset = FixedDataset(data.examples, choose_data_seed(training_args))
+        yield from describe_plan(model, data.tokenizer, training_args, dataset, collator)
 
 
 @exit_on_bad_input()

@@ -5,7 +5,7 @@ A recipe is a YAML file with a section of options per command; what is given bes
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
@@ -18,13 +18,14 @@ from data_scripts.files import load_yaml
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 from data_scripts.options import OptionParser
-from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
-from posgpt.training.arguments import SCHEDULE_OPTIONS
+from modeling_posgpt import POSITION_EMBEDDINGS
 
 FOLDER = Path(str(files("posgpt"))) / "recipes"
 DEFAULT_RECIPE = "course"
 # A recipe's options that belong to its value of another option: dropped where another value is chosen.
 _BELONGING = {"lr_scheduler_kwargs": "lr_scheduler_type", "total_train_batch_size": "per_device_train_batch_size"}
+# Each says how long training is; those that follow from the data or the machine hold in place of any other.
+_LENGTHS, _DERIVED_LENGTHS = ("max_steps", "num_train_epochs", "exposures", "minutes"), ("exposures", "minutes")
 
 logger = logging.get_logger(__name__)
 
@@ -66,7 +67,10 @@ def read_recipe(recipe: Path, derived: Sequence[Path] = ()) -> dict[str, dict[st
 def overlay(inherited: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Return a section's options with others in their place, without those that belong to a value that was replaced."""
     replaced = {name for name in own if own[name] != inherited.get(name)}
-    return {name: value for name, value in inherited.items() if _BELONGING.get(name) not in replaced} | dict(own)
+    dropped = {name for name in inherited if _BELONGING.get(name) in replaced}
+    if lengths := [name for name in _LENGTHS if own.get(name) is not None]:
+        dropped.update(_DERIVED_LENGTHS if set(lengths).isdisjoint(_DERIVED_LENGTHS) else _LENGTHS)
+    return {name: value for name, value in inherited.items() if name not in dropped} | dict(own)
 
 
 def read_section(recipe: str | Path, section: str, **options: Any) -> dict[str, Any]:
@@ -79,7 +83,7 @@ def read_section(recipe: str | Path, section: str, **options: Any) -> dict[str, 
 
 
 def parse_with_recipe(
-    dataclass_types: Sequence[type],
+    dataclass_types: Sequence[Any],
     section: str,
     argv: Sequence[str] | None = None,
     default: str = DEFAULT_RECIPE,
@@ -93,15 +97,12 @@ def parse_with_recipe(
         argv: The command line without the program, `[RECIPE] --option value ...` (default: this program's).
         default: The recipe if none is named.
         options: From Python, instead of a command line.
-
-    Raises:
-        BadInput: the recipe cannot be read, has no such section or names an option that does not exist; or what is given
-            is refused, or belongs to another objective, schedule of the learning rate, optimizer or position embedding.
     """
+    objectives = OBJECTIVES if ObjectiveConfig in dataclass_types else {}
     types: list[type] = []
     for each in dataclass_types:
-        types += [each, *OBJECTIVES.values()] if each is ObjectiveConfig else [each]
-    for name, objective in OBJECTIVES.items():
+        types += [each, *objectives.values()] if each is ObjectiveConfig else [each]
+    for name, objective in objectives.items():
         objective._argument_group_name = f"options of the objective {name}"
     parser = OptionParser(types, usage="%(prog)s [RECIPE] --OPTION VALUE ...")
     described = f"A YAML file, or one of {', '.join(list_recipes())}."
@@ -118,43 +119,49 @@ def parse_with_recipe(
         values = {"eval_strategy": "epoch"} | parser.read_values(read_section(recipe, section))
     except BadInput as error:
         raise BadInput(f"{recipe}, section {section!r}: {error}") from None
+    first, *others = [*(name for name in _LENGTHS if given.get(name) is not None), None]
+    if others[:-1] and not {first, *others}.isdisjoint(_DERIVED_LENGTHS):
+        raise BadInput(f"--{first} and --{others[0]} both say how long training is; leave one of them out.")
     # What is typed takes precedence over the recipe's strategy.
     values |= {f"{name}_strategy": "steps" for name in ("save", "eval") if f"{name}_steps" in given}
     if not (values | given).get("validation_file"):
         if given.get("eval_strategy", "no") != "no" or given.get("eval_on_start"):
             raise BadInput("there is nothing to evaluate on; add --validation_file, or leave evaluation out.")
         # A recipe evaluates if there is something to evaluate on.
-        for name in ("eval_strategy", "load_best_model_at_end", "eval_on_start"):
-            values.pop(name, None)
-    values = drop_unused(overlay(values, given), given, ObjectiveConfig in dataclass_types)
-    chosen = OBJECTIVES[values.get("objective") or DEFAULT_OBJECTIVE]
-    built = parser.build(values, [chosen if each is ObjectiveConfig else each for each in dataclass_types])
+        values |= dict.fromkeys(("eval_strategy", "load_best_model_at_end", "eval_on_start"))
+    values = drop_unused(overlay(values, given), given, objectives)
+    chosen: Any = OBJECTIVES[values.get("objective") or DEFAULT_OBJECTIVE]
+    parser.dataclass_types = [chosen if each is ObjectiveConfig else each for each in dataclass_types]
+    built = parser.build(values)
     if int(os.environ.get("RANK", 0)) == 0 and options is None:
         print(f"Recipe: {recipe}, section {section!r}; command line: {' '.join(argv) or 'nothing more'}", flush=True)
     return built
 
 
-def drop_unused(values: dict[str, Any], given: Collection[str], has_objective: bool) -> dict[str, Any]:
+def drop_unused(
+    values: Mapping[str, Any], given: Mapping[str, Any], objectives: Mapping[str, type[ObjectiveConfig]]
+) -> dict[str, Any]:
     """Return options without those that belong to values not chosen; refuse those `given`, and warn of a recipe's."""
-    positions = {name: each.settings for name, each in POSITION_EMBEDDINGS.items()}
-    objectives = {name: [field.name for field in fields(each)] for name, each in OBJECTIVES.items()}
-    owners: list[tuple[str, Any, Mapping[str, Iterable[str]]]] = [
-        ("position_embedding_type", PosGPTConfig.position_embedding_type, positions),
-        ("lr_schedule", "steps", SCHEDULE_OPTIONS),
-        ("use_muon", False, {"False": ["optim", "optim_args"]}),
-        ("objective", DEFAULT_OBJECTIVE, objectives if has_objective else {}),
-    ]
-    unused = []
-    for chooser, default, options_of in owners:
-        chosen = str(values.get(chooser, default))
-        for name in values:
-            owning = [value for value, names in options_of.items() if name in names]
-            if owning and chosen not in owning and name in given:
-                reason = f"--{name} is an option of {chooser} {' and '.join(owning)}, not of {chosen}"
-                raise BadInput(f"{reason}; leave it out, or add --{chooser} {' or '.join(owning)}.")
-            # A recipe's settings of other positions stay: the configuration has them all.
-            if owning and chosen not in owning and options_of is not positions:
-                unused.append(name)
+    # What only some values of an option use, by value; the first one is the default.
+    uses: dict[str, dict[str, Sequence[str]]] = {
+        "position_embedding_type": {name: each.settings for name, each in POSITION_EMBEDDINGS.items()},
+        "lr_schedule": {
+            "steps": ("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
+            "tokens": ("warmup_tokens", "final_tokens"),
+        },
+        "use_muon": {"False": ("optim", "optim_args")},
+        "objective": {name: [field.name for field in fields(each)] for name, each in objectives.items()},
+    }
+    unused: list[str] = []
+    for chooser, used in uses.items():
+        chosen = str(values.get(chooser) or next(iter(used), None))
+        others = {name for names in used.values() for name in names}.difference(used.get(chosen, ()))
+        for name in sorted(others & given.keys()):
+            users = [value for value, names in used.items() if name in names]
+            reason = f"--{name} is an option of {chooser} {' and '.join(users)}, not of {chosen}"
+            raise BadInput(f"{reason}; leave it out, or add --{chooser} {' or '.join(users)}.")
+        # A recipe's settings of other positions stay: the configuration has them all.
+        unused += [name for name in values if name in others and chooser != "position_embedding_type"]
     if unused:
         logger.warning(f"not used, because other options are chosen: {', '.join(unused)}.")
     return {name: value for name, value in values.items() if name not in unused}

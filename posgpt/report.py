@@ -2,7 +2,7 @@
 
     posgpt report predictions.jsonl
 
-A line of the file is a JSON object with `question`, `answer` and `reference`, the right answer or a list of them; with a
+A line of the file is a JSON object with `question`, `answer` and `reference`, the correct answer or a list of them; with a
 `probability` from 0 to 1, also confidence is measured. `relation`, `title` and `group` are read, too (see `Prediction`).
 `posgpt evaluate` writes such a file. Writes `report.html`, `report.png` and `metrics.json`.
 """
@@ -48,20 +48,18 @@ def main(argv: list[str] | None = None) -> None:
     folder = check_is_folder_or_new(arguments.output_dir or file.parent / "report")
     predictions = [complete(each) for each in read_predictions(file)]
     check_references(file, predictions)
-    for number, each in enumerate(predictions, start=1):
+    for i, each in enumerate(predictions, start=1):
         if each.probability is None and (arguments.abstain_below is not None or each.group != TEST):
-            raise BadInput(
-                f"{file}, line {number}: no probability, which --abstain_below and groups other than {TEST!r} need; add one."
-            )
-    documents, right = None, defaultdict[str, list[str]](list)
+            raise BadInput(f"{file}, line {i}: no probability; --abstain_below and groups but {TEST!r} need one.")
+    documents, correct = None, defaultdict[str, list[str]](list)
     if arguments.corpus_file:
         titles = {each.title for each in predictions if each.title}
         documents = find_documents(arguments.corpus_file, titles, arguments)
     for each in predictions:
         if each.group == TEST:
-            right[each.relation] += each.references
-    # As training's answers are not known, the most frequent right one stands for them.
-    baselines = {name: {"baseline": Counter(answers).most_common(1)[0][0]} for name, answers in right.items()}
+            correct[each.relation] += each.references
+    # As training's answers are not known, the most frequent correct one stands for them.
+    baselines = {name: {"baseline": Counter(answers).most_common(1)[0][0]} for name, answers in correct.items()}
     evaluation = score_predictions(predictions, arguments.abstain_below, documents, baselines)
     metrics = {"test_file": file.name} | evaluation.list_figures()
     files = evaluation.render(metrics) | {METRICS_FILE: json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"}

@@ -9,6 +9,4 @@ def format_table(header: Sequence[object], rows: Iterable[Sequence[object]]) -> 
     cells = [[str(cell).replace("\n", " ").replace("|", "\\|") for cell in row] for row in (header, *rows)]
     widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
     cells.insert(1, ["-" * width for width in widths])
-    return "\n".join(
-        f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |" for row in cells
-    )
+    return "\n".join(f"| {' | '.join(map(str.ljust, row, widths))} |" for row in cells)

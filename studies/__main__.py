@@ -15,7 +15,7 @@ SWEEPS = {
     "FILE.yaml": "a study of your own",
 }
 ANALYSES = {
-    "open_book": "what the data gives away (docs/open_book.md)",
+    "open_book": "what the data gives away (docs/findings.md)",
     "recall": "what models recall in the words that they have read",
     "length": "trained at 128 characters, read at 1,024",
 }

@@ -112,7 +112,7 @@ def compute_loss_by_position(model: PosGPTForCausalLM, rows: torch.Tensor) -> np
 def compute_curves(member: str, folder: Path, rows: torch.Tensor) -> dict[str, list[float]]:
     """Compute a trained member's loss by position, as far as it has positions; for rotary with each scaling, too."""
     positions = POSITION_EMBEDDINGS[member]
-    rows = rows[:, :TRAINED_LENGTH] if positions.ends_at_block else rows
+    rows = rows[:, :TRAINED_LENGTH] if positions.is_bounded else rows
     changes: dict[str, dict[str, Any]] = {member: {}}
     for name, settings in SCALINGS.items() if "rope_parameters" in positions.settings else []:
         scaling = {"rope_type": name, "rope_theta": 10000.0, "factor": LONGEST / TRAINED_LENGTH}
@@ -139,7 +139,9 @@ def draw_curves(curves: dict[str, np.ndarray], path: Path) -> None:
     axes.set(xticks=[16, 32, 64, 128, 256, 512, 1024], yticks=[0.25, 0.5, 1, 2, 4, 8])
     axes.minorticks_off()
     axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
-    axes.set_title(f"Trained at {TRAINED_LENGTH} characters (dotted), read at {LONGEST}")
+    title = f"Trained at {TRAINED_LENGTH} characters (dotted), read at {LONGEST}"
+    ends = {name: curve[BOUNDS[-1][0] :].mean() for name, curve in curves.items() if len(curve) + 1 >= LONGEST}
+    axes.set_title(f"{title}: {min(ends, key=ends.__getitem__)} loses the least at the end" if ends else title)
     save_picture(figure, path)
 
 

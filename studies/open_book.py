@@ -5,8 +5,8 @@
 
 A model answers from memory, so these rules do not compete with it: they count how far simple reading would get, and the
 ceilings count for how many people the line has the answer at all. One of the rows is a reader that learns from the training
-pairs which of the first names of a line to give. docs/open_book.md defines each row. With the predictions of models,
-`unanswered.tsv` lists the questions of dev that none of them answers.
+pairs which of the first names of a line to give. docs/findings.md says what a name, a line and a training place are.
+With the predictions of models, `unanswered.tsv` lists the questions of dev that none of them answers.
 """
 
 from collections import Counter
@@ -22,12 +22,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
-from data_scripts.cues import take_words_before
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, read_lines, write_atomically
 from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
-from data_scripts.salient_spans import find_salient_spans
+from data_scripts.salient_spans import find_salient_spans, take_words_beside
 from data_scripts.titles import find_text_start
 from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, has_mention
 from posgpt.evaluation.scoring import BASELINES, match_exactly
@@ -85,7 +84,7 @@ def list_candidates(
             joined = [document.body[one[1] : other[0]].strip() == "," for one, other in pairwise(spans)]
             for rank, name in enumerate(names):
                 start = spans[rank][0] + find_text_start(document.title)
-                words = take_words_before(document.title, document.text, start, plain=True, most=5)
+                words, _ = take_words_beside(document.title, document.text, (start, start + len(name)), True, 5)
                 features: dict[str, Any] = {"last two words": " ".join(words[-2:]), "rank": str(rank)}
                 features |= {f"word -{place}": word for place, word in enumerate(reversed(words), start=1)}
                 seen = {"own": name}

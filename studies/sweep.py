@@ -19,7 +19,7 @@ import numpy as np
 from accelerate import PartialState
 from tqdm import tqdm
 
-from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
 from data_scripts.files import (
     CORPUS_FILE,
     DEV_FILE,
@@ -31,11 +31,11 @@ from data_scripts.files import (
     write_atomically,
 )
 from data_scripts.hold_out import CALIBRATION_FILE, HoldOutArguments, hold_out
-from data_scripts.options import Range, option, parse_options, shorten_error
+from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from posgpt.compare import load_record
 from posgpt.evaluation.scoring import Proportion
-from posgpt.plots import make_figure, save_picture
+from posgpt.plots import draw_seeds, make_figure, save_picture
 from posgpt.training.architecture import CHOICES
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.saved_models import load_model
@@ -330,21 +330,24 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     stages = [stage for stage in STAGES if any(stage in of_row[0] for of_row in runs.values())]
     figure, panels = make_figure(6 + 4.5 * len(stages), 1.6 + 0.35 * max(len(runs), 6), columns=1 + len(stages))
     dots, *curves = np.atleast_1d(panels)
-    for number, (name, of_row) in enumerate(runs.items()):
-        color, (accuracy, share) = f"C{number % 10}", average_right(of_row)
-        low, high = share.interval
-        dots.plot([100 * low, 100 * high], [name, name], color=color, lw=2, alpha=0.6)
-        dots.plot([100 * np.mean(run["right"]) for run in of_row], [name] * len(of_row), "k.", markersize=4)
-        dots.plot(100 * accuracy, name, "o", color=color)
-        dots.annotate(f"{100 * accuracy:.1f}", (100 * high, name), (6, 0), textcoords="offset points", va="center")
-        for stage, axes in zip(stages, curves, strict=True):
-            axes.set(title=STAGES[stage], yscale="log", xlabel="optimizer step", ylabel="loss (nats per character)")
+    shares = {name: [float(np.mean(run["right"])) for run in of_row] for name, of_row in runs.items()}
+    intervals = {name: average_right(of_row)[1].interval for name, of_row in runs.items()}
+    colors = [f"C{number}" for number in range(10)]
+    draw_seeds(dots, {name: (shares[name], intervals[name]) for name in runs}, colors)
+    (best, best_runs), *others = runs.items()
+    near = sum(less <= 2 * error for less, error in (compare_rows(best_runs, of_row) for _, of_row in others))
+    title = f"{best} leads; {near} of {len(others)} others are within two standard errors" if others else best
+    figure.suptitle(title, fontsize="large")
+    dots.set_xlabel("answered, %; dots: seeds, line: mean, band: 95 % interval")
+    for stage, axes in zip(stages, curves, strict=True):
+        last = []
+        for number, of_row in enumerate(runs.values()):
             for run in (run for run in of_row if stage in run):
-                axes.plot(*zip(*run[stage]["losses"], strict=True), color=color, lw=1)
-    dots.set_xlabel("answered, %; small dots: seeds")
-    dots.margins(x=0.12)
-    dots.invert_yaxis()
-    dots.grid(axis="x", alpha=0.3)
+                axes.plot(*zip(*run[stage]["losses"], strict=True), color=colors[number % 10], lw=1)
+                last.append(run[stage]["losses"][-1][1])
+        axes.set(yscale="log", xlabel="optimizer step", ylabel="loss (nats per character)")
+        ends = dict.fromkeys(f"{loss:.3f}" for loss in (min(last), max(last)))
+        axes.set_title(f"{STAGES[stage]}: last loss {' to '.join(ends)}")
     save_picture(figure, path)
 
 

@@ -1,6 +1,6 @@
 """What cosmic-ray's mutation testing needs here: a sample of mutants and, for each, the tests that run its line.
 
-docs/reliability.md has the commands and the score. To be started in a clone without changes that nothing else uses.
+docs/contributing.md has the commands and the score. To be started in a clone without changes that nothing else uses.
 """
 
 import argparse

@@ -1,4 +1,5 @@
 import math
+from dataclasses import astuple
 
 import pytest
 import torch
@@ -45,6 +46,17 @@ def test_every_candidate_is_scored_as_if_it_were_read_after_the_question(setting
         scores = model.score_answers(QUESTIONS, PLACES, tokenizer, batch_size=batch_size, min_probability=0)
         torch.testing.assert_close(scores, torch.tensor(expected), atol=1e-4, rtol=1e-4)
     assert model.score_answers(QUESTIONS, [], tokenizer).shape == (len(QUESTIONS), 0)
+
+
+def test_the_likeliest_answers_have_the_probabilities_of_what_was_written(asked):
+    model, tokenizer = asked
+    for question, found in zip(QUESTIONS, model.list_answers(QUESTIONS, tokenizer, 3, 12, 3), strict=True):
+        probabilities = [each.probability for each in found]
+        assert len(found) == 3 and probabilities == sorted(probabilities, reverse=True)
+        for text, probability in map(astuple, found):
+            end = "⁇" if len(text) < 3 else ""
+            expected = math.exp(log_probability(model, tokenizer, question, text + end))
+            assert probability == pytest.approx(expected, rel=1e-3)
 
 
 def test_candidates_that_are_not_read_share_the_probability_of_their_beginning(asked):
@@ -133,7 +145,7 @@ def test_a_long_question_does_not_cut_its_neighbours_answers(asked):
         with pytest.raises(ValueError, match="questions is a text; give a list"):
             ask(QUESTIONS[0], tokenizer)
         for no_question in ("", QUESTIONS[0] + "⁇"):
-            with pytest.raises(ValueError, match="is not a question; give one with text, and without the ⁇"):
+            with pytest.raises(ValueError, match="is not a question; give text, without the ⁇"):
                 ask([no_question], tokenizer)
         with pytest.raises(
             ValueError, match="has 65 characters and the model's max_position_embeddings is 64: no room"

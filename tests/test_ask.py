@@ -1,24 +1,23 @@
+import io
+
 import pytest
 from transformers import AutoTokenizer
 
+from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, PLACE_OF_DEATH
 from modeling_posgpt import Answer, PosGPTForCausalLM
 from posgpt import cli
-from study_helpers import read_rows
+from posgpt.evaluation.evidence import find_sentence
 
 
-def test_questions_are_answered_as_the_model_answers_them_with_notes_on_what_it_was_not_trained_on(
-    run, tiny_pretrained
-):
+def test_questions_are_answered_as_the_model_answers_them_with_notes_on_what_is_new_to_it(run, tiny_pretrained):
     folder = tiny_pretrained["rotary"]
     questions = ["Where was Ada Berg born?", "Who is 中?"]
-    unknown, untrained, _, _, *rows = run(
-        cli, "ask", "--model_name_or_path", folder, "--questions", *questions
-    ).splitlines()
-    assert "'中' × 1" in unknown and "asked 'Where was NAME born?', not 'Who is 中?'" in untrained
+    unknown, new, *lines = run(cli, "ask", "--model_name_or_path", folder, "--questions", *questions).splitlines()
+    assert "'中' × 1" in unknown and "'Who is 中?': do you mean 'Where was NAME born?' (birthplace)?" in new
     model, tokenizer = PosGPTForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    for row, question, answer in zip(rows, questions, model.answer(questions, tokenizer), strict=True):
-        cells = [cell.strip() for cell in row.strip("|").split(" | ")]
-        assert cells == [question, answer.text.replace("\n", " ").strip(), f"{answer.probability:.1%}"]
+    for line, question, answer in zip(lines, questions, model.answer(questions, tokenizer), strict=True):
+        assert line.startswith(" ".join(f"{question} {answer.text} {answer.probability:.1%} (".split()))
+        assert line.count("%") == 4
 
 
 def test_the_corpus_shows_which_answers_are_made_up(run, tiny_pretrained, tmp_path, monkeypatch):
@@ -27,21 +26,22 @@ def test_the_corpus_shows_which_answers_are_made_up(run, tiny_pretrained, tmp_pa
     )
     corpus = tmp_path / "wiki.txt"
     corpus.write_text("Ada Berg. Born in Rome .\nBo Ek. Born in Oslo .\nAda Berg. Sang .\nAda Berg. Died in Rome .\n")
-    questions = [f"Where was {name} born?" for name in ("Ada Berg", "Bo Ek", "Cy Dahl")]
-    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--questions", *questions, "Who is Ada?"]
-    rows = read_rows(run(cli, "ask", *arguments, "--corpus_file", corpus))
-    assert [rows[question][-1] for question in [*questions, "Who is Ada?"]] == [
-        "1, 4", "not in its document", "no document of this title", "",
-    ]  # fmt: skip
+    questions = [*(f"Where was {name} born?" for name in ("Ada Berg", "Bo Ek", "Cy Dahl")), "Who?", "Is ada berg ill?"]
+    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--questions", *questions, "--corpus_file"]
+    printed = run(cli, "ask", *arguments, corpus)
+    assert "'ada berg' is 'Ada Berg' in the corpus" in printed and "Is Ada Berg ill? Rome 50.0% (" in printed
+    here, unknown = ["line 1: Born in Rome .", "(and 1 more)"], "no title of the corpus in the question"
+    evidence = [line.strip() for line in printed.splitlines() if line.startswith("  ")]
+    assert evidence == [*here, "not in its document", unknown, unknown, *here]
     with pytest.raises(SystemExit, match="none.txt: no such file"):
-        run(cli, "ask", *arguments, "--corpus_file", tmp_path / "none.txt")
+        run(cli, "ask", *arguments, tmp_path / "none.txt")
 
 
 @pytest.mark.parametrize(
     "questions, match",
     [
         ([""], "'' is not a question"),
-        (["x" * 128], "128 characters .*; shorten it"),
+        (["x" * 127 + "?"], "128 characters .*; shorten it"),
         (["Where was Bo born?⁇"], "without the ⁇"),
         ("Where was Bo born?".split(), "'Where' is a word of a question; put each question in quotation marks"),
     ],
@@ -49,3 +49,59 @@ def test_the_corpus_shows_which_answers_are_made_up(run, tiny_pretrained, tmp_pa
 def test_what_cannot_be_asked_is_refused(run, tiny_pretrained, questions, match):
     with pytest.raises(SystemExit, match=f"error: .*{match}"):
         run(cli, "ask", "--model_name_or_path", tiny_pretrained["rotary"], "--questions", *questions)
+
+
+@pytest.mark.parametrize(
+    "text, answer, sentence",
+    [
+        ("He was J. B. Ek of Rome. He sang. Born in Oslo.", "Oslo", "Born in Oslo."),
+        ("He was J. B. Ek of Rome. He sang. Born in Oslo.", "Rome", "He was J. B. Ek of Rome."),
+        ("By Cameron Crowe. The end", "Cameron Crowe. The", "By Cameron Crowe. The end"),
+        ("生于底特律。死于罗马。", "罗马", "死于罗马。"),
+    ],
+)
+def test_the_sentence_of_an_answer(text, answer, sentence):
+    assert find_sentence(text, answer) == sentence
+
+
+@pytest.fixture
+def converse(run, tiny_pretrained, tmp_path, monkeypatch):
+    """Return a function that pipes lines into a prompt and returns what it prints."""
+    folder, corpus = tmp_path / "model", tmp_path / "wiki.txt"
+    corpus.write_text("Ada Berg. Born in Rome .\nADA BERG. Sang .\nBo Ek. Sang .\nBo Ek. Born in Rome .\n")
+
+    def list_answers(model, texts, tokenizer, number, *options) -> list[list[Answer]]:
+        best = [Answer("Rome", 0.5), Answer("Oslo", 0.2)]
+        return [best[:number] for _ in model._compute_answer_budgets(texts)]
+
+    monkeypatch.setattr(PosGPTForCausalLM, "list_answers", list_answers)
+    model = PosGPTForCausalLM.from_pretrained(tiny_pretrained["rotary"])
+    model.config.relations = BIRTHPLACE.to_config() | BIRTH_YEAR.to_config() | PLACE_OF_DEATH.to_config()
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tiny_pretrained["rotary"]).save_pretrained(folder)
+
+    def talk(*lines: str, corpus_file=corpus) -> list[str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        options = ["--corpus_file", corpus_file] if corpus_file else []
+        return run(cli, "ask", "--model_name_or_path", folder, *options).splitlines()
+
+    return talk
+
+
+def test_a_prompt_answers_questions_and_titles_until_it_is_left(converse):
+    assert converse() == converse("", ":quit", "Where was Bo Ek born?") == []
+    reply, line = "Where was Bo Ek born? Rome 50.0% (Oslo 20.0%)", "  line 4: Born in Rome ."
+    assert converse("Where was Bo Ek born?", ":why") == [reply, line] * 2
+    note, *replies = converse(":cite off", "bo ek", ":cite on", "birthplace")
+    others = [reply.replace("Where was", "When was"), reply.replace("was Bo Ek born", "did Bo Ek die")]
+    assert "'Bo Ek'" in note and replies == [reply, *others, reply, line]
+    # Two titles differ in case alone.
+    assert converse("When was ada berg born?")[1] == "  no title of the corpus in the question"
+    assert converse("Cy Dahl", corpus_file=None)[-1] == others[1].replace("Bo Ek", "Cy Dahl")
+
+
+def test_a_question_that_two_relations_could_mean_is_asked_back_and_errors_do_not_end_the_prompt(converse):
+    typed = ["In which town was bo ek born?", "birthplace", ":cite", "x" * 200, ":help"]
+    note, doubt, _, _, reply, _, *errors = converse(*typed)
+    assert "do you mean 'Where was Bo Ek born?' (birthplace) or 'When was Bo Ek born?' (birth year)?" in doubt
+    assert reply.startswith("Where was Bo Ek born? Rome") and sum(each.startswith("error: ") for each in errors) == 2

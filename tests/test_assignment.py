@@ -149,7 +149,7 @@ def test_a_submission_loses_exactly_the_parts_that_are_wrong(assignment, tmp_pat
     assert list(failed) == lost
     if kind == "wrong_mask":
         # What it was given, what it returned, and what is right.
-        assert "returned '' where 'Rome' is right: extract_answer(" in failed["answer"]
+        assert "returned '' where 'Rome' is correct: extract_answer(" in failed["answer"]
 
 
 def read_points(page: Path) -> dict[str, int]:
@@ -192,7 +192,7 @@ def test_the_command_grades_all_submissions(run, assignment, tmp_path):
 
 def test_a_machine_on_which_the_tests_do_not_run_is_nobodys_fault(monkeypatch, assignment, tmp_path, run):
     monkeypatch.setattr(grade.subprocess, "run", lambda *_, **__: None)
-    with pytest.raises(SystemExit, match="teacher/solution.py does not pass the hidden tests"):
+    with pytest.raises(SystemExit, match="teacher/solution.py fails the hidden tests"):
         run(grade, "--assignment_dir", assignment, "--submissions", hand_in(tmp_path / "ada"))
 
 
@@ -212,7 +212,7 @@ def test_bad_input_is_refused_in_one_line(run, assignment, tmp_path):
         (
             grade,
             ["--assignment_dir", assignment, "--submissions", tmp_path / "empty"],
-            "empty: has no solution.py, nor",
+            "empty: neither it nor another has a solution.py",
         ),
     ]
     for module, arguments, message in refused:

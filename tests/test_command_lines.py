@@ -1,4 +1,7 @@
-"""A hundred command lines, each with the configuration that version 0.4.0 parses it to (its values that are not the defaults)."""
+"""A hundred command lines, each with the configuration that version 0.4.0 parses it to (its values that are not the defaults).
+
+The recipe `quickstart` is that of 0.7.0.
+"""
 
 import dataclasses
 import json
@@ -57,7 +60,7 @@ def parse(line: str, monkeypatch: pytest.MonkeyPatch) -> dict:
                 continue
             made = field.default_factory is not dataclasses.MISSING
             default = field.default_factory() if made else field.default
-            if (value := getattr(options, field.name)) != default:
+            if (value := getattr(options, field.name)) != default or field.name in DECIDED & given:
                 config[field.name] = to_json(value)
     return dict(sorted(config.items()))
 

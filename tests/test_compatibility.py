@@ -1,4 +1,4 @@
-"""Tools that users of Hugging Face models expect to work; docs/compatibility.md has what was tried and what came out."""
+"""Tools that users of Hugging Face models expect to work; docs/publishing.md has what was tried and what came out."""
 
 import shutil
 import tarfile

@@ -49,6 +49,7 @@ def test_the_baselines_are_the_relations_answer_and_the_most_frequent_of_trainin
     assert metrics == {
         "accuracy": 0.5, "correct": 1, "total": 2, "baseline": "Bern", "baseline_accuracy": 0.5,
         "majority_accuracy": 0.5, "majority_answer": "Rome",
+        "recall": None,
         "baselines": {'"Bern" for everyone': 0.5, '"Rome", the most frequent training answer': 0.5},
     }  # fmt: skip
     assert list(list_accuracies(metrics, "PosGPT")) == ["PosGPT", *metrics["baselines"]]
@@ -65,6 +66,7 @@ def test_metrics_of_a_case_worked_out_by_hand():
     assert measure(scored) == {
         "accuracy": 0.25,
         "lenient_accuracy": 0.25,
+        "recall": None,
         "auroc": pytest.approx((1 + 1 + 0.5) / 3),
         "ece": pytest.approx(0.5 * 0.15 + 0.5 * 0.45),
         "brier": pytest.approx((0.05**2 + 0.95**2 + 2 * 0.15**2) / 4),

@@ -1,4 +1,4 @@
-"""docs/course.md: the claims that no other test checks, and whether everything that the page points to is there."""
+"""docs/assignment.md: the claims that no other test checks, and whether everything that the page points to is there."""
 
 import ast
 import math
@@ -32,10 +32,10 @@ from posgpt.evaluation.evidence import find_documents, has_mention
 from posgpt.quickstart import ASKED
 
 DOCS = ROOT / "docs"
-PAGE = (DOCS / "course.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "assignment.md").read_text(encoding="utf-8")
 # The text of each topic by its number.
 TOPICS = {
-    int(number): text for number, text in re.findall(r"^## (\d+)\. (.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    int(number): text for number, text in re.findall(r"^### (\d+)\. (.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
 }
 WIDTH, LENGTH = 16, 12
 COURSE = {"hidden_size": WIDTH, "num_attention_heads": 2, "max_position_embeddings": 128}
@@ -60,7 +60,7 @@ def close(actual, expected, tolerance=1e-5):
     torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
 
 
-# Topics 1 to 6: one query, and as many keys as in docs/attention.md.
+# Topics 1 to 6: one query, and as many keys as on the page.
 
 
 def test_weights_are_a_distribution_and_the_output_is_within_the_values():
@@ -391,7 +391,7 @@ def test_every_topic_has_a_claim_a_derivation_and_something_that_shows_it():
 
 def test_every_function_and_page_that_the_page_names_is_there():
     pointers = set(re.findall(r"([\w/]+\.py)::(\w+)", PAGE))
-    assert len(pointers) > 40
+    assert len(pointers) > 30
     trees = {path: ast.parse((ROOT / path).read_text(encoding="utf-8")) for path, _ in pointers}
     assert not pointers - {
         (path, node.name) for path, tree in trees.items() for node in tree.body if hasattr(node, "name")
@@ -401,7 +401,7 @@ def test_every_function_and_page_that_the_page_names_is_there():
     own = {name for path, name in pointers if path == "tests/test_course.py"}
     assert own == set(re.findall(r"^def (test_\w+)", source, re.MULTILINE))
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", PAGE) if not link.startswith("https://")]
-    assert len(links) > 5 and all((DOCS / link).is_file() for link in links)
+    assert len(links) > 3 and all((DOCS / link).is_file() for link in links)
 
 
 def list_figures(text):
@@ -410,9 +410,11 @@ def list_figures(text):
     return percentages | set(re.findall(r"\b0\.\d{3}\b", text))
 
 
-def test_every_percentage_and_every_figure_on_trust_is_one_of_the_other_pages():
-    other_pages = [ROOT / "README.md", *(page for page in DOCS.glob("*.md") if page.name != "course.md")]
+def test_every_percentage_and_every_figure_on_confidence_is_one_of_the_other_pages():
+    other_pages = [ROOT / "README.md", *(page for page in DOCS.glob("*.md") if page.name != "assignment.md")]
     known = set.union(*(list_figures(page.read_text(encoding="utf-8")) for page in other_pages))
+    for file in (DOCS / "results").glob("*.yaml"):
+        known |= {f"{float(number):g} %" for number in re.findall(r"\d+(?:\.\d+)?", file.read_text(encoding="utf-8"))}
     percentages = {figure for figure in list_figures("".join(TOPICS.values())) if "%" in figure}
-    assert len(percentages) > 15 and percentages <= known
+    assert len(percentages) > 10 and percentages <= known
     assert list_figures(TOPICS[15]) <= known

@@ -16,7 +16,7 @@ from data_scripts.errors import BadInput
 from data_scripts.questions import drop_non_ascii, load_questions
 from data_scripts.span_corruption import SpanCorruptionCollator, SpanCorruptionDataset
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
-from modeling_posgpt.dropout import draw_kept, drop
+from modeling_posgpt.dropout import drop, dropout_mask
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.schedule import compute_rate_factor, count_examples
 from posgpt.training.trainer import PosGPTTrainer
@@ -146,7 +146,7 @@ def test_what_the_recipe_does_to_training_pairs_is_not_done_to_validation(run, t
         train_finetune, "--vocabulary_file", tmp_path / "wiki.txt", "--train_file", tmp_path / "pairs.tsv",
         "--validation_file", tmp_path / "pairs.tsv", "--output_dir", tmp_path / "out", "--data_seed", 5, *TINY,
     )  # fmt: skip
-    assert "1 of 1 pairs lose characters that are not ASCII, as in the course; --ascii_only false keeps" in printed
+    assert "1 of 1 pairs lose characters that are not ASCII; --ascii_only false keeps" in printed
     (trainer,) = untrained
     row, tokenizer = trainer.train_dataset[0], trainer.processing_class
     assert tokenizer.decode(row["input_ids"]) == "Where was Zo Ek born?⁇Malm⁇"
@@ -226,7 +226,7 @@ def test_sinusoidal_positions_are_added_to_scaled_or_unscaled_tokens():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_dropout_zeroes_its_share_and_keeps_the_expectation(dtype):
     torch.manual_seed(0)
-    kept = draw_kept(torch.Size([300, 1001]), 0.1, dtype)
+    kept = dropout_mask(torch.Size([300, 1001]), 0.1, dtype)
     assert kept.dtype == dtype and kept.shape == (300, 1001)
     assert (kept == 0).float().mean().item() == pytest.approx(0.1, abs=0.003)
     assert kept[kept != 0].unique().tolist() == [torch.tensor(1 / 0.9, dtype=dtype).item()]
@@ -253,7 +253,7 @@ def test_dropout_is_a_function_of_torchs_seed_and_its_gradient_has_the_same_zero
 
 
 def test_no_two_draws_of_dropout_are_alike():
-    assert len({draw_kept(torch.Size([64]), 0.5, torch.float32).numpy().tobytes() for _ in range(300)}) == 300
+    assert len({dropout_mask(torch.Size([64]), 0.5, torch.float32).numpy().tobytes() for _ in range(300)}) == 300
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])

@@ -67,7 +67,7 @@ def test_a_question_is_answered_with_the_documents_of_its_title(port, world):
         ({"question": "A" * 300, "title": None}, "“AAAA.*” has 300 characters; .* reads at most 61 there"),
         ({"question": "Where is AAA?", "title": None}, None),
         ({"question": "Ada"}, "title"),
-        ({"question": "⁇", "title": None}, None),
+        ({"question": "⁇", "title": None}, "is not a question"),
         (b"{", "Expecting"),
         (b"\xff", "codec can't decode"),
     ],

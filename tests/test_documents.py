@@ -149,7 +149,8 @@ def test_the_columns_are_named_on_the_command_line(run, world, tmp_path):
     shown = run(preview, "windows", "--train_file", file, *columns).splitlines()
     read = [line.removeprefix("document ").split(" | ") for line in shown if line.startswith("document ")]
     assert read == [[row["who"], row["what"]] for row in rows[:10]]
-    assert len(shown) > 8 and shown[1:] == run(preview, "windows", "--train_file", world / "wiki.txt").splitlines()[1:]
+    # All but the command and how long training would take.
+    assert shown[1:-1] == run(preview, "windows", "--train_file", world / "wiki.txt").splitlines()[1:-1]
     options = [*columns, "--output_dir", tmp_path / "out", "--max_steps", 1, *TINY]
     run(train_pretrain, "windows", "--train_file", file, *options)
     assert (tmp_path / "out" / "model.safetensors").exists()

@@ -51,6 +51,27 @@ def test_the_functions_behind_the_commands_return_values(world, tiny_pretrained,
     assert (tmp_path / "predictions.txt").read_text() == "Z\\udcfcrich\n" * 17
 
 
+def test_any_of_several_answers_is_correct_and_all_are_asked_for(world, tiny_pretrained, tmp_path, monkeypatch):
+    best = {"Ada": [("Rome", 0.5), ("Oslo", 0.2), ("Bern", 0.1)], "Bo": [("Paris", 0.5), ("Oslo", 0.2)]}
+    asked = {f"Where was {name} born?": [Answer(*each) for each in answers] for name, answers in best.items()}
+    monkeypatch.setattr(
+        PosGPTForCausalLM, "list_answers", lambda _, texts, __, number, *___: [asked[each][:number] for each in texts]
+    )
+    pairs = [("Ada", "Bern"), ("Bo", "Paris"), ("Ada", "Oslo"), ("Ada", "Bern"), ("Ada", "Rome"), ("Bo", "Lund")]
+    file = tmp_path / "test.tsv"
+    file.write_text("".join(f"Where was {name} born?\t{answer}\n" for name, answer in pairs))
+    options = {"test_file": [str(file)], "output_dir": str(tmp_path / "eval")}
+    result = evaluate(EvaluationArguments(model_name_or_path=str(tiny_pretrained["rotary"]), **options))
+    assert [each.reference for each in result.predictions] == [["Bern", "Oslo", "Rome"], ["Paris", "Lund"]]
+    assert result.predictions[0].alternatives == {"Oslo": 0.2, "Bern": 0.1}
+    assert (result.metrics["correct"], result.metrics["total"], result.metrics["recall"]) == (2, 2, 0.75)
+    assert "recall of all correct answers, where a question has several: 75.0%" in str(result)
+    assert (tmp_path / "eval" / "predictions.txt").read_text().split() == "Rome Paris Rome Rome Rome Paris".split()
+    assert read_predictions(tmp_path / "eval" / "predictions.jsonl") == result.predictions
+    everyone = evaluate(EvaluationArguments(baseline="Oslo", **options))
+    assert everyone.metrics["correct"] == 1 and everyone.metrics["recall"] is None
+
+
 def test_the_libraries_of_reports_are_needed_for_reports_only(world, tiny_pretrained, tmp_path):
     start = f"import sys; sys.modules |= dict.fromkeys({OPTIONAL}); from posgpt.evaluate import main; main()"
     command = [sys.executable, "-c", start, "--model_name_or_path", tiny_pretrained["rotary"], "--max_new_tokens", "4"]

@@ -1,6 +1,8 @@
-"""The guides' code blocks run as they are written, with a smaller model."""
+"""The pages' code blocks run as they are written, with a smaller model."""
 
 import re
+
+import pytest
 
 from data_scripts.questions import load_questions
 from modeling_posgpt import position_embeddings
@@ -9,20 +11,51 @@ from posgpt.training.architecture import CHOICES
 from test_readme import list_blocks, list_commands, make_quick
 
 
-def run_commands(run, document) -> list[str]:
-    """Run a document's commands, quickly; return what each printed."""
-    return [run(cli, *make_quick(command, arguments)) for command, *arguments in list_commands(document)]
+def run_commands(run, document, number=None) -> list[str]:
+    """Run a document's commands, or the first of them, quickly; return what each printed."""
+    return [run(cli, *make_quick(command, arguments)) for command, *arguments in list_commands(document)[:number]]
 
 
-def test_the_guide_to_your_own_data(run, tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def in_world(world, tmp_path, monkeypatch):
+    """The current folder, with a fictional world's files under the names of the course's."""
     monkeypatch.chdir(tmp_path)
-    write, ask = [block for block in list_blocks("docs/your_own_data.md") if "import " in block]
+    for file in world.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    return tmp_path
+
+
+def test_the_page_on_the_assignment_ends_with_the_test_predictions(run, in_world):
+    *_, baseline = run_commands(run, "docs/assignment.md", 11)
+    asked = (in_world / "birth_test_inputs.tsv").read_text().splitlines()
+    for variant in ("vanilla", "rope"):
+        predictions = (in_world / f"{variant}.pretrain.test.predictions").read_text().splitlines()
+        assert len(predictions) == len(asked)
+    assert (in_world / "runs" / "scratch" / "config.json").is_file() and "London" in baseline
+
+
+def test_the_pages_on_pretraining_and_knowledge(run, in_world):
+    for printed in run_commands(run, "docs/pretraining.md", 4):
+        assert printed.count("\ninput  ") == 4
+    run_commands(run, "docs/knowledge.md", 3)
+    assert (in_world / "runs" / "report" / "metrics.json").is_file()
+
+
+def test_the_page_on_pretraining_writes_questions_by_a_second_model(run, in_world):
+    for command, *arguments in list_commands("docs/pretraining.md")[4:]:
+        run(cli, *make_quick(command, arguments))
+    assert (in_world / "runs" / "marathon" / "config.json").is_file()
+
+
+def test_the_page_on_a_text_of_your_own(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write, ask = [block for block in list_blocks("docs/own_text.md") if "import " in block]
     exec(write, {})
-    preview, _, evaluated, asked, held_out, _, report = run_commands(run, "docs/your_own_data.md")
+    preview, _, evaluated, asked, held_out, _, report = run_commands(run, "docs/own_text.md", 7)
     assert "document The Last Harbour | Directed by " in preview
     assert re.search(r"^asked    \w+ \w+ \(director\), 19\d\d \(release year\)$", preview, re.M)
     assert "| director " in evaluated and "| release year " in evaluated
-    assert "| Who directed The Golden Bridge? | " in asked and "not trained" not in asked
+    assert "Who directed The Golden Bridge? " in asked and "do you mean" not in asked
     assert len(load_questions("dev.tsv")) == 20
     assert "documents.jsonl has 30 lines" in held_out
     assert "Report: runs/films_report/report.html" in report
@@ -30,19 +63,16 @@ def test_the_guide_to_your_own_data(run, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.count("('") == 2
 
 
-def test_the_guide_to_a_new_position_embedding(run, world, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for file in world.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    # As if they stood in the module, until the test ends.
+def test_the_page_on_positions_adds_one(run, in_world, monkeypatch):
+    # As if it stood in the module, until the test ends.
     names = CHOICES["position_embedding_type"]
     monkeypatch.setitem(position_embeddings.POSITION_EMBEDDINGS, "logarithmic", None)
     names.append("logarithmic")
     try:
-        blocks = [block for block in list_blocks("docs/new_position_embedding.md") if not block.startswith("posgpt ")]
+        blocks = [block for block in list_blocks("docs/positions.md") if "POSITION_" in block or "class " in block]
         exec("\n\n".join(blocks), dict(vars(position_embeddings)))
         assert len(blocks) == 3
-        *_, evaluated = run_commands(run, "docs/new_position_embedding.md")
+        *_, evaluated = run_commands(run, "docs/positions.md")
     finally:
         names.remove("logarithmic")
     assert "of 17" in evaluated

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from conftest import ROOT
 from data_scripts.relations import RELATIONS
@@ -95,3 +96,12 @@ def test_no_template_or_recipe_holds_a_wording():
     for pattern in ("*.jinja", "*.yaml"):
         for file in (file for package in PACKAGES for file in (ROOT / package).rglob(pattern)):
             assert not re.search(r"Where was|born\?", file.read_text(encoding="utf-8")), file
+
+
+def test_pre_commit_and_the_workflow_run_the_checks_of_make_lint():
+    lint = re.search(r"^lint:.*\n((?:\t.+\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)[1]
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    hooks = [hook["entry"] for repository in config["repos"] for hook in repository["hooks"]]
+    assert hooks == re.findall(r"^\t\$\(BIN\)/(.+)$", lint, re.M)
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    assert {"run": "make lint"} in workflow["jobs"]["lint"]["steps"]

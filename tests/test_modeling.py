@@ -229,7 +229,7 @@ def test_only_positions_looked_up_in_a_table_end_at_the_maximum_length(positions
     close(packed.view(2, 20, -1), model(tokens(2, 20)).logits)
     padded = torch.cat([torch.zeros(8, dtype=torch.long), tokens(30)])[None]
     close(model(padded, attention_mask=(padded > 0).long()).logits[:, 8:], model(tokens(1, 30)).logits)
-    if not POSITION_EMBEDDINGS[positions].ends_at_block:
+    if not POSITION_EMBEDDINGS[positions].is_bounded:
         assert model(tokens(1, 50)).logits.isfinite().all()
         return
     cache = model(tokens(1, 32), use_cache=True).get(CACHE)

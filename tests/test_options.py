@@ -39,9 +39,9 @@ class Options:
         (["--count", "0"], {"count": 0}, "count is 0; choose at least 1"),
         (["--shares", "0.5", "2"], {"shares": [0.5, 2]}, "shares is 2.0; choose a number from 0 to 1"),
         (["--kind", "third"], {"kind": "third"}, "--kind: invalid choice: 'third'"),
-        (["--shars", "1"], {"shars": 1}, "there is no option --shars; did you mean --shares?"),
-        (["--xyz=1"], {"xyz": None}, "there is no option --xyz; --help"),
-        (["--count", "1", "more"], {"count": [1]}, r"there is no option more; --help|--count: .*'\[1\]'"),
+        (["--shars", "1"], {"shars": 1}, "unknown option --shars; did you mean --shares?"),
+        (["--xyz=1"], {"xyz": None}, "unknown option --xyz; --help"),
+        (["--count", "1", "more"], {"count": [1]}, r"unknown option more; --help|--count: .*'\[1\]'"),
         (["--count", "many"], {"count": "many"}, "count.*'many'"),
     ],
 )
@@ -169,8 +169,8 @@ def test_the_docs_tables_are_those_of_the_code():
     shared = {field.name for field in dataclasses.fields(ObjectiveConfig)}
     objectives = {f"`{name}`": (objective, shared) for name, objective in OBJECTIVES.items()}
     for file, table in (
-        ("objectives.md", build_table(" objective |", {"all": (ObjectiveConfig, set()), **objectives})),
-        ("world.md", build_table("", {"": (World, set())})),
+        ("pretraining.md", build_table(" objective |", {"all": (ObjectiveConfig, set()), **objectives})),
+        ("own_text.md", build_table("", {"": (World, set())})),
     ):
         assert table in (ROOT / "docs" / file).read_text(encoding="utf-8"), f"docs/{file} needs:\n{table}"
 

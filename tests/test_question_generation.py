@@ -81,7 +81,7 @@ def test_a_prompt_ends_with_the_words_after_the_name_and_fits_with_the_question(
     fits = len("Where was Ada Example born?⁇Oslo⁇")
     short = [(prompt, span) for _, prompt, span in list_prompts(corpus, questions, fits)]
     assert short == [("rn in: Oslo", "Oslo"), (" for: Brann", "Brann"), ("ed in: Oslo", "Oslo")]
-    with pytest.raises(BadInput, match=f"{FORM[:-1]}.' leaves no room .* in 22 characters; choose a larger --bl"):
+    with pytest.raises(BadInput, match=f"{FORM[:-1]}.' leaves no room .* in 22 characters; raise --bl"):
         list_prompts(corpus, questions, len(FORM) + 2)
 
 

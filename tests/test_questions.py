@@ -3,10 +3,13 @@ from collections import Counter
 import pytest
 
 from data_scripts.collators import RightPaddingCollator
-from data_scripts.documents import load_corpus
+from data_scripts.documents import Columns, load_corpus
 from data_scripts.errors import BadInput
 from data_scripts.questions import describe_unknown_characters, encode_questions, load_questions, locate_question
 from modeling_posgpt import build_tokenizer
+from posgpt.evaluation.evidence import find_documents
+from posgpt.training.arguments import PosGPTTrainingArguments
+from posgpt.training.data import load_pairs
 
 
 def test_places_stay_the_strings_they_are(tmp_path):
@@ -161,3 +164,65 @@ def test_questions_with_different_answers_are_counted(tmp_path):
     (tmp_path / "b.tsv").write_text("Where was Bo Ek born?\tItaly\nWhen was Bo Ek born?\t1900\n")
     questions = load_questions(tmp_path / "a.tsv", tmp_path / "b.tsv")
     assert questions.contradictions == {"Where was Bo Ek born?": {"Rome", "Italy"}}
+
+
+def load_told(tmp_path, capsys, pairs, texts):
+    """Return the questions of pairs about documents, and the lines that are printed about them but for the first."""
+    (tmp_path / "wiki.txt").write_text("\n".join(texts), encoding="utf-8")
+    (tmp_path / "pairs.tsv").write_text("\n".join(map("\t".join, pairs)), encoding="utf-8")
+    arguments = PosGPTTrainingArguments(output_dir=str(tmp_path / "out"), use_cpu=True)
+    questions = load_pairs([str(tmp_path / "pairs.tsv")], arguments, corpus=load_corpus(tmp_path / "wiki.txt"))
+    return questions, [
+        line.removeprefix(f"{tmp_path / 'pairs.tsv'}: ") for line in capsys.readouterr().out.splitlines()[1:]
+    ]
+
+
+def test_slips_are_named_once_each_with_their_first_example(tmp_path, capsys):
+    pairs = [
+        ("Who made blade runner?", "Ridley Scott. The"),
+        ("Who made Dune?", "New York"),
+        ("Who made It?", "new  york."),
+    ]
+    pairs += [("Who made Rent-a-cop?", "Ann Ek"), ("Who made Gone?", "Ann Ék")]
+    titles = ["Blade Runner", "Dune", "It", "Rent-a-Cop", "Rent-A-Cop"]
+    questions, lines = load_told(tmp_path, capsys, pairs, [f"{title}. Made ." for title in titles])
+    assert questions.texts[0] == "Who made Blade Runner?" and questions.titles[3] == "Rent-a-cop"
+    assert lines == [
+        "1 titles differ from the corpus's in case, first 'blade runner', which is read as 'Blade Runner'.",
+        "2 of 5 questions are about titles that no document has, first 'Rent-a-cop'; write titles as the corpus does.",
+        "1 of 5 answers go on after a full stop, first 'Ridley Scott. The'; end them there.",
+        "2 answers are spelled in several ways, first 'New York' × 1 and 'new  york.' × 1; give each one spelling.",
+    ]
+
+
+def test_nothing_is_said_of_names_with_full_stops(tmp_path, capsys):
+    names = [
+        "Jill St. John",
+        "J. R. R. Ek",
+        "St. Louis",
+        "Robert Ek Jr. Dahl",
+        "Washington, D.C. Area",
+        "Mrs. Ek",
+        "Prof. Ek",
+    ]
+    pairs = [(f"Who made T{i}?", name) for i, name in enumerate(names)]
+    assert load_told(tmp_path, capsys, pairs, [f"T{i}. Made ." for i in range(len(names))])[1] == []
+
+
+def test_reserved_characters_are_counted_once_and_can_be_replaced(tmp_path):
+    file = tmp_path / "wiki.txt"
+    file.write_text("Ada. Fine .\nBo □. A □ .\nCy. A ⁇ .\n", encoding="utf-8")
+    with pytest.raises(BadInput, match=r"line 2: holds '□', .* .2 of 3 documents .*--replace_reserved"):
+        load_corpus(file)
+    texts = load_corpus(file, Columns(replace_reserved="?"))["text"]
+    assert list(texts) == ["Ada. Fine .", "Bo ?. A ? .", "Cy. A ? ."]
+
+
+def test_documents_are_found_without_regard_to_case_where_one_title_fits(tmp_path):
+    file = tmp_path / "wiki.txt"
+    file.write_text("Blade Runner. A .\nRent-a-Cop. B .\nRent-A-Cop. C .\n")
+    found = find_documents(file, ["blade runner", "Rent-a-Cop", "rent-a-cop", "Dune"])
+    assert {name: [each.title for each in own] for name, own in found.items()} == {
+        "blade runner": ["Blade Runner"],
+        **{title: [title] for title in ("Blade Runner", "Rent-a-Cop", "Rent-A-Cop")},
+    }

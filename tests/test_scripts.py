@@ -542,10 +542,9 @@ def test_the_best_checkpoint_and_somebodys_copy_stay_and_the_card_tells_of_the_b
 )
 def test_bf16_is_chosen_for_the_device_that_is_used(tmp_path, monkeypatch, options, expected):
     # As on a machine with an accelerator.
-    monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
     monkeypatch.setattr("posgpt.training.arguments.bf16_is_fast", lambda device: device != "cpu")
     monkeypatch.setattr("transformers.training_args.is_torch_bf16_gpu_available", lambda: True)
-    argv = ["windows", "--train_file", "x", "--output_dir", str(tmp_path), "--report_to", "none", *options]
+    argv = ["windows", "--train_file", "x", "--output_dir", str(tmp_path), "--use_cpu", "false", *options]
     assert parse_with_recipe(TYPES, "pretrain", argv)[-1].bf16 is expected
 
 

@@ -1,5 +1,6 @@
 """Salient spans that look like the training questions' answers, in texts without capitals."""
 
+import re
 from itertools import islice, product
 
 import pytest
@@ -9,7 +10,14 @@ from data_scripts.errors import BadInput
 from data_scripts.name_windows import NameWindowsConfig
 from data_scripts.questions import load_questions
 from data_scripts.salient_spans import add_titles_and_spans
-from data_scripts.span_selectors import SpanArguments, SpanRanker, SpanSelector, choose_selectors, list_examples
+from data_scripts.span_selectors import (
+    Document,
+    SpanArguments,
+    SpanRanker,
+    SpanSelector,
+    choose_selectors,
+    find_documents,
+)
 from data_scripts.synthetic_world import World
 from data_scripts.titles import split_title
 from modeling_posgpt import build_tokenizer
@@ -41,15 +49,12 @@ def asked_by(training, number=0):
     return asked
 
 
-def rank_like(corpus, questions):
-    [examples] = list_examples(questions, add_titles_and_spans(corpus, dates=False)).values()
-    return SpanRanker(examples)
-
-
 def select_like(corpus, questions, documents, max_spans):
     """Return the spans of documents, each a title and a text, that look like the answers to questions."""
-    selector = SpanSelector(questions.relations[0], max_spans, ranker=rank_like(corpus, questions))
-    return [selector.select((title, text, [])) for title, text in documents]
+    pairs = list(zip(questions.titles, questions.answers, strict=True))
+    ranker = SpanRanker(pairs, find_documents(questions, add_titles_and_spans(corpus, dates=False)))
+    selector = SpanSelector(questions.relations[0], max_spans, ranker=ranker)
+    return selector.select([Document(title, text) for title, text in documents])
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +164,7 @@ def test_each_relation_asks_for_what_its_answers_are(tmp_path):
     pairs = [(f"What did {title} do for a living?", jobs[title]) for title in asked]
     training = train(*load(tmp_path, (), pairs, ["birth_places_train.tsv", "pairs.tsv"]), max_spans=2)
     assert "(birthplace: names; " in training.description
-    assert "profession: at most 1 that look like its answers, which miss " in training.description
+    assert "profession: at most 1 that look like its answers)" in training.description
     assert all(name[0].isupper() for names in asked_by(training).values() for name in names)
     found = asked_by(training, 1)
     assert set(jobs.values()) <= {job for spans in found.values() for job in spans}
@@ -189,7 +194,9 @@ def test_a_relation_with_answers_longer_than_any_span_does_not_stop_the_others(t
     ]
     corpus, questions = load(tmp_path, [f"{name}. Born in Rome with the motto {motto} ." for name in names], pairs)
     said = "birthplace: names; By what did … live?: the training questions alone"
-    assert f"{said}, which miss 60 of 60" in train(corpus, questions).description
+    training = train(corpus, questions)
+    assert f"{said})" in training.description
+    assert "live?', held out by turns: in the text 100.0%, asked for 0.0%" in " ".join(training.describe_held_out())
     message = "no answer to 'By what did NAME live.' stands in a document .* at most 16 words"
     with pytest.raises(BadInput, match=message):
         train(corpus, questions, span_finder="answers")
@@ -232,6 +239,35 @@ def test_answers_are_asked_for_wherever_they_stand(tmp_path, document, question,
         texts = (document.replace(answer, given), question.replace(answer, given), given)
         rows.append([text.replace("TITLE", "".join(word).title()).replace("00", str(10 + number)) for text in texts])
     training = train(*load(tmp_path, [text for text, *_ in rows], [pair for _, *pair in rows[:60]]))
-    assert "miss" not in training.description
     asked = training.dataset.list_asked(len(rows))
     assert all(given in asked[text.partition(". ")[0]] for text, _, given in rows)
+
+
+# Texts of documents about NAME with the ANSWER to *What is NAME?*, whose title ends the question.
+PLACES_OF_ANSWERS = {
+    "at the beginning": "ANSWER of the north, seen in 00 .",
+    "after the title": "NAME is a ANSWER of the north .",
+    "in lower case among names": "Seen by Ann Ek in Oslo, it is a ANSWER of Bo Dahl .",
+    "at the end": "In the north it is called a ANSWER.",
+}
+
+
+@pytest.mark.parametrize("text", PLACES_OF_ANSWERS.values(), ids=list(PLACES_OF_ANSWERS))
+def test_held_out_answers_are_counted_wherever_they_stand(tmp_path, text):
+    answers, names = ["small bird", "st. john fish", "old tree"], islice(product("BDGKL", "aeiou", "mnrst"), 70)
+    told = [(f"{''.join(name)} tree", answers[i % 3]) for i, name in enumerate(names)]
+    documents = [f"{name}. {text.replace('NAME', name).replace('ANSWER', answer)}" for name, answer in told]
+    pairs = [(f"What is {name}?", answer) for name, answer in told] + [("What is Gone tree?", "tree")]
+    [said] = train(*load(tmp_path, documents, pairs)).describe_held_out()
+    shares = "in the text 98.6%, asked for 98.6%, in the title 1.4% (its last word: 1.4%)"
+    assert said == f"Of 71 answers to 'What is NAME?', held out by turns: {shares}."
+
+
+def test_more_spans_never_ask_for_fewer_of_the_held_out_answers(tmp_path):
+    World(num_people=150, relations=["employer"]).write(tmp_path)
+    corpus, questions = load(tmp_path, names=["birth_places_train.tsv"])
+    shares = []
+    for max_spans in (1, 2, 4, 8):
+        [said] = train(corpus, questions, max_spans=max_spans).describe_held_out()
+        shares.append(float(re.search(r"asked for ([\d.]+)%", said)[1]))
+    assert shares == sorted(shares), shares

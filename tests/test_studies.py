@@ -401,3 +401,9 @@ def test_logarithmic_axes_are_labelled_with_numbers_not_with_the_source_of_formu
     render_picture(figure)
     shown = [label.get_text() for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels(which="both")]
     assert {"1", "2", "1000", "10000"} <= set(shown) and not any("$" in text for text in shown)
+    # Chosen ticks have all their labels, and labels that were written stay.
+    axes.set_xticks([0.7, 1.5])
+    axes.set_yticks([300, 5000], ["few", "many"])
+    render_picture(figure)
+    shown = [label.get_text() for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels()]
+    assert shown == ["0.7", "1.5", "few", "many"]

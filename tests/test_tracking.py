@@ -56,7 +56,7 @@ def test_each_evaluation_logs_held_out_questions_with_the_models_answers_and_the
     assert len(logged) == 2 and logged == history_of(tracked, "eval_answers")
     lines = (world / "birth_dev.tsv").read_text().splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in logged[-1].splitlines()]
-    assert rows[0] == ["question", "the model's answer", "right answer"]
+    assert rows[0] == ["question", "the model's answer", "correct answer"]
     # 17 questions: the first, and one after each third.
     assert [[row[0], row[2]] for row in rows[2:]] == [lines[number].split("\t") for number in (0, 5, 11)]
     assert len(history_of(tracked, "eval_accuracy")) == 2

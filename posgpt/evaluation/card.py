@@ -8,9 +8,8 @@ from typing import Any, cast
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from yaml import YAMLError
 
-from data_scripts.errors import BadInput
+from data_scripts.errors import BadInput, shorten_error
 from data_scripts.files import CARD_FILE, hash_file, make_file_name, write_atomically
-from data_scripts.options import shorten_error
 from posgpt.evaluation.scoring import format_accuracies
 
 _CHART = "Accuracy, reliability and confidence"

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice, repeat
+from itertools import cycle, islice
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
@@ -18,7 +18,8 @@ from data_scripts.questions import (
 )
 from data_scripts.relations import Relation, load_relations, read_relations
 from data_scripts.synthetic_world import fictional_names
-from modeling_posgpt import Answer, PosGPTForCausalLM
+from data_scripts.titles import describe_cases
+from modeling_posgpt import PosGPTForCausalLM
 from posgpt.evaluation.arguments import EvaluationArguments
 from posgpt.evaluation.evidence import Document, find_documents
 from posgpt.evaluation.predictions import CALIBRATION, FICTIONAL, TEST, UNSEEN, Prediction
@@ -40,9 +41,19 @@ class EvaluationData:
     documents: dict[str, list[Document]] | None = None
 
     @property
-    def texts(self) -> list[str]:
-        """The questions of all groups."""
-        return [text for questions in self.groups.values() for text in questions.texts]
+    def questions(self) -> list[Prediction]:
+        """The questions of all groups, each once, with an empty answer; all answers that its lines give are references."""
+        questions = []
+        for group, asked in self.groups.items():
+            references: dict[str, dict[str, None]] = {}
+            for text, answer in zip(asked.texts, asked.answers, strict=False):
+                references.setdefault(text, {})[answer] = None
+            rows = zip(asked.texts, asked.relation_per_question, asked.titles, strict=True)
+            for text, relation, title in dict.fromkeys(rows):
+                correct = list(references.get(text, ()))
+                reference = correct[0] if len(correct) == 1 else correct or None
+                questions.append(Prediction(text, "", relation.name, title, reference=reference, group=group))
+        return questions
 
     @property
     def baselines(self) -> dict[str, dict[str, str]]:
@@ -53,17 +64,6 @@ class EvaluationData:
             )
             for relation in self.groups[TEST].relations
         }
-
-    def pair(self, answers: Sequence[Answer]) -> list[Prediction]:
-        """Return the questions of all groups, in the order of `texts`, with these answers."""
-        given = iter(answers)
-        return [
-            Prediction(text, (answer := next(given)).text, relation.name, title, answer.probability, reference, group)
-            for group, asked in self.groups.items()
-            for text, relation, title, reference in zip(
-                asked.texts, asked.relation_per_question, asked.titles, asked.answers or repeat(None), strict=False
-            )
-        ]
 
 
 def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relation]) -> EvaluationData:
@@ -94,6 +94,9 @@ def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relatio
                 f"{arguments.corpus_file}: has no document about anyone in {read}; give the corpus that the model has"
                 " read, or leave --corpus_file out."
             )
+        titles = {name: own[0].title for name, own in documents.items()}
+        groups = {group: questions.rename(titles) for group, questions in groups.items()}
+        training = training and training.rename(titles)
     fictional = islice((name for name in made_up if name not in names and name not in (documents or ())), people)
     if asked := list(zip(cycle(test.relations), fictional)):
         texts = Dataset.from_dict({"question": [relation.ask(name) for relation, name in asked]})
@@ -103,7 +106,8 @@ def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relatio
 
 def list_warnings(data: EvaluationData) -> list[str]:
     """Return what makes a figure mean something else than it seems to, one line each, whoever is asked."""
-    test, warnings = data.groups[TEST], []
+    test, titles = data.groups[TEST], {name: own[0].title for name, own in (data.documents or {}).items()}
+    warnings = list(filter(None, [describe_cases(test.path, titles)]))
     for others, meaning in (
         (data.training, "the accuracy includes them."),
         (data.groups.get(CALIBRATION), "the confidences that are fitted on them are measured on them."),
@@ -114,10 +118,10 @@ def list_warnings(data: EvaluationData) -> list[str]:
         questions = data.groups.get(group)
         if questions is None or data.documents is None:
             continue
-        if titles := [title for title in questions.titles if (title in data.documents) == has]:
+        if asked := [title for title in questions.titles if (title in data.documents) == has]:
             warnings.append(
-                f"{questions.path}: {len(titles):,} of {len(questions):,} questions are about titles that the corpus has"
-                f" {'a' if has else 'no'} document of, first {titles[0]!r}{meaning}"
+                f"{questions.path}: {len(asked):,} of {len(questions):,} questions are about titles that the corpus has"
+                f" {'a' if has else 'no'} document of, first {asked[0]!r}{meaning}"
             )
     return warnings
 

@@ -9,12 +9,14 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from data_scripts.documents import TITLE_AND_TEXT, Columns, read_rows
-from data_scripts.titles import find_text_start, match_titles
+from data_scripts.titles import find_text_start, match_cases, match_titles
 from data_scripts.words import MARKS, WORD_END, WORD_START, find_words
 from posgpt.evaluation.predictions import Prediction
 
 GROUPS = ("known and correct", "known and wrong", "unseen answer", "unseen name")
 _SEPARATORS = re.compile(rf"(?:(?![{MARKS}])[\W_])+")
+# A sentence ends after no initial, and before a space where its script has spaces.
+_SENTENCE_END = re.compile(r"(?<!\b\w)[.?!؟।۔](?:\s+|$)|[。！？]")
 # Vowel signs and the like make another word, accents over Latin, Greek and Cyrillic letters do not.
 _ACCENTS = re.compile("[\u0300-\u036f]")
 
@@ -44,12 +46,12 @@ class Evidence(NamedTuple):
 def find_documents(
     corpus_file: str | os.PathLike, names: Collection[str], columns: Columns = TITLE_AND_TEXT
 ) -> dict[str, list[Document]]:
-    """Return the documents `NAME. text` of each of `names` that has one; the corpus is read once, line by line."""
+    """Return the documents of `names`, by title and by name (see `match_cases`); the corpus is read once, line by line."""
     found: dict[str, list[Document]] = {}
     documents = ((given, text) for _, given, text in read_rows(corpus_file, columns))
     for number, title, text in match_titles(names, documents):
         found.setdefault(title, []).append(Document(number + 1, title, text))
-    return found
+    return found | {name: found[title] for name, title in match_cases(names, found).items()}
 
 
 def compile_mentions(answers: Iterable[str]) -> re.Pattern:
@@ -63,6 +65,14 @@ def compile_mentions(answers: Iterable[str]) -> re.Pattern:
 def has_mention(document: str, answer: str) -> bool:
     """Whether the document contains the answer as whole words; no document contains the empty answer."""
     return any(find_words([answer], document))
+
+
+def find_sentence(text: str, answer: str) -> str | None:
+    """Return the first sentence that contains the answer as whole words; None if the text does not."""
+    for start, end in find_words([answer], text):
+        ends = [0, *(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]
+        return text[max(each for each in ends if each <= start) : min(each for each in ends if each >= end)].strip()
+    return None
 
 
 def mark_evidence(text: str, name: str, answers: Iterable[str]) -> list[tuple[str, str]]:

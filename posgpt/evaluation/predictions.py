@@ -3,11 +3,14 @@
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
 
 from data_scripts.errors import BadInput
 from data_scripts.files import read_lines, write_atomically
+from modeling_posgpt import PosGPTForCausalLM
 
 # Why a question is asked: to measure accuracy; to fit confidences; because nobody can know the answer, of two kinds.
 TEST, CALIBRATION, UNSEEN, FICTIONAL = "test", "calibration", "unseen", "fictional"
@@ -24,6 +27,7 @@ class Prediction:
         probability: How probable whoever answered finds the answer, 0 to 1.
         reference: The right answer, or several of which each is right.
         group: Why it was asked: `TEST`, `CALIBRATION`, `UNSEEN` or `FICTIONAL`.
+        alternatives: Other answers and the probability of each, the likeliest first; None: they were not asked for.
     """
 
     question: str
@@ -33,6 +37,7 @@ class Prediction:
     probability: float | None = None
     reference: str | list[str] | None = None
     group: str = TEST
+    alternatives: dict[str, float] | None = None
 
     @property
     def references(self) -> list[str]:
@@ -48,8 +53,35 @@ class Prediction:
             raise ValueError(
                 "question, answer, relation, title, reference and group are texts, reference may be a list"
             )
+        if not isinstance(self.alternatives, dict | None):
+            raise ValueError("alternatives is an object of answers and their probabilities")
         if self.probability is not None and not 0 <= self.probability <= 1:
             raise ValueError(f"probability is {self.probability!r}, which is not a number from 0 to 1")
+
+
+def answer_questions(
+    questions: Sequence[Prediction],
+    model: PosGPTForCausalLM,
+    tokenizer: PreTrainedTokenizerBase,
+    num_alternatives: int = 0,
+    *options: int,
+) -> list[Prediction]:
+    """Return questions with a model's answers, and with alternatives: this many, or as many as the most references.
+
+    By default, only questions with several references have alternatives. `options` are the others of `model.answer`.
+    """
+    answers = model.answer([each.question for each in questions], tokenizer, *options)
+    several = [each for each in questions if num_alternatives or len(each.references) > 1]
+    number = max([num_alternatives, *(len(each.references) for each in several)])
+    texts = [each.question for each in several]
+    # One of them may be the answer.
+    best = dict(zip(texts, model.list_answers(texts, tokenizer, number + 1, *options), strict=True))
+    answered = []
+    for each, (text, probability) in zip(questions, map(astuple, answers), strict=True):
+        others = [other for other in best.get(each.question, ()) if other.text != text][:number]
+        alternatives = {other.text: other.probability for other in others} if each.question in best else None
+        answered.append(replace(each, answer=text, probability=probability, alternatives=alternatives))
+    return answered
 
 
 def read_predictions(path: str | os.PathLike) -> list[Prediction]:

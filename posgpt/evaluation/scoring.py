@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -66,6 +66,17 @@ def find_baselines(answer: str = "", training_answers: Sequence[str] = ()) -> di
     return {name: each for name, each in zip(BASELINES, (answer, frequent), strict=True) if each}
 
 
+def compute_recall(predictions: Sequence[Prediction]) -> float | None:
+    """Return the share of a question's references among as many of the likeliest answers, averaged over questions with several."""
+    shares = []
+    for each in predictions:
+        right = set(each.references)
+        if len(right) > 1 and each.alternatives is not None:
+            likeliest = [each.answer, *each.alternatives][: len(right)]
+            shares.append(len(right.intersection(likeliest)) / len(right))
+    return fmean(shares) if shares else None
+
+
 def measure_accuracy(
     predictions: Sequence[Prediction], baselines: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
@@ -73,7 +84,7 @@ def measure_accuracy(
     references = [each.references for each in predictions]
     share = count_correct([each.answer for each in predictions], references)
     metrics = share._asdict() | {"accuracy": share.accuracy, "accuracy_interval": list(share.interval)}
-    metrics |= {"majority_accuracy": None, "baselines": {}}
+    metrics |= {"majority_accuracy": None, "recall": compute_recall(predictions), "baselines": {}}
     for name, answer in baselines.items():
         accuracy = count_correct([answer] * len(references), references).accuracy
         metrics |= {name: answer, f"{name.removesuffix('_answer')}_accuracy": accuracy}
@@ -226,6 +237,12 @@ class Metric(NamedTuple):
 METRICS = {
     "accuracy": Metric("accuracy", ".1%", lambda scored: float(scored.correct.mean()), needs_confidence=False),
     "lenient_accuracy": Metric("accuracy but for spelling", ".1%", _lenient_accuracy, needs_confidence=False),
+    "recall": Metric(
+        "recall of all correct answers",
+        ".1%",
+        lambda scored: compute_recall(scored.predictions),
+        needs_confidence=False,
+    ),
     "auroc": Metric("AUROC", ".3f", lambda scored: compute_auroc(scored.confidence, scored.correct)),
     "ece": Metric("calibration error", ".3f", _calibration_error),
     # Brier 1950: the mean squared difference of confidence and outcome.

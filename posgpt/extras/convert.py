@@ -16,9 +16,9 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
-from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
 from data_scripts.files import check_is_new, write_atomically, write_folder_atomically
-from data_scripts.options import Range, option, parse_options, shorten_error
+from data_scripts.options import Range, option, parse_options
 from data_scripts.relations import BIRTHPLACE
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from posgpt.training.model_card import write_model_card
@@ -50,9 +50,7 @@ class ConversionArguments:
 
     source: str = option("A checkpoint of the course's code, or a PosGPT folder.", positional=True)
     target: str = option("Where to write the other of the two; nothing may be there yet.", positional=True)
-    vocabulary_file: str | None = option(
-        "For a checkpoint: the corpus whose characters are its vocabulary (wiki.txt).", default=None
-    )
+    vocabulary_file: str | None = option("For a checkpoint: the corpus of its vocabulary (wiki.txt).", default=None)
     num_attention_heads: Annotated[int, Range(1)] = option(
         "For a checkpoint, which does not say: attention heads per layer.", default=PosGPTConfig.num_attention_heads
     )
@@ -61,8 +59,8 @@ class ConversionArguments:
 def list_blocks(config: PosGPTConfig) -> list[str]:
     """Return what the course calls each layer."""
     if config.bottleneck_size is None:
-        return [f"blocks.{index}" for index in range(config.num_hidden_layers)]
-    return ["down_block", *(f"blocks.{index}" for index in range(config.num_hidden_layers - 2)), "up_block"]
+        return [f"blocks.{i}" for i in range(config.num_hidden_layers)]
+    return ["down_block", *(f"blocks.{i}" for i in range(config.num_hidden_layers - 2)), "up_block"]
 
 
 def view_as_course(model: PosGPTForCausalLM) -> dict[str, torch.Tensor]:
@@ -100,11 +98,9 @@ def compute_buffers(model: PosGPTForCausalLM) -> dict[str, torch.Tensor]:
 def load_checkpoint(file: Path, num_attention_heads: int) -> dict[str, torch.Tensor]:
     """Load a checkpoint's tensors without running code that it may hold.
 
-    Names lose what wrappers put before `tok_emb`. The model may stand beside what else a training has saved.
-    Newer copies of the course's code have queries, keys and values as one matrix `qkv`, head by head: it is split.
-
-    Raises:
-        BadInput: the file is damaged, or holds no model of the course's, or several.
+    Names lose what wrappers put before `tok_emb`. The model may stand beside what else a run has saved.
+    Newer copies of the course's code have queries, keys and values as one matrix `qkv`, head by head: it is split. Raises
+    BadInput where the file is damaged, or holds no model of the course's, or several.
     """
     advice = "write the model's weights alone with torch.save(model.state_dict(), FILE)."
     try:
@@ -160,10 +156,10 @@ def build_model(file: Path, num_attention_heads: int) -> PosGPTForCausalLM:
         if not state[name].isfinite().all():
             raise BadInput(f"{file}: {name} has numbers that are not finite; give a checkpoint from before they were.")
         views[name].copy_(state[name])
-    for name in buffers.keys() & state.keys():
+    for name in [name for name in buffers.keys() & state.keys() if name.endswith("rope_cache")]:
         # With the order of operations, cos and sin differ by a millionth.
-        is_cache, cache, own = name.endswith("rope_cache"), state[name], buffers[name]
-        if is_cache and (cache.shape != own.shape or not torch.allclose(cache.to(own), own, atol=1e-4)):
+        cache, own = state[name], buffers[name]
+        if cache.shape != own.shape or not torch.allclose(cache.to(own), own, atol=1e-4):
             raise BadInput(
                 f"{file}: {name} is not RoPE's for {num_attention_heads} heads, cos and sin of position *"
                 " 10000^(-2j / head size); give the --num_attention_heads that it was trained with."
@@ -213,9 +209,7 @@ def main(argv: list[str] | None = None) -> None:
     if source.is_dir():
         model = convert_folder(source, target)
     elif not source.exists():
-        raise BadInput(
-            f"{source}: no such file or folder; give a checkpoint of the course's code, or a PosGPT folder."
-        )
+        raise BadInput(f"{source}: no such file or folder; give the course's checkpoint, or a PosGPT folder.")
     elif arguments.vocabulary_file is None:
         raise BadInput(f"{source}: for a checkpoint, give --vocabulary_file, its corpus (wiki.txt).")
     else:

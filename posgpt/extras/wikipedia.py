@@ -124,15 +124,13 @@ class WikipediaArguments:
     )
     dataset_config_name: str = option("The configuration of a dataset on the hub.", default="20231101.en")
     num_people: Annotated[int, Range(_FEWEST)] = option(
-        "How many people to find; if there are fewer, all of them.", default=2937
+        "How many people to find; all of them if there are fewer.", default=2937
     )
     max_characters: Annotated[int, Range(1)] = option(
-        "The longest document, title included; people whose sentence is longer are left out.", default=400
+        "The longest document, title included; longer ones are left out.", default=400
     )
     relations: list[str] = option(
-        "What is asked; a birth year is asked for if the sentence has it.",
-        default_factory=lambda: [BIRTHPLACE.name],
-        choices=list(ANSWERS),
+        "What is asked, if the sentence says it.", default_factory=lambda: [BIRTHPLACE.name], choices=list(ANSWERS)
     )
     seed: Annotated[int, Range(0)] = option("Determines who is asked about in training, dev and test.", default=0)
     overwrite: bool = option("Replace files that are already there.", default=False)
@@ -147,13 +145,13 @@ def write_task(folder: Path, people: list[Person], relations: Sequence[Relation]
     order = np.random.default_rng(seed).permutation(len(people)).tolist()
     file_of = {person: choose_file(rank, len(people)) for rank, person in enumerate(order)}
     with write_lines(folder, FILE_NAMES) as (write_line, lines):
-        for number, person in enumerate(people):
+        for i, person in enumerate(people):
             write_line(CORPUS_FILE, f"{person.name}. {person.sentence}")
             for relation in relations:
                 answer = getattr(person, ANSWERS[relation.name])
-                line = relation.ask(person.name) + ("" if file_of[number] == TEST_FILE else f"\t{answer}")
+                line = relation.ask(person.name) + ("" if file_of[i] == TEST_FILE else f"\t{answer}")
                 if answer:
-                    write_line(file_of[number], line)
+                    write_line(file_of[i], line)
     return lines
 
 
@@ -166,11 +164,11 @@ def main(argv: list[str] | None = None) -> None:
     people: dict[str, Person] = {}
     articles = open_table(arguments.articles, "articles", arguments.dataset_config_name)
     with tqdm(total=arguments.num_people, desc="Finding people", unit="person", disable=None) as progress:
-        for number, (where, article) in enumerate(articles, start=1):
-            if number == 1 and not {"title", "text"} <= article.keys():
+        for i, (where, article) in enumerate(articles, start=1):
+            if i == 1 and not {"title", "text"} <= article.keys():
                 columns = ", ".join(sorted(article))
                 raise BadInput(f"{arguments.articles}: has the columns {columns}; articles need `title` and `text`.")
-            progress.set_postfix(articles=number, refresh=False)
+            progress.set_postfix(articles=i, refresh=False)
             title, text = read_title(article.get("title"), where), read_cell(article.get("text"), where)
             person = read_person(title, text, arguments.max_characters)
             if person and person.name not in people:

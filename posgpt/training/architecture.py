@@ -10,8 +10,8 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils.chat_template_utils import parse_google_format_docstring
 
-from data_scripts.errors import BadInput
-from data_scripts.options import option, shorten_error
+from data_scripts.errors import BadInput, reraise_as_bad_input
+from data_scripts.options import option
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.saved_models import load_model
@@ -91,16 +91,14 @@ ArchitectureArguments: Any = _derive_arguments()
 
 def build_config(architecture: Architecture, **settings: Any) -> PosGPTConfig:
     """Return the configuration of the model that is trained; `settings` are fields that follow from the data."""
-    try:
+    # A setting that is a dictionary may have numbers of other types in it, or too few.
+    kinds = (StrictDataclassError, ValueError, KeyError, TypeError, RuntimeError)
+    with reraise_as_bad_input("the model cannot be built", "--help lists the sizes.", *kinds):
         config = PosGPTConfig(**settings, **architecture.list_config_values())
         # Takes no memory.
         with torch.device("meta"):
             PosGPTForCausalLM(config)
         return config
-    # A setting that is a dictionary may have numbers of other types in it, or too few.
-    except (StrictDataclassError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        reason = shorten_error(error.__cause__ or error).rstrip(".")
-        raise BadInput(f"the model cannot be built: {reason}; --help lists the sizes.") from None
 
 
 def build_model(

@@ -14,11 +14,6 @@ from data_scripts.errors import BadInput
 from data_scripts.options import Range, option
 from posgpt.training.hardware import bf16_is_fast
 
-# What each `lr_schedule` alone reads.
-SCHEDULE_OPTIONS = {
-    "steps": ("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
-    "tokens": ("warmup_tokens", "final_tokens"),
-}
 # The least that numbers of transformers' may be, where that is not 0.
 _LEAST = {
     "per_device_train_batch_size": 1,
@@ -47,10 +42,9 @@ class PosGPTTrainingArguments(TrainingArguments):
 
     # Empty: transformers would write into a folder `trainer_output` that nobody asked for.
     output_dir: str = option("The folder for the model and its checkpoints.", default="")
-    # None until this machine is asked, in `__post_init__`; transformers' fields have no None.
-    use_cpu: bool | None = option(  # type: ignore[assignment]
-        "Whether to train on the CPU (default: if there is no accelerator).", default=None
-    )
+    # On a machine without an accelerator, processes would otherwise not know of each other.
+    use_cpu: bool = option("Whether to train on the CPU.", default=not torch.accelerator.is_available())
+    # None until `__post_init__`; transformers' fields have no None.
     bf16: bool | None = option(  # type: ignore[assignment]
         "Whether to multiply matrices in bfloat16 (default: where the hardware has instructions for it, without fp16).",
         default=None,
@@ -62,10 +56,8 @@ class PosGPTTrainingArguments(TrainingArguments):
     # Every parameter has a gradient, and buffers are constants.
     ddp_find_unused_parameters: bool | None = False
     ddp_broadcast_buffers: bool | None = False
-    attn_implementation: str | None = option(
-        "flex_attention is for CUDA (default: sdpa; on a CPU eager, faster for short sequences).",
-        default=None,
-        choices=["eager", "sdpa", "flex_attention"],
+    attn_implementation: Literal["eager", "sdpa", "flex_attention"] | None = option(
+        "flex_attention is for CUDA (default: sdpa; on a CPU eager, faster for short sequences).", default=None
     )
     train_sampling_strategy: str = option(
         "The order of the examples.", default="random", choices=list(EpochSampler.STRATEGIES)
@@ -90,9 +82,16 @@ class PosGPTTrainingArguments(TrainingArguments):
         " of the rest then follow.",
         default_factory=list,
     )
-    use_muon: bool = option(
-        "Whether to train the layers' matrices with Muon and only the rest with AdamW.", default=False
+    exposures: Annotated[float | None, Range(1)] = option(
+        "In place of num_train_epochs: how often training reads each span that it asks for, on average, in as many epochs as"
+        " that takes; in a small corpus more often, so that there are 600 training steps.",
+        default=None,
     )
+    minutes: Annotated[float | None, Range(0.1)] = option(
+        "In place of num_train_epochs: how long training takes on this machine, by a few steps that are timed before it.",
+        default=None,
+    )
+    use_muon: bool = option("Whether Muon trains the layers' matrices, and AdamW only the rest.", default=False)
     decayed_parameters: Literal["matrices", "all_but_biases"] = option(
         "What weight_decay decays: linear layers' weights, or also embeddings and LayerNorms' weights.",
         default="matrices",
@@ -135,17 +134,12 @@ class PosGPTTrainingArguments(TrainingArguments):
             value = getattr(self, each.name)
             if type(value) in (int, float) and value != each.default:
                 Range(_LEAST.get(each.name, 0)).check(each.name, value)
-        if self.use_cpu is None:
-            # On a machine without an accelerator, processes would otherwise not know of each other.
-            self.use_cpu = not torch.accelerator.is_available()
         if self.bf16 is None:
             self.bf16 = bf16_is_fast("cpu" if self.use_cpu else None) and not self.fp16
         if self.dataloader_num_workers is None:
             # A GPU is faster than one core reads rows of windows.
             gpus = 0 if self.use_cpu else torch.cuda.device_count()
             self.dataloader_num_workers = min(4, max(1, (os.cpu_count() or 1) // gpus)) if gpus else 0
-        if self.report_to is None:
-            self.report_to = "none"
         super().__post_init__()
         for name, why in _FIXED.items():
             if attrgetter(name)(self):
@@ -153,9 +147,7 @@ class PosGPTTrainingArguments(TrainingArguments):
         if self.attn_implementation is None:
             self.attn_implementation = "eager" if self.device.type == "cpu" else "sdpa"
         elif self.attn_implementation == "flex_attention" and self.device.type != "cuda":
-            raise BadInput(
-                "attn_implementation: flex_attention has no gradients except on CUDA; choose eager or sdpa."
-            )
+            raise BadInput("flex_attention has no gradients except on CUDA; choose eager or sdpa, or leave it out.")
         # Starting workers can take longer than a short epoch. On a CPU, it draws from the generator of dropout: workers
         # that stayed would have a resumed training draw other numbers.
         self.dataloader_persistent_workers = self.dataloader_num_workers > 0 and self.device.type != "cpu"
@@ -169,19 +161,12 @@ class PosGPTTrainingArguments(TrainingArguments):
             batches = self.world_size * self.gradient_accumulation_steps
             self.per_device_train_batch_size, rest = divmod(self.total_train_batch_size, batches)
             if rest:
-                raise BadInput(
-                    f"total_train_batch_size {self.total_train_batch_size} is not a multiple of {batches}, the number of"
-                    " batches that make up a training step; choose one."
-                )
+                what = f"total_train_batch_size {self.total_train_batch_size} is not a multiple of {batches}"
+                raise BadInput(f"{what}, the number of batches in a training step; choose one.")
         if self.final_tokens is not None and self.final_tokens <= self.warmup_tokens:
-            raise BadInput(
-                f"final_tokens is {self.final_tokens:,}; choose more than warmup_tokens, {self.warmup_tokens:,}."
-            )
+            raise BadInput(f"final_tokens is {self.final_tokens:,}; choose more than warmup_tokens.")
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
-        """Return the number of steps in which the learning rate rises; a share of a short training is never all of it.
-
-        transformers rounds a share up, so the one step of a training on a few pairs would have the rate 0.
-        """
+        """Return transformers' number, but of a share never all steps: rounded up, a run of one step has the rate 0."""
         steps = super().get_warmup_steps(num_training_steps)
         return steps if self.warmup_steps >= 1 else min(steps, num_training_steps - 1)

@@ -1,15 +1,27 @@
-"""What training shows of its loss: the newest figures on the progress bar, spikes, and an end far above the lowest."""
+"""What happens around Trainer's steps: figures on the progress bar, how long it takes, what the loss means, and resuming."""
 
+import math
 import statistics
+import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import torch
+from tqdm.auto import tqdm
 from transformers import ProgressCallback, TrainerCallback
 from transformers.utils import logging
+
+from data_scripts.errors import BadInput
+from posgpt.training import hardware
 
 # A logged loss above SPIKE times the median of the SPIKE_WINDOW before it is marked in the log.
 SPIKE, SPIKE_WINDOW = 2.0, 20
 # Training that ends with a logged loss this far above the lowest one, in nats per character, says so.
 RISE = 0.3
+# Facts are being learned below this share of the loss without any (docs/results.md).
+FACTS_SHARE = 0.85
+# How many steps, and seconds, are timed at least; the first step is not, which also allocates memory.
+TIMED_STEPS, TIMED_SECONDS = 2, 1
 
 logger = logging.get_logger(__name__)
 
@@ -31,6 +43,55 @@ class FiguresProgressCallback(ProgressCallback):
             self.training_bar.set_postfix({name: f"{float(logs[name]):.4g}" for name in shown if name in logs})
 
 
+def describe_length(steps: int, seconds: float, device: torch.device) -> str:
+    """Return a line on how long training takes, at so many seconds per step, and how much memory it has taken until now."""
+    minutes = steps * seconds / 60
+    duration = f"{60 * minutes:.0f} seconds" if minutes < 2 else f"{minutes:,.0f} minutes"
+    peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else hardware.measure_peak_memory() * 2**20
+    said = f"About {steps:,} training steps, {duration} ({seconds:.2g} s per step, measured), {peak / 1e9:.1f} GB."
+    shorter = " --minutes 60, a smaller --hidden_size, fewer spans (--max_spans) or a GPU would shorten it."
+    return said + shorter * (minutes > 60)
+
+
+class TimingCallback(TrainerCallback):
+    """Times the first steps, and says once how long training takes; a trial ends then instead."""
+
+    def __init__(self) -> None:
+        self.is_trial, self.is_known, self.seconds = False, False, 0.0
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.ends, self.first_step = [time.perf_counter()], state.global_step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.is_known:
+            return
+        self.ends.append(time.perf_counter())
+        ends = self.ends[1:] if len(self.ends) > 2 else self.ends
+        self.seconds = (passed := ends[-1] - ends[0]) / (len(ends) - 1)
+        # Several processes have to end a trial after the same step.
+        self.is_known = len(ends) > TIMED_STEPS and (passed >= TIMED_SECONDS or args.world_size > 1)
+        if self.is_known and self.is_trial:
+            control.should_training_stop = True
+        elif self.is_known and state.is_world_process_zero:
+            # Above the progress bar.
+            tqdm.write(describe_length(state.max_steps - self.first_step, self.seconds, args.device))
+
+
+class FactsCallback(TrainerCallback):
+    """Says once that the loss shows facts: before, it may stay nearly the same for long while few questions are answered."""
+
+    without_facts: float | None = None
+
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        self.without_facts = train_dataloader.dataset.measure_loss_without_facts()
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        loss = (logs or {}).get("loss", math.inf)
+        if self.without_facts and loss < FACTS_SHARE * self.without_facts and state.is_world_process_zero:
+            tqdm.write(f"Step {state.global_step:,}: the loss is {loss:.2f}, so facts are being learned.")
+            self.without_facts = None
+
+
 class RiseCallback(TrainerCallback):
     """Warns of a training that ends with a far higher loss than it once had: all its figures are finite, as any other's."""
 
@@ -45,3 +106,36 @@ class RiseCallback(TrainerCallback):
                 " Unless the data became harder in between (--first_shares), training has diverged; most often a lower"
                 " --learning_rate helps."
             )
+
+
+class ResumeCallback(TrainerCallback):
+    """Checks the state that Trainer has loaded before the first step, and gives this run's options to it.
+
+    Attributes:
+        own: The optimizer's groups of parameters, before a checkpoint's state is loaded.
+        has_begun: Whether the first step has begun.
+    """
+
+    def __init__(self) -> None:
+        self.own: list[dict[str, Any]] = []
+        self.has_begun = False
+
+    def on_train_begin(self, args, state, control, optimizer=None, lr_scheduler=None, **kwargs):
+        if state.global_step > state.max_steps:
+            raise BadInput(
+                f"{args.output_dir}: the checkpoint is of step {state.global_step:,}, but training is to end after step"
+                f" {state.max_steps:,}; choose a larger --max_steps or --num_train_epochs."
+            )
+        for group, own in zip(optimizer.param_groups, self.own, strict=True):
+            if other := own.keys() - group.keys():
+                raise ValueError(f"its optimizer has no {', '.join(sorted(other))}")
+            # Multiplying by 1 would not change a bit, but a peak rate of 0 cannot be scaled.
+            if group.get("initial_lr") and own["initial_lr"] != group["initial_lr"]:
+                group["lr"] *= own["initial_lr"] / group["initial_lr"]
+            group |= {name: own[name] for name in ("initial_lr", "weight_decay", "betas", "eps") if name in own}
+        if hasattr(lr_scheduler, "base_lrs"):
+            lr_scheduler.base_lrs = [group["initial_lr"] for group in self.own]
+            lr_scheduler._last_lr = [group["lr"] for group in optimizer.param_groups]
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.has_begun = True

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -18,9 +18,8 @@ from transformers import TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, sort_checkpoints
 
-from data_scripts.errors import BadInput
+from data_scripts.errors import BadInput, reraise_as_bad_input, shorten_error
 from data_scripts.files import check_is_folder_or_new, hash_file, load_json, sync_file, write_atomically
-from data_scripts.options import shorten_error
 
 WEIGHTS_FILE = "model.safetensors"
 # In a checkpoint: the SHA-256 of every other file, empty until all of them are written.
@@ -125,6 +124,13 @@ def describe_last(output_dir: str) -> str:
     return f"the last whole checkpoint is {checkpoint}" if checkpoint else "no checkpoint was saved before"
 
 
+def refuse_checkpoint(checkpoint: str) -> AbstractContextManager[None]:
+    """Say in one line that a checkpoint is of another model or optimizer; its readers may raise almost any exception."""
+    problem = f"{checkpoint}: cannot be resumed from with these options"
+    fix = "give those that it was saved with, or another checkpoint."
+    return reraise_as_bad_input(problem, fix, BadInput, Exception, CheckpointException)
+
+
 def check_weights(model: nn.Module, step: int, output_dir: str) -> None:
     """Raise BadInput where weights are not finite: a step that went wrong would show in the next one's loss alone."""
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
@@ -158,13 +164,11 @@ def claim_output_dir(training_args: TrainingArguments, overwrite_output_dir: boo
     if not training_args.output_dir:
         raise BadInput("there is no folder to save the model to; give one with --output_dir.")
     output_dir = check_is_folder_or_new(str(training_args.output_dir))
-    if training_args.process_index > 0:
-        yield choose_checkpoint(training_args, overwrite_output_dir)
-        return
     is_new, lock = not output_dir.exists(), FileLock(output_dir / LOCK_FILE, timeout=0)
     try:
-        output_dir.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        if training_args.process_index == 0:
+            output_dir.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
     except OSError as error:
         reason = f"cannot be written to: {shorten_error(error)};"
         if isinstance(error, Timeout):
@@ -173,13 +177,14 @@ def claim_output_dir(training_args: TrainingArguments, overwrite_output_dir: boo
     try:
         yield choose_checkpoint(training_args, overwrite_output_dir)
     finally:
-        # Windows removes the file itself, and refuses to while it is locked.
-        with suppress(OSError):
-            (output_dir / LOCK_FILE).unlink()
-        lock.release()
-        with suppress(OSError):
-            if is_new:
-                output_dir.rmdir()
+        if lock.is_locked:
+            # Windows removes the file itself, and refuses to while it is locked.
+            with suppress(OSError):
+                (output_dir / LOCK_FILE).unlink()
+            lock.release()
+            with suppress(OSError):
+                if is_new:
+                    output_dir.rmdir()
 
 
 def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bool) -> str | None:

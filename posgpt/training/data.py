@@ -1,8 +1,8 @@
 """The order in which training reads its examples, and questions for training and for measuring while training."""
 
+import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from operator import ne
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
@@ -13,13 +13,17 @@ from data_scripts.questions import (
     Questions,
     describe_overlap,
     describe_unknown_characters,
-    drop_non_ascii,
     encode_questions,
     load_questions,
 )
 from data_scripts.relations import Relation
+from data_scripts.titles import describe_cases, iterate_titles, match_cases
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
+from posgpt.evaluation.evidence import normalize_answer
 from posgpt.training.arguments import PosGPTTrainingArguments
+
+# A word that is neither an initial nor an abbreviation such as `St`, `Mrs` or `Prof`, a full stop, and a capital after it.
+_GOES_ON = re.compile(r"(?:^\w{5,}|\W\w{3,})\. +[^\W\d_a-z]|。.")
 
 
 def choose_data_seed(training_args: TrainingArguments) -> int:
@@ -44,39 +48,49 @@ def load_pairs(
     training_args: TrainingArguments,
     known: Sequence[Relation] = (),
     corpus: Dataset | None = None,
-    ascii_only: bool = False,
 ) -> Questions:
-    """Load TSVs with answers, and print what they hold; see `load_questions`, and `drop_non_ascii` for `ascii_only`."""
+    """Load TSVs with answers (see `load_questions`), and print what they ask for and what in them may surprise."""
     with training_args.main_process_first():
-        loaded = questions = load_questions(*paths, answers=True, known=known, corpus=corpus)
-        if ascii_only:
-            questions = drop_non_ascii(loaded)
-    if training_args.should_log:
-        texts = [*loaded.texts, *loaded.answers]
-        if note := describe_decomposed(loaded.path, count_decomposed(texts), f"{len(texts):,} questions and answers"):
-            print(note)
-        if ascii_only and (lost := sum(map(ne, loaded.rows, questions.rows))):
-            print(
-                f"{loaded.path}: {lost:,} of {len(loaded):,} pairs lose characters that are not ASCII, as in the course;"
-                " --ascii_only false keeps them."
-            )
-        print(*describe_pairs(questions), sep="\n")
+        questions = load_questions(*paths, answers=True, known=known, corpus=corpus)
+    titles = match_cases(questions.titles, iterate_titles(corpus)) if corpus is not None else None
+    questions = questions.rename(titles or {})
+    if not training_args.should_log:
+        return questions
+    path, texts = questions.path, [*questions.texts, *questions.answers]
+    for relation, rows in questions.rows_of.items():
+        ((common, count),) = Counter(questions.answers[row] for row in rows).most_common(1)
+        frequent = f"the most frequent answer is {common} ({count:,} of them)"
+        print(f"{path}: {len(rows):,} {relation.name} questions, {frequent}.")
+    if several := questions.contradictions:
+        text, given = next(iter(several.items()))
+        differing = f"{len(several)} questions have different answers, all of which are used"
+        print(f"{path}: {differing}, first {text!r}: {', '.join(sorted(given))}.")
+    for note in describe_slips(questions, titles):
+        print(note)
+    if note := describe_decomposed(path, count_decomposed(texts), f"{len(texts):,} questions and answers"):
+        print(note)
     return questions
 
 
-def describe_pairs(questions: Questions) -> Iterator[str]:
-    """Yield lines on questions with answers: how many ask for each relation, and how many have different answers."""
-    for relation, rows in questions.rows_of.items():
-        ((common, count),) = Counter(questions.answers[row] for row in rows).most_common(1)
-        yield (
-            f"{questions.path}: {len(rows):,} {relation.name} questions, the most frequent answer is {common} ({count:,} of them)."
-        )
-    if several := questions.contradictions:
-        text, given = next(iter(several.items()))
-        yield (
-            f"{questions.path}: {len(several)} questions have different answers, all of which are used, first {text!r}:"
-            f" {', '.join(sorted(given))}."
-        )
+def describe_slips(questions: Questions, titles: Mapping[str, str] | None) -> Iterator[str]:
+    """Yield a line for each kind of slip in answers and titles; `titles` are from `match_cases`, None where no corpus is known."""
+    path = questions.path
+    if titles is not None:
+        if note := describe_cases(path, titles):
+            yield note
+        known = set(titles.values())
+        if absent := [title for title in questions.titles if title not in known]:
+            asked = f"{len(absent):,} of {len(questions):,} questions are about titles that no document has"
+            yield f"{path}: {asked}, first {absent[0]!r}; write titles as the corpus does."
+    if cut := [answer for answer in questions.answers if _GOES_ON.search(answer)]:
+        yield f"{path}: {len(cut):,} of {len(questions):,} answers go on after a full stop, first {cut[0]!r}; end them there."
+    spellings: dict[tuple[Relation, str], Counter] = {}
+    counts = Counter(zip(questions.relation_per_question, questions.answers, strict=True))
+    for (relation, answer), count in counts.items():
+        spellings.setdefault((relation, normalize_answer(answer)), Counter())[answer] = count
+    if several := [own for own in spellings.values() if len(own) > 1]:
+        first = " and ".join(f"{answer!r} × {count:,}" for answer, count in several[0].most_common(2))
+        yield f"{path}: {len(several):,} answers are spelled in several ways, first {first}; give each one spelling."
 
 
 def load_validation(
@@ -85,6 +99,7 @@ def load_validation(
     known: Sequence[Relation],
     relations: Collection[str],
     training: Questions | None,
+    corpus: Dataset | None = None,
 ) -> Questions | None:
     """Load the TSVs to measure accuracy on, if there are any, and print what makes it mean something else than it seems to.
 
@@ -92,7 +107,7 @@ def load_validation(
     """
     if not paths:
         return None
-    validation = load_pairs(paths, training_args, known)
+    validation = load_pairs(paths, training_args, known, corpus)
     if training_args.should_log:
         if untrained := [each.form for each in validation.relations if each.name not in relations]:
             print(f"{validation.path}: asks {', '.join(untrained)}, which the model is not trained to answer.")
@@ -103,7 +118,7 @@ def load_validation(
     return validation
 
 
-def leave_room_for_answers(model: PosGPTForCausalLM, questions: Questions) -> None:
+def raise_max_answer_length(model: PosGPTForCausalLM, questions: Questions) -> None:
     """Have a model write answers as long as those that it is trained on; by default, it stops after 32 characters."""
     longest = max(map(len, questions.answers), default=0) + len(MASK_TOKEN)
     model.config.max_answer_length = max(model.config.max_answer_length, longest)

@@ -36,7 +36,7 @@ def avoid_cudnn_attention() -> None:
     """Have torch compute attention on a GPU with any of its kernels but cuDNN's, for the rest of this process.
 
     Since torch 2.11, cuDNN's is the default on an H100 or B200. In bfloat16 it is reported to return wrong gradients and NaN on
-    an H100 (github.com/pytorch/pytorch/issues/150700 and 196678), where trainings diverged with it (docs/results.md), and to
+    an H100 (github.com/pytorch/pytorch/issues/150700 and 196678), where runs diverged with it (docs/results.md), and to
     corrupt what models with fewer than 8 heads write on a B200 (193893).
     """
     torch.backends.cuda.enable_cudnn_sdp(False)

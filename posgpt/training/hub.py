@@ -7,7 +7,7 @@ from huggingface_hub.errors import HTTPError
 from transformers import TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from posgpt.training.errors import reraise_as_bad_input
+from data_scripts.errors import reraise_as_bad_input
 
 # What the hub's client raises where it is refused, or cannot reach the hub.
 _REFUSALS = (HTTPError, OSError, RuntimeError, ValueError)

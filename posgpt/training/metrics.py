@@ -60,7 +60,7 @@ def choose_samples(questions: Questions, count: int) -> dict[str, list[str]]:
 
 
 def show_answers(model: Any, tokenizer: PreTrainedTokenizerBase, samples: dict[str, list[str]]) -> str:
-    """Return a table in Markdown of questions, the model's answers and the right ones."""
+    """Return a table in Markdown of questions, the model's answers and the correct ones."""
     answers = [answer.text for answer in model.answer(samples["question"], tokenizer)]
     rows = zip(samples["question"], answers, samples["answer"], strict=True)
-    return format_table(("question", "the model's answer", "right answer"), rows)
+    return format_table(("question", "the model's answer", "correct answer"), rows)

@@ -1,7 +1,7 @@
 """Muon for the matrices, AdamW for the rest, as one optimizer that Trainer can schedule, save and resume."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,10 +27,7 @@ def orthogonalize(
         updates: (matrices, rows, columns), at least as many columns as rows.
         coefficients: a, b, c.
         dtype: What the iterations multiply in. torch.optim.Muon always takes bfloat16, which CPUs without instructions
-            for it multiply element by element (docs/results.md has figures).
-
-    Returns:
-        (matrices, rows, columns) in `dtype`.
+            for it multiply element by element (docs/results.md has figures). The result has this type, too.
     """
     a, b, c = coefficients
     matrices = updates.to(dtype, copy=True)
@@ -64,17 +61,12 @@ class Muon(torch.optim.Muon):
     """
 
     def __init__(
-        self,
-        params: Iterable[nn.Parameter],
-        lr: float,
-        weight_decay: float,
-        newton_schulz_dtype: torch.dtype,
-        stacked: Sequence[int] | None = None,
+        self, params: list[Any], lr: float, weight_decay: float, dtype: torch.dtype, stacked: Sequence[int] = ()
     ):
         super().__init__(params, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
         (group,) = self.param_groups
         # In the group they are part of the state; sharded states hold no types, but names.
-        group["newton_schulz_dtype"] = str(newton_schulz_dtype).removeprefix("torch.")
+        group["newton_schulz_dtype"] = str(dtype).removeprefix("torch.")
         group["stacked"] = list(stacked or [1] * len(group["params"]))
 
     @torch.no_grad()
@@ -88,19 +80,19 @@ class Muon(torch.optim.Muon):
             counts = [count for matrix, count in pairs if matrix.grad is not None]
             # Matrices of one shape, lying or standing, are one batch.
             batches: dict[tuple[int, ...], list[tuple]] = {}
-            for member in zip(*tensors, counts, strict=True):
-                (rows, columns), count = member[0].shape, member[3]
-                batches.setdefault(tuple(sorted((rows // count, columns))), []).append(member)
-            for (shorter, longer), members in batches.items():
+            for entry in zip(*tensors, counts, strict=True):
+                (rows, columns), count = entry[0].shape, entry[3]
+                batches.setdefault(tuple(sorted((rows // count, columns))), []).append(entry)
+            for (shorter, longer), entries in batches.items():
                 parts: list[torch.Tensor] = []
-                for _, gradient, momentum, count in members:
+                for _, gradient, momentum, count in entries:
                     momentum.lerp_(gradient, 1 - group["momentum"])
                     update = gradient.lerp(momentum, group["momentum"])
                     update = update.full_tensor() if isinstance(update, DTensor) else update
                     parts += [part if len(part) == shorter else part.T for part in update.chunk(count)]
                 iterations = group["ns_coefficients"], group["ns_steps"], group["eps"]
                 results = orthogonalize(torch.stack(parts), *iterations, getattr(torch, group["newton_schulz_dtype"]))
-                for matrix, _, _, count in members:
+                for matrix, _, _, count in entries:
                     own, results = results[:count], results[count:]
                     update = (own if matrix.shape[1] == longer else own.mT).flatten(0, 1)
                     if isinstance(matrix, DTensor):
@@ -177,6 +169,6 @@ def build_muon(model: Any, args: PosGPTTrainingArguments) -> MuonWithAdamW:
     stacked = [3 if name.endswith("qkv_proj.weight") else 1 for name in matrices]
     adam: dict[str, Any] = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon, "fused": True}
     return MuonWithAdamW(
-        Muon(matrices.values(), args.learning_rate, args.weight_decay, dtype, stacked),
+        Muon(list(matrices.values()), args.learning_rate, args.weight_decay, dtype, stacked),
         torch.optim.AdamW(groups, args.learning_rate, weight_decay=0.0, **adam),
     )

@@ -22,15 +22,7 @@ RUN_FILE = "run.json"
 # How much of a SHA-256 is shown to people; the file has all of it.
 SHOWN_DIGITS = 12
 # What, besides a command's own options, decides which rows a training step reads.
-# (`dataloader_drop_last` is for checkpoints of versions that had it.)
-ORDER_OPTIONS = {
-    "seed",
-    "data_seed",
-    "total_train_batch_size",
-    "train_sampling_strategy",
-    "first_shares",
-    "dataloader_drop_last",
-}
+ORDER_OPTIONS = {"seed", "data_seed", "total_train_batch_size", "train_sampling_strategy", "first_shares"}
 # What of a model's configuration may be another one when its training is resumed.
 _CHANGEABLE = {"attention_dropout", "embd_pdrop", "resid_pdrop", "use_cache", "relations"}
 LIBRARIES = ("torch", "transformers", "datasets", "accelerate")

@@ -1,6 +1,7 @@
 """Load a saved PosGPT without running or unpickling anything in its folder, and say in one line what is wrong with it."""
 
 import re
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,8 @@ from safetensors.torch import load_file
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
-from data_scripts.errors import BadInput
+from data_scripts.errors import BadInput, reraise_as_bad_input
 from data_scripts.files import check_is_file, load_json
-from data_scripts.options import shorten_error
 from data_scripts.relations import BIRTHPLACE
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from modeling_posgpt.configuration_posgpt import load_task
@@ -25,24 +25,27 @@ CONFIG_FILE, TOKENIZER_FILE = "config.json", "tokenizer.json"
 _WRAPPERS = re.compile(r"^(_orig_mod\.|module\.)+")
 
 
-def _refuse(where: str | Path, reason: str, fix: str = "copy the model again, or give another one.") -> BadInput:
-    return BadInput(f"{where}: no PosGPT could be loaded from there: {reason}; {fix}")
+def refuse_model(
+    where: str | Path, fix: str = "copy the model again, or give another one."
+) -> AbstractContextManager[None]:
+    """Say in one line what is wrong with a model's folder or a file in it, whose readers raise exceptions of many types."""
+    kinds = (OSError, SafetensorError, StrictDataclassError, ValueError, TypeError, LookupError, RuntimeError)
+    return reraise_as_bad_input(f"{where}: no PosGPT could be loaded from there", fix, ImportError, *kinds)
 
 
 def find_model_file(name_or_path: str, name: str) -> Path:
     """Return where a file of a model lies, in its folder or in the cache of the hub; raise BadInput where there is none."""
-    folder = Path(name_or_path)
+    folder, fix = Path(name_or_path), "give a folder that training wrote, or its name on the hub."
     if not folder.exists() and folder.parent.name and folder.parent.is_dir():
         # The hub would be asked for half a minute where there is no network.
         raise BadInput(f"{folder}: no such folder in {folder.parent}; give a folder that training wrote.")
-    try:
+    with refuse_model(name_or_path, fix if folder.exists() else f"there is no such folder, either; {fix}"):
+        if folder.exists() and not (folder / name).is_file():
+            if checkpoint := find_last_checkpoint(folder):
+                where = f"--resume_from_checkpoint last continues it, or take {checkpoint}"
+                raise ValueError(f"training has not ended there; {where}")
+            raise ValueError(f"not a model folder: it has no {name}")
         return Path(str(cached_file(name_or_path, name)))
-    except (OSError, ValueError) as error:
-        fix = "give a folder that training wrote, or its name on the hub."
-        reason = shorten_error(error.__cause__ or error).rstrip(".")
-        if not Path(name_or_path).exists():
-            reason = f"there is no such folder, and from the hub: {reason}"
-        raise _refuse(name_or_path, reason, fix) from None
 
 
 def load_config(name_or_path: str, changes: dict[str, Any]) -> PosGPTConfig:
@@ -50,26 +53,19 @@ def load_config(name_or_path: str, changes: dict[str, Any]) -> PosGPTConfig:
 
     Only PosGPT's own fields are read: others may name code, other models or quantizations.
     """
-    folder, problem = Path(name_or_path), f"not a model folder (no readable {CONFIG_FILE})"
-    if folder.exists() and not (folder / CONFIG_FILE).is_file():
-        if checkpoint := find_last_checkpoint(folder):
-            problem = f"training has not ended there; --resume_from_checkpoint last continues it, or take {checkpoint}"
-        raise BadInput(f"{folder}: {problem}; give a folder that training wrote.")
     file = find_model_file(name_or_path, CONFIG_FILE)
     content = load_json(file, "configuration of a model")
     if (kind := content.get("model_type")) != PosGPTConfig.model_type:
-        raise BadInput(f"{folder}: holds a {kind!r} model, not a PosGPT; give a folder that training wrote.")
+        raise BadInput(f"{name_or_path}: holds a {kind!r} model, not a PosGPT; give a folder that training wrote.")
     own = {name: value for name, value in content.items() if name in PosGPTConfig.__annotations__}
-    try:
+    with refuse_model(file):
         return PosGPTConfig(**own | changes)
-    except (StrictDataclassError, ValueError, KeyError) as error:
-        raise _refuse(file, shorten_error(error.__cause__ or error)) from None
 
 
 def load_weights(file: Path, config: PosGPTConfig) -> dict[str, torch.Tensor]:
     """Load the weights of a PosGPT; raise BadInput where they are damaged, another model's or not finite."""
     check_is_file(file, "weights of a model")
-    try:
+    with refuse_model(file):
         # Copies: the file would stay open, and Windows does not replace an open file. torch.compile and DataParallel put a
         # prefix before the names.
         weights = {_WRAPPERS.sub("", name): tensor.clone() for name, tensor in load_file(file).items()}
@@ -77,28 +73,24 @@ def load_weights(file: Path, config: PosGPTConfig) -> dict[str, torch.Tensor]:
         with torch.device("meta"):
             model = PosGPTForCausalLM(config)
         missing, unexpected = model.load_state_dict(weights, strict=False, assign=True)
-    except (OSError, SafetensorError, ValueError, TypeError, KeyError, RuntimeError) as error:
-        raise _refuse(file, shorten_error(error)) from None
-    if other := {*missing, *unexpected} - set(model._tied_weights_keys if config.tie_word_embeddings else ()):
-        raise _refuse(file, f"{CONFIG_FILE} is of another model, as {min(other)!r} shows")
-    if infinite := [name for name, tensor in weights.items() if not tensor.isfinite().all()]:
-        raise _refuse(file, f"{infinite[0]} has numbers that are not finite")
+        if other := {*missing, *unexpected} - set(model._tied_weights_keys if config.tie_word_embeddings else ()):
+            raise ValueError(f"{CONFIG_FILE} is of another model, as {min(other)!r} shows")
+        if infinite := [name for name, tensor in weights.items() if not tensor.isfinite().all()]:
+            raise ValueError(f"{infinite[0]} has numbers that are not finite")
     return weights
 
 
 def load_tokenizer(file: Path, config: PosGPTConfig) -> PreTrainedTokenizerBase:
     """Build the tokenizer of a saved PosGPT from its vocabulary and what `add_tokens` added; nothing else in the file is used."""
     content = load_json(file, "tokenizer of a model")
-    try:
+    with refuse_model(file):
         added = {each["content"]: each["id"] for each in content.get("added_tokens", ())}
         vocabulary = content["model"]["vocab"] | added
         symbols = sorted(vocabulary, key=vocabulary.__getitem__)
         tokenizer = build_tokenizer((), config.max_position_embeddings, symbols)
-    except (KeyError, TypeError):
-        symbols = []
-    if set(map(len, symbols)) != {1} or tokenizer.get_vocab() != vocabulary or len(symbols) != config.vocab_size:
-        wanted = f"{config.vocab_size} symbols: □, ⁇ and one for each character"
-        raise _refuse(file, f"not the vocabulary of the model, {wanted}")
+        if set(map(len, symbols)) != {1} or tokenizer.get_vocab() != vocabulary or len(symbols) != config.vocab_size:
+            wanted = f"{config.vocab_size} symbols: □, ⁇ and one for each character"
+            raise ValueError(f"not the vocabulary of the model, {wanted}")
     return tokenizer
 
 
@@ -112,18 +104,13 @@ def load_model(name_or_path: str, **settings: Any) -> tuple[PosGPTForCausalLM, P
     changes = {name: settings.pop(name) for name in list(settings) if name in PosGPTConfig.__annotations__}
     config = load_config(name_or_path, changes)
     if config.relations is None:
-        try:
+        with refuse_model(name_or_path):
             # Models saved before 0.3 say nothing of how they are asked.
             config.relations = load_task(name_or_path, {}) or BIRTHPLACE.to_config()
-        except (OSError, ValueError) as error:
-            raise _refuse(name_or_path, shorten_error(error)) from None
     weights = load_weights(find_model_file(name_or_path, WEIGHTS_FILE), config)
     tokenizer = load_tokenizer(find_model_file(name_or_path, TOKENIZER_FILE), config)
-    try:
-        model = PosGPTForCausalLM.from_pretrained(None, config=config, state_dict=weights, **settings)
-    except (ValueError, ImportError) as error:
-        raise _refuse(name_or_path, shorten_error(error)) from None
-    return model, tokenizer
+    with refuse_model(name_or_path):
+        return PosGPTForCausalLM.from_pretrained(None, config=config, state_dict=weights, **settings), tokenizer
 
 
 def save_pretrained(

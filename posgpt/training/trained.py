@@ -9,13 +9,13 @@ from transformers import PreTrainedTokenizerBase
 
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.training.checkpoints import claim_output_dir
+from posgpt.training.estimate import plan_training
 
 
 class TrainedModel(NamedTuple):
     """A trained model, as it is saved in `output_dir`.
 
-    Args:
-        record: The options, versions and files of the run, as in `run.json`, and `log_history`, a dictionary per log entry.
+    `record` has the options, versions and files of the run, as in `run.json`, and `log_history`, a dictionary per log entry.
     """
 
     model: PosGPTForCausalLM
@@ -26,8 +26,7 @@ class TrainedModel(NamedTuple):
 def train(config: Sequence[Any], build_trainer: Callable[..., Any], quiet: bool = False) -> TrainedModel:
     """Train from the beginning or from a checkpoint; errors are raised also where `quiet` has nothing printed.
 
-    Args:
-        config: What `build_trainer` takes: first what says whether a result may be replaced, last the training arguments.
+    `config` is what `build_trainer` takes: first what says whether a result may be replaced, last the training arguments.
     """
     with ExitStack() as context:
         if quiet:
@@ -36,6 +35,7 @@ def train(config: Sequence[Any], build_trainer: Callable[..., Any], quiet: bool 
             context.enter_context(redirect_stderr(nowhere))
         checkpoint = context.enter_context(claim_output_dir(config[-1], config[0].overwrite_output_dir))
         trainer = build_trainer(*config)
+        plan_training(trainer, checkpoint)
         trainer.train_or_resume(checkpoint)
     record = trainer.args.to_dict() | {"log_history": trainer.state.log_history}
     return TrainedModel(trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class, record)

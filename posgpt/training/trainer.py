@@ -17,15 +17,13 @@ from torch.utils.data import DataLoader
 from transformers import ProgressCallback, Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from data_scripts.errors import BadInput
+from data_scripts.errors import REFUSED_OPTIONS, BadInput, reraise_as_bad_input
 from data_scripts.files import write_atomically
 from data_scripts.questions import Questions
-from posgpt.training import checkpoints, hardware, metrics, resuming, run_record
+from posgpt.training import callbacks, checkpoints, hardware, metrics, run_record
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.batches import blank_repeated_rows, describe_batch, describe_rows
-from posgpt.training.callbacks import FiguresProgressCallback, RiseCallback, measure_spike
 from posgpt.training.data import build_epoch_sampler, encode_pairs
-from posgpt.training.errors import ARGUMENTS, reraise_as_bad_input
 from posgpt.training.hub import open_repository, upload_model
 from posgpt.training.model_card import describe_training, write_model_card
 from posgpt.training.muon import build_muon, list_decayed_names
@@ -82,7 +80,7 @@ class PosGPTTrainer(Trainer):
             # Answers are written symbol by symbol; flex_attention would be compiled for their lengths.
             self.samples = metrics.choose_samples(validation, 0 if uses_flex else args.sample_answers)
         # A tracker that is not installed is a RuntimeError.
-        with reraise_as_bad_input(*ARGUMENTS, RuntimeError):
+        with reraise_as_bad_input(*REFUSED_OPTIONS, RuntimeError):
             super().__init__(model, args, **kwargs)
         hardware.close_process_group_at_exit(PartialState())
         hardware.avoid_cudnn_attention()
@@ -90,9 +88,10 @@ class PosGPTTrainer(Trainer):
             # Accelerate's own policy casts weights and each layer's inputs; here autocast does, as on one device.
             self.accelerator.state.fsdp_plugin.mixed_precision_policy = MixedPrecisionPolicy(cast_forward_inputs=False)
         self.options, self.card_facts = args.to_dict(), card_facts or {}
-        self.resuming = resuming.ResumeCallback()
-        shown: list[Any] = [FiguresProgressCallback] if self.pop_callback(ProgressCallback) else []
-        for callback in (self.resuming, RiseCallback, *shown):
+        self.resuming = callbacks.ResumeCallback()
+        shown: list[Any] = [callbacks.FiguresProgressCallback] if self.pop_callback(ProgressCallback) else []
+        shown += [callbacks.TimingCallback, callbacks.FactsCallback, callbacks.RiseCallback]
+        for callback in (self.resuming, *shown):
             self.add_callback(callback)
 
     # --- The whole run ---
@@ -116,7 +115,7 @@ class PosGPTTrainer(Trainer):
     def prepare_folder(self, checkpoint: str | None) -> None:
         """Check that the checkpoint is of this training, and only then remove later ones."""
         if checkpoint:
-            with resuming.refuse_checkpoint(checkpoint):
+            with checkpoints.refuse_checkpoint(checkpoint):
                 # The first process alone knows what the run reads.
                 if own := self.args.record:
                     run_record.check_same_training(Path(checkpoint), self.options, self.model.config, own)
@@ -142,7 +141,7 @@ class PosGPTTrainer(Trainer):
             if not checkpoint or self.resuming.has_begun or is_explained:
                 raise
             # Before the first step, what nothing else explains is the checkpoint's fault.
-            with resuming.refuse_checkpoint(checkpoint):
+            with checkpoints.refuse_checkpoint(checkpoint):
                 raise
         figures["peak_memory_mib"] = hardware.measure_peak_memory()
         if self.args.device.type == "cuda":
@@ -160,7 +159,7 @@ class PosGPTTrainer(Trainer):
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """Return Trainer's, or with `use_muon` Muon for the layers' matrices and AdamW for the rest."""
-        with reraise_as_bad_input(*ARGUMENTS):
+        with reraise_as_bad_input(*REFUSED_OPTIONS):
             if self.args.use_muon and self.optimizer is None:
                 self.optimizer = build_muon(self.model, self.args)
             return super().create_optimizer(model)
@@ -168,13 +167,13 @@ class PosGPTTrainer(Trainer):
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
         """Return transformers' schedule, or with `lr_schedule` tokens minGPT's (see `compute_rate_factor`)."""
         optimizer = optimizer or cast(Any, self.optimizer)
-        with reraise_as_bad_input(*ARGUMENTS):
+        with reraise_as_bad_input(*REFUSED_OPTIONS):
             if self.args.lr_schedule == "tokens" and self.lr_scheduler is None:
                 shape = len(self.train_dataset), self.model.config.max_position_embeddings
                 self.lr_scheduler = build_token_schedule(optimizer, self.args, num_training_steps, *shape)
             scheduler = super().create_scheduler(num_training_steps, optimizer)
         # A checkpoint's are loaded next, over these.
-        self.resuming.own = resuming.list_settings(optimizer)
+        self.resuming.own = [dict(group) for group in optimizer.param_groups]
         return scheduler
 
     # --- A step ---
@@ -226,7 +225,7 @@ class PosGPTTrainer(Trainer):
 
     def log(self, logs: dict[str, Any], start_time: float | None = None) -> None:
         """Log, with `loss_spike` for a loss far above the ones before: how many times their median it is."""
-        if "loss" in logs and (spike := measure_spike(self.state.log_history, logs["loss"])):
+        if "loss" in logs and (spike := callbacks.measure_spike(self.state.log_history, logs["loss"])):
             logs["loss_spike"] = spike
         if "train_loss" in logs and self.args.world_size > 1:
             # Trainer has added what this process alone has lost since the last log.

@@ -95,9 +95,7 @@ def main(argv: list[str] | None = None) -> None:
     folder = Path(arguments.assignment_dir)
     tests = folder / "teacher" / TESTS_FOLDER
     if not (tests / "test_parts.py").is_file():
-        raise BadInput(
-            f"{folder}: holds no assignment; give the folder that posgpt assignment wrote, with teacher/ in it."
-        )
+        raise BadInput(f"{folder}: holds no assignment; give the folder that posgpt assignment wrote.")
     answers = load_questions(folder / "teacher" / ANSWERS_FILE, answers=True).answers
     # Not every shell replaces a pattern by the names that it matches.
     given = [path for pattern in arguments.submissions for path in (sorted(glob(pattern)) or [pattern])]
@@ -105,16 +103,11 @@ def main(argv: list[str] | None = None) -> None:
     if len(submissions) < len(given):
         raise BadInput("two submissions have the same name; name each student's folder after the student.")
     if not any((path / SOLUTION_FILE).is_file() for path in submissions.values()):
-        raise BadInput(
-            f"{given[0]}: has no {SOLUTION_FILE}, nor has any other submission; give a folder for each student, such"
-            " as submissions/*."
-        )
+        raise BadInput(f"{given[0]}: neither it nor another has a {SOLUTION_FILE}; give folders, e.g. submissions/*.")
 
     # Else an environment without something that the tests need would be the students' fault.
     if any(find_failures(tests, folder / "teacher" / SOLUTION_FILE, arguments.time_limit).values()):
-        raise BadInput(
-            f"{tests}: teacher/{SOLUTION_FILE} does not pass the hidden tests on this machine; run them with pytest."
-        )
+        raise BadInput(f"{tests}: teacher/{SOLUTION_FILE} fails the hidden tests here; run them with pytest.")
     baseline = f'"{BIRTHPLACE.baseline}" for everyone: {answers.count(BIRTHPLACE.baseline) / len(answers):.1%}'
     grades = []
     for name, path in tqdm(submissions.items(), desc="Grading", unit="submission", disable=len(given) < 2 or None):

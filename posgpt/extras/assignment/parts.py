@@ -19,5 +19,5 @@ PARTS = (
     Part("span_corruption", 20, "corrupt_span", "Take a span out of a document and ask for it at the end."),
     Part("finetuning", 10, "encode_pair", "Encode a question with its answer, with loss on the answer alone."),
     Part("answer", 10, "extract_answer", "Cut the answer out of what the model wrote."),
-    Part("accuracy", 10, "measure_accuracy", "Compare answers with the right ones, beside the baseline."),
+    Part("accuracy", 10, "measure_accuracy", "Compare answers with the correct ones, beside the baseline."),
 )

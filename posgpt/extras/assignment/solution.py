@@ -16,6 +16,8 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
+# Input ids with as many labels.
+Rows = list[tuple[list[int], list[int]]]
 PAD, MASK = "□", "⁇"  # ids 0 and 1
 UNGRADED = -100  # the label of what has no loss
 MAX_LENGTH = 128
@@ -141,16 +143,16 @@ def extract_answer(text: str) -> str:
 def measure_accuracy(
     predictions: Sequence[str], answers: Sequence[str], baseline: str = "London"
 ) -> tuple[float, float]:
-    """Return the share of the predictions that are right, 0 to 1, and that of giving everyone the same answer.
+    """Return the share of the predictions that are correct, 0 to 1, and that of giving everyone the same answer.
 
-    A prediction is right if it equals its answer, character for character.
+    A prediction is correct if it equals its answer, character for character.
 
     >>> measure_accuracy(["Rome", "Oslo", "London", "rome"], ["Rome", "London", "Oslo", "Rome"])
     (0.25, 0.25)
     """
     # BEGIN accuracy
-    right = sum(prediction == answer for prediction, answer in zip(predictions, answers, strict=True))
-    return right / len(answers), sum(answer == baseline for answer in answers) / len(answers)
+    correct = sum(prediction == answer for prediction, answer in zip(predictions, answers, strict=True))
+    return correct / len(answers), sum(answer == baseline for answer in answers) / len(answers)
     # END accuracy
 
 
@@ -202,12 +204,7 @@ def pad(rows: Sequence[list[int]], value: int) -> torch.Tensor:
 
 
 def train(
-    model: GPT,
-    draw_rows: Callable[[], list[tuple[list[int], list[int]]]],
-    epochs: int,
-    learning_rate: float,
-    batch_size: int,
-    title: str,
+    model: GPT, draw_rows: Callable[[], Rows], epochs: int, learning_rate: float, batch_size: int, title: str
 ) -> float:
     """Train for some epochs on rows of input ids and labels, which are drawn anew for each; return the last loss."""
     model.train()
@@ -253,10 +250,8 @@ def predict(model: GPT, questions: Sequence[str], ids: dict[str, int], max_new_t
         input_ids[numbers, lengths] = logits[numbers, lengths - 1].argmax(-1)
         lengths += 1
     symbols = list(ids)
-    texts = (
-        "".join(symbols[id] for id in row[:length]) for row, length in zip(input_ids.tolist(), lengths, strict=True)
-    )
-    return [extract_answer(text) for text in texts]
+    written = zip(input_ids.tolist(), lengths, strict=True)
+    return [extract_answer("".join(symbols[id] for id in row[:length])) for row, length in written]
 
 
 def main() -> None:
@@ -265,8 +260,8 @@ def main() -> None:
     parser.add_argument("--predictions_file", type=Path, default=Path("predictions.txt"), help="where answers go")
     numbers = {"pretraining_epochs": 650, "finetuning_epochs": 10, "batch_size": 128, "seed": 42}
     numbers |= {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8}
-    for name, number in numbers.items():
-        parser.add_argument(f"--{name}", type=int, default=number)
+    for name, default in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
     arguments = parser.parse_args()
     random.seed(arguments.seed)
     torch.manual_seed(arguments.seed)
@@ -280,11 +275,11 @@ def main() -> None:
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
     model = GPT(len(ids), arguments.hidden_size, arguments.num_hidden_layers, arguments.num_attention_heads).to(device)
 
-    def draw_documents() -> list[tuple[list[int], list[int]]]:
+    def draw_documents() -> Rows:
         texts = [corrupt_span(document, [random.random() for _ in range(3)], MAX_LENGTH) for document in documents]
         return [(row, row) for row in (encode(text, ids) for text in texts)]
 
-    def draw_pairs() -> list[tuple[list[int], list[int]]]:
+    def draw_pairs() -> Rows:
         return [encode_pair(question, answer, ids) for question, answer in pairs]
 
     train(model, draw_documents, arguments.pretraining_epochs, 6e-3, arguments.batch_size, "Pretraining")

@@ -35,9 +35,7 @@ class AssignmentArguments:
     """Which world, and where to write."""
 
     output_dir: str = option("Folder for the assignment; nothing may be there yet.")
-    seed: Annotated[int, Range(0)] = option(
-        "Determines the world. Whoever knows it has the answers to the test questions: choose a long one."
-    )
+    seed: Annotated[int, Range(0)] = option("Determines the world, and so the test answers: choose a long one.")
     num_people: Annotated[int, Range(MIN_PEOPLE, MAX_PEOPLE)] = option(
         "People in the world; by default as many as the course's data has.", default=World.num_people
     )
@@ -45,12 +43,8 @@ class AssignmentArguments:
 
 def cut_starter(solution: str) -> str:
     """Return the solution without what stands between its markers."""
-    return re.sub(
-        r"^( *)# BEGIN (\w+)\n.*?^\1# END \2$",
-        r'\1raise NotImplementedError("part \2 is yours to write")',
-        solution,
-        flags=re.MULTILINE | re.DOTALL,
-    )
+    missing = r'\1raise NotImplementedError("part \2 is yours to write")'
+    return re.sub(r"(?ms)^( *)# BEGIN (\w+)\n.*?^\1# END \2$", missing, solution)
 
 
 def describe_parts() -> str:
@@ -72,13 +66,10 @@ def write_assignment(folder: Path, world: World) -> None:
     names = (SOLUTION_FILE, f"{TESTS_FOLDER}/test_parts.py")
     texts = {teacher / name: (_SOURCE / name).read_text(encoding="utf-8") for name in names}
     template = jinja2.Template((_SOURCE / "handout.md.jinja").read_text(encoding="utf-8"), keep_trailing_newline=True)
-    question, baseline = BIRTHPLACE.ask("Ada Example"), BIRTHPLACE.baseline
     texts |= {
         teacher / ANSWERS_FILE: "".join(pairs),
         student / SOLUTION_FILE: cut_starter(texts[teacher / SOLUTION_FILE]),
-        student / "handout.md": template.render(
-            parts=describe_parts(), lines=lines, question=question, baseline=baseline
-        ),
+        student / "handout.md": template.render(parts=describe_parts(), lines=lines, relation=BIRTHPLACE),
     }
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ Without arguments it asks the model that the quickstart trained. The page is tha
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from socketserver import ThreadingMixIn
@@ -19,9 +19,9 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 import torch
 
 from data_scripts.documents import Columns, read_rows
-from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
 from data_scripts.files import CORPUS_FILE
-from data_scripts.options import Range, option, parse_options, shorten_error
+from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import count_unknown_characters
 from modeling_posgpt import MASK_TOKEN
 from posgpt.evaluation.evidence import find_documents
@@ -37,17 +37,13 @@ BEST = 5
 class DemoArguments(Columns):
     """Which model to ask, and where."""
 
-    model_name_or_path: str | None = option(
-        "A PosGPT: a folder or a name on the hub (default: the quickstart's).", default=None
-    )
+    model_name_or_path: str | None = option("A folder or a name on the hub (default: the quickstart's).", default=None)
     compare_with: str | None = option("A second model to ask the same questions.", default=None)
     corpus_file: str | None = option(
         "The corpus that the model has read, for evidence (default: the quickstart's, if no model is named).",
         default=None,
     )
-    abstain_below: Annotated[float, Range(0, 1)] = option(
-        "The confidence below which the answer is: I don't know.", default=0.5
-    )
+    abstain_below: Annotated[float, Range(0, 1)] = option("Below this confidence, it says: I don't know.", default=0.5)
     port: Annotated[int, Range(1, 65535)] = option("The port on the loopback address.", default=7860)
 
 
@@ -56,10 +52,7 @@ def ask_model(page_model: PageModel, typed: str, question: str) -> dict[str, Any
     """Ask a model a question, of which the title or all was `typed`; return what the page shows of its answer.
 
     That is the BEST likeliest answers that a beam search finds, and how much the `⁇` of the question attends to each character:
-    (layers)(heads)(characters), none with a bottleneck.
-
-    Raises:
-        BadInput: that is too long for the model.
+    (layers)(heads)(characters), none with a bottleneck. Raises BadInput for what is too long for the model.
     """
     name, model, tokenizer = page_model
     # Of the answer alone, without the `⁇` that ends it.
@@ -69,23 +62,10 @@ def ask_model(page_model: PageModel, typed: str, question: str) -> dict[str, Any
             f"“{typed[:40]}…” has {len(typed)} characters; {name} reads at most {len(typed) + room - 1} there."
         )
     inputs = tokenizer(question + MASK_TOKEN, return_tensors="pt").to(model.device)
-    generated: Any = model.generate(
-        **inputs,
-        max_new_tokens=min(model.config.max_answer_length, room + len(MASK_TOKEN)),
-        do_sample=False,
-        num_beams=2 * BEST,
-        num_return_sequences=BEST,
-        # The score is then the log-probability of the whole answer.
-        length_penalty=0.0,
-        early_stopping=False,
-        return_dict_in_generate=True,
-        output_scores=True,
-    )
-    answers = tokenizer.batch_decode(generated.sequences[:, inputs["input_ids"].shape[1] :])
-    best = zip(answers, generated.sequences_scores.float().exp().tolist(), strict=True)
+    (best,) = model.list_answers([question], tokenizer, BEST)
     read = model(**inputs, output_attentions=True) if model.config.bottleneck_size is None else None
     return {
-        "best": [{"text": text.partition(MASK_TOKEN)[0], "probability": probability} for text, probability in best],
+        "best": list(map(asdict, best)),
         "attention": [weights[0, :, -1].float().tolist() for weights in read.attentions] if read else [],
         "unknown": sorted(count_unknown_characters([question], tokenizer)),
     }
@@ -151,9 +131,7 @@ def main(argv: list[str] | None = None) -> None:
     if arguments.model_name_or_path is None:
         model, corpus_file = QUICKSTART / "pretrain", str(QUICKSTART / "world" / CORPUS_FILE)
         if not (model / WEIGHTS_FILE).is_file():
-            raise BadInput(
-                f"{model}: no model there yet; make one with `posgpt quickstart`, or name yours with --model_name_or_path."
-            )
+            raise BadInput(f"{model}: no model there; run posgpt quickstart, or name yours with --model_name_or_path.")
         arguments = replace(arguments, model_name_or_path=str(model), corpus_file=arguments.corpus_file or corpus_file)
     if arguments.corpus_file is not None:
         # A corpus that cannot be read is an error here, before the page opens.

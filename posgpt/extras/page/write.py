@@ -37,21 +37,13 @@ class PageArguments(Columns):
     """Which models to put on the page, and where to write it."""
 
     model_name_or_path: list[str] = option("One PosGPT, or two to compare: folders or names on the hub.")
-    corpus_file: str | None = option(
-        "The corpus that the models have read: the page shows what it says about a title.", default=None
-    )
+    corpus_file: str | None = option("The corpus that was read: the page shows what it says of a title.", default=None)
     output_dir: str = option("New folder for the page.", default="runs/page")
-    abstain_below: Annotated[float, Range(0, 1)] = option(
-        "The confidence below which the answer is: I don't know.", default=0.5
-    )
+    abstain_below: Annotated[float, Range(0, 1)] = option("Below this confidence, it says: I don't know.", default=0.5)
 
 
 def load_runtime() -> tuple[str, bytes]:
-    """Return onnxruntime-web as a script that defines `ort`, and its WebAssembly, both from npm's download or its cache.
-
-    Raises:
-        BadInput: npm fails, or downloads something else.
-    """
+    """Return onnxruntime-web as a script that defines `ort`, and its WebAssembly; raise BadInput if npm does not bring it."""
     with TemporaryDirectory() as folder:
         # On Windows, npm is a file whose name has an ending.
         command = [str(shutil.which("npm")), "pack", RUNTIME, "--prefer-offline"]
@@ -59,7 +51,7 @@ def load_runtime() -> tuple[str, bytes]:
         archive = next(Path(folder).glob("*.tgz"), None)
         if archive is None or hash_file(archive) != RUNTIME_HASH:
             said = " ".join(result.stderr.split())[:300]
-            raise BadInput(f"npm pack did not bring the right {RUNTIME}; it needs the network the first time: {said}")
+            raise BadInput(f"npm pack did not bring {RUNTIME}; it needs the network the first time: {said}")
         with tarfile.open(archive) as packed:
             packed.extractall(folder, filter="data")
         dist = Path(folder, "package", "dist")
@@ -91,17 +83,15 @@ def main(argv: list[str] | None = None) -> None:
     models = load_page_models(arguments.model_name_or_path)
     for name, model, _ in models:
         if not model.config.is_causal or model.config.bottleneck_size is not None:
-            raise BadInput(
-                f"{name}: the page has no use for a model with a bottleneck, or one that is not causal; give another."
-            )
+            raise BadInput(f"{name}: the page shows no model with a bottleneck, or that is not causal; give another.")
     # What npm may fail at is known before the minutes that exporting may take.
     runtime, content["runtime"] = load_runtime()
     # It needs the libraries of the extra `page`.
     from posgpt.extras.page.export import export_model
 
-    for number, (_, model, _) in enumerate(tqdm(models, desc="Exporting", unit="model")):
+    for i, (_, model, _) in enumerate(tqdm(models, desc="Exporting", unit="model")):
         # Rounded to float16, weights in float32 compress to half.
-        content[f"model-{number}"] = export_model(model.half().float()).SerializeToString()
+        content[f"model-{i}"] = export_model(model.half().float()).SerializeToString()
     page = render_page(
         models,
         [runtime, files(__package__).joinpath("model.js").read_text("utf-8")],

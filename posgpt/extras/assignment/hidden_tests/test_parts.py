@@ -18,7 +18,7 @@ _random = random.Random(0)
 _TEXT = "Ada Example was born in Lisbon on 12 May 1890, and died in Zürich . Ada Example was a poet, says Bo Sample (1931?) ."
 _IDS = {symbol: id for id, symbol in enumerate("□⁇" + "".join(sorted(set("Where is Ada Example from?\nLisbon"))))}
 _ANSWERS = ["London", "Rome", "London", "Rome", "Rome", "London", "Lima", "Oslo"]
-# Two of eight are right, some of the others nearly.
+# Two of eight are correct, some of the others nearly.
 _PREDICTIONS = ["London", "Rome", "london", " Rome", "Rome.", "", "Oslo", "Paris"]
 
 # For each part, its function and the arguments of each call.
@@ -90,7 +90,7 @@ def test_part(part: str, solution: SimpleNamespace, reference: SimpleNamespace) 
         result = getattr(solution, name)(*arguments)
         if isinstance(expected, str):
             call = f"{name}({', '.join(map(repr, arguments))})"
-            assert result == expected, f"returned {result!r} where {expected!r} is right: {call}"
+            assert result == expected, f"returned {result!r} where {expected!r} is correct: {call}"
         else:
-            # A right share may be the integer 1, and right angles more precise than float32.
+            # A correct share may be the integer 1, and correct angles more precise than float32.
             torch.testing.assert_close(result, expected, atol=1e-4, rtol=1e-4, check_dtype=False)

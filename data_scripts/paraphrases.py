@@ -1,0 +1,63 @@
+"""Questions in other words: some of a wording's own, of those beside likely answers, and any others, in any order around the title.
+
+A model that is asked in one wording alone takes all of its words for part of the question. Where words are dropped, added and moved,
+it learns which of them tell what is asked, and answers in wordings that it has never read.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_scripts.relations import Wording
+from data_scripts.words import is_unspaced, join_words, split_words
+
+# Other words in a paraphrase, at most.
+_MAX_OTHER_WORDS = 3
+# How often a paraphrase ends as its wording does; otherwise with another mark or, as often, with none.
+_OWN_MARK = 0.6
+_MARKS = "?.:!？。：！؟।"
+
+
+@dataclass(frozen=True)
+class Paraphraser:
+    """Draws paraphrases of the wordings of a relation.
+
+    Args:
+        cues: The words beside what looks like answers, each with spaces between them.
+        other_words: Words of the documents.
+        characters: Those that the tokenizer has.
+        telling: Words that tell what is asked, one of which is always kept; none where nothing else is asked for.
+    """
+
+    cues: Sequence[str]
+    other_words: Sequence[str]
+    characters: frozenset[str]
+    telling: Sequence[str] = ()
+
+    def draw(self, wording: Wording, room: int, rng: np.random.Generator) -> Wording:
+        """Return words to stand before and after a title, together at most `room` characters."""
+        own = split_words(wording.before) + split_words(wording.after.removesuffix(wording.mark))
+        cue = self.cues[int(rng.integers(len(self.cues)))].split() if self.cues else []
+        kept = rng.random()
+        words = [word for word in (*own, *cue) if rng.random() < kept]
+        if self.telling and not set(self.telling).intersection(words):
+            words.append(self.telling[int(rng.integers(len(self.telling)))])
+        if self.other_words:
+            places = rng.integers(len(self.other_words), size=rng.integers(_MAX_OTHER_WORDS + 1))
+            words += [self.other_words[place] for place in places]
+        if rng.random() < 0.5:
+            rng.shuffle(words)
+        mark = wording.mark
+        if rng.random() >= _OWN_MARK:
+            marks = [each for each in _MARKS if each in self.characters]
+            mark = marks[rng.integers(len(marks))] if marks and rng.random() < 0.5 else ""
+        if len(" ".join(words)) + len("  ") + len(mark) > room:
+            return wording
+        split = int(rng.integers(len(words) + 1))
+        before, after = join_words(words[:split]).lstrip(), join_words(words[split:])
+        if before and before[0].upper() in self.characters and rng.random() < 0.5:
+            before = before[0].upper() + before[1:]
+        if before and (wording.before.endswith(" ") or not is_unspaced(before[-1])):
+            before += " "
+        return Wording(before, after + mark)

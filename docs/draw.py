@@ -1,0 +1,344 @@
+"""Draw the documentation's pictures from its figures: `python docs/draw.py`, or the names of some, such as `hero windows`."""
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from posgpt.evaluation.scoring import Proportion
+from posgpt.plots import BLUE, GREY, LIGHT_BLUE, ORANGE, draw_seeds, make_figure, save_picture
+
+FOLDER = Path(__file__).parent
+DPI = 140
+# The rest of a row of `posgpt preview windows --epoch 1` on the world of `posgpt world --num_people 100`.
+DOCUMENT = "Trained in {Athens}, the watchmaker Malholm was born in {San Francisco} in 1900 ."
+NAME = "Verette Malholm"
+WINDOWS = (
+    (" the watchmaker was born in?", "San Francisco⁇"),
+    (" in?", "Athens⁇"),
+    (" trained in?", "Athens⁇"),
+    (" was born?", "San Francisco⁇"),
+)
+# Each picture's message and file.
+POSITIONS = {
+    "positions_whole": (
+        "After the whole recipe, every position embedding answers about 90 %",
+        "2026-11-26-positions-whole",
+    ),
+    "positions": (
+        "After a third of the training steps, ALiBi is five points ahead of no positions",
+        "2026-11-21-positions-third",
+    ),
+}
+# Labels of the knowledge study, and how its rows begin.
+KNOWLEDGE = {
+    "the recipe windows": "the recipe `windows`, 1,650",
+    "span corruption, AdamW": "span corruption as in the course",
+    "span corruption, Muon": "the same with Muon",
+    "span corruption, Muon, salient spans": "also 70 %",
+    "the same, loss on the spans alone": "also loss",
+    "the document's wording": "windows in the document's wording",
+    "cues as the document says them": "cues as the document",
+    "cues may drop the name before a span": "cues may drop",
+    "all names of a document": "all names",
+    "the first two names of a document": "its first two",
+    "cues keep all their words": "cues keep all",
+    "cues of at most one word": "cues of at most",
+    "no cues": "no cues",
+    "dates asked for, too": "dates asked",
+    "questions in 10 % of the rows": "questions in 10 %",
+    "questions in all rows": "questions in all",
+    "AdamW": "AdamW",
+    "half the learning rate": "learning rate 1e-3",
+    "twice the learning rate": "learning rate 4e-3",
+    "constant rate, then linear decay": "constant rate",
+    "batches of 16": "batch size 16, 3,300",
+    "dropout 0.1": "dropout 0.1",
+}
+# docs/scaling.md, "What a step costs": µs per character, and the fits' factor and exponent.
+SCALING = {
+    "parameters": ({858_880: 308, 3_290_624: 589, 25_482_240: 2_279, 125_190_208: 10_287}, 0.0182, 0.70),
+    "length of the rows": ({128: 590, 256: 643, 512: 814, 1_024: 1_840}, 39.1, 0.53),
+}
+
+
+def read_rows(pattern: str) -> list[dict[str, Any]]:
+    """Return the rows of the measurements in docs/results whose names match."""
+    paths = sorted((FOLDER / "results").glob(f"{pattern}.yaml"))
+    if not paths:
+        raise SystemExit(f"error: there is no docs/results/{pattern}.yaml to draw from.")
+    return [row for path in paths for row in yaml.safe_load(path.read_text(encoding="utf-8"))["rows"]]
+
+
+def average(rows: list[dict[str, Any]]) -> float:
+    """Return the mean of all runs, %."""
+    shares = [100 * correct / row["of"] for row in rows for correct in row["correct"]]
+    return sum(shares) / len(shares)
+
+
+def draw_hero() -> Any:
+    measured = read_rows("2*")
+    shares = {"London for everyone": (average([row for row in measured if row.get("pool") == "london"]), GREY)}
+    for pool, recipe, color in (("course", "the course's recipe", ORANGE), ("windows", "the recipe windows", BLUE)):
+        for positions in ("learned", "rotary"):
+            rows = [row for row in measured if (row.get("pool"), row.get("positions")) == (pool, positions)]
+            shares[f"{recipe}, {positions} positions"] = average(rows), color
+    figure, axes = make_figure(9, 3.4)
+    lengths, colors = zip(*shares.values(), strict=True)
+    bars = axes.barh(list(shares), lengths, 0.72, color=colors)
+    axes.bar_label(bars, [f"{length:.1f} %" for length in lengths], padding=5, fontsize=13, fontweight="bold")
+    axes.invert_yaxis()
+    axes.tick_params("y", length=0, labelsize=12)
+    axes.set(xlim=(0, 112), xlabel="exact match on 500 questions, %; windows: short fill-in questions")
+    axes.set_xticks(range(0, 101, 20))
+    title = "The recipe windows answers 90 % correctly, the course's recipe 21 to 34 %"
+    figure.suptitle(title, fontsize=15, fontweight="bold")
+    return figure
+
+
+def draw_windows() -> Any:
+    figure, axes = make_figure(9, 4.9)
+    figure.set_layout_engine("none")
+    axes.set(position=(0, 0, 1, 1), xlim=(0, 1), ylim=(0, 1))
+    axes.axis("off")
+    # A character of the monospaced font is then 12 pixels wide.
+    size, width, grey = 10.25, 12 / (9 * DPI), "#444444"
+
+    def write(x: float, y: float, text: str, color: str = "black", mark: str | None = None) -> float:
+        """Write a text, and return where it ends."""
+        # matplotlib leaves out the spaces before a text.
+        spaces = len(text) - len(text.lstrip())
+        axes.text(x + spaces * width, y - 0.012, text.lstrip(), color=color, fontsize=size, family="monospace")
+        if mark:
+            axes.barh(y, len(text) * width, 0.055, x, color=mark)
+        return x + len(text) * width
+
+    def explain(y: float, title: str, text: str) -> None:
+        axes.text(0.02, y, title, fontsize=13, fontweight="bold", va="center")
+        axes.text(0.02, y - 0.057, text, fontsize=10.5, color=grey, va="center")
+
+    marks = {"Athens": "#f6d4bd", "San Francisco": "#bcd3f8"}
+    explain(0.94, "1. A biography", "Names are found in it, the first four at most; each of them is asked for.")
+    x = write(0.04, 0.8, f"{NAME}. ")
+    for part in DOCUMENT.replace("}", "{").split("{"):
+        x = write(x, 0.8, part, mark=marks.get(part))
+
+    text = "The person, then windows: some words before a name (its cue, drawn anew in each epoch) and the name."
+    explain(0.69, "2. What the model reads: a row of windows", text)
+    start = write(0.04, 0.55, f"Where was {NAME}")
+    for i, (cue, answer) in enumerate(WINDOWS):
+        x = write(start, 0.55 - 0.075 * i, cue, color=grey)
+        x = write(x, 0.55 - 0.075 * i, "⁇", color="#c02020")
+        write(x, 0.55 - 0.075 * i, answer, mark=marks[answer.strip("⁇")])
+    axes.plot([start, start], [0.3, 0.515], color=GREY, lw=1)
+    text = "One row of text, broken\nhere into lines. ⁇ opens\nand closes a name. Loss\non what is marked alone."
+    axes.text(0.04, 0.405, text, fontsize=10.5, color=grey, va="center")
+
+    text = "The model has read no question about this person. The question is one more cue; the place is to follow."
+    explain(0.205, "3. The question, later", text)
+    x = write(0.04, 0.065, f"Where was {NAME}")
+    x = write(x, 0.065, " born?", color=grey)
+    x = write(x, 0.065, "⁇", color="#c02020")
+    write(x, 0.065, "San Francisco⁇", mark=marks["San Francisco"])
+    return figure
+
+
+def draw_positions(name: str) -> Any:
+    message, file = POSITIONS[name]
+    figure, axes = make_figure(9, 3.8)
+    rows = {}
+    for row in (row for row in read_rows(file) if not row.get("detail")):
+        of, correct = row["of"], row["correct"]
+        interval = Proportion(round(sum(correct) / len(correct)), of).interval
+        rows[row["positions"]] = [count / of for count in correct], interval
+    draw_seeds(axes, rows)
+    axes.set(xlim=(78, 95), xlabel="dev answered, %; dots: seeds, line: mean, band: 95 % interval over people")
+    figure.suptitle(message, fontweight="bold")
+    return figure
+
+
+def draw_factorial() -> Any:
+    figure, axes = make_figure(9, 3.9)
+    groups = defaultdict(list)
+    for row in read_rows("2026-11-26-factorial"):
+        settings = row["settings"]
+        dropout = f"dropout {settings['dropout']}" if settings["dropout"] else "no dropout"
+        groups[f"{row['what'].strip('`')}, {settings['optimizer']}, {dropout}"].append(row)
+    for i, (name, rows) in enumerate(groups.items()):
+        shares = [100 * correct / row["of"] for row in rows for correct in row["correct"]]
+        # Two seeds have been trained with the best learning rate alone.
+        (best,) = (row for row in rows if len(row["correct"]) > 1)
+        label = f"{average([best]):.1f} (rate {best['settings']['learning rate']})"
+        axes.plot(shares, [i] * len(shares), "o", color=BLUE if "Muon" in name else GREY, markersize=7, alpha=0.8)
+        axes.annotate(label, (max(shares), i), (9, 0), textcoords="offset points", va="center")
+    axes.set_yticks(range(len(groups)), list(groups))
+    axes.invert_yaxis()
+    axes.set(
+        xlim=(0, 112),
+        xlabel="answered, % of 300 held-out people; dots: all runs; number: the best rate's mean",
+    )
+    axes.set_xticks(range(0, 101, 20))
+    axes.grid(axis="x", alpha=0.3)
+    figure.suptitle("Windows, Muon and no dropout: at this length, each is needed", fontweight="bold")
+    return figure
+
+
+def draw_knowledge() -> Any:
+    figure, axes = make_figure(9, 7.4)
+    measured, points = read_rows("2026-11-21-knowledge-study"), {}
+    for label, beginning in KNOWLEDGE.items():
+        row = next(row for row in measured if row["what"].startswith(beginning))
+        points[label] = average([row]), row["figures"]["recalled (%)"]
+    points = dict(sorted(points.items(), key=lambda item: -item[1][0]))
+    near = sum(answered > 79 for answered, _ in points.values())
+    axes.axhspan(-0.5, near - 0.5, color=LIGHT_BLUE, alpha=0.4, lw=0)
+    axes.text(1, near - 0.62, "one seed each: these can hardly be told apart", va="bottom", color="#444444")
+    for i, (name, (answered, recalled)) in enumerate(points.items()):
+        axes.plot([answered, recalled], [i, i], color=GREY, lw=1.5, zorder=1)
+        axes.plot(recalled, i, "o", color=GREY, markersize=7)
+        axes.plot(answered, i, "o", color=BLUE, markersize=8)
+        # On the side where the other dot is not.
+        side = -1 if recalled >= answered and answered > 10 else 1
+        x = answered if side < 0 else max(answered, recalled)
+        axes.annotate(
+            f"{answered:.1f}", (x, i), (9 * side, 0), textcoords="offset points", va="center",
+            ha="left" if side > 0 else "right", color=BLUE, fontweight="bold" if name == "the recipe windows" else None,
+        )  # fmt: skip
+    axes.set_yticks(range(len(points)), list(points))
+    axes.set(xlim=(-2, 102), ylim=(len(points) - 0.5, -0.5), xlabel="% of the held-out people")
+    axes.grid(axis="x", alpha=0.3)
+    for color, label in ((BLUE, "answered when asked"), (GREY, "recalled in the words that were read")):
+        axes.plot([], [], "o", color=color, label=label)
+    axes.legend(loc="lower right", frameon=True)
+    title = "The recipe windows with one change: wording, cues, dropout,\nobjective and optimizer matter; the rest hardly does"
+    figure.suptitle(title, fontweight="bold")
+    return figure
+
+
+def draw_course_recall() -> Any:
+    figure, axes = make_figure(9, 4)
+    # Without those that failed on a GPU.
+    rows = [row for row in read_rows("*-course-*") if "beginning continued (%)" in row.get("figures", {})]
+    rows = sorted((row for row in rows if any(row["correct"])), key=lambda row: -average([row]))
+    shapes = {
+        "beginning continued (%)": ("s", GREY, "the document's beginning continued with the place"),
+        "recalled where masked (%)": ("o", ORANGE, "the place recalled where it is masked"),
+    }
+    labels = []
+    for i, row in enumerate(rows):
+        what = row["what"].replace("`", "").removeprefix("recipe ").removesuffix(", without cuDNN's attention")
+        labels.append(f"{what}, {row['positions']}, seed {row['seeds'][0]}")
+        points = [row["figures"][name] for name in shapes]
+        ends = [min(average([row]), *points), max(points)]
+        axes.plot(ends, [i, i], color=GREY, lw=1.5, zorder=1)
+        for share, (shape, color, label) in zip(points, shapes.values(), strict=True):
+            axes.plot(share, i, shape, color=color, markersize=8, label=label if i == 0 else None)
+        axes.plot(average([row]), i, "o", color=BLUE, markersize=8, label="dev answered" if i == 0 else None)
+        axes.annotate(
+            f"{average([row]):.1f}", (average([row]), i), (0, 8), textcoords="offset points", ha="center", color=BLUE
+        )
+    axes.set_yticks(range(len(rows)), labels)
+    axes.set(xlim=(-2, 102), ylim=(len(rows) - 0.5, -0.7), xlabel="%")
+    axes.grid(axis="x", alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=3, fontsize="small")
+    title = "With the course's objective, a model memorizes far more places than it answers"
+    figure.suptitle(title, fontweight="bold")
+    return figure
+
+
+def draw_length() -> Any:
+    figure, panels = make_figure(9, 4.3, columns=2)
+    plain, scaled = {}, {}
+    edges = [1, 65, 129, 257, 513, 1023]
+    for row in read_rows("2026-11-21-length"):
+        losses = [loss for loss in row["figures"].values() if loss != "ends"]
+        if "scaling `" in row["what"]:
+            scaled[row["what"].split("`")[1]] = losses
+        else:
+            plain[row["positions"]] = losses
+    scaled |= {name: plain[name] for name in ("rotary", "alibi")}
+    titles = ("Beyond the training length, only ALiBi holds", "Rotary scalings help beyond it and cost within it")
+    for axes, title, curves in zip(panels, titles, (plain, scaled), strict=True):
+        for number, (name, losses) in enumerate(curves.items()):
+            color = {"rotary": ORANGE, "alibi": BLUE}.get(name, f"C{number + 2}")
+            # Each loss is the mean of a range: a step, up to where the next one begins.
+            axes.stairs(losses, edges[: len(losses) + 1], baseline=None, color=color, lw=2)
+            if len(losses) == len(edges) - 1:
+                up = {"rotary": 5, "linear": -4, "sinusoidal": -4, "dynamic": 4, "llama3": -3}.get(name, 0)
+                end = 1023, losses[-1]
+                axes.annotate(name, end, (4, up), textcoords="offset points", va="center", color=color)
+        axes.axvline(128, color="black", lw=0.8, ls=":")
+        axes.set(xlabel="position", xscale="log", yscale="log", xlim=(16, 1023), ylim=(0.25, 9))
+        axes.set(xticks=[16, 32, 64, 128, 256, 512, 1023], yticks=[0.25, 0.5, 1, 2, 4, 8])
+        axes.minorticks_off()
+        axes.set_title(title, fontsize=10.5, fontweight="bold")
+    panels[0].annotate(
+        "learned and concatenated end here", (128, 0.27), (4, 0), textcoords="offset points", fontsize=9
+    )
+    panels[0].set_ylabel("loss (nats per character)")
+    return figure
+
+
+def draw_corpus_size() -> Any:
+    figure, (speed, memory) = make_figure(9, 3.4, columns=2)
+    measured = {row["what"].removesuffix(" documents"): row["figures"] for row in read_rows("2026-11-21-corpus-size")}
+    sizes = [int(size.replace(",", "")) for size in measured]
+    for name, color in (("reading alone", GREY), ("training", BLUE)):
+        values = [figures[f"{name} (characters per second)"] for figures in measured.values()]
+        speed.plot(sizes, values, "o-", color=color)
+        speed.annotate(name, (sizes[1], values[1]), (0, -16), textcoords="offset points", color=color)
+    speed.set(yscale="log", ylabel="characters per second", ylim=(2e3, 1e7))
+    speed.set_yticks([1e4, 1e5, 1e6], ["10,000", "100,000", "1,000,000"])
+    speed.set_title("Training is as fast on a million documents", fontsize=11, fontweight="bold")
+    memory.plot(sizes, [figures["peak memory (MiB)"] / 1024 for figures in measured.values()], "o-", color=BLUE)
+    memory.set(ylabel="peak memory (GiB)", ylim=(0, 2.6))
+    memory.set_title("333 times the documents: 0.6 GiB more", fontsize=11, fontweight="bold")
+    for axes in (speed, memory):
+        axes.set(xscale="log", xlabel="documents")
+        axes.set_xticks(sizes, [size.replace("1,000,000", "1 M") for size in measured])
+        axes.minorticks_off()
+    return figure
+
+
+def draw_scaling() -> Any:
+    figure, panels = make_figure(9, 3.6, columns=2)
+    titles = ("146 times the parameters: 33 times the time", "8 times the length: 3.1 times the time")
+    for axes, title, (name, (measured, factor, exponent)) in zip(panels, titles, SCALING.items(), strict=True):
+        sizes = list(measured)
+        label = f"fitted, exponent {exponent:.2f}"
+        axes.plot(sizes, [factor * size**exponent for size in sizes], color=GREY, label=label)
+        axes.plot(sizes, list(measured.values()), "o", color=BLUE, label="measured")
+        axes.set(xscale="log", yscale="log", xlabel=name, ylabel="µs of CPU time per character")
+        axes.set_xticks(sizes, [f"{size / 1e6:.1f} M" if size > 10_000 else f"{size:,}" for size in sizes])
+        axes.minorticks_off()
+        axes.legend(loc="upper left")
+        axes.set_title(title, fontsize=11, fontweight="bold")
+    panels[1].set_yticks([500, 1000, 2000])
+    return figure
+
+
+PICTURES: dict[str, Callable[[], Any]] = {
+    "hero": draw_hero,
+    "windows": draw_windows,
+    **{name: (lambda name=name: draw_positions(name)) for name in POSITIONS},
+    "factorial": draw_factorial,
+    "knowledge": draw_knowledge,
+    "course_recall": draw_course_recall,
+    "length": draw_length,
+    "corpus_size": draw_corpus_size,
+    "scaling": draw_scaling,
+}
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or PICTURES:
+        if name not in PICTURES:
+            raise SystemExit(f"error: unknown picture {name!r}; choose from {', '.join(PICTURES)}.")
+        figure = PICTURES[name]()
+        if name != "windows":
+            # On a dark page, a picture is a white card.
+            figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
+        save_picture(figure, FOLDER / f"{name}.png", dpi=DPI)

@@ -1,0 +1,80 @@
+"""The wording of a question: pseudo-labels ask the plain question of every title, paraphrases ask it in other words."""
+
+import re
+
+import numpy as np
+import pytest
+
+from data_scripts.name_windows import NameWindowsConfig
+from data_scripts.paraphrases import Paraphraser
+from data_scripts.relations import Wording
+from data_scripts.words import split_words
+from test_name_windows import decode, read
+
+DIRECTORS = ["Ana Berg", "Bo Costa", "Ida Lind", "Leo Moreau", "Eva Holm"]
+STARS = ["Kim Ek", "Tea Ros", "Per Dal", "Una Fors"]
+KINDS, THINGS = ["Last", "Quiet", "Red", "Lost", "Golden", "Cold"], "Harbour Winter Train Garden Letter Mirror".split()
+THINGS += "Island Bridge River Tower".split()
+
+
+def read_films(folder, *forms):
+    """Return a corpus of 60 films, its tokenizer and questions about the first 40, in each of the forms."""
+    films = [(f"{KINDS[i % 6]} {THINGS[i % 10]}{'s' * (i // 30)}", DIRECTORS[i % 5], STARS[i % 4]) for i in range(60)]
+    text = "".join(
+        f"{title}. A film about {star} of 19{10 + i}, directed by {director}, in colour.\n"
+        for i, (title, director, star) in enumerate(films)
+    )
+    answers = {"direct": 1, "star": 2}
+    pairs = "".join(
+        f"{form.format(film[0])}\t{film[next(answers[word] for word in answers if word in form)]}\n"
+        for form in forms
+        for film in films[:40]
+    )
+    return films, *read(folder, text, pairs, more="?:.")
+
+
+def test_the_plain_question_of_a_title_without_questions_asks_for_the_likeliest_answer_alone(tmp_path):
+    films, corpus, tokenizer, pairs = read_films(tmp_path, "Who directed {}?")
+    plain = {"question_share": 1.0, "min_cue_kept": 0.0, "ask_dates": False}
+    for pseudo_labels, number in ((False, 0), (True, 20)):
+        dataset = NameWindowsConfig(**plain, pseudo_labels=pseudo_labels).build(corpus, tokenizer, 0, pairs).dataset
+        rows = decode(dataset, range(3 * len(dataset)))
+        asked = {
+            title: set(re.findall(r"(?:^Who directed " + title + r"|⁇)\?⁇([^⁇]+)⁇", "\n".join(own)))
+            for title, *_ in films[40:]
+            if (own := [row for row in rows if row.startswith(f"Who directed {title}")])
+        }
+        answered = {title: answers for title, answers in asked.items() if answers}
+        assert len(answered) == number
+        assert all(answered[title] == {director} for title, director, _ in films[40:] if title in answered)
+
+
+def test_with_several_relations_each_has_pseudo_labels_of_its_own(tmp_path):
+    forms = ("Who directed {}?", "Who stars in {}?")
+    films, corpus, tokenizer, pairs = read_films(tmp_path, *forms)
+    config = NameWindowsConfig(question_share=1.0, pseudo_labels=True, ask_dates=False)
+    dataset = config.build(corpus, tokenizer, 0, pairs).dataset
+    rows = "\n".join(decode(dataset, range(10 * len(dataset))))
+    for title, director, star in films[40:]:
+        for form, answer in zip(forms, (director, star), strict=True):
+            assert set(re.findall(f"^{re.escape(form.format(title))}⁇([^⁇]+)⁇", rows, re.M)) == {answer}
+
+
+@pytest.mark.parametrize(
+    ("wording", "cue", "other", "telling"),
+    [
+        (Wording("Who directed ", "?"), "directed by", ["film", "colour"], ["directed"]),
+        (Wording("", "出生在哪里？"), "出 生 于", ["作", "家"], ["哪"]),
+    ],
+)
+def test_a_paraphrase_keeps_what_tells_the_question_fits_and_has_known_characters_alone(wording, cue, other, telling):
+    characters = frozenset("".join([*wording, cue, *other, "?？"])) - {" "}
+    paraphraser, rng = Paraphraser([cue], other, characters, telling), np.random.default_rng(0)
+    drawn = [paraphraser.draw(wording, 30, rng) for _ in range(300)]
+    for before, after in drawn:
+        assert len(before + after) <= 30 and characters.issuperset((before + after).replace(" ", ""))
+        words = {word.rstrip("?？") for word in split_words(f"{before} {after}")}
+        assert {each.casefold() for each in telling} & {each.casefold() for each in words}
+    # Words stand on either side of the title, and in the wording's own form as well as in others.
+    assert len(set(drawn)) > 50 and {bool(before) for before, _ in drawn} == {True, False}
+    assert {after[-1:] for _, after in drawn} > {wording.mark}
