@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -36,12 +37,12 @@ from data_scripts.errors import BadInput
 from data_scripts.held_out_answers import collect_asked, describe_held_out
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.options import Range, option
-from data_scripts.paraphrases import Paraphraser
+from data_scripts.paraphrases import Paraphraser, list_words
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation, Wording
 from data_scripts.salient_spans import add_titles_and_spans, take_words_beside
 from data_scripts.span_selectors import SpanArguments, SpanSelector, choose_selectors, select_spans
-from data_scripts.words import join_words, split_words
+from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN
 
 # A cue and a span.
@@ -156,26 +157,18 @@ class NameWindowsDataset(EpochDataset):
     def _build_paraphrasers(self) -> dict[Relation, Paraphraser]:
         cues: dict[Relation, list[str]] = {selector.relation: [] for selector in self.selectors}
         words: dict[str, None] = {}
-        for row in self.documents.select_columns(["likeliest", "before"]):
-            for selector, place in zip(self.selectors, row["likeliest"], strict=True):
-                if place >= 0 and row["before"][place]:
-                    cues[selector.relation].append(row["before"][place])
-            words |= dict.fromkeys(word for cue in row["before"] for word in cue.split() if not word[0].isupper())
-        used = {
-            relation: [word for part in wordings for text in part for word in split_words(text)]
-            for relation, wordings in self.wordings.items()
-        }
-        counts = Counter(word for own in used.values() for word in set(own))
-        characters = frozenset(self.tokenizer.get_vocab())
-        return {
-            relation: Paraphraser(
-                own,
-                list(words),
-                characters,
-                [word for word in used[relation] if len(used) > 1 and counts[word] == 1],
-            )
-            for relation, own in cues.items()
-        }
+        for likeliest, before in zip(self.documents["likeliest"], self.documents["before"], strict=True):
+            for selector, place in zip(self.selectors, likeliest, strict=True):
+                if place >= 0 and before[place]:
+                    cues[selector.relation].append(before[place])
+            words |= dict.fromkeys(word for cue in before for word in cue.split() if not word[0].isupper())
+        used = {each: list(chain(*map(list_words, wordings))) for each, wordings in self.wordings.items()}
+        counts = Counter(chain(*map(set, used.values())))
+        characters, paraphrasers = frozenset(self.tokenizer.get_vocab()), {}
+        for relation, own in cues.items():
+            telling = [word for word in used[relation] if len(used) > 1 and counts[word] == 1]
+            paraphrasers[relation] = Paraphraser(own, list(words), characters, telling)
+        return paraphrasers
 
     def __len__(self) -> int:
         return self.rows_with_document + len(self.standalone)

@@ -19,6 +19,11 @@ _OWN_MARK = 0.6
 _MARKS = "?.:!？。：！؟।"
 
 
+def list_words(wording: Wording) -> list[str]:
+    """Return a wording's own words, without the mark that it ends with."""
+    return split_words(wording.before) + split_words(wording.after.removesuffix(wording.mark))
+
+
 @dataclass(frozen=True)
 class Paraphraser:
     """Draws paraphrases of the wordings of a relation.
@@ -37,10 +42,9 @@ class Paraphraser:
 
     def draw(self, wording: Wording, room: int, rng: np.random.Generator) -> Wording:
         """Return words to stand before and after a title, together at most `room` characters."""
-        own = split_words(wording.before) + split_words(wording.after.removesuffix(wording.mark))
         cue = self.cues[int(rng.integers(len(self.cues)))].split() if self.cues else []
         kept = rng.random()
-        words = [word for word in (*own, *cue) if rng.random() < kept]
+        words = [word for word in (*list_words(wording), *cue) if rng.random() < kept]
         if self.telling and not set(self.telling).intersection(words):
             words.append(self.telling[int(rng.integers(len(self.telling)))])
         if self.other_words:

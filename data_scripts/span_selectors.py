@@ -134,21 +134,26 @@ class SpanSelector:
 
     def select(self, documents: Sequence[Document]) -> list[list[Span]]:
         """Return start and end of each document's spans, in the order of its text."""
+        return self.select_and_guess(documents)[0]
+
+    def select_and_guess(self, documents: Sequence[Document]) -> tuple[list[list[Span]], list[list[Span]]]:
+        """Return what `select` does, and start and end of what is taken for each document's answer: one span, or none."""
+        ranked = self.ranker.rank(documents, self.max_spans) if self.ranker else []
+        # A ranker that is the guesser as well has read the documents already.
+        likeliest = ranked if self.guesser is self.ranker else self.guesser.rank(documents, 1) if self.guesser else []
+        guessed = [
+            [span for span, score in spans[:1] if self.guesser and score >= self.min_guess]
+            for spans in likeliest or [[]] * len(documents)
+        ]
         if self.ranker:
-            ranked = self.ranker.rank(documents, self.max_spans)
-            return [sorted(span for span, score in spans if score >= self.min_score) for spans in ranked]
+            return [sorted(span for span, score in spans if score >= self.min_score) for spans in ranked], guessed
         selected = []
         for title, text, salient in documents:
             spans = [(start, end) for start, end in salient if self._takes(text[start:end])]
             if self.needs_words:
                 spans = [span for span in spans if take_words_beside(title, text, span, plain=True, max_before=1)[0]]
             selected.append(spans[: self.max_spans])
-        return selected
-
-    def guess(self, documents: Sequence[Document]) -> list[list[Span]]:
-        """Return start and end of the span that is taken for each document's answer; an empty list where none is."""
-        ranked = self.guesser.rank(documents, 1) if self.guesser else [[]] * len(documents)
-        return [[span for span, score in spans if score >= self.min_guess] for spans in ranked]
+        return selected, guessed
 
     def _takes(self, span: str) -> bool:
         if self.ask_dates or span[0].isdigit():
@@ -274,8 +279,8 @@ def select_spans(
             # A span too long to be asked for is none of the first ones.
             fitting = [(start, end) for start, end in salient if len(title) + end - start <= room]
             read.append(Document(title, text, fitting))
-        selected = zip(*(each.select(read) for each in selectors), strict=True)
-        guessed = zip(*(each.guess(read) for each in selectors), strict=True)
+        of_selectors = zip(*(each.select_and_guess(read) for each in selectors), strict=True)
+        selected, guessed = (zip(*each, strict=True) for each in of_selectors)
         for document, *spans_of in zip(read, selected, guessed, strict=True):
             if asked := list(list_asked(document, *spans_of)):
                 spans, asked_by, answering, before, after = zip(*asked, strict=True)

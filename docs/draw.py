@@ -58,7 +58,7 @@ KNOWLEDGE = {
     "batches of 16": "batch size 16, 3,300",
     "dropout 0.1": "dropout 0.1",
 }
-# docs/scaling.md, "What a step costs": µs per character, and the fits' factor and exponent.
+# What a step costs, measured with 0.4.0: µs per character, and the fits' factor and exponent.
 SCALING = {
     "parameters": ({858_880: 308, 3_290_624: 589, 25_482_240: 2_279, 125_190_208: 10_287}, 0.0182, 0.70),
     "length of the rows": ({128: 590, 256: 643, 512: 814, 1_024: 1_840}, 39.1, 0.53),

@@ -5,8 +5,8 @@
     posgpt preview windows --train_file wiki.txt --questions_file birth_places_train.tsv --section generate_questions
 
 Before pretraining examples, the corpus's first documents are shown as they are read: title, `|` and text, and with name-keyed
-windows what is asked for; and for held-out questions, how many of their answers are. The character that a position is graded on stands in the second line of each example; a dot where
-there is no loss.
+windows what is asked for, and how many answers to held-out questions are. The character that a position is graded on stands in
+the second line of each example; a dot where there is no loss.
 """
 
 from argparse import ArgumentParser
@@ -100,10 +100,8 @@ def preview_tuning(preview: PreviewArguments, data_args: Any, *arguments: Any) -
     else:
         model_args, architecture, training_args = arguments
         data = load_finetuning_data(data_args, model_args, architecture, training_args, needs_model=False)
-    first, collator = (
-        data.examples.take(min(preview.examples, len(data.examples))),
-        RightPaddingCollator(data.tokenizer),
-    )
+    first = data.examples.take(min(preview.examples, len(data.examples)))
+    collator = RightPaddingCollator(data.tokenizer)
     yield from render_batch(collator(list(first)), data.tokenizer)
     if not isinstance(data_args, GenerationArguments):
         model = data.model or build_model(architecture, data.tokenizer, training_args)
