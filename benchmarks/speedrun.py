@@ -9,16 +9,14 @@ training pairs that are held out: `posgpt hold-out` writes such a folder, and `-
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 
 from benchmarks.throughput import count_training_flops, describe_machine, measure_matmul
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, load_json
+from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new
 from data_scripts.options import option, parse_options
 from modeling_posgpt import PosGPTConfig
-from posgpt.generate_questions import QUESTIONS_FILE
 from posgpt.training.architecture import PositionArguments
 from studies.sweep import ask, average_right
 from studies.tables import write_table
@@ -33,35 +31,17 @@ class SpeedrunArguments(PositionArguments):
     output_dir: str = option("Folder for models and table.", default="runs/speedrun")
     recipe: str = option("A recipe that needs no finetuning.", default="windows")
     seeds: list[int] = option("One training per seed.", default_factory=lambda: [42, 43, 44])
-    generate_questions: Literal["from_scratch", "pretrained"] | None = option(
-        "Another model first writes questions to train on as well. It is trained from scratch, or first pretrained like the one"
-        " that is asked, but without written questions. What it reads, and its time, count.",
-        default=None,
-    )
     test_file: str | None = option(f"What is asked at the end (default: {DEV_FILE} in data_dir).", default=None)
 
 
 def run_seed(seed: int, arguments: SpeedrunArguments, folder: Path) -> Record:
     """Train one model and ask it, unless that is done; return its figures."""
-    data, name = Path(arguments.data_dir).resolve(), f"{arguments.recipe}, seed {seed}"
-    read: dict[str, Any] = {"recipe": arguments.recipe, "train_file": data / CORPUS_FILE}
-    read |= {"questions_file": data / TRAIN_FILE, "seed": seed}
-    positions = {"position_embedding_type": arguments.position_embedding_type}
-    spent: list[Record] = []
-    if arguments.generate_questions:
-        start, writer = read | positions, folder / "questions"
-        if arguments.generate_questions == "pretrained":
-            spent.append(train(f"{name}, before questions", "pretrain", start, folder / "pretrained"))
-            start = read | {"model_name_or_path": folder / "pretrained"}
-        spent.append(train(f"{name}, questions", "generate_questions", start, writer))
-        seconds = load_json(writer / "generate_results.json", "time of a generation")["generate_runtime"]
-        spent.append({"characters": 0, "minutes": seconds / 60})
-        read["questions_file"] = [data / TRAIN_FILE, writer / QUESTIONS_FILE]
-    model = folder / "model"
-    spent.append(train(name, "pretrain", read | positions, model))
+    data, model = Path(arguments.data_dir).resolve(), folder / "model"
+    read = {"recipe": arguments.recipe, "train_file": data / CORPUS_FILE, "questions_file": data / TRAIN_FILE}
+    read |= {"seed": seed, "position_embedding_type": arguments.position_embedding_type}
+    spent = train(f"{arguments.recipe}, seed {seed}", "pretrain", read, model)
     test_file = Path(arguments.test_file) if arguments.test_file else data / DEV_FILE
-    asked = ask(model, test_file, model / "asked.json")
-    return asked | {figure: sum(each[figure] for each in spent) for figure in ("characters", "minutes")}
+    return spent | ask(model, test_file, model / "asked.json")
 
 
 def describe_record(runs: list[Record], arguments: SpeedrunArguments, config: PosGPTConfig) -> dict[str, str]:
@@ -76,7 +56,6 @@ def describe_record(runs: list[Record], arguments: SpeedrunArguments, config: Po
         "answered": f"{accuracy:.1%}",
         "95 % interval": share.format_interval(),
         "each seed": ", ".join(f"{np.mean(run['right']):.1%}" for run in runs),
-        "generated questions": arguments.generate_questions or "no",
         "characters": f"{runs[0]['characters'] / 1e6:.1f} M",
         "minutes": f"{minutes:.1f}",
         "share of the matmul limit": f"{flops / (60 * minutes) / limit:.0%} of {limit / 1e9:.0f} GFLOP/s",

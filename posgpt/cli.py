@@ -14,7 +14,6 @@ from data_scripts.errors import BadInput, exit_on_bad_input
 COMMANDS = {
     "pretrain": ("posgpt.pretrain", "train a model on a corpus"),
     "finetune": ("posgpt.finetune", "finetune a model on questions, or train one on them from scratch"),
-    "generate-questions": ("posgpt.generate_questions", "write questions about a corpus, to train on as well"),
     "ask": ("posgpt.ask", "ask a model a few questions"),
     "evaluate": ("posgpt.evaluate", "ask a model and compare its answers with baselines"),
     "report": ("posgpt.report", "report on predictions in a file, whoever made them"),

@@ -2,7 +2,6 @@
 
     posgpt preview windows --train_file wiki.txt --questions_file birth_places_train.tsv
     posgpt preview course --train_file birth_places_train.tsv --section finetune
-    posgpt preview windows --train_file wiki.txt --questions_file birth_places_train.tsv --section generate_questions
 
 Before pretraining examples, the corpus's first documents are shown as they are read: title, `|` and text, and with name-keyed
 windows what is asked for, and how many answers to held-out questions are. The character that a position is graded on stands in
@@ -23,9 +22,8 @@ from data_scripts.errors import exit_on_bad_input
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.options import Range, option
 from data_scripts.titles import describe_titles, find_text_start, iterate_titles
-from posgpt import finetune, generate_questions, pretrain
+from posgpt import finetune, pretrain
 from posgpt.finetune import load_finetuning_data
-from posgpt.generate_questions import GenerationArguments, load_generation_data
 from posgpt.pretrain import PretrainingArguments, load_pretraining_data
 from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
 from posgpt.training.architecture import build_model
@@ -40,7 +38,7 @@ class PreviewArguments:
 
     _argument_group_name = "preview"
 
-    section: Literal["pretrain", "generate_questions", "finetune", "finetune_from_scratch"] = option(
+    section: Literal["pretrain", "finetune", "finetune_from_scratch"] = option(
         "The section of the recipe whose training is shown.", default="pretrain"
     )
     examples: Annotated[int, Range(1)] = option("How many examples to show.", default=4)
@@ -91,22 +89,17 @@ def preview_pretraining(
     yield from describe_plan(model, data.tokenizer, training_args, dataset, data.training.collator)
 
 
-def preview_tuning(preview: PreviewArguments, data_args: Any, *arguments: Any) -> Iterator[str]:
-    """Yield the first examples of the file, or the first names to write questions about; most recipes shuffle their order."""
-    if isinstance(data_args, GenerationArguments):
-        architecture, training_args = arguments
-        data: Any = load_generation_data(architecture, data_args, training_args)
-        yield data.description
-    else:
-        model_args, architecture, training_args = arguments
-        data = load_finetuning_data(data_args, model_args, architecture, training_args, needs_model=False)
+def preview_finetuning(
+    preview: PreviewArguments, data_args: Any, model_args: Any, architecture: Any, training_args: PosGPTTrainingArguments
+) -> Iterator[str]:
+    """Yield the first examples of the file; most recipes shuffle their order."""
+    data = load_finetuning_data(data_args, model_args, architecture, training_args, needs_model=False)
     first = data.examples.take(min(preview.examples, len(data.examples)))
     collator = RightPaddingCollator(data.tokenizer)
     yield from render_batch(collator(list(first)), data.tokenizer)
-    if not isinstance(data_args, GenerationArguments):
-        model = data.model or build_model(architecture, data.tokenizer, training_args)
-        dataset = FixedDataset(data.examples, choose_data_seed(training_args))
-        yield from describe_plan(model, data.tokenizer, training_args, dataset, collator)
+    model = data.model or build_model(architecture, data.tokenizer, training_args)
+    dataset = FixedDataset(data.examples, choose_data_seed(training_args))
+    yield from describe_plan(model, data.tokenizer, training_args, dataset, collator)
 
 
 @exit_on_bad_input()
@@ -115,13 +108,11 @@ def main(argv: list[str] | None = None) -> None:
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--section", nargs="?", default="pretrain")
     section = parser.parse_known_args(argv)[0].section
-    render: Callable[..., Iterator[str]] = preview_tuning
-    types, default = [PreviewArguments, *finetune.TYPES], DEFAULT_RECIPE
+    render: Callable[..., Iterator[str]] = preview_finetuning
+    types: list[type] = [PreviewArguments, *finetune.TYPES]
     if section == "pretrain":
         types, render = [PretrainingPreviewArguments, *pretrain.TYPES], preview_pretraining
-    elif section == "generate_questions":
-        types, default = [PreviewArguments, *generate_questions.TYPES], "windows"
-    print(*render(*parse_with_recipe(types, section, argv, default)), sep="\n")
+    print(*render(*parse_with_recipe(types, section, argv, DEFAULT_RECIPE)), sep="\n")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ VERSION = 1
 # The command that reads each section of a recipe.
 MODULES = {
     "pretrain": "posgpt.pretrain",
-    "generate_questions": "posgpt.generate_questions",
     "finetune": "posgpt.finetune",
     "finetune_from_scratch": "posgpt.finetune",
 }

@@ -1,6 +1,6 @@
 """A hundred command lines, each with the configuration that version 0.4.0 parses it to (its values that are not the defaults).
 
-The recipe `quickstart` is that of 0.7.0.
+The recipes `quickstart` (0.7.0), `windows` and `sprint` (0.8.0) are newer.
 """
 
 import dataclasses

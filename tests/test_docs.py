@@ -82,7 +82,7 @@ def test_every_file_command_module_and_recipe_that_is_named_is_there(document):
         assert "runs/" in path or any((folder / path).exists() for folder in (ROOT, DOCS, DOCS / "results")), path
     assert set(re.findall(r"(?:^|`)posgpt ([a-z][a-z-]*)", text, re.M)) <= set(cli.COMMANDS)
     assert all(map(find_spec, re.findall(r"\bpython -m ([\w.]+)", text)))
-    trainings = r"(?:train_pretrain\.py|train_finetune\.py|posgpt pretrain|posgpt finetune|posgpt preview|posgpt generate-questions)"
+    trainings = r"(?:train_pretrain\.py|train_finetune\.py|posgpt pretrain|posgpt finetune|posgpt preview)"
     assert set(re.findall(rf"{trainings} ([a-z]\w*)", text)) <= set(list_recipes())
 
 

@@ -35,16 +35,10 @@ def test_the_page_on_the_assignment_ends_with_the_test_predictions(run, in_world
 
 
 def test_the_pages_on_pretraining_and_knowledge(run, in_world):
-    for printed in run_commands(run, "docs/pretraining.md", 4):
+    for printed in run_commands(run, "docs/pretraining.md", 3):
         assert printed.count("\ninput  ") == 4
     run_commands(run, "docs/knowledge.md", 3)
     assert (in_world / "runs" / "report" / "metrics.json").is_file()
-
-
-def test_the_page_on_pretraining_writes_questions_by_a_second_model(run, in_world):
-    for command, *arguments in list_commands("docs/pretraining.md")[4:]:
-        run(cli, *make_quick(command, arguments))
-    assert (in_world / "runs" / "marathon" / "config.json").is_file()
 
 
 def test_the_page_on_a_text_of_your_own(run, tmp_path, monkeypatch, capsys):

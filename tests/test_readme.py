@@ -11,7 +11,7 @@ from posgpt import cli
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # What makes each command quick; the options of a document come first, so that these override them.
-TRAININGS = ["pretrain", "finetune", "generate-questions"]
+TRAININGS = ["pretrain", "finetune"]
 QUICK = dict.fromkeys(TRAININGS, [*ON_CPU, "--max_steps", 2]) | {"hold-out": ["--pairs", 20, "--people", 10]}
 
 
@@ -30,11 +30,8 @@ def list_commands(name: str) -> list[list[str]]:
 def make_quick(command: str, arguments: list[str]) -> list[object]:
     """Return a documented command line with what makes it quick."""
     options = QUICK.get(command, [])
-    if command in ("pretrain", "generate-questions") and "--model_name_or_path" not in arguments:
+    if command == "pretrain" and "--model_name_or_path" not in arguments:
         options = [*TINY_SIZE, *options]
-    if command == "generate-questions" and "marathon" not in arguments:
-        # After two training steps, no question is likely. The recipe `marathon` keeps them all.
-        options = [*options, "--least_probability", 0]
     return [command, *arguments, *options]
 
 
