@@ -34,14 +34,13 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.collators import RightPaddingCollator, pad_right
 from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
-from data_scripts.held_out_answers import collect_asked, describe_held_out
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.options import Range, option
 from data_scripts.paraphrases import Paraphraser, list_words
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation, Wording
 from data_scripts.salient_spans import add_titles_and_spans, take_words_beside
-from data_scripts.span_selectors import SpanArguments, SpanSelector, choose_selectors, select_spans
+from data_scripts.span_selectors import SpanArguments, SpanSelector, choose_selectors, describe_held_out, select_spans
 from data_scripts.words import join_words
 from modeling_posgpt import MASK_TOKEN
 
@@ -97,7 +96,8 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
         room = max_length - marks - (max(each.wording_length for each in relations) if is_question else 1)
         documents = add_titles_and_spans(corpus, dates=True)
         selectors = choose_selectors(documents, questions, self, self.ask_dates, relations)
-        spans = select_spans(documents, selectors, self, tokenizer, room)
+        select = partial(select_spans, options=self, tokenizer=tokenizer, room=room)
+        spans = select(documents, selectors)
         if not len(spans):
             raise BadInput(
                 f"train_file: none of {len(documents):,} documents has something to ask for: a title (`Title. text`; a table needs"
@@ -108,8 +108,7 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
         dataset = NameWindowsDataset(spans, selectors, tokenizer, seed, self, questions)
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
         described = " ".join(describe_windows(dataset, documents))
-        judged = (documents, questions, self, self.ask_dates, tokenizer, room)
-        held_out = partial(describe_held_out, *judged) if questions else tuple
+        held_out = partial(describe_held_out, documents, questions, selectors, select) if questions else tuple
         return TrainingData(dataset, collator(tokenizer), described, held_out)
 
     def build_prompt(self, relation, title, text, start, end, max_length) -> str | None:
@@ -144,14 +143,15 @@ class NameWindowsDataset(EpochDataset):
         self.starts = np.zeros(len(documents) + 1, np.int64)
         np.cumsum(pc.list_value_length(documents.data.column("asked")), out=self.starts[1:])
         self.rows_with_document = int(self.starts[-1])
-        # By title and relation: the answers of the training questions, and what documents of these titles are asked for.
         self.answers_of: dict[tuple[str, Relation], list[str]] = {}
         pairs = (questions.titles, questions.relation_per_question, questions.answers) if questions else ((), (), ())
         for title, relation, answer in zip(*pairs, strict=True):
             self.answers_of.setdefault((title, relation), []).append(answer)
-        self.asked = collect_asked(documents, selectors, self.answers_of)
         # What has rows of its own, since no document's row can ask it.
-        self.standalone = [key for key in self.answers_of if key not in self.asked]
+        by_title = zip(documents["title"], documents["asked_by"], strict=True) if self.answers_of else ()
+        keys = ((title, selectors[i].relation) for title, asked_by in by_title for i in chain(*asked_by))
+        asked = set(self.answers_of).intersection(keys)
+        self.standalone = [key for key in self.answers_of if key not in asked]
         self.paraphraser_of = self._build_paraphrasers() if config.paraphrases else {}
 
     def _build_paraphrasers(self) -> dict[Relation, Paraphraser]:
@@ -255,9 +255,8 @@ class NameWindowsDataset(EpochDataset):
         title, spans, asked_by = document["title"], document["asked"], document["asked_by"]
         asking = draw_one(asked_by[own], rng)
         selector, place = self.selectors[asking], document["likeliest"][asking]
-        likeliest = [spans[place]] if place >= 0 else []
         key, wording = (title, selector.relation), draw_one(self.wordings[selector.relation], rng)
-        answers = self.answers_of.get(key, likeliest)
+        answers = self.answers_of.get(key, [spans[place]] if place >= 0 else [])
         start, windows = self._draw_question(key, answers, wording, rng, self.config.question_share)
         mark, needs_words = wording.mark, selector.needs_words
         if self.config.window_wording == "document":
@@ -275,16 +274,18 @@ class NameWindowsDataset(EpochDataset):
             # ` born in?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks; ` is an?⁇poet⁇` asks what ` is an English?⁇poet⁇` does.
             follows_name = bool(before) and before[-1][0].isupper() and spans[span][0].isupper()
             # Without words, a cue is the question: only the answer may follow.
-            keeps_last = needs_words and not (likeliest and spans[span] in answers)
+            keeps_last = needs_words and spans[span] not in answers
             cue = self._draw_cue(before, after, keeps_last or (self.config.keep_names and follows_name), rng)
             window = (cue + mark + MASK_TOKEN, spans[span] + MASK_TOKEN)
-            if (length := len(window[0]) + len(window[1])) > room:
+            if (length := len(window[0]) + len(window[1])) > room or (keeps_last and not before):
                 rejected += 1
                 continue
             windows.append(window)
             room -= length
+        if not windows and answers:
+            return self._draw_question(key, answers, wording, rng, share=1)
         if not windows:
-            words = document["before"][own].split()[-1:] if needs_words and spans[own] not in likeliest else []
+            words = document["before"][own].split()[-1:] if needs_words else []
             windows.append((join_words(words) + mark + MASK_TOKEN, spans[own] + MASK_TOKEN))
         return start, windows
 

@@ -10,8 +10,9 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,16 +26,17 @@ from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation
 from data_scripts.salient_spans import MONTH_NAMES, Span, take_words_beside
 from data_scripts.titles import find_text_start
-from data_scripts.words import WORD, find_words, is_unspaced, join_words
+from data_scripts.words import WORD, find_words, is_unspaced, join_words, split_words
 
 # Capitals find a relation's answers if they find at least this share of those that documents state.
 _MOSTLY = 0.93
-# Too few answers to matter, as a share of them; and the fewest questions that are held out to count answers among.
-_NEGLIGIBLE, _MIN_HELD_OUT = 0.02, 10
+# Too few answers to matter, as a share of them; and too few questions to show that capitals never find an answer, or how many
+# spans are worth reading.
+_NEGLIGIBLE, _FEWEST, _FEW = 0.02, 10, 50
 # So many questions show what a relation's answers look like.
 _MAX_JUDGED = 10_000
-# Questions are held out by turns, until so many show which guesses are answers.
-_FOLDS, _ENOUGH_JUDGED = 5, 100
+# A fifth of the titles is held out, then another, until so many questions have been.
+_FOLDS, _ENOUGH_HELD_OUT = 5, 500
 # Words and marks in a learned span: two more than in nearly all training answers, in these bounds.
 _MIN_WORDS, _MAX_WORDS = 4, 16
 # Features are hashed to so many columns; and the runs of documents with so many characters are scored together.
@@ -57,7 +59,7 @@ class Document(NamedTuple):
 
     title: str
     text: str
-    salient: Sequence[Span] = ()
+    spans: Sequence[Span] = ()
 
 
 # The documents of each title that is asked about.
@@ -105,19 +107,23 @@ class SpanSelector:
     shapes: tuple[str, ...] | None = None
     # Whether names, numbers and months are all selected.
     ask_dates: bool = False
-    # If given, the runs of words that it ranks first are selected instead, as far as they score `min_score`.
+    # Ranks runs of words by how much they look like the answers; the first ones that score `min_score` are selected instead.
     ranker: "SpanRanker | None" = None
     min_score: float = -math.inf
-    # If given, the run of words that it ranks first is taken for a document's answer if it scores `min_guess`.
-    guesser: "SpanRanker | None" = None
-    min_guess: float = -math.inf
+    # The very first one is taken for a document's answer if it scores so much.
+    min_guess: float = math.inf
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether what looks like the answers is selected."""
+        return self.ranker is not None and self.min_score < math.inf
 
     @property
     def kind(self) -> str:
         """What is selected, in a few words."""
         if not self.max_spans:
             return "the training questions alone"
-        if self.ranker:
+        if self.is_learned:
             return f"at most {self.max_spans} that look like its answers"
         if self.ask_dates:
             return "names, numbers and months"
@@ -127,33 +133,26 @@ class SpanSelector:
     def needs_words(self) -> bool:
         """Whether a cue has to keep a word: without any, `Who employed NAME?⁇China⁇` would be a wrong answer."""
         # A single span that looks like the answers is taken for the answer.
-        if self.ranker and self.max_spans == 1:
+        if self.is_learned and self.max_spans == 1:
             return False
         # With pseudo-labels, a cue without words asks for these alone.
-        return self.guesser is not None or not all(each.has_words_after for each in self.relation.split_wordings())
+        return self.min_guess < math.inf or not all(each.has_words_after for each in self.relation.split_wordings())
 
-    def select(self, documents: Sequence[Document]) -> list[list[Span]]:
-        """Return start and end of each document's spans, in the order of its text."""
-        return self.select_and_guess(documents)[0]
-
-    def select_and_guess(self, documents: Sequence[Document]) -> tuple[list[list[Span]], list[list[Span]]]:
-        """Return what `select` does, and start and end of what is taken for each document's answer: one span, or none."""
-        ranked = self.ranker.rank(documents, self.max_spans) if self.ranker else []
-        # A ranker that is the guesser as well has read the documents already.
-        likeliest = ranked if self.guesser is self.ranker else self.guesser.rank(documents, 1) if self.guesser else []
-        guessed = [
-            [span for span, score in spans[:1] if self.guesser and score >= self.min_guess]
-            for spans in likeliest or [[]] * len(documents)
-        ]
-        if self.ranker:
-            return [sorted(span for span, score in spans if score >= self.min_score) for spans in ranked], guessed
+    def select(self, documents: Sequence[Document]) -> list[dict[Span, bool]]:
+        """Return the spans of each document, in the order of its text, and whether each is taken for the answer."""
         selected = []
-        for title, text, salient in documents:
-            spans = [(start, end) for start, end in salient if self._takes(text[start:end])]
-            if self.needs_words:
-                spans = [span for span in spans if take_words_beside(title, text, span, plain=True, max_before=1)[0]]
-            selected.append(spans[: self.max_spans])
-        return selected, guessed
+        ranked: list[list[tuple[Span, float]]] = [[] for _ in documents]
+        if self.ranker:
+            ranked = self.ranker.rank(documents, self.max_spans if self.is_learned else 1)
+        for (title, text, salient), likeliest in zip(documents, ranked, strict=True):
+            spans = [span for span, score in likeliest if score >= self.min_score]
+            if not self.is_learned:
+                spans = [(start, end) for start, end in salient if self._takes(text[start:end])]
+                if self.needs_words:
+                    spans = [each for each in spans if take_words_beside(title, text, each, True, max_before=1)[0]]
+            answers = [span for span, score in likeliest[:1] if score >= self.min_guess]
+            selected.append({span: span in answers for span in sorted({*spans[: self.max_spans], *answers})})
+        return selected
 
     def _takes(self, span: str) -> bool:
         if self.ask_dates or span[0].isdigit():
@@ -190,13 +189,11 @@ def choose_selectors(
         if finder == "answers":
             raise BadInput("span_finder answers learns from training questions; add --questions_file.")
         return [SpanSelector(each, max_spans, find_number_shapes([each.baseline]), ask_dates) for each in relations]
-    pairs_of: dict[Relation, list[Pair]] = {}
-    by_capitals = []
-    for relation, rows in questions.rows_of.items():
-        thinned = rows[:: -(-len(rows) // _MAX_JUDGED)]
-        pairs_of[relation] = [(questions.titles[row], questions.answers[row]) for row in thinned]
-        shapes = find_number_shapes([answer for _, answer in pairs_of[relation]])
-        by_capitals.append(SpanSelector(relation, max_spans, shapes, ask_dates))
+    pairs_of = {relation: list_pairs(questions, relation) for relation in questions.relations}
+    by_capitals = [
+        SpanSelector(relation, max_spans, find_number_shapes([answer for _, answer in pairs]), ask_dates)
+        for relation, pairs in pairs_of.items()
+    ]
     documents_of = find_documents(questions, documents)
 
     def finds_answers(selector: SpanSelector) -> bool:
@@ -214,25 +211,21 @@ def choose_selectors(
 
     chosen = []
     for selector in by_capitals:
-        pairs, better = pairs_of[selector.relation], None
-        is_alone = ask_dates or len(pairs) < 5 * _MIN_HELD_OUT or kinds[selector.kind] == 1
-        if finder == "answers" or (finder == "auto" and not (selector in finding and is_alone)):
-            better = learn_selector(selector, pairs, documents_of, is_rival=finder == "auto")
-            if better is None and finder == "answers":
-                raise BadInput(
-                    f"{questions.path}: no answer to {selector.relation.form!r} stands in a document of its title as a run of at"
-                    f" most {_MAX_WORDS} words and marks; give answers in the documents' own words."
-                )
-        if better is None and len(pairs) >= _MIN_HELD_OUT and not find_selected(selector, pairs, documents_of):
+        pairs, better = pairs_of[selector.relation], selector
+        is_alone = ask_dates or len(pairs) < _FEW or kinds[selector.kind] == 1
+        own_finder = "capitals" if selector in finding and is_alone else finder
+        if own_finder != "capitals" or options.pseudo_labels:
+            better = learn_selector(selector, pairs, documents_of, own_finder, options.pseudo_labels)
+        if finder == "answers" and not better.is_learned:
+            raise BadInput(
+                f"{questions.path}: no answer to {selector.relation.form!r} stands in a document of its title as a run of at"
+                f" most {_MAX_WORDS} words and marks; give answers in the documents' own words."
+            )
+        if not better.is_learned and len(pairs) >= _FEWEST and not find_selected(selector, pairs, documents_of):
             # Spans that never contain an answer would teach wrong ones, so the relation's rows ask its training questions alone.
-            better = replace(selector, max_spans=0)
-        better = better or selector
-        if options.pseudo_labels:
-            guesser = better.ranker or SpanRanker(pairs, documents_of)
-            if guesser.weights is not None:
-                better = replace(better, guesser=guesser, min_guess=find_min_guess(pairs, documents_of))
+            better = replace(better, max_spans=0)
         chosen.append(better)
-    return chosen if any(each.max_spans or each.guesser for each in chosen) else by_capitals
+    return chosen if any(each.max_spans or each.ranker for each in chosen) else by_capitals
 
 
 def select_spans(
@@ -242,53 +235,43 @@ def select_spans(
     tokenizer: PreTrainedTokenizerBase,
     room: int,
 ) -> Dataset:
-    """Select what is asked for of each document; documents without a title, or without anything, are left out.
+    """Select what is asked for of each document, from `add_titles_and_spans` with dates; those with nothing to ask for are left out.
 
-    Args:
-        documents: From `add_titles_and_spans`, with dates.
-        selectors: From `choose_selectors`.
-        tokenizer: What the spans are read with; words beside them have no characters that it lacks.
-        room: How many characters title and span may have together, with a word where a cue has to keep one.
+    Words beside spans have no characters that the tokenizer lacks. Title and span have together at most `room` characters, with a
+    word where a cue has to keep one.
 
     Returns:
-        A dataset of `title`, `asked` (the spans), `asked_by` (the numbers of the selectors of each), `likeliest` (for each
-        selector the number of the span that is taken for the answer, -1 where none is), `before` and `after` (the words beside
-        each span, with spaces between them).
+        A dataset of `title`, `asked` (the spans), `asked_by` (the numbers of the selectors of each), `likeliest` (each selector's
+        span that is taken for the answer, by its number, or -1), `before` and `after` (the words beside each, in one text).
     """
     # Strings and tuples alone: `datasets` finds its cache by a hash, and a set has another order in each process.
     readable = "".join(sorted(tokenizer.get_vocab()))
     words_taken = (options.plain_cues, options.max_cue_words, options.max_words_after)
-    needs_word = [selector.needs_words for selector in selectors]
-
-    def list_asked(
-        document: Document, selected: Sequence[list[Span]], guessed: Sequence[list[Span]]
-    ) -> Iterator[tuple]:
-        title, text, _ = document
-        for start, end in sorted({span for spans in (*selected, *guessed) for span in spans}):
-            before, after = take_words_beside(title, text, (start, end), *words_taken, readable)
-            left = room - len(title) - (end - start)
-            has_word = bool(before) and len(join_words(before[-1:])) <= left
-            answering = [i for i, own in enumerate(guessed) if (start, end) in own]
-            asking = [i for i, own in enumerate(selected) if (start, end) in own and (has_word or not needs_word[i])]
-            if title and (asking or answering) and left >= 0:
-                yield text[start:end], sorted({*asking, *answering}), answering, " ".join(before), " ".join(after)
 
     def select_batch(*batch: list) -> dict[str, list]:
-        read, rows = [], []
-        for title, text, salient in zip(*batch, strict=True):
-            # A span too long to be asked for is none of the first ones.
-            fitting = [(start, end) for start, end in salient if len(title) + end - start <= room]
-            read.append(Document(title, text, fitting))
-        of_selectors = zip(*(each.select_and_guess(read) for each in selectors), strict=True)
-        selected, guessed = (zip(*each, strict=True) for each in of_selectors)
-        for document, *spans_of in zip(read, selected, guessed, strict=True):
-            if asked := list(list_asked(document, *spans_of)):
-                spans, asked_by, answering, before, after = zip(*asked, strict=True)
-                likeliest = [-1] * len(selectors)
-                for place, numbers in enumerate(answering):
-                    for i in numbers:
-                        likeliest[i] = place
-                rows.append((document.title, spans, asked_by, likeliest, before, after))
+        rows = []
+        # A span too long to be asked for is none of the first ones.
+        read = [
+            Document(title, text, [(start, end) for start, end in salient if len(title) + end - start <= room])
+            for title, text, salient in zip(*batch, strict=True)
+        ]
+        for (title, text, _), *selected in zip(read, *(each.select(read) for each in selectors), strict=True):
+            asked = []
+            for span in sorted(set(chain(*selected))) if title else ():
+                before, after = take_words_beside(title, text, span, *words_taken, readable)
+                left = room - len(title) - (span[1] - span[0])
+                has_word = bool(before) and len(join_words(before[-1:])) <= left
+                asked_by = {
+                    i: own[span]
+                    for i, (selector, own) in enumerate(zip(selectors, selected, strict=True))
+                    if span in own and (has_word or own[span] or not selector.needs_words)
+                }
+                if asked_by and left >= 0:
+                    asked.append((text[slice(*span)], asked_by, " ".join(before), " ".join(after)))
+            if asked:
+                spans, by, *beside = zip(*asked, strict=True)
+                likeliest = [next((i for i, own in enumerate(by) if own.get(n)), -1) for n in range(len(selectors))]
+                rows.append((title, spans, [list(own) for own in by], likeliest, *beside))
         return {column: [row[i] for row in rows] for i, column in enumerate(_SPANS)}
 
     return documents.map(
@@ -311,13 +294,17 @@ def find_documents(questions: Questions, documents: Dataset) -> DocumentsOf:
     return found
 
 
+def list_pairs(questions: Questions, relation: Relation) -> list[Pair]:
+    """Return what shows a relation's answers: the titles and answers of its questions, of very many every second, third or so."""
+    rows = questions.rows_of[relation]
+    return [(questions.titles[row], questions.answers[row]) for row in rows[:: -(-len(rows) // _MAX_JUDGED)]]
+
+
 def find_selected(selector: SpanSelector, pairs: Collection[Pair], documents_of: DocumentsOf) -> set[Pair]:
     """Return the pairs whose answer is selected in a document of the title."""
     about = list_about(pairs, documents_of)
     selected = zip(about, selector.select(about), strict=True)
-    return {(title, text[start:end]) for (title, text, _), spans in selected for start, end in spans}.intersection(
-        pairs
-    )
+    return {(title, text[slice(*each)]) for (title, text, _), spans in selected for each in spans} & set(pairs)
 
 
 def list_about(pairs: Iterable[Pair], documents_of: DocumentsOf) -> list[Document]:
@@ -325,54 +312,94 @@ def list_about(pairs: Iterable[Pair], documents_of: DocumentsOf) -> list[Documen
     return [document for title in dict.fromkeys(title for title, _ in pairs) for document in documents_of[title]]
 
 
-def find_min_guess(pairs: Sequence[Pair], documents_of: DocumentsOf) -> float:
-    """Return the score from which on what looks most like an answer is one more often than not, in documents that are held out."""
-    if len(pairs) < _FOLDS:
-        return -math.inf
-    shuffled = [pairs[i] for i in np.random.default_rng(0).permutation(len(pairs))]
-    judged: list[tuple[float, int]] = []
-    for fold in range(_FOLDS):
-        judge = SpanRanker([pair for i, pair in enumerate(shuffled) if i % _FOLDS != fold], documents_of)
-        held_out = set(shuffled[fold::_FOLDS])
-        about = list_about(shuffled[fold::_FOLDS], documents_of)
-        for (title, text, _), ranked in zip(about, judge.rank(about, 1), strict=True):
-            judged += [(score, 1 if (title, text[start:end]) in held_out else -1) for (start, end), score in ranked]
-        if len(judged) >= _ENOUGH_JUDGED:
-            break
-    judged.sort(reverse=True)
-    gains = np.cumsum([gain for _, gain in judged])
-    return judged[int(gains.argmax())][0] if judged and gains.max() > 0 else math.inf
+def hold_out(pairs: Sequence[Pair]) -> Iterator[tuple[list[Pair], list[Pair]]]:
+    """Yield the pairs of a fifth of the titles, and all others; then those of another fifth, until enough were held out."""
+    titles = [*dict.fromkeys(title for title, _ in pairs)]
+    shuffled = [titles[i] for i in np.random.default_rng(0).permutation(len(titles))]
+    for fold in range(min(_FOLDS, -(-_FOLDS * _ENOUGH_HELD_OUT // len(pairs)))):
+        own = set(shuffled[fold::_FOLDS])
+        held_out, others = ([pair for pair in pairs if (pair[0] in own) == is_own] for is_own in (True, False))
+        if held_out and others:
+            yield held_out, others
 
 
 def learn_selector(
-    selector: SpanSelector, pairs: Sequence[Pair], documents_of: DocumentsOf, is_rival: bool
-) -> SpanSelector | None:
-    """Return a selector of the spans that look most like the answers, as many per document as are worth reading; None if no
-    answer is a run of a few words or, with `is_rival`, it finds fewer of a fifth that is held out than `selector`.
+    selector: SpanSelector, pairs: Sequence[Pair], documents_of: DocumentsOf, finder: str, guesses: bool
+) -> SpanSelector:
+    """Return a selector of the spans that look most like the answers, as many as are worth reading; with `guesses`, the likeliest is
+    taken for the answer. It is `selector` itself if no answer is a run of a few words.
+
+    Spans stay `selector`'s with `finder` capitals, or auto where it finds more of the answers that are held out.
     """
-    num_held_out, ranker = len(pairs) // 5, SpanRanker(pairs, documents_of)
-    if ranker.weights is None or num_held_out < _MIN_HELD_OUT:
-        return replace(selector, ranker=ranker) if ranker.weights is not None else None
-    shuffled = [pairs[i] for i in np.random.default_rng(0).permutation(len(pairs))]
-    held_out, judge = set(shuffled[:num_held_out]), SpanRanker(shuffled[num_held_out:], documents_of)
-    # Of each answer that is found: its place among the spans of its document, and how much it looks like an answer.
-    found: dict[Pair, tuple[int, float]] = {}
-    about = list_about(shuffled[:num_held_out], documents_of)
-    for (title, text, _), ranked in zip(about, judge.rank(about, selector.max_spans), strict=True):
-        for place, ((start, end), score) in enumerate(ranked, 1):
-            if (pair := (title, text[start:end])) in held_out:
-                found.setdefault(pair, (place, score))
-    lost = _NEGLIGIBLE * num_held_out
-    if is_rival and len(find_selected(selector, held_out, documents_of)) > len(found) + lost:
-        return None
+    ranker = SpanRanker(pairs, documents_of)
+    if ranker.weights is None:
+        return selector
+    wanted, held_out = set(pairs), list[Pair]()
+    # Of each run, its place among those of its document that look most like answers, and how much it does.
+    judged: list[tuple[int, float, Pair]] = []
+    for own, others in hold_out(pairs):
+        held_out += own
+        about = list_about(own, documents_of)
+        of_documents = SpanRanker(others, documents_of).rank(about, selector.max_spans)
+        for (title, text, _), ranked in zip(about, of_documents, strict=True):
+            judged += [(i, score, (title, text[slice(*span)])) for i, (span, score) in enumerate(ranked, 1)]
+    # Of an answer that is there several times, the first place.
+    found = {run: (place, score) for place, score, run in reversed(judged) if run in wanted}
+    lost, is_better = _NEGLIGIBLE * len(held_out), finder != "capitals"
+    if finder == "auto" and len(pairs) >= _FEW:
+        is_better = len(find_selected(selector, held_out, documents_of)) <= len(found) + lost
+    if guesses:
+        # From this score on, what looks most like an answer is one more often than not.
+        firsts = sorted(((score, run in wanted) for place, score, run in judged if place == 1), reverse=True)
+        best = int(np.cumsum([0, *(2 * is_answer - 1 for _, is_answer in firsts)]).argmax())
+        min_guess = -math.inf if len(pairs) < _FOLDS else firsts[best - 1][0] if best else math.inf
+        selector = replace(selector, ranker=ranker, min_score=math.inf, min_guess=min_guess)
+    if is_better:
+        selector = replace(selector, ranker=ranker, min_score=-math.inf)
+    if not is_better or len(pairs) < _FEW:
+        return selector
     # Spans that never contain the answer are read in vain: those behind the first few, and those that look less like answers than
     # nearly all that are some.
-    places = sorted(place for place, _ in found.values())
-    max_spans = places[max(math.ceil(len(found) - lost), 1) - 1] if found else 1
+    places = [place for place, _ in found.values()] or [1]
+    max_spans = int(np.quantile(places, max(1 - lost / len(places), 0), method="inverted_cdf"))
     scores = [score for place, score in found.values() if place <= max_spans]
     # With fewer, more than a negligible share of all answers may look less like one than any of these.
     min_score = float(np.quantile(scores, _NEGLIGIBLE / 2)) if len(scores) >= 1 / _NEGLIGIBLE else -math.inf
-    return replace(selector, max_spans=max_spans, ranker=ranker, min_score=min_score)
+    return replace(selector, ranker=ranker, max_spans=max_spans, min_score=min_score)
+
+
+def describe_held_out(
+    documents: Dataset, questions: Questions, selectors: Sequence[SpanSelector], select: Callable[..., Dataset]
+) -> Iterator[str]:
+    """Yield for each relation how many of the answers to held-out questions stand in the text, are asked for, and are in the title.
+
+    What a selector has learned, it learns again from the other questions; `select` is `select_spans` with its other arguments.
+    """
+    documents_of = find_documents(questions, documents)
+    for selector in selectors:
+        # All, in the text, asked for, in the title, and its last word.
+        counts, missed = np.zeros(5, int), ""
+        for held_out, others in hold_out(list_pairs(questions, selector.relation)):
+            judge = replace(selector, ranker=SpanRanker(others, documents_of)) if selector.ranker else selector
+            asked: dict[str, list[str]] = {title: [] for title, _ in held_out}
+            about = [document._asdict() for document in list_about(held_out, documents_of)]
+            for row in select(Dataset.from_list(about), [judge]) if about else ():
+                asked[row["title"]] += row["asked"]
+            for title, answer in held_out:
+                bodies = (text[find_text_start(title) :] for _, text, _ in documents_of[title])
+                is_said, is_asked = any(any(find_words([answer], body)) for body in bodies), answer in asked[title]
+                is_in_title = any(find_words([answer], title))
+                counts += [True, is_said, is_asked, is_in_title, split_words(title)[-1:] == [answer]]
+                if is_said and not is_asked and not missed:
+                    spans = ", ".join(asked[title]) or "nothing"
+                    missed = f"; in the text, but not asked for: {answer!r} ({title}, asked for: {spans})"
+        if counts.any():
+            stated, found, in_title, last = (f"{count / counts[0]:.1%}" for count in counts[1:])
+            last = f" (its last word: {last})" if counts[-1] else ""
+            yield (
+                f"Of {counts[0]:,} answers to {selector.relation.form!r}, held out by turns: in the text {stated}, asked for {found},"
+                f" in the title {in_title}{last}{missed}."
+            )
 
 
 class SpanRanker:
@@ -391,8 +418,10 @@ class SpanRanker:
         answers = [[token for token in WORD.findall(answer) if not token.isspace()] for _, answer in pairs]
         usual = int(np.quantile([*map(len, answers)], 1 - _NEGLIGIBLE, method="lower"))
         self.max_words = min(max(usual + 2, _MIN_WORDS), _MAX_WORDS)
-        # As in `Tiger & Crane`, `Springfield, Illinois`, `$12` and `C++`; in a fixed order, as `datasets` hashes it.
-        self.marks = sorted({token for tokens in answers for token in tokens if not token[0].isalnum()})
+        # As in `Samuel L. Jackson`, `$12` and `C++`; in a fixed order, as `datasets` hashes it. A run begins and ends with marks that
+        # an answer begins and ends with.
+        edges = slice(1), slice(-1, None), slice(None)
+        self.marks = [sorted({each for own in answers for each in own[at] if not each[0].isalnum()}) for at in edges]
         # Who won `Arsenal v Chelsea` is a word of the title; a person's own name is not a place.
         words = [set(re.findall(r"\w+", title)) for title, _ in pairs]
         alike = [not own.isdisjoint(answer) for own, answer in zip(words, answers, strict=True)]
@@ -458,8 +487,8 @@ class SpanRanker:
         ends, ids = np.cumsum([*map(len, tokens)])[kept], ids[kept]
         starts = ends - np.array([*map(len, words)])[ids]
 
-        # May begin and end a run: a word, or a mark as in a training answer.
-        is_part = np.array([word[:1].isalnum() or word in self.marks for word in words])[ids]
+        takes = [[word[:1].isalnum() or word in marks for word in words] for marks in self.marks]
+        is_first, is_last, is_part = np.array(takes)[:, ids]
         # A run goes on over these, and over what stands between no spaces in a script with spaces.
         is_tight = (np.roll(ends, 1) == starts) & (ends == np.roll(starts, -1))
         is_spaced = ~np.array(list(map(is_unspaced, words)))[ids]
@@ -468,7 +497,7 @@ class SpanRanker:
         behind = np.arange(self.max_words)
         lasts = np.minimum(np.arange(len(ids))[:, None] + behind, len(ids) - 1)
         goes_on = ((ends > starts) & ~is_title[starts])[lasts] & (is_inside[lasts - 1] | (behind < 2))
-        is_run = np.logical_and.accumulate(goes_on, axis=1) & is_part[:, None] & is_part[lasts]
+        is_run = np.logical_and.accumulate(goes_on, axis=1) & is_first[:, None] & is_last[lasts]
         first, length = np.nonzero(is_run)
         last = first + length
 

@@ -49,6 +49,20 @@ def test_the_plain_question_of_a_title_without_questions_asks_for_the_likeliest_
         assert all(answered[title] == {director} for title, director, _ in films[40:] if title in answered)
 
 
+def test_a_known_answer_alone_is_asked_for_in_the_plain_question(tmp_path):
+    """Documents of 10 films say something else where answers are, with no word before it."""
+    films = [(f"{kind} {thing}", DIRECTORS[len(kind + thing) % 5]) for kind in KINDS for thing in THINGS[:5]]
+    known = {title: director if i % 2 else "Una Holm" for i, (title, director) in enumerate(films[:20])}
+    text = "".join(f"{title}. {director}, in colour.\n" for title, director in films)
+    pairs = "".join(f"Who directed {title}?\t{answer}\n" for title, answer in known.items())
+    corpus, tokenizer, questions = read(tmp_path, text, pairs, more="?:.U")
+    dataset = NameWindowsConfig(pseudo_labels=True, ask_dates=False).build(corpus, tokenizer, 0, questions).dataset
+    rows = decode(dataset, range(9 * len(dataset)))
+    for title, answer in known.items():
+        own = "\n".join(row.removeprefix(f"Who directed {title}") for row in rows if title in row)
+        assert set(re.findall(r"(?:^|⁇)\?⁇([^⁇]+)⁇", own, re.M)) == {answer}
+
+
 def test_with_several_relations_each_has_pseudo_labels_of_its_own(tmp_path):
     forms = ("Who directed {}?", "Who stars in {}?")
     films, corpus, tokenizer, pairs = read_films(tmp_path, *forms)
