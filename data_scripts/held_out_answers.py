@@ -1,7 +1,7 @@
 """Whether spans hold the answers to questions that they were not chosen by, which is what held-out questions can be answered by."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from datasets import Dataset
@@ -16,20 +16,17 @@ from data_scripts.words import find_words, split_words
 
 # A fifth of the titles is held out, and another one until so many are; of very many titles, the first ones drawn say enough.
 _FOLDS, _FEWEST, _MAX_TITLES = 5, 100, 2000
-Asked = dict[tuple[str, Relation], list[str]]
+# A title and a relation.
+Key = tuple[str, Relation]
 
 
-def collect_asked(
-    documents: Dataset, selectors: Sequence[SpanSelector], keys: Collection[tuple[str, Relation]]
-) -> Asked:
-    """Return what documents, from `select_spans`, are asked for, by those of `keys`, each a title and a relation, that are there."""
-    asked: Asked = {}
-    for batch in documents.select_columns(["title", "asked", "asked_by"]).iter(1000) if keys else ():
-        for title, spans, asked_by in zip(batch["title"], batch["asked"], batch["asked_by"], strict=True):
-            for span, numbers in zip(spans, asked_by, strict=True):
-                for key in {(title, selectors[i].relation) for i in numbers}.intersection(keys):
-                    asked.setdefault(key, []).append(span)
-    return asked
+def iterate_asked(documents: Dataset, selectors: Sequence[SpanSelector]) -> Iterator[tuple[Key, str, bool]]:
+    """Yield each span of documents, from `select_spans`, by title and relation, and whether it is taken for the answer."""
+    for batch in documents.select_columns(["title", "asked", "asked_by", "likeliest"]).iter(1000):
+        for title, spans, asked_by, likeliest in zip(*batch.values(), strict=True):
+            for place, (span, numbers) in enumerate(zip(spans, asked_by, strict=True)):
+                for i in numbers:
+                    yield (title, selectors[i].relation), span, likeliest[i] == place
 
 
 def describe_held_out(
@@ -59,20 +56,26 @@ def describe_held_out(
         others = [row for row, title in enumerate(questions.titles) if fold_of.get(title, fold) != fold]
         if not rows or not others:
             continue
-        held_out, asked = questions.take(rows), Asked()
-        keys = list(zip(held_out.titles, held_out.relation_per_question, strict=True))
+        held_out, asked, guesses = questions.take(rows), dict[Key, list[str]](), dict[Key, list[str]]()
         own = about.select([i for i, title in enumerate(about["title"]) if fold_of[title] == fold])
         try:
             chosen = choose_selectors(about, questions.take(others), options, ask_dates, questions.relations)
-            asked = collect_asked(select_spans(own, chosen, options, tokenizer, room), chosen, set(keys))
+            for key, span, is_guess in iterate_asked(select_spans(own, chosen, options, tokenizer, room), chosen):
+                asked.setdefault(key, []).append(span)
+                if is_guess:
+                    guesses.setdefault(key, []).append(span)
         except BadInput:
             # None of the other questions shows what answers look like.
             pass
-        for (title, relation), answer in zip(keys, held_out.answers, strict=True):
+        for title, relation, answer in zip(
+            held_out.titles, held_out.relation_per_question, held_out.answers, strict=True
+        ):
             found = {
                 "all": True,
                 "text": any(any(find_words([answer], body)) for body in bodies.get(title, ())),
                 "asked": answer in (spans := asked.get((title, relation), [])),
+                "guessed": (title, relation) in guesses,
+                "correct": answer in guesses.get((title, relation), []),
                 "title": any(find_words([answer], title)),
                 "last": split_words(title)[-1:] == [answer],
             }
@@ -82,8 +85,11 @@ def describe_held_out(
     for relation, count in counts.items():
         share = {name: f"{number / count['all']:.1%}" for name, number in count.items()}
         last = f" (its last word: {share['last']})" if count["last"] else ""
+        labels = (
+            f"; of {count['guessed']:,} pseudo-labels, {count['correct']:,} are correct" if count["guessed"] else ""
+        )
         example = f"; in the text, but not asked for: {missed[relation]}" if relation in missed else ""
         yield (
             f"Of {count['all']:,} answers to {relation.form!r}, held out by turns: in the text {share['text']}, asked for {share['asked']},"
-            f" in the title {share['title']}{last}{example}."
+            f" in the title {share['title']}{last}{labels}{example}."
         )

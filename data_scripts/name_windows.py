@@ -34,7 +34,7 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.collators import RightPaddingCollator, pad_right
 from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
-from data_scripts.held_out_answers import collect_asked, describe_held_out
+from data_scripts.held_out_answers import describe_held_out, iterate_asked
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.options import Range, option
 from data_scripts.paraphrases import Paraphraser, list_words
@@ -144,14 +144,14 @@ class NameWindowsDataset(EpochDataset):
         self.starts = np.zeros(len(documents) + 1, np.int64)
         np.cumsum(pc.list_value_length(documents.data.column("asked")), out=self.starts[1:])
         self.rows_with_document = int(self.starts[-1])
-        # By title and relation: the answers of the training questions, and what documents of these titles are asked for.
+        # The answers of the training questions, by title and relation.
         self.answers_of: dict[tuple[str, Relation], list[str]] = {}
         pairs = (questions.titles, questions.relation_per_question, questions.answers) if questions else ((), (), ())
         for title, relation, answer in zip(*pairs, strict=True):
             self.answers_of.setdefault((title, relation), []).append(answer)
-        self.asked = collect_asked(documents, selectors, self.answers_of)
+        asked = {key for key, *_ in iterate_asked(documents, selectors) if key in self.answers_of} if questions else ()
         # What has rows of its own, since no document's row can ask it.
-        self.standalone = [key for key in self.answers_of if key not in self.asked]
+        self.standalone = [key for key in self.answers_of if key not in asked]
         self.paraphraser_of = self._build_paraphrasers() if config.paraphrases else {}
 
     def _build_paraphrasers(self) -> dict[Relation, Paraphraser]:
@@ -322,6 +322,10 @@ def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterato
     yield f"Questions about {len(titles):,} titles are mixed in."
     if alone := {title for title, _ in dataset.standalone}:
         yield f"{len(alone):,} of these titles have no document with such a span; the questions about them are rows of their own."
+    if any(selector.guesser for selector in dataset.selectors):
+        guesses = {key for key, _, is_guess in iterate_asked(dataset.documents, dataset.selectors) if is_guess}
+        labelled = {title for title, _ in guesses - dataset.answers_of.keys()}
+        yield f"{len(labelled):,} titles without a training question are asked one, too, with what looks most like its answer."
 
 
 def encode_rows(rows: list[tuple[str, list[Window]]], tokenizer: PreTrainedTokenizerBase) -> list[dict]:
