@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -49,12 +50,14 @@ class EpochDataset(torch.utils.data.Dataset):
         """Return what is asked for of the first documents, by their titles; nothing where it is drawn anew in each epoch."""
         return {}
 
-    def count_exposures(self) -> float:
-        """Return how often an epoch reads what it is to store, on average: here, each example once."""
+    @cached_property
+    def exposures_per_epoch(self) -> float:
+        """How often an epoch reads what it is to store, on average: here, each example once."""
         return 1.0
 
-    def measure_loss_without_facts(self) -> float | None:
-        """Return the loss of a model that knows what is asked for and how often, but not of which document; None: unknown."""
+    @cached_property
+    def loss_without_facts(self) -> float | None:
+        """The loss of a model that knows what is asked for and how often, but not of which document; None: unknown."""
         return None
 
     def choose_examples(self, share: float) -> np.ndarray:

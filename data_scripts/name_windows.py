@@ -21,7 +21,7 @@ and by which selector (`choose_selectors`, `select_spans`), rows (`NameWindowsDa
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Annotated, Any, Literal
 
@@ -186,13 +186,15 @@ class NameWindowsDataset(EpochDataset):
                 asked.setdefault(row["title"], []).append(f"{span} ({names})" if len(self.selectors) > 1 else span)
         return asked
 
-    def count_exposures(self) -> float:
-        """Return how many windows ask for a span in an epoch, on average: as many as a row has, since each span has a row."""
+    @cached_property
+    def exposures_per_epoch(self) -> float:
+        """How many windows ask for a span in an epoch, on average: as many as a row has, since each span has a row."""
         rows = np.unique(np.linspace(0, self.rows_with_document - 1, _MAX_COUNTED_ROWS, dtype=np.int64)).tolist()
         return sum(len(features["windows"]) - 1 for features in self.__getitems__(rows)) / len(rows)
 
-    def measure_loss_without_facts(self) -> float:
-        """Return the entropy of the spans per character that is graded, in nats."""
+    @cached_property
+    def loss_without_facts(self) -> float:
+        """The entropy of the spans per character that is graded, in nats."""
         counted = pc.value_counts(pc.list_flatten(self.documents.data.column("asked")))
         counts = counted.field("counts").to_numpy()
         characters = counts @ (pc.utf8_length(counted.field("values")).to_numpy() + len(MASK_TOKEN))
@@ -321,6 +323,12 @@ def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterato
     yield f"Questions about {len(titles):,} titles are mixed in."
     if alone := {title for title, _ in dataset.standalone}:
         yield f"{len(alone):,} of these titles have no document with such a span; the questions about them are rows of their own."
+    likeliest = zip(dataset.documents["title"], dataset.documents["likeliest"], strict=True)
+    labelled = {
+        (title, selectors[i].relation) for title, places in likeliest for i, place in enumerate(places) if place >= 0
+    }
+    if labels := {title for title, _ in labelled - dataset.answers_of.keys()}:
+        yield f"{len(labels):,} titles without a training question are asked one, too, with what looks most like its answer."
 
 
 def encode_rows(rows: list[tuple[str, list[Window]]], tokenizer: PreTrainedTokenizerBase) -> list[dict]:

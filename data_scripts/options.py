@@ -76,7 +76,8 @@ class OptionParser(HfArgumentParser):
     def __init__(self, dataclass_types: Sequence[Any], **kwargs: Any):
         if Path(sys.argv[0]).stem == "posgpt":
             kwargs["prog"] = " ".join(["posgpt", *sys.argv[1:2]])
-        super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
+        described = (sys.modules[dataclass_types[0].__module__].__doc__ or "").partition("\n\n")[0]
+        super().__init__(dataclass_types, allow_abbrev=False, description=described, **kwargs)
         ranges = {name: limits for each in dataclass_types for name, limits in list_ranges(each).items()}
         self._required = {each.dest: each.option_strings or [each.dest] for each in self._actions if each.required}
         for action in self._actions:

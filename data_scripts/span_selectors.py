@@ -377,28 +377,33 @@ def describe_held_out(
     """
     documents_of = find_documents(questions, documents)
     for selector in selectors:
-        # All, in the text, asked for, in the title, and its last word.
-        counts, missed = np.zeros(5, int), ""
+        # All, in the text, asked for, in the title, and its last word; pseudo-labels, and those that are correct.
+        counts, missed = np.zeros(7, int), ""
         for held_out, others in hold_out(list_pairs(questions, selector.relation)):
             judge = replace(selector, ranker=SpanRanker(others, documents_of)) if selector.ranker else selector
             asked: dict[str, list[str]] = {title: [] for title, _ in held_out}
+            labels = {title: "" for title, _ in held_out}
             about = [document._asdict() for document in list_about(held_out, documents_of)]
             for row in select(Dataset.from_list(about), [judge]) if about else ():
                 asked[row["title"]] += row["asked"]
+                if row["likeliest"][0] >= 0:
+                    labels[row["title"]] = row["asked"][row["likeliest"][0]]
             for title, answer in held_out:
                 bodies = (text[find_text_start(title) :] for _, text, _ in documents_of[title])
                 is_said, is_asked = any(any(find_words([answer], body)) for body in bodies), answer in asked[title]
                 is_in_title = any(find_words([answer], title))
-                counts += [True, is_said, is_asked, is_in_title, split_words(title)[-1:] == [answer]]
+                is_last, label = split_words(title)[-1:] == [answer], labels[title]
+                counts += [True, is_said, is_asked, is_in_title, is_last, label != "", label == answer]
                 if is_said and not is_asked and not missed:
                     spans = ", ".join(asked[title]) or "nothing"
                     missed = f"; in the text, but not asked for: {answer!r} ({title}, asked for: {spans})"
         if counts.any():
-            stated, found, in_title, last = (f"{count / counts[0]:.1%}" for count in counts[1:])
-            last = f" (its last word: {last})" if counts[-1] else ""
+            stated, found, in_title, last = (f"{count / counts[0]:.1%}" for count in counts[1:5])
+            last = f" (its last word: {last})" if counts[4] else ""
+            labelled = f"; of {counts[5]:,} pseudo-labels, {counts[6]:,} are correct" if counts[5] else ""
             yield (
                 f"Of {counts[0]:,} answers to {selector.relation.form!r}, held out by turns: in the text {stated}, asked for {found},"
-                f" in the title {in_title}{last}{missed}."
+                f" in the title {in_title}{last}{labelled}{missed}."
             )
 
 

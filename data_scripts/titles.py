@@ -87,11 +87,11 @@ def match_cases(names: Iterable[str], titles: Iterable[str]) -> dict[str, str]:
     return {name: title for name, own in matched.items() if len(own) == 1 for title in own}
 
 
-def describe_cases(path: str, titles: Mapping[str, str]) -> str | None:
-    """Say in one line which names are read as titles in another case, from `match_cases`; None: none is."""
-    renamed = [(name, title) for name, title in titles.items() if name != title]
-    first = f", first {renamed[0][0]!r}, which is read as {renamed[0][1]!r}." if renamed else ""
-    return f"{path}: {len(renamed):,} titles differ from the corpus's in case{first}" if renamed else None
+def describe_cases(titles: Mapping[str, str]) -> Iterator[str]:
+    """Yield how many names are read as titles in another case, if any are; `titles` are from `match_cases`."""
+    if renamed := [(name, title) for name, title in titles.items() if name != title]:
+        first = "first {!r}, which is read as {!r}".format(*renamed[0])
+        yield f"{len(renamed):,} titles differ from the corpus's in case, {first}"
 
 
 def find_text_start(title: str) -> int:

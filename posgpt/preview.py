@@ -9,27 +9,30 @@ the second line of each example; a dot where there is no loss.
 """
 
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
+from datasets import disable_progress_bars, enable_progress_bars
 from transformers import PreTrainedTokenizerBase
+from transformers.trainer_utils import IntervalStrategy
 
 from data_scripts.collators import RightPaddingCollator
 from data_scripts.epochs import FixedDataset
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.options import Range, option
 from data_scripts.titles import describe_titles, find_text_start, iterate_titles
 from posgpt import finetune, pretrain
 from posgpt.finetune import load_finetuning_data
-from posgpt.pretrain import PretrainingArguments, load_pretraining_data
+from posgpt.pretrain import PretrainingData, load_pretraining_data
 from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
 from posgpt.training.architecture import build_model
-from posgpt.training.arguments import PosGPTTrainingArguments
+from posgpt.training.callbacks import describe_length
 from posgpt.training.data import build_epoch_sampler, choose_data_seed
-from posgpt.training.estimate import describe_plan
+from posgpt.training.estimate import plan_training
+from posgpt.training.trainer import PosGPTTrainer
 
 
 @dataclass
@@ -41,14 +44,8 @@ class PreviewArguments:
     section: Literal["pretrain", "finetune", "finetune_from_scratch"] = option(
         "The section of the recipe whose training is shown.", default="pretrain"
     )
+    documents: Annotated[int, Range(0)] = option("Of pretraining: how many documents to show as read.", default=10)
     examples: Annotated[int, Range(1)] = option("How many examples to show.", default=4)
-
-
-@dataclass
-class PretrainingPreviewArguments(PreviewArguments):
-    """What to show of pretraining."""
-
-    documents: Annotated[int, Range(0)] = option("How many documents to show as read.", default=10)
     epoch: Annotated[int, Range(0)] = option("The epoch whose examples are drawn.", default=0)
 
 
@@ -60,46 +57,45 @@ def render_batch(batch: dict, tokenizer: PreTrainedTokenizerBase) -> Iterator[st
         yield f"labels {''.join(graded)}"
 
 
-def preview_pretraining(
-    preview: PretrainingPreviewArguments,
-    data_args: PretrainingArguments,
-    objective: ObjectiveConfig,
-    architecture: Any,
-    training_args: PosGPTTrainingArguments,
-) -> Iterator[str]:
-    """Yield the documents as they are read, and the examples that training reads first, in its order."""
-    data = load_pretraining_data(data_args, objective, architecture, training_args)
-    dataset = data.training.dataset
-    dataset.set_epoch(preview.epoch)
-    sampler = build_epoch_sampler(dataset, training_args)
-    batch = data.training.collator([dataset[item] for item in islice(sampler, preview.examples)])
-    documents = data.corpus.take(min(preview.documents, len(data.corpus)))
-    asked = dataset.list_asked(len(documents))
+def describe_corpus(data: PretrainingData, count: int, is_weighted: bool) -> Iterator[str]:
+    """Yield the first documents as they are read, and what is said of all; weights repeat documents on purpose."""
+    documents = data.corpus.take(min(count, len(data.corpus)))
+    asked = data.training.dataset.list_asked(len(documents))
     for title, text in zip(iterate_titles(documents), documents["text"], strict=True):
         yield f"document {title} | {text[find_text_start(title) :]}" if title else f"document {text}"
         if title in asked:
             yield f"asked    {', '.join(asked[title])}"
     yield data.training.description
+    # Its folds would show bars of their own.
+    disable_progress_bars()
     yield from data.training.describe_held_out()
-    # With weights, documents are repeated on purpose.
-    if not data_args.corpus_weights and (titles := describe_titles(data.corpus)):
+    enable_progress_bars()
+    if not is_weighted and (titles := describe_titles(data.corpus)):
         yield titles
+
+
+def preview_training(preview: PreviewArguments, *config: Any) -> Iterator[str]:
+    """Yield what is known of the data, the examples that training reads first, in its order, and how long it would take here."""
+    data_args, *_, architecture, args = config
+    if preview.section == "pretrain":
+        data: Any = load_pretraining_data(*config)
+        yield from describe_corpus(data, preview.documents, bool(data_args.corpus_weights))
+        model, dataset, collator = None, data.training.dataset, data.training.collator
+    else:
+        data = load_finetuning_data(data_args, config[1], architecture, args, needs_model=False)
+        model, collator = data.model, RightPaddingCollator(data.tokenizer)
+        dataset = FixedDataset(data.examples, choose_data_seed(args))
+    dataset.set_epoch(preview.epoch)
+    batch = collator([dataset[item] for item in islice(build_epoch_sampler(dataset, args), preview.examples)])
     yield from render_batch(batch, data.tokenizer)
-    model = build_model(architecture, data.tokenizer, training_args)
-    yield from describe_plan(model, data.tokenizer, training_args, dataset, data.training.collator)
 
-
-def preview_finetuning(
-    preview: PreviewArguments, data_args: Any, model_args: Any, architecture: Any, training_args: PosGPTTrainingArguments
-) -> Iterator[str]:
-    """Yield the first examples of the file; most recipes shuffle their order."""
-    data = load_finetuning_data(data_args, model_args, architecture, training_args, needs_model=False)
-    first = data.examples.take(min(preview.examples, len(data.examples)))
-    collator = RightPaddingCollator(data.tokenizer)
-    yield from render_batch(collator(list(first)), data.tokenizer)
-    model = data.model or build_model(architecture, data.tokenizer, training_args)
-    dataset = FixedDataset(data.examples, choose_data_seed(training_args))
-    yield from describe_plan(model, data.tokenizer, training_args, dataset, collator)
+    model = model or build_model(architecture, data.tokenizer, args)
+    with TemporaryDirectory() as folder:
+        vars(args).update(output_dir=folder, eval_strategy=IntervalStrategy.NO, push_to_hub=False)
+        parts = {"train_dataset": dataset, "data_collator": collator, "processing_class": data.tokenizer}
+        plan = plan_training(PosGPTTrainer(model, args, **parts), is_timed=True)
+    yield plan.description
+    yield describe_length(plan.steps, plan.seconds, args.device)
 
 
 @exit_on_bad_input()
@@ -108,11 +104,11 @@ def main(argv: list[str] | None = None) -> None:
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--section", nargs="?", default="pretrain")
     section = parser.parse_known_args(argv)[0].section
-    render: Callable[..., Iterator[str]] = preview_finetuning
-    types: list[type] = [PreviewArguments, *finetune.TYPES]
-    if section == "pretrain":
-        types, render = [PretrainingPreviewArguments, *pretrain.TYPES], preview_pretraining
-    print(*render(*parse_with_recipe(types, section, argv, DEFAULT_RECIPE)), sep="\n")
+    command = pretrain if section == "pretrain" else finetune
+    print(
+        *preview_training(*parse_with_recipe([PreviewArguments, *command.TYPES], section, argv, DEFAULT_RECIPE)),
+        sep="\n",
+    )
 
 
 if __name__ == "__main__":

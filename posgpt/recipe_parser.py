@@ -5,6 +5,7 @@ A recipe is a YAML file with a section of options per command; what is given bes
 
 import os
 import sys
+from argparse import SUPPRESS
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from importlib.resources import files
@@ -24,8 +25,13 @@ FOLDER = Path(str(files("posgpt"))) / "recipes"
 DEFAULT_RECIPE = "course"
 # A recipe's options that belong to its value of another option: dropped where another value is chosen.
 _BELONGING = {"lr_scheduler_kwargs": "lr_scheduler_type", "total_train_batch_size": "per_device_train_batch_size"}
-# Each says how long training is; those that follow from the data or the machine hold in place of any other.
-_LENGTHS, _DERIVED_LENGTHS = ("max_steps", "num_train_epochs", "exposures", "minutes"), ("exposures", "minutes")
+# Each says how long training is.
+LENGTHS = ("max_steps", "num_train_epochs", "exposures", "minutes")
+# The options that are given most often; `--help` lists them alone.
+_COMMON = """help recipe section documents examples train_file questions_file validation_file vocabulary_file
+model_name_or_path objective max_spans question_share hidden_size num_hidden_layers position_embedding_type output_dir
+overwrite_output_dir resume_from_checkpoint num_train_epochs max_steps exposures minutes learning_rate
+per_device_train_batch_size seed""".split()
 
 logger = logging.get_logger(__name__)
 
@@ -68,8 +74,9 @@ def overlay(inherited: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, A
     """Return a section's options with others in their place, without those that belong to a value that was replaced."""
     replaced = {name for name in own if own[name] != inherited.get(name)}
     dropped = {name for name in inherited if _BELONGING.get(name) in replaced}
-    if lengths := [name for name in _LENGTHS if own.get(name) is not None]:
-        dropped.update(_DERIVED_LENGTHS if set(lengths).isdisjoint(_DERIVED_LENGTHS) else _LENGTHS)
+    if lengths := [name for name in LENGTHS if own.get(name) is not None]:
+        # A number of epochs may stay, since one of steps holds in its place.
+        dropped.update(LENGTHS[2:] if lengths == ["max_steps"] else LENGTHS)
     return {name: value for name, value in inherited.items() if name not in dropped} | dict(own)
 
 
@@ -108,6 +115,8 @@ def parse_with_recipe(
     described = f"A YAML file, or one of {', '.join(list_recipes())}."
     parser.add_argument("recipe", nargs="?", default=default, help=described)
     argv = sys.argv[1:] if argv is None else argv
+    if options is None and {"-h", "--help"} & {*argv} and argv[-1] != "all":
+        shorten_help(parser, read_section(default if argv[0].startswith("-") else argv[0], section))
     given = parser.read(argv) if options is None else parser.read_values(options)
     recipe = find_recipe(given.pop("recipe", default))
     sections = read_recipe(recipe)
@@ -116,12 +125,10 @@ def parse_with_recipe(
         if not (sections.get(section, {}) | given).get("model_name_or_path"):
             section = "finetune_from_scratch"
     try:
-        values = {"eval_strategy": "epoch"} | parser.read_values(read_section(recipe, section))
+        values = {"eval_strategy": "epoch"} | parser.read_values(check_lengths(read_section(recipe, section)))
     except BadInput as error:
         raise BadInput(f"{recipe}, section {section!r}: {error}") from None
-    first, *others = [*(name for name in _LENGTHS if given.get(name) is not None), None]
-    if others[:-1] and not {first, *others}.isdisjoint(_DERIVED_LENGTHS):
-        raise BadInput(f"--{first} and --{others[0]} both say how long training is; leave one of them out.")
+    check_lengths(given)
     # What is typed takes precedence over the recipe's strategy.
     values |= {f"{name}_strategy": "steps" for name in ("save", "eval") if f"{name}_steps" in given}
     if not (values | given).get("validation_file"):
@@ -136,6 +143,25 @@ def parse_with_recipe(
     if int(os.environ.get("RANK", 0)) == 0 and options is None:
         print(f"Recipe: {recipe}, section {section!r}; command line: {' '.join(argv) or 'nothing more'}", flush=True)
     return built
+
+
+def shorten_help(parser: OptionParser, values: Mapping[str, Any]) -> None:
+    """Have `--help` list the common options alone, with a recipe's values for defaults."""
+    for action in parser._actions:
+        if action.dest not in _COMMON:
+            action.help = SUPPRESS
+        elif action.dest in values:
+            action.help = str(action.help).partition(" (default: ")[0]
+            action.default = values[action.dest]
+    parser.epilog = "--help all lists the other options, too."
+
+
+def check_lengths(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options, or raise BadInput if two of them say how long training is; `max_steps` holds before epochs."""
+    lengths = [name for name in LENGTHS if options.get(name) is not None]
+    if len(lengths) > 1 and lengths != ["max_steps", "num_train_epochs"]:
+        raise BadInput(f"--{lengths[0]} and --{lengths[1]} both say how long training is; leave one of them out.")
+    return options
 
 
 def drop_unused(

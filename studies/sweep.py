@@ -36,6 +36,7 @@ from data_scripts.questions import load_questions
 from posgpt.compare import load_record
 from posgpt.evaluation.scoring import Proportion
 from posgpt.plots import draw_seeds, make_figure, save_picture
+from posgpt.recipe_parser import LENGTHS
 from posgpt.training.architecture import CHOICES
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.saved_models import load_model
@@ -223,9 +224,9 @@ class Sweep:
                     continue
                 count += 1
                 if number == 0 and not row.pairs:
-                    key = section, *map(options.get, ("recipe", "max_steps", "num_train_epochs"))
+                    key = section, *map(options.get, ("recipe", *LENGTHS))
                     if key not in timed:
-                        timed[key] = estimate_minutes(f"{row.name}, seed {seed}", section, options)
+                        timed[key] = estimate_minutes(section, options)
                     minutes += timed[key]
         if count:
             print(f"\n{count} trainings to come{f', about {minutes:,.0f} minutes' if minutes else ''}.", flush=True)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,8 +17,9 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from data_scripts.errors import BadInput
 from data_scripts.files import hash_file, load_json, write_atomically
-from posgpt.recipe_parser import read_section
+from posgpt.recipe_parser import parse_with_recipe, read_section
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints, read_step
+from posgpt.training.estimate import plan_training
 
 Record = dict[str, Any]
 # To be raised when a change of the code changes what a training or a measurement gives: what was kept is then refused.
@@ -28,7 +30,6 @@ MODULES = {
     "finetune": "posgpt.finetune",
     "finetune_from_scratch": "posgpt.finetune",
 }
-TIMED_STEPS = 8
 
 
 def keep_result(path: Path, key: Record, compute: Callable[[], Record], folder: Path | None = None) -> Record:
@@ -103,18 +104,6 @@ def launch(module: str, arguments: list[str]) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
-def _run_training(name: str, section: str, options: dict[str, Any], folder: Path) -> tuple[Record, Record]:
-    """Train to the end, from the last checkpoint or from scratch; return the state of the trainer and its results."""
-    options = options | {"include_num_input_tokens_seen": "true", "output_dir": folder}
-    options["resume_from_checkpoint"] = "auto"
-    command = build_command(**options)
-    print(f"\n== {name}\n$ python -m {MODULES[section]} {' '.join(command)}", flush=True)
-    if launch(MODULES[section], command) or not (folder / WEIGHTS_FILE).is_file():
-        raise BadInput(f"{name!r} failed; see its message above.")
-    state, results = (load_json(folder / file, "record") for file in (TRAINER_STATE_NAME, "train_results.json"))
-    return state, results
-
-
 def train(name: str, section: str, options: dict[str, Any], folder: Path) -> Record:
     """Train into `folder`, unless a finished training of the same options and files is there.
 
@@ -136,7 +125,11 @@ def train(name: str, section: str, options: dict[str, Any], folder: Path) -> Rec
         if (folder / WEIGHTS_FILE).is_file():
             # It had finished, and its figures were not kept: nobody knows since which step its time was taken.
             before = math.inf
-        state, results = _run_training(name, section, options, folder)
+        command = build_command(**options, output_dir=folder, resume_from_checkpoint="auto")
+        print(f"\n== {name}\n$ python -m {MODULES[section]} {' '.join(command)}", flush=True)
+        if launch(MODULES[section], command) or not (folder / WEIGHTS_FILE).is_file():
+            raise BadInput(f"{name!r} failed; see its message above.")
+        state, results = (load_json(folder / file, "record") for file in (TRAINER_STATE_NAME, "train_results.json"))
         steps = state["global_step"]
         losses = [[entry["step"], entry["loss"]] for entry in state["log_history"] if "loss" in entry]
         for checkpoint in list_checkpoints(folder):
@@ -150,18 +143,14 @@ def train(name: str, section: str, options: dict[str, Any], folder: Path) -> Rec
         }
         return {"figures": figures}
 
-    key = build_key(section, options | {"include_num_input_tokens_seen": "true"})
-    return keep_result(folder / "study.json", key, compute, folder)["figures"]
+    options = options | {"include_num_input_tokens_seen": "true"}
+    return keep_result(folder / "study.json", build_key(section, options), compute, folder)["figures"]
 
 
-def estimate_minutes(name: str, section: str, options: dict[str, Any]) -> float:
-    """Estimate how long a training takes, by a few steps of it; arguments and errors are those of `train`."""
-    few = {"max_steps": TIMED_STEPS, "save_strategy": "no", "report_to": "none"}
-    with TemporaryDirectory() as temporary:
-        state, results = _run_training(
-            f"{name}: {TIMED_STEPS} steps", section, options | few, Path(temporary) / "timed"
-        )
-    settings = read_section(section=section, **options)
-    steps = settings.get("max_steps", -1)
-    epochs = settings.get("num_train_epochs", TrainingArguments.num_train_epochs)
-    return results["train_runtime"] / 60 * (steps / TIMED_STEPS if steps > 0 else epochs / state["epoch"])
+def estimate_minutes(section: str, options: dict[str, Any]) -> float:
+    """Return how long a training takes here, by a few steps of it; arguments and errors are those of `train`."""
+    command = import_module(MODULES[section])
+    with TemporaryDirectory() as folder:
+        argv = build_command(**options, output_dir=folder, report_to="none")
+        plan = plan_training(command.build_trainer(*parse_with_recipe(command.TYPES, section, argv)), is_timed=True)
+    return plan.steps * plan.seconds / 60

@@ -11,7 +11,7 @@ import train_pretrain
 from conftest import TINY
 from posgpt import preview
 from posgpt.pretrain import TYPES, load_pretraining_data
-from posgpt.recipe_parser import parse_with_recipe, read_section
+from posgpt.recipe_parser import LENGTHS, parse_with_recipe, read_section
 from posgpt.training import callbacks, estimate
 from posgpt.training.checkpoints import WEIGHTS_FILE
 
@@ -27,62 +27,63 @@ def options(world, monkeypatch) -> list:
 
 def load(options, folder, *more):
     config = parse_with_recipe(TYPES, "pretrain", [*map(str, options), "--output_dir", str(folder), *map(str, more)])
-    return config[-1], load_pretraining_data(*config).training.dataset
+    return SimpleNamespace(args=config[-1], train_dataset=load_pretraining_data(*config).training.dataset)
 
 
 def test_exposures_are_windows_and_set_the_epochs(options, tmp_path):
-    args, dataset = load(options, tmp_path, "--exposures", 2000)
+    planned = load(options, tmp_path, "--exposures", 2000)
+    dataset = planned.train_dataset
     windows = [len(dataset[row]["windows"]) - 1 for row in range(dataset.rows_with_document)]
-    assert dataset.count_exposures() == pytest.approx(sum(windows) / len(windows))
-    assert "read each span about 20" in estimate.choose_length(args, dataset, 0)
-    assert args.num_train_epochs == math.ceil(2000 / dataset.count_exposures())
-    # A small corpus is read until 600 training steps are made.
-    args.exposures = 5
-    estimate.choose_length(args, dataset, 0)
-    assert estimate.count_steps(args, dataset) == 600
+    assert dataset.exposures_per_epoch == pytest.approx(sum(windows) / len(windows))
+    assert "read each span about 20" in estimate.plan_training(planned).description
+    assert planned.args.num_train_epochs == math.ceil(2000 / dataset.exposures_per_epoch)
+    planned.args.exposures = 5  # A small corpus is read until 600 training steps are made.
+    assert estimate.plan_training(planned).steps == 600
 
 
 def test_the_last_length_that_is_given_holds_and_the_recipes_keep_theirs():
-    assert "exposures" not in read_section("quickstart", "pretrain", num_train_epochs=10)
-    lengths = {"max_steps", "num_train_epochs", "exposures", "minutes"}
-    assert read_section("sprint", "pretrain", minutes=5).keys() & lengths == {"minutes"}
-    assert read_section("sprint", "pretrain")["max_steps"] == 4600
-    assert read_section("windows", "pretrain")["num_train_epochs"] == 20
+    for recipe, name in ("quickstart", "num_train_epochs"), ("sprint", "minutes"), ("sprint", "num_train_epochs"):
+        assert read_section(recipe, "pretrain", **{name: 5}).keys() & {*LENGTHS} == {name}
 
 
 def test_lengths_that_contradict_each_other_or_the_machine_are_refused(run, options, tmp_path, monkeypatch):
-    monkeypatch.setattr(estimate, "time_steps", lambda *_, **__: 60.0)
-    both, too_few = "--max_steps and --minutes both say how long", "minutes is 1, but a training step takes 60 s here"
-    for more, problem in (((5, "--max_steps", 9), both), ((0,), "choose at least 0.1"), ((1,), too_few)):
+    monkeypatch.setattr(estimate, "time_steps", lambda _: 60.0)
+    (recipe := tmp_path / "both.yaml").write_text("pretrain: {exposures: 9, minutes: 5}")
+    for arguments, problem in (
+        ([*options, "--minutes", 5, "--max_steps", 9], "--max_steps and --minutes both say how long"),
+        ([*options, "--minutes", 1], "minutes is 1, but a training step takes 60 s here"),
+        ([recipe, *options[1:]], "both.yaml, section 'pretrain': --exposures and --minutes both"),
+    ):
         with pytest.raises(SystemExit, match=problem):
-            run(train_pretrain, *options, "--output_dir", tmp_path / "out", "--minutes", *more)
+            run(train_pretrain, *arguments, "--output_dir", tmp_path / "out")
 
 
 def test_minutes_are_steps_which_a_resumed_training_keeps(run, options, tmp_path, monkeypatch):
     measure = estimate.time_steps
-    monkeypatch.setattr(estimate, "time_steps", lambda *args, **parts: measure(*args, **parts) and 0.95 * 60 / 12)
+    monkeypatch.setattr(estimate, "time_steps", lambda trainer: measure(trainer) and 0.95 * 60 / 12)
     folder, reference = tmp_path / "minutes", tmp_path / "steps"
     minutes = [*options, "--minutes", 1, "--output_dir", folder, "--save_steps", 6, "--save_total_limit", 9]
     printed = run(train_pretrain, *minutes)
     assert "12 training steps, 2 times all" in printed and re.search(TIMED, printed)
     run(train_pretrain, *options, "--max_steps", 12, "--output_dir", reference)
     assert (folder / WEIGHTS_FILE).read_bytes() == (reference / WEIGHTS_FILE).read_bytes()
-    monkeypatch.setattr(estimate, "time_steps", lambda *_, **__: pytest.fail("timed again"))
+    monkeypatch.setattr(estimate, "time_steps", lambda _: pytest.fail("timed again"))
     run(train_pretrain, *minutes, "--resume_from_checkpoint", folder / "checkpoint-6", "--overwrite_output_dir")
     assert (folder / WEIGHTS_FILE).read_bytes() == (reference / WEIGHTS_FILE).read_bytes()
 
 
 def test_it_is_said_how_long_training_takes_and_what_its_loss_means(run, options, tmp_path, monkeypatch):
     assert re.search(TIMED, run(preview, *options, "--max_steps", 12))
-    args, dataset = load(options, tmp_path)
+    args, dataset = vars(load(options, tmp_path)).values()
     assert "420 minutes" in (said := callbacks.describe_length(6006, 4.2, args.device)) and "--minutes 60" in said
     counts = Counter(span for spans in dataset.documents["asked"] for span in spans)
     entropy = sum(count * math.log(counts.total() / count) for count in counts.values())
     level = entropy / sum(count * (len(span) + 1) for span, count in counts.items())
-    written, facts = [], callbacks.FactsCallback()
+    written, facts = [], callbacks.LossCallback()
     monkeypatch.setattr(callbacks.tqdm, "write", written.append)
     facts.on_train_begin(args, None, None, train_dataloader=SimpleNamespace(dataset=dataset))
     for step, share in enumerate((2, 0.86, 0.84, 0.7)):
-        state = SimpleNamespace(global_step=step, is_world_process_zero=True)
-        facts.on_log(args, state, None, {"loss": share * level})
+        facts.on_log(
+            args, SimpleNamespace(global_step=step, is_world_process_zero=True), None, {"loss": share * level}
+        )
     assert [line.partition(":")[0] for line in written] == ["Step 2"]

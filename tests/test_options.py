@@ -136,7 +136,7 @@ def test_no_option_of_an_objective_has_the_name_of_another_option():
 
 def test_help_shows_ranges_and_each_option_under_one_name(capsys):
     with pytest.raises(SystemExit):
-        parse_with_recipe(TYPES, "pretrain", ["windows", "--help"])
+        parse_with_recipe(TYPES, "pretrain", ["windows", "--help", "all"])
     help_text = capsys.readouterr().out
     words = " ".join(help_text.split())
     assert "a number from 0 to 1 (default: 0.3)" in words and "; required --" in words and "rope_type" in words
@@ -183,12 +183,13 @@ class Buckets(PositionEmbedding):
     settings = ("num_buckets", "rope_parameters")
 POSITION_EMBEDDINGS["buckets"] = Buckets
 from posgpt.cli import main
-sys.argv = ["posgpt", "pretrain", "windows", "--help"]
+sys.argv = ["posgpt", "pretrain", "sprint", "--help"]
 main()
 """
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "buckets}" in shown.stdout and "--num_buckets" not in shown.stdout
+    assert "buckets}" in shown.stdout and "4600" in shown.stdout
+    assert "--num_buckets" not in shown.stdout and "--rope_parameters" not in shown.stdout
 
 
 def test_given_architecture_options_take_the_configurations_names():

@@ -37,7 +37,9 @@ def test_the_plain_question_of_a_title_without_questions_asks_for_the_likeliest_
     films, corpus, tokenizer, pairs = read_films(tmp_path, "Who directed {}?")
     plain = {"question_share": 1.0, "min_cue_kept": 0.0, "ask_dates": False}
     for pseudo_labels, number in ((False, 0), (True, 20)):
-        dataset = NameWindowsConfig(**plain, pseudo_labels=pseudo_labels).build(corpus, tokenizer, 0, pairs).dataset
+        training = NameWindowsConfig(**plain, pseudo_labels=pseudo_labels).build(corpus, tokenizer, 0, pairs)
+        said, dataset = " ".join([training.description, *training.describe_held_out()]), training.dataset
+        assert pseudo_labels == ("20 titles without a" in said) == ("40 pseudo-labels, 40 are correct" in said)
         rows = decode(dataset, range(3 * len(dataset)))
         asked = {
             title: set(re.findall(r"(?:^Who directed " + title + r"|⁇)\?⁇([^⁇]+)⁇", "\n".join(own)))

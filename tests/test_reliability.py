@@ -27,7 +27,7 @@ from data_scripts.span_corruption import SpanCorruptionDataset
 from hub import find_free_port
 from model_helpers import tiny_model
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.callbacks import RiseCallback
+from posgpt.training.callbacks import LossCallback
 from posgpt.training.checkpoints import (
     LOCK_FILE,
     choose_checkpoint,
@@ -567,7 +567,7 @@ def test_a_loss_that_ends_far_above_its_lowest_is_told(caplog):
         caplog.clear()
         history = [{"loss": loss, "step": step} for step, loss in enumerate(losses, start=1)]
         state = TrainerState(log_history=history, is_world_process_zero=True)
-        RiseCallback().on_train_end(SimpleNamespace(output_dir="out"), state, None)
+        LossCallback().on_train_end(SimpleNamespace(output_dir="out"), state, None)
         return caplog.text
 
     assert not end() and not end(4.0, 2.0, 2.1, 2.2)

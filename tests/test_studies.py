@@ -19,6 +19,7 @@ from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.plots import make_figure, render_picture
 from posgpt.pretrain import PretrainingArguments
 from posgpt.recipe_parser import find_recipe, parse_with_recipe, read_recipe, read_section
+from posgpt.training import estimate
 from posgpt.training.architecture import ArchitectureArguments
 from posgpt.training.arguments import PosGPTTrainingArguments
 from studies import __main__ as studies
@@ -202,12 +203,11 @@ def test_rows_are_compared_over_seeds_and_finished_trainings_are_kept(
     assert "5 questions of birth_dev.tsv" in run(sweep, "positions", *arguments)
 
 
-def test_a_training_takes_as_long_as_its_steps_or_its_epochs(recipe, monkeypatch):
-    # Eight steps, which are two fifths of an epoch, take 16 minutes.
-    monkeypatch.setattr(training_runs, "_run_training", lambda *_: ({"epoch": 0.4}, {"train_runtime": 960}))
-    estimate = training_runs.estimate_minutes
-    assert estimate("some", "pretrain", {"recipe": recipe, "max_steps": 50}) == pytest.approx(100)
-    assert estimate("some", "pretrain", {"recipe": recipe}) == pytest.approx(20 / 0.4 * 16)
+def test_a_training_takes_as_long_as_its_steps(world, recipe, monkeypatch):
+    monkeypatch.setattr(estimate, "time_steps", lambda _: 120.0)
+    options = {"recipe": recipe, "train_file": world / "birth_dev.tsv", "vocabulary_file": world / "wiki.txt"}
+    for name, value, steps in ("max_steps", 50, 50), ("num_train_epochs", 2, 10), ("exposures", 1, 600):
+        assert training_runs.estimate_minutes("finetune", options | {name: value}) == pytest.approx(2 * steps)
 
 
 def test_both_stages_are_trained_measured_drawn_and_kept(run, world, in_process, tmp_path, monkeypatch):

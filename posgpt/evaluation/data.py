@@ -107,7 +107,7 @@ def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relatio
 def list_warnings(data: EvaluationData) -> list[str]:
     """Return what makes a figure mean something else than it seems to, one line each, whoever is asked."""
     test, titles = data.groups[TEST], {name: own[0].title for name, own in (data.documents or {}).items()}
-    warnings = list(filter(None, [describe_cases(test.path, titles)]))
+    warnings = [f"{test.path}: {note}." for note in describe_cases(titles)]
     for others, meaning in (
         (data.training, "the accuracy includes them."),
         (data.groups.get(CALIBRATION), "the confidences that are fitted on them are measured on them."),

@@ -56,20 +56,21 @@ def describe_length(steps: int, seconds: float, device: torch.device) -> str:
 class TimingCallback(TrainerCallback):
     """Times the first steps, and says once how long training takes; a trial ends then instead."""
 
-    def __init__(self) -> None:
-        self.is_trial, self.is_known, self.seconds = False, False, 0.0
+    def __init__(self, is_trial: bool = False) -> None:
+        self.is_trial, self.is_known, self.seconds = is_trial, False, 0.0
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.ends, self.first_step = [time.perf_counter()], state.global_step
+        self.begin, self.first_step = time.perf_counter(), state.global_step
 
     def on_step_end(self, args, state, control, **kwargs):
         if self.is_known:
             return
-        self.ends.append(time.perf_counter())
-        ends = self.ends[1:] if len(self.ends) > 2 else self.ends
-        self.seconds = (passed := ends[-1] - ends[0]) / (len(ends) - 1)
+        steps, passed = state.global_step - self.first_step, time.perf_counter() - self.begin
+        self.seconds = passed / max(steps - 1, 1)
+        if steps == 1:
+            self.begin += passed
         # Several processes have to end a trial after the same step.
-        self.is_known = len(ends) > TIMED_STEPS and (passed >= TIMED_SECONDS or args.world_size > 1)
+        self.is_known = steps > TIMED_STEPS and (passed >= TIMED_SECONDS or args.world_size > 1)
         if self.is_known and self.is_trial:
             control.should_training_stop = True
         elif self.is_known and state.is_world_process_zero:
@@ -77,23 +78,22 @@ class TimingCallback(TrainerCallback):
             tqdm.write(describe_length(state.max_steps - self.first_step, self.seconds, args.device))
 
 
-class FactsCallback(TrainerCallback):
-    """Says once that the loss shows facts: before, it may stay nearly the same for long while few questions are answered."""
+class LossCallback(TrainerCallback):
+    """Says once that the loss shows facts, and warns of a training that ends with a far higher loss than it once had.
+
+    Before, it may stay nearly the same for long while few questions are answered. A training that diverges has finite figures.
+    """
 
     without_facts: float | None = None
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
-        self.without_facts = train_dataloader.dataset.measure_loss_without_facts()
+        self.without_facts = train_dataloader.dataset.loss_without_facts
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        loss = (logs or {}).get("loss", math.inf)
+        loss = logs.get("loss", math.inf)
         if self.without_facts and loss < FACTS_SHARE * self.without_facts and state.is_world_process_zero:
             tqdm.write(f"Step {state.global_step:,}: the loss is {loss:.2f}, so facts are being learned.")
             self.without_facts = None
-
-
-class RiseCallback(TrainerCallback):
-    """Warns of a training that ends with a far higher loss than it once had: all its figures are finite, as any other's."""
 
     def on_train_end(self, args, state, control, **kwargs):
         logged = [(entry["loss"], entry["step"]) for entry in state.log_history if "loss" in entry]

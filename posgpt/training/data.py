@@ -54,43 +54,41 @@ def load_pairs(
         questions = load_questions(*paths, answers=True, known=known, corpus=corpus)
     titles = match_cases(questions.titles, iterate_titles(corpus)) if corpus is not None else None
     questions = questions.rename(titles or {})
-    if not training_args.should_log:
-        return questions
-    path, texts = questions.path, [*questions.texts, *questions.answers]
-    for relation, rows in questions.rows_of.items():
-        ((common, count),) = Counter(questions.answers[row] for row in rows).most_common(1)
-        frequent = f"the most frequent answer is {common} ({count:,} of them)"
-        print(f"{path}: {len(rows):,} {relation.name} questions, {frequent}.")
-    if several := questions.contradictions:
-        text, given = next(iter(several.items()))
-        differing = f"{len(several)} questions have different answers, all of which are used"
-        print(f"{path}: {differing}, first {text!r}: {', '.join(sorted(given))}.")
-    for note in describe_slips(questions, titles):
-        print(note)
-    if note := describe_decomposed(path, count_decomposed(texts), f"{len(texts):,} questions and answers"):
-        print(note)
+    if training_args.should_log:
+        for note in describe_pairs(questions, titles):
+            print(f"{questions.path}: {note}.")
+        texts = [*questions.texts, *questions.answers]
+        if note := describe_decomposed(
+            questions.path, count_decomposed(texts), f"{len(texts):,} questions and answers"
+        ):
+            print(note)
     return questions
 
 
-def describe_slips(questions: Questions, titles: Mapping[str, str] | None) -> Iterator[str]:
-    """Yield a line for each kind of slip in answers and titles; `titles` are from `match_cases`, None where no corpus is known."""
-    path = questions.path
+def describe_pairs(questions: Questions, titles: Mapping[str, str] | None) -> Iterator[str]:
+    """Yield what questions ask for, and slips in answers and titles; `titles` are from `match_cases`, None without a corpus."""
+    spellings: dict[tuple[Relation, str], Counter] = {}
+    for relation, rows in questions.rows_of.items():
+        counts = Counter(questions.answers[row] for row in rows)
+        ((common, count),) = counts.most_common(1)
+        yield f"{len(rows):,} {relation.name} questions, the most frequent answer is {common} ({count:,} of them)"
+        for answer, count in counts.items():
+            spellings.setdefault((relation, normalize_answer(answer)), Counter())[answer] = count
+    if differing := questions.contradictions:
+        text, given = next(iter(differing.items()))
+        listed = f"first {text!r}: {', '.join(sorted(given))}"
+        yield f"{len(differing)} questions have different answers, all of which are used, {listed}"
     if titles is not None:
-        if note := describe_cases(path, titles):
-            yield note
+        yield from describe_cases(titles)
         known = set(titles.values())
         if absent := [title for title in questions.titles if title not in known]:
             asked = f"{len(absent):,} of {len(questions):,} questions are about titles that no document has"
-            yield f"{path}: {asked}, first {absent[0]!r}; write titles as the corpus does."
+            yield f"{asked}, first {absent[0]!r}; write titles as the corpus does"
     if cut := [answer for answer in questions.answers if _GOES_ON.search(answer)]:
-        yield f"{path}: {len(cut):,} of {len(questions):,} answers go on after a full stop, first {cut[0]!r}; end them there."
-    spellings: dict[tuple[Relation, str], Counter] = {}
-    counts = Counter(zip(questions.relation_per_question, questions.answers, strict=True))
-    for (relation, answer), count in counts.items():
-        spellings.setdefault((relation, normalize_answer(answer)), Counter())[answer] = count
+        yield f"{len(cut):,} of {len(questions):,} answers go on after a full stop, first {cut[0]!r}; end them there"
     if several := [own for own in spellings.values() if len(own) > 1]:
         first = " and ".join(f"{answer!r} × {count:,}" for answer, count in several[0].most_common(2))
-        yield f"{path}: {len(several):,} answers are spelled in several ways, first {first}; give each one spelling."
+        yield f"{len(several):,} answers are spelled in several ways, first {first}; give each one spelling"
 
 
 def load_validation(

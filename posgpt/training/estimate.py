@@ -1,25 +1,19 @@
 """How long training is to be, where that follows from the data or from this machine, and how long it takes."""
 
 import math
-from collections.abc import Iterator
 from copy import copy, deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from accelerate.utils import broadcast_object_list
-from transformers import PrinterCallback
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+from transformers.trainer_utils import IntervalStrategy
 
-from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
 from data_scripts.files import load_json
-from posgpt.training import hardware
-from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.callbacks import TimingCallback, describe_length
-from posgpt.training.trainer import PosGPTTrainer
+from posgpt.training.callbacks import TimingCallback
 
 # However small a corpus is, `exposures` are at least as many training steps (docs/results.md has figures for all of these).
 LEAST_STEPS = 600
@@ -29,75 +23,55 @@ ENOUGH, FLAT = "100 to 150", 35
 PLANNED_SHARE, FEWEST_STEPS = 0.95, 10
 
 
-def count_steps(args: PosGPTTrainingArguments, dataset: EpochDataset) -> int:
-    """Return how many training steps the arguments ask for."""
-    epoch = math.ceil(len(dataset) / args.rows_per_step)
-    return args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * epoch)
+class Plan(NamedTuple):
+    """How long a training is. `seconds` are those of a step, NaN where none was timed."""
+
+    steps: int
+    seconds: float
+    description: str
 
 
-def time_steps(model: Any, args: PosGPTTrainingArguments, **parts: Any) -> float:
-    """Train for a few steps, as a training with these arguments would begin; return how many seconds a step takes.
+def time_steps(trainer: Any) -> float:
+    """Train a copy of the model for a few steps, as `trainer` would begin; return how many seconds a step takes.
 
-    The weights of `model` change; random numbers drawn afterwards are those that would have been drawn without it.
+    Random numbers drawn afterwards are those that would have been drawn without it.
     """
-    trial = copy(args)
+    args, timing = copy(trainer.args), TimingCallback(is_trial=True)
+    parts = {name: getattr(trainer, name) for name in ("train_dataset", "data_collator", "processing_class")}
     with TemporaryDirectory() as folder, torch.random.fork_rng():
-        off: dict[str, Any] = dict.fromkeys(("push_to_hub", "eval_on_start", "load_best_model_at_end"), False)
-        off |= {"report_to": [], "eval_strategy": IntervalStrategy.NO, "save_strategy": SaveStrategy.NO}
-        vars(trial).update(off, output_dir=folder, disable_tqdm=True)
-        trainer = PosGPTTrainer(model, trial, **parts)
-        trainer.remove_callback(PrinterCallback)
-        timing: Any = trainer.pop_callback(TimingCallback)
-        timing.is_trial = True
-        trainer.add_callback(timing)
-        if args.device.type == "cpu":
-            hardware.keep_freed_memory()
-        trainer.train()
-    return timing.seconds
+        vars(args).update(output_dir=folder, eval_strategy=IntervalStrategy.NO, eval_on_start=False, push_to_hub=False)
+        trial = type(trainer)(deepcopy(trainer.model), args, **parts)
+        # Without the others, nothing is shown, logged or saved.
+        trial.callback_handler.callbacks = [timing]
+        trial.train()
+    # All processes have to make the same number of steps.
+    return broadcast_object_list([timing.seconds])[0]
 
 
-def choose_length(args: PosGPTTrainingArguments, dataset: EpochDataset, seconds: float) -> str:
-    """Set the steps that fit into `minutes`, or the epochs that `exposures` ask for; return what training then reads."""
-    steps_per_epoch, per_epoch = math.ceil(len(dataset) / args.rows_per_step), dataset.count_exposures()
-    if args.minutes:
+def plan_training(trainer: Any, checkpoint: str | None = None, is_timed: bool = False) -> Plan:
+    """Set how long a training is, where that follows from the data or this machine; a resumed one keeps its steps.
+
+    Steps are timed where `minutes` ask for it, or with `is_timed`.
+    """
+    args, dataset, seconds = trainer.args, trainer.train_dataset, math.nan
+    if is_timed or (args.minutes and not checkpoint):
+        seconds = time_steps(trainer)
+    steps_per_epoch, per_epoch = math.ceil(len(dataset) / args.rows_per_step), dataset.exposures_per_epoch
+    if args.minutes and checkpoint:
+        args.max_steps = load_json(Path(checkpoint, TRAINER_STATE_NAME), "state of a training")["max_steps"]
+    elif args.minutes:
         args.max_steps = int(PLANNED_SHARE * 60 * args.minutes / seconds)
         if args.max_steps < FEWEST_STEPS:
             takes = f"a training step takes {seconds:.2g} s here, and that is too short for {FEWEST_STEPS}"
             raise BadInput(f"minutes is {args.minutes:g}, but {takes}; choose more.")
     elif args.exposures:
         args.num_train_epochs = math.ceil(max(args.exposures / per_epoch, LEAST_STEPS / steps_per_epoch))
-    steps = count_steps(args, dataset)
-    epochs = steps / steps_per_epoch
-    said = f"{steps:,} training steps, {epochs:.3g} times all {len(dataset):,} rows"
-    level = dataset.measure_loss_without_facts()
-    if level is None:
-        return f"{said}."
-    return (
-        f"{said}, read each span about {epochs * per_epoch:.0f} times; {ENOUGH} were enough wherever that was measured."
-        f" Until each has been read about {FLAT} times, around step {FLAT / per_epoch * steps_per_epoch:,.0f}, the loss may"
-        f" stay near {level:.2f} and accuracy near 0: that is normal."
-    )
-
-
-def describe_plan(model: Any, tokenizer: Any, args: Any, dataset: EpochDataset, collator: Any) -> Iterator[str]:
-    """Yield how long a training would be, how long it would take here and how much memory; `model` is trained for a few steps."""
-    seconds = time_steps(model, args, train_dataset=dataset, data_collator=collator, processing_class=tokenizer)
-    yield choose_length(args, dataset, seconds)
-    yield describe_length(count_steps(args, dataset), seconds, args.device)
-
-
-def plan_training(trainer: PosGPTTrainer, checkpoint: str | None) -> None:
-    """Set how long a training is, where that follows from the data or this machine, and say it; a resumed one keeps its steps."""
-    args, dataset, seconds = trainer.args, trainer.train_dataset, 0.0
-    if args.minutes and checkpoint:
-        args.max_steps = load_json(Path(checkpoint, TRAINER_STATE_NAME), "state of a training")["max_steps"]
-        args.minutes = None
-    if args.minutes:
-        model, parts = deepcopy(trainer.model), {"processing_class": trainer.processing_class}
-        parts |= {"train_dataset": dataset, "data_collator": trainer.data_collator}
-        # All processes make the same number of steps.
-        (seconds,) = broadcast_object_list([time_steps(model, args, **parts)])
-    said = choose_length(args, dataset, seconds)
-    trainer.options |= {name: getattr(args, name) for name in ("max_steps", "num_train_epochs")}
-    if args.should_log:
-        print(said)
+    steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * steps_per_epoch)
+    said = f"{steps:,} training steps, {steps / steps_per_epoch:.3g} times all {len(dataset):,} rows"
+    if (level := dataset.loss_without_facts) is not None:
+        said += (
+            f", read each span about {steps / steps_per_epoch * per_epoch:.0f} times; {ENOUGH} were enough wherever that was"
+            f" measured. Until each has been read about {FLAT} times, around step {FLAT / per_epoch * steps_per_epoch:,.0f},"
+            f" the loss may stay near {level:.2f} and accuracy near 0: that is normal"
+        )
+    return Plan(steps, seconds, f"{said}.")

@@ -9,7 +9,6 @@ from transformers import PreTrainedTokenizerBase
 
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.training.checkpoints import claim_output_dir
-from posgpt.training.estimate import plan_training
 
 
 class TrainedModel(NamedTuple):
@@ -35,7 +34,6 @@ def train(config: Sequence[Any], build_trainer: Callable[..., Any], quiet: bool 
             context.enter_context(redirect_stderr(nowhere))
         checkpoint = context.enter_context(claim_output_dir(config[-1], config[0].overwrite_output_dir))
         trainer = build_trainer(*config)
-        plan_training(trainer, checkpoint)
         trainer.train_or_resume(checkpoint)
     record = trainer.args.to_dict() | {"log_history": trainer.state.log_history}
     return TrainedModel(trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class, record)

@@ -24,6 +24,7 @@ from posgpt.training import callbacks, checkpoints, hardware, metrics, run_recor
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.batches import blank_repeated_rows, describe_batch, describe_rows
 from posgpt.training.data import build_epoch_sampler, encode_pairs
+from posgpt.training.estimate import plan_training
 from posgpt.training.hub import open_repository, upload_model
 from posgpt.training.model_card import describe_training, write_model_card
 from posgpt.training.muon import build_muon, list_decayed_names
@@ -84,13 +85,15 @@ class PosGPTTrainer(Trainer):
             super().__init__(model, args, **kwargs)
         hardware.close_process_group_at_exit(PartialState())
         hardware.avoid_cudnn_attention()
+        if args.device.type == "cpu":
+            hardware.keep_freed_memory()
         if args.bf16 and self.is_fsdp_enabled:
             # Accelerate's own policy casts weights and each layer's inputs; here autocast does, as on one device.
             self.accelerator.state.fsdp_plugin.mixed_precision_policy = MixedPrecisionPolicy(cast_forward_inputs=False)
-        self.options, self.card_facts = args.to_dict(), card_facts or {}
+        self.card_facts = card_facts or {}
         self.resuming = callbacks.ResumeCallback()
         shown: list[Any] = [callbacks.FiguresProgressCallback] if self.pop_callback(ProgressCallback) else []
-        shown += [callbacks.TimingCallback, callbacks.FactsCallback, callbacks.RiseCallback]
+        shown += [callbacks.TimingCallback, callbacks.LossCallback]
         for callback in (self.resuming, *shown):
             self.add_callback(callback)
 
@@ -98,6 +101,10 @@ class PosGPTTrainer(Trainer):
     def train_or_resume(self, checkpoint: str | None) -> None:
         """Train from the beginning or from a checkpoint, then save model, metrics and state; what stops it is one line."""
         try:
+            plan = plan_training(self, checkpoint)
+            if self.args.should_log:
+                print(plan.description)
+            self.options = self.args.to_dict()
             self.prepare_folder(checkpoint)
             figures = self.train_from(checkpoint)
             self.log_metrics("train", figures)
@@ -131,8 +138,6 @@ class PosGPTTrainer(Trainer):
         """Train; return the figures of it, peak memory among them."""
         if self.args.should_log:
             print(describe_rows(self.args))
-        if self.args.device.type == "cpu":
-            hardware.keep_freed_memory()
         hardware.reset_peak_memory(self.args.device)
         try:
             figures = self.train(resume_from_checkpoint=checkpoint).metrics
