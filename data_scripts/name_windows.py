@@ -325,7 +325,10 @@ def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterato
         yield f"{len(alone):,} of these titles have no document with such a span; the questions about them are rows of their own."
     likeliest = zip(dataset.documents["title"], dataset.documents["likeliest"], strict=True)
     labelled = {
-        (title, selectors[i].relation) for title, places in likeliest for i, place in enumerate(places) if place >= 0
+        (title, dataset.selectors[i].relation)
+        for title, places in likeliest
+        for i, place in enumerate(places)
+        if place >= 0
     }
     if labels := {title for title, _ in labelled - dataset.answers_of.keys()}:
         yield f"{len(labels):,} titles without a training question are asked one, too, with what looks most like its answer."
