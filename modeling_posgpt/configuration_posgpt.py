@@ -13,7 +13,7 @@ from transformers.utils import cached_file
 from .bottleneck import BOTTLENECKS
 from .cache import CACHE
 from .position_embeddings import POSITION_EMBEDDINGS
-from .position_encoding import PositionEncoding
+from .position_encoding import PositionEncoding, save_encodings
 
 #: What a model's folder says of its task: the `relations` that it can be asked. Folders of versions before 0.6 have them in
 #: `config.json`.
@@ -168,6 +168,7 @@ class PosGPTConfig(PreTrainedConfig):
             task = json.dumps({"relations": self.relations}, indent=2, ensure_ascii=False)
             (folder / TASK_FILE).write_text(task + "\n", encoding="utf-8")
         super().save_pretrained(save_directory, *args, **kwargs)
+        save_encodings(folder, self.position_encodings)
 
     def validate_architecture(self):
         """Check that sizes and choices are compatible; called by `@strict`, which has checked their types."""
@@ -218,6 +219,8 @@ class PosGPTConfig(PreTrainedConfig):
                     f"{encoding.__name__} remembers earlier tokens, which a bottleneck does not keep; choose other positions,"
                     " or leave bottleneck_size out."
                 )
+            if not self.is_causal and (encoding.history or encoding.needs_visibility):
+                raise ValueError(f"{encoding.__name__} counts back from each token: is_causal has to be True.")
             for name, setting in encoding.settings.items():
                 kinds = (int, float) if setting is not None and type(setting.default) is float else type(setting and setting.default)
                 if setting is not None and not isinstance(getattr(self, name), kinds):

@@ -3,10 +3,15 @@
 One file `positions_NAME.py` has one encoding or close relatives; a line in `position_embeddings.py` imports it.
 """
 
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from transformers.dynamic_module_utils import get_relative_import_files
 
 
 class Setting(NamedTuple):
@@ -181,6 +186,35 @@ def register(name: str):
         return cls
 
     return add
+
+
+def save_encodings(folder: Path, encodings: Iterable[type[PositionEncoding]]) -> None:
+    """Let a folder, into which transformers has copied this package's files, have those of these encodings alone.
+
+    A file from outside the package is copied, too; there it imports what it needs from the file beside it.
+    """
+    table, lines = folder / "position_embeddings.py", []
+    for encoding in encodings:
+        module = encoding.__module__.rpartition(".")[2]
+        source = getattr(sys.modules.get(encoding.__module__), "__file__", None)
+        if source is None or module == "__main__":
+            raise ValueError(
+                f"{encoding.__name__} is defined in no module that a saved model could contain; write it into a file of its"
+                " own and import that."
+            )
+        code = Path(source).read_text(encoding="utf-8")
+        code = re.sub(r"^from modeling_posgpt import", "from .position_encoding import", code, flags=re.M)
+        code = re.sub(r"^from modeling_posgpt\.(\w+) import", r"from .\1 import", code, flags=re.M)
+        (folder / f"{module}.py").write_text(code, encoding="utf-8")
+        lines.append(f"from .{module} import {encoding.__name__}\n")
+    if table.is_file():
+        kept = table.read_text(encoding="utf-8").partition("from .positions_")[0]
+        kept = "".join(line for line in kept.splitlines(True) if line not in lines)
+        table.write_text(kept + "".join(lines), encoding="utf-8")
+        needed = {Path(file).name for file in get_relative_import_files(table)}
+        for file in folder.glob("positions_*.py"):
+            if file.name not in needed:
+                file.unlink()
 
 
 def find_previous(visible: Tensor, first: int | Tensor, history: int) -> Tensor:
