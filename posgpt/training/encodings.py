@@ -83,7 +83,7 @@ def check_hooks(encoding_class: type[PositionEncoding], config: PosGPTConfig) ->
             for shape, allowed in zip(shapes, wanted, strict=True)
         )  # fmt: skip
         if not suits:
-            expected = ", ".join(str(allowed[0]).replace("None", "any") for allowed in wanted)
+            expected = ", ".join(str(allowed[0]).replace("None,", "any,").replace("None)", "any)") for allowed in wanted)
             raise BadInput(f"{name}.{hook} returned {', '.join(map(str, shapes))}, not {expected}; correct the class.")
 
     with torch.no_grad():
