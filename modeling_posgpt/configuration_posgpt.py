@@ -172,7 +172,10 @@ class PosGPTConfig(PreTrainedConfig):
 
     def validate_architecture(self):
         """Check that sizes and choices are compatible; called by `@strict`, which has checked their types."""
-        named = [("position_embedding_type", name, POSITION_EMBEDDINGS) for name in self.layer_position_embeddings[:MOST_LAYERS]]
+        named = [
+            ("position_embedding_type", name, POSITION_EMBEDDINGS)
+            for name in self.layer_position_embeddings[:MOST_LAYERS]
+        ]
         for name, value, choices in [*named, ("bottleneck_type", self.bottleneck_type, BOTTLENECKS)]:
             if value not in choices:
                 raise ValueError(f"{name} is {value!r}; choose one of {', '.join(choices)}.")
@@ -212,7 +215,9 @@ class PosGPTConfig(PreTrainedConfig):
                 " layer, or one for all."
             )
         if len(embedding := [each.__name__ for each in encodings if each.embeds()]) > 1:
-            raise ValueError(f"{' and '.join(embedding)} both embed positions before the first layer; choose one of them.")
+            raise ValueError(
+                f"{' and '.join(embedding)} both embed positions before the first layer; choose one of them."
+            )
         for encoding in encodings:
             if self.bottleneck_size is not None and (encoding.history or encoding.has_memo):
                 raise ValueError(
@@ -222,7 +227,11 @@ class PosGPTConfig(PreTrainedConfig):
             if not self.is_causal and (encoding.history or encoding.needs_visibility):
                 raise ValueError(f"{encoding.__name__} counts back from each token: is_causal has to be True.")
             for name, setting in encoding.settings.items():
-                kinds = (int, float) if setting is not None and type(setting.default) is float else type(setting and setting.default)
+                kinds = (
+                    (int, float)
+                    if setting is not None and type(setting.default) is float
+                    else type(setting and setting.default)
+                )
                 if setting is not None and not isinstance(getattr(self, name), kinds):
                     raise ValueError(f"{name} is {getattr(self, name)!r}; choose a value like {setting.default!r}.")
             encoding.check_config(self)

@@ -159,7 +159,9 @@ class PosGPTAttention(nn.Module):
             return hidden_states, place.previous
         cached = layer.keys[..., -self.head_dim :].transpose(1, 2).flatten(2)
         # A static cache has empty places before the new tokens.
-        index = torch.where(place.previous < place.first, place.previous, place.previous - place.first + cached.shape[1])
+        index = torch.where(
+            place.previous < place.first, place.previous, place.previous - place.first + cached.shape[1]
+        )
         return torch.cat([cached.to(hidden_states.dtype), hidden_states], dim=1), index
 
 

@@ -157,7 +157,9 @@ class PosGPTModel(PosGPTPreTrainedModel):
             # given them, transformers would look for it nevertheless, and would build a mask that is not needed.
             mask_inputs = hidden_states, attention_mask, given_cache, position_ids
             mask, place = self.make_mask(*mask_inputs), self.make_place(positions, cache, encodings, mask_inputs)
-            places = {name: place._replace(shared=each.prepare(hidden_states, place)) for name, each in by_name.items()}
+            places = {
+                name: place._replace(shared=each.prepare(hidden_states, place)) for name, each in by_name.items()
+            }
             for layer_idx, name in enumerate(self.config.layer_position_embeddings):
                 hidden_states = self.layers[layer_idx](
                     hidden_states,

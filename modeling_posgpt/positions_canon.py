@@ -18,7 +18,9 @@ class PosGPTCanon(PositionEncoding):
 
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)
-        self.conv = nn.Conv1d(config.hidden_size, config.hidden_size, self.history + 1, groups=config.hidden_size, bias=False)
+        self.conv = nn.Conv1d(
+            config.hidden_size, config.hidden_size, self.history + 1, groups=config.hidden_size, bias=False
+        )
 
     def mix(self, hidden_states: Tensor, previous: Tensor, place: Place) -> Tensor:
         # (hidden_size, 1, 4), the weight of the token itself last.

@@ -82,7 +82,9 @@ def reference_t5(layer, head):
     def find_bucket(distance):
         if distance < exact:
             return distance
-        return min(exact + int(math.log(distance / exact) / math.log(longest / exact) * (buckets - exact)), buckets - 1)
+        return min(
+            exact + int(math.log(distance / exact) / math.log(longest / exact) * (buckets - exact)), buckets - 1
+        )
 
     return layer.product(head) + layer.fill(lambda i, j: layer.weights["table.weight"][find_bucket(i - j), head])
 
@@ -148,7 +150,9 @@ def compute_logits(model, input_ids: Tensor) -> Tensor:
         x = find("embed", name, lambda x, *_: x)(x, shared | list_own(f"model.position_embedding.{name}."), config)
     for number, name in enumerate(names):
         prefix = f"model.layers.{number}"
-        own = shared | list_own(f"model.position_embedding.{name}.") | list_own(f"{prefix}.self_attn.position_encoding.")
+        own = (
+            shared | list_own(f"model.position_embedding.{name}.") | list_own(f"{prefix}.self_attn.position_encoding.")
+        )
         normed = find("mix", name, lambda x, *_: x)(layer_norm(x, f"{prefix}.input_layernorm"), own, config)
         projected = linear(normed, f"{prefix}.self_attn.qkv_proj").chunk(3, -1)
         query, key, value = (each.unflatten(-1, (heads, -1)).transpose(0, 1) for each in projected)

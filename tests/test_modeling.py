@@ -14,8 +14,8 @@ from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosG
 from modeling_posgpt.cache import CACHE
 from modeling_posgpt.dropout import round_rate
 from modeling_posgpt.layers import build_mask
-from modeling_posgpt.positions_alibi import PosGPTAlibi
 from modeling_posgpt.position_encoding import Place
+from modeling_posgpt.positions_alibi import PosGPTAlibi
 
 every_member = pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
 every_acausal = pytest.mark.parametrize(

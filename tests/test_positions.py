@@ -5,12 +5,12 @@ import subprocess
 import sys
 
 import pytest
-import reference_positions
 import torch
 from torch.export import Dim
 from torch.nn.utils.rnn import pad_sequence
 from transformers import StaticCache
 
+import reference_positions
 from model_helpers import SIZES, tiny_model, tokens
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PositionEncoding, register
 from modeling_posgpt.cache import CACHE
@@ -129,7 +129,10 @@ def test_beam_search_keeps_each_beams_own_cache(name):
 def test_what_it_cannot_do_is_refused(name):
     encoding = POSITION_EMBEDDINGS[name]
     refusals = {
-        "does not support Flash Attention": (encoding.has_bias or encoding.is_wide, {"attention": "flash_attention_2"}),
+        "does not support Flash Attention": (
+            encoding.has_bias or encoding.is_wide,
+            {"attention": "flash_attention_2"},
+        ),
         "which a bottleneck does not keep": (encoding.history or encoding.has_memo, {"bottleneck_size": 4}),
         "counts back from each token": (encoding.history or encoding.needs_visibility, {"is_causal": False}),
     }
@@ -152,7 +155,7 @@ def test_a_saved_model_has_the_files_of_its_own_encodings(name, tmp_path):
     assert needed <= saved and len(saved) <= len(needed) + 1
 
 
-PLUG_IN = '''
+PLUG_IN = """
 from modeling_posgpt import PositionEncoding, Setting, register
 
 
@@ -166,7 +169,7 @@ class Distances(PositionEncoding):
 
     def relate(self, query, key, memo, place):
         return query, key, -self.slope * place.distances()[:, None].expand(-1, self.num_heads, -1, -1)
-'''
+"""
 ELSEWHERE = """
 import json, sys
 sys.modules |= {name: None for name in ("modeling_posgpt", "posgpt", "data_scripts")}
@@ -221,7 +224,11 @@ def test_a_wrong_class_is_refused_with_the_hook_and_the_shapes(hook, returned, m
     from data_scripts.errors import BadInput
     from posgpt.training.encodings import check_hooks
 
-    arguments = {"relate": "query, key, memo, place", "encode": "query, key, hidden, place", "embed": "inputs_embeds, at"}
+    arguments = {
+        "relate": "query, key, memo, place",
+        "encode": "query, key, hidden, place",
+        "embed": "inputs_embeds, at",
+    }
     method = eval(f"lambda self, {arguments[hook]}: ({returned})")
     wrong = type("Wrong", (PositionEncoding,), {hook: method})
     with pytest.raises(BadInput, match=message):

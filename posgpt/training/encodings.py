@@ -26,7 +26,9 @@ def import_encodings(file: Path) -> None:
         return
     # A saved model contains the file beside PosGPT's own.
     if file.suffix != ".py" or not name.isidentifier() or loaded or f"modeling_posgpt.{name}" in sys.modules:
-        raise BadInput(f"{file}: {name!r} is no name for a module, or another's; rename the file, e.g. my_positions.py.")
+        raise BadInput(
+            f"{file}: {name!r} is no name for a module, or another's; rename the file, e.g. my_positions.py."
+        )
     spec = spec_from_file_location(name, file.resolve())
     assert spec is not None and spec.loader is not None
     module = sys.modules[name] = module_from_spec(spec)
@@ -83,7 +85,9 @@ def check_hooks(encoding_class: type[PositionEncoding], config: PosGPTConfig) ->
             for shape, allowed in zip(shapes, wanted, strict=True)
         )  # fmt: skip
         if not suits:
-            expected = ", ".join(str(allowed[0]).replace("None,", "any,").replace("None)", "any)") for allowed in wanted)
+            expected = ", ".join(
+                str(allowed[0]).replace("None,", "any,").replace("None)", "any)") for allowed in wanted
+            )
             raise BadInput(f"{name}.{hook} returned {', '.join(map(str, shapes))}, not {expected}; correct the class.")
 
     with torch.no_grad():
@@ -94,7 +98,7 @@ def check_hooks(encoding_class: type[PositionEncoding], config: PosGPTConfig) ->
         states, place = torch.randn(batch, length, hidden_size), Place(at, at, 0, visible, previous)
         tokens = states[..., : hidden_size - encoding.width(config)]
         check("embed", call("embed", tokens, at), [(batch, length, hidden_size)])
-        place = place._replace(shared=getattr(encoding, "prepare")(states, place))
+        place = place._replace(shared=encoding.prepare(states, place))
         earlier = states[:, None].expand(-1, encoding.history, -1, -1)
         check("mix", call("mix", states, earlier, place), [(batch, length, hidden_size)])
         query = torch.randn(batch, heads, length, width)

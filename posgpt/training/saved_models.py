@@ -61,7 +61,9 @@ def load_config(name_or_path: str, changes: dict[str, Any]) -> PosGPTConfig:
     names = positions if isinstance(positions, list) else [positions]
     settings = {name for each in names if each in POSITION_EMBEDDINGS for name in POSITION_EMBEDDINGS[each].settings}
     if unknown := [name for name in names if isinstance(name, str) and name not in POSITION_EMBEDDINGS]:
-        raise BadInput(f"{file}: positions {unknown[0]!r} are not PosGPT's own; add --import FILE.py, which registers them.")
+        raise BadInput(
+            f"{file}: positions {unknown[0]!r} are not PosGPT's own; add --import FILE.py, which registers them."
+        )
     own = {name: value for name, value in content.items() if name in settings.union(PosGPTConfig.__annotations__)}
     with refuse_model(file):
         return PosGPTConfig(**own | changes)
