@@ -1,6 +1,7 @@
 """The layers of a PosGPT: attention, the MLP and the pre-LayerNorm layer of both."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -154,7 +155,7 @@ class PosGPTAttention(nn.Module):
     def find_states(self, hidden_states: Tensor, place: Place, cache: Cache | None) -> tuple[Tensor, Tensor]:
         """Return the hidden states of cached and new tokens, and where `place.previous` is among them."""
         assert place.previous is not None
-        layer = cache.layers[self.layer_idx] if cache is not None and len(cache.layers) > self.layer_idx else None
+        layer: Any = cache.layers[self.layer_idx] if cache is not None and len(cache.layers) > self.layer_idx else None
         if layer is None or not layer.is_initialized:
             return hidden_states, place.previous
         cached = layer.keys[..., -self.head_dim :].transpose(1, 2).flatten(2)

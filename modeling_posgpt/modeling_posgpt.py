@@ -43,8 +43,10 @@ class PosGPTPreTrainedModel(PreTrainedModel):
     _can_record_outputs = {"hidden_states": PosGPTDecoderLayer, "attentions": PosGPTAttention}
 
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, nn.Embedding) and getattr(module, "initializer_range", None) is not None:
-            initialization.normal_(module.weight, std=module.initializer_range)
+        # That of a table of positions may have a deviation of its own.
+        deviation: Any = getattr(module, "initializer_range", None) if isinstance(module, nn.Embedding) else None
+        if deviation is not None:
+            initialization.normal_(module.weight, std=deviation)
             return
         super()._init_weights(module)
         if isinstance(module, PosGPTLatentBasis):
@@ -176,9 +178,10 @@ class PosGPTModel(PosGPTPreTrainedModel):
     def list_encodings(self) -> tuple[list[PositionEncoding | None], list[PositionEncoding]]:
         """Return the encoding that each layer shares with others, None if it has its own, and each layer's encoding."""
         names, owner = self.config.layer_position_embeddings, self.position_embedding
-        objects = owner if isinstance(owner, nn.ModuleDict) else {names[0]: owner}
+        objects: Any = owner if isinstance(owner, nn.ModuleDict) else {names[0]: owner}
         shared = [objects[name] if name in objects else None for name in names]
-        own = [layer.self_attn.position_encoding for layer in self.layers]
+        layers: Any = self.layers
+        own = [layer.self_attn.position_encoding for layer in layers]
         return shared, [each or other for each, other in zip(shared, own, strict=True)]
 
     def make_place(
@@ -191,7 +194,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
         keys = number_key_positions(positions, cache) if any(each.has_bias for each in encodings) else positions
         place, history = Place(positions, keys, first), max(each.history for each in encodings)
         if history or any(each.needs_visibility for each in encodings):
-            visible = self.make_mask(*mask_inputs, implementation="eager")
+            visible = self.make_mask(*mask_inputs, "eager")
             if not isinstance(visible, Tensor):
                 raise ValueError("these positions need an attention_mask that is a tensor, not a BlockMask.")
             visible = visible if visible.dtype == torch.bool else visible >= 0

@@ -67,7 +67,8 @@ def test_the_page_on_a_text_of_your_own(run, tmp_path, monkeypatch, capsys):
 
 def test_the_page_on_positions_adds_one(in_world):
     code, check = [block for block in list_blocks("docs/positions.md") if "import torch" in block]
-    (in_world / "mine.py").write_text(code)
+    (in_world / "runs").mkdir()
+    (in_world / "runs" / "mine.py").write_text(code)
     # Commands know a file's settings if it is imported before they are.
     for command, *arguments in list_commands("docs/positions.md"):
         command = [sys.executable, "-m", "posgpt", *map(str, make_quick(command, arguments))]
@@ -75,5 +76,7 @@ def test_the_page_on_positions_adds_one(in_world):
         assert shown.returncode == 0, shown.stderr
     assert "of 17" in shown.stdout and (in_world / "runs" / "logarithmic" / "mine.py").is_file()
     subprocess.run(
-        [sys.executable, "-c", f"import mine\n{check}"], check=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", f"import mine\n{check}"],
+        check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), "runs"])},
     )

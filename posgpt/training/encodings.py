@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -74,7 +75,7 @@ def check_hooks(encoding_class: type[PositionEncoding], config: PosGPTConfig) ->
             returned = getattr(encoding, hook)(*inputs)
         return returned if isinstance(returned, tuple) else (returned,)
 
-    def check(hook: str, returned: tuple, *wanted: tuple) -> None:
+    def check(hook: str, returned: tuple, *wanted: list) -> None:
         shapes = [tuple(each.shape) if isinstance(each, torch.Tensor) else each for each in returned]
         # Any size of a dimension suits None, one vector per token a broadcast of 1.
         suits = len(shapes) == len(wanted) and all(
@@ -103,7 +104,7 @@ def check_hooks(encoding_class: type[PositionEncoding], config: PosGPTConfig) ->
         check("mix", call("mix", states, earlier, place), [(batch, length, hidden_size)])
         query = torch.randn(batch, heads, length, width)
         encoded = call("encode", query, query, states, place)
-        vectors = [(batch, heads, length, None if encoding.is_wide else width)]
+        vectors: list[Any] = [(batch, heads, length, None if encoding.is_wide else width)]
         check("encode", encoded, vectors, vectors, [(batch, heads, length, None) if encoding.has_memo else None])
-        biases = [(a, b, length, length) for a in (batch, 1) for b in (heads, 1)]
+        biases: list[Any] = [(a, b, length, length) for a in (batch, 1) for b in (heads, 1)]
         check("relate", call("relate", *encoded, place), vectors, vectors, [*biases, None])
