@@ -42,7 +42,7 @@ class PosGPTPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": PosGPTDecoderLayer, "attentions": PosGPTAttention}
 
-    def _init_weights(self, module: nn.Module) -> None:
+    def _init_weights(self, module: Any) -> None:
         # That of a table of positions may have a deviation of its own.
         deviation: Any = getattr(module, "initializer_range", None) if isinstance(module, nn.Embedding) else None
         if deviation is not None:
@@ -194,7 +194,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
         keys = number_key_positions(positions, cache) if any(each.has_bias for each in encodings) else positions
         place, history = Place(positions, keys, first), max(each.history for each in encodings)
         if history or any(each.needs_visibility for each in encodings):
-            visible = self.make_mask(*mask_inputs, "eager")
+            visible = self.make_mask(*(*mask_inputs, "eager"))
             if not isinstance(visible, Tensor):
                 raise ValueError("these positions need an attention_mask that is a tensor, not a BlockMask.")
             visible = visible if visible.dtype == torch.bool else visible >= 0
