@@ -8,6 +8,7 @@ from .bottleneck import BOTTLENECKS
 from .configuration_posgpt import PosGPTConfig
 from .modeling_posgpt import PosGPTForCausalLM, PosGPTModel, PosGPTPreTrainedModel
 from .position_embeddings import POSITION_EMBEDDINGS
+from .position_encoding import Place, PositionEncoding, Setting, register
 from .tokenization_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
 
 AutoConfig.register(PosGPTConfig.model_type, PosGPTConfig)
@@ -25,9 +26,13 @@ __all__ = [
     "PAD_TOKEN",
     "POSITION_EMBEDDINGS",
     "Answer",
+    "Place",
     "PosGPTConfig",
     "PosGPTForCausalLM",
     "PosGPTModel",
     "PosGPTPreTrainedModel",
+    "PositionEncoding",
+    "Setting",
     "build_tokenizer",
+    "register",
 ]

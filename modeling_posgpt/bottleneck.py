@@ -11,7 +11,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
 from .layers import PosGPTDecoderLayer, build_mask
-from .position_embeddings import PositionEmbedding
+from .position_encoding import Place, PositionEncoding
 
 #: Where the limits of m latents are. `perceiver` is the course's arrangement, after the Perceiver (Jaegle et al. 2021, arXiv
 #: 2103.03206): latent i sees tokens 0 to i, the causal mask of square attention cut to m rows. Its flaw: no latent ever sees
@@ -48,13 +48,11 @@ class PosGPTDownProjection(PosGPTDecoderLayer):
         super().__init__(config, layer_idx)
         self.basis = PosGPTLatentBasis(config.bottleneck_size, config.hidden_size)
 
-    def forward(
-        self, hidden_states: Tensor, position_bias: Tensor | None = None, **kwargs: Unpack[TransformersKwargs]
-    ) -> Tensor:
+    def forward(self, hidden_states: Tensor, **kwargs: Unpack[TransformersKwargs]) -> Tensor:
         """(batch, length, hidden_size) -> (batch, bottleneck_size, hidden_size)"""
         latents = self.basis.weight.expand(hidden_states.shape[0], -1, -1)
         queries = self.input_layernorm(latents)
-        attn_output, _ = self.self_attn(queries, position_bias, key_value_states=hidden_states, **kwargs)
+        attn_output, _ = self.self_attn(queries, key_value_states=hidden_states, **kwargs)
         return self.add_residuals(latents, attn_output)
 
 
@@ -62,11 +60,11 @@ class PosGPTUpProjection(PosGPTDecoderLayer):
     """The last layer of a model with a bottleneck: the tokens, as they were before the first layer, read the latents."""
 
     def forward(  # type: ignore[override]
-        self, hidden_states: Tensor, position_bias: Tensor | None, inputs: Tensor, **kwargs: Unpack[TransformersKwargs]
+        self, hidden_states: Tensor, inputs: Tensor, **kwargs: Unpack[TransformersKwargs]
     ) -> Tensor:
         """(batch, keys, hidden_size) and `inputs` (batch, length, hidden_size) -> (batch, length, hidden_size)"""
         latents = self.input_layernorm(hidden_states)
-        attn_output, _ = self.self_attn(inputs, position_bias, key_value_states=latents, **kwargs)
+        attn_output, _ = self.self_attn(inputs, key_value_states=latents, **kwargs)
         return self.add_residuals(inputs, attn_output)
 
 
@@ -83,7 +81,8 @@ def check_inputs(attention_mask: Tensor | None, cache: Cache | None) -> None:
 
 def read_through_latents(
     layers: nn.ModuleList,
-    position_embedding: PositionEmbedding,
+    encodings: list[PositionEncoding],
+    shared: list[PositionEncoding | None],
     inputs: Tensor,
     positions: Tensor,
     attention_mask: Tensor | None,
@@ -98,25 +97,30 @@ def read_through_latents(
     positions, latent_positions = (each.expand(inputs.shape[0], -1) for each in (positions, limits))
     is_real = (torch.ones_like(positions) if attention_mask is None else attention_mask).bool()[:, None, :]
 
-    def prepare(query_positions: Tensor, key_positions: Tensor, is_visible: Tensor) -> dict:
-        """Return what layers whose queries at some positions see keys at others have in common."""
+    def prepare(layer_idx: int, query_positions: Tensor, key_positions: Tensor, is_visible: Tensor) -> dict:
+        """Return what a layer whose queries at some positions see keys at others is told, besides the states."""
+        encoding = encodings[layer_idx]
+        place, key_place = (
+            place._replace(shared=encoding.prepare(inputs, place))
+            for place in (
+                Place(query_positions, key_positions, visible=is_visible[:, None], layer_idx=layer_idx),
+                Place(key_positions, key_positions, layer_idx=layer_idx),
+            )
+        )
+        mask = build_mask(config._attn_implementation, is_visible[:, None])
         return {
-            "attention_mask": build_mask(config._attn_implementation, is_visible[:, None]),
-            "position_embeddings": position_embedding.rotation(inputs, query_positions),
-            "key_position_embeddings": position_embedding.rotation(inputs, key_positions),
-        }
+            "place": place, "key_place": key_place, "attention_mask": mask, "position_encoding": shared[layer_idx], **kwargs
+        }  # fmt: skip
 
     # First layer: the latents read the tokens.
     is_visible = (positions[:, None, :] <= latent_positions[:, :, None]) & is_real
-    bias = position_embedding.bias(0, latent_positions, positions)
-    latents = layers[0](inputs, bias, **prepare(latent_positions, positions, is_visible), **kwargs)
+    latents = layers[0](inputs, **prepare(0, latent_positions, positions, is_visible))
 
     # Layers between: the latents read each other, in ordinary self-attention.
     is_visible = latent_positions[:, None, :] <= latent_positions[:, :, None]
-    shared = prepare(latent_positions, latent_positions, is_visible)
     for layer_idx, layer in enumerate(layers[1:-1], start=1):
-        bias = position_embedding.bias(layer_idx, latent_positions, latent_positions)
-        latents = layer(latents, bias, **shared, **kwargs)
+        options = prepare(layer_idx, latent_positions, latent_positions, is_visible)
+        latents = layer(latents, **options | {"key_place": None})
 
     # Last layer: the tokens read the latents and, in the strided arrangement, tokens.
     is_visible, key_positions = latent_positions[:, None, :] <= positions[:, :, None], latent_positions
@@ -124,5 +128,4 @@ def read_through_latents(
         latents = torch.cat([latents, inputs], dim=1)
         key_positions = torch.cat([latent_positions, positions], dim=1)
         is_visible = torch.cat([is_visible, find_tokens_after_limits(positions, limits) & is_real], dim=2)
-    bias = position_embedding.bias(len(layers) - 1, positions, key_positions)
-    return layers[-1](latents, bias, inputs, **prepare(positions, key_positions, is_visible), **kwargs)
+    return layers[-1](latents, inputs, **prepare(len(layers) - 1, positions, key_positions, is_visible))

@@ -13,6 +13,7 @@ from transformers.utils import cached_file
 from .bottleneck import BOTTLENECKS
 from .cache import CACHE
 from .position_embeddings import POSITION_EMBEDDINGS
+from .position_encoding import PositionEncoding, save_encodings
 
 #: What a model's folder says of its task: the `relations` that it can be asked. Folders of versions before 0.6 have them in
 #: `config.json`.
@@ -33,7 +34,7 @@ class PosGPTConfig(PreTrainedConfig):
         num_attention_heads: Number of attention heads per layer; has to divide hidden_size.
         hidden_act: Activation function of the MLP.
         max_position_embeddings: Maximum sequence length, in tokens.
-        position_embedding_type: How positions are encoded.
+        position_embedding_type: How positions are encoded: a name in `POSITION_EMBEDDINGS`, or one for each layer.
         rope_parameters: For rotary positions: how they are scaled, as transformers defines it, e.g.
             {"rope_type": "linear", "factor": 4.0}.
         position_initializer_range: For learned and concatenated positions: standard deviation of the normal distribution
@@ -76,7 +77,7 @@ class PosGPTConfig(PreTrainedConfig):
     num_attention_heads: int = 8
     hidden_act: str = "gelu"
     max_position_embeddings: int = 128
-    position_embedding_type: str = "learned"
+    position_embedding_type: str | list[str] = "learned"
     rope_parameters: RopeParameters | dict | None = None
     position_initializer_range: float | int | None = None
     position_share: float = 0.25
@@ -110,7 +111,23 @@ class PosGPTConfig(PreTrainedConfig):
                 "AutoModelForCausalLM": "modeling_posgpt.PosGPTForCausalLM",
             },
         )
+        for encoding in self.position_encodings:
+            for name, setting in encoding.settings.items():
+                if setting is not None:
+                    kwargs.setdefault(name, setting.default)
         super().__post_init__(**kwargs)
+
+    @property
+    def layer_position_embeddings(self) -> list[str]:
+        """The name of each layer's position encoding."""
+        names = self.position_embedding_type
+        return [names] * self.num_hidden_layers if isinstance(names, str) else list(names)
+
+    @property
+    def position_encodings(self) -> list[type[PositionEncoding]]:
+        """The classes in use, each once; names that are unknown are left out."""
+        names = dict.fromkeys(self.layer_position_embeddings)
+        return [POSITION_EMBEDDINGS[name] for name in names if name in POSITION_EMBEDDINGS]
 
     @property
     def head_dim(self) -> int:
@@ -120,12 +137,11 @@ class PosGPTConfig(PreTrainedConfig):
     @property
     def token_embedding_size(self) -> int:
         """Number of dimensions of a token's vector before positions are added."""
-        return self.hidden_size - POSITION_EMBEDDINGS[self.position_embedding_type].width(self)
+        return self.hidden_size - sum(each.width(self) for each in self.position_encodings)
 
     def convert_rope_params_to_dict(self, **kwargs):
         """Standardize `rope_parameters` for the position embeddings that use them; others have none."""
-        position_embedding = POSITION_EMBEDDINGS.get(self.position_embedding_type)
-        if position_embedding is not None and "rope_parameters" in position_embedding.settings:
+        if any("rope_parameters" in each.settings for each in self.position_encodings):
             kwargs = super().convert_rope_params_to_dict(**kwargs)
         return kwargs
 
@@ -152,12 +168,17 @@ class PosGPTConfig(PreTrainedConfig):
             task = json.dumps({"relations": self.relations}, indent=2, ensure_ascii=False)
             (folder / TASK_FILE).write_text(task + "\n", encoding="utf-8")
         super().save_pretrained(save_directory, *args, **kwargs)
+        save_encodings(folder, self.position_encodings)
 
     def validate_architecture(self):
         """Check that sizes and choices are compatible; called by `@strict`, which has checked their types."""
-        for name, choices in (("position_embedding_type", POSITION_EMBEDDINGS), ("bottleneck_type", BOTTLENECKS)):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(choices)}.")
+        named = [
+            ("position_embedding_type", name, POSITION_EMBEDDINGS)
+            for name in self.layer_position_embeddings[:MOST_LAYERS]
+        ]
+        for name, value, choices in [*named, ("bottleneck_type", self.bottleneck_type, BOTTLENECKS)]:
+            if value not in choices:
+                raise ValueError(f"{name} is {value!r}; choose one of {', '.join(choices)}.")
         sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
         for name in (*sizes, "max_position_embeddings", "max_answer_length"):
             if getattr(self, name) < 1:
@@ -181,16 +202,45 @@ class PosGPTConfig(PreTrainedConfig):
                 )
             if self.num_hidden_layers < 2 or not self.is_causal:
                 raise ValueError("a bottleneck needs num_hidden_layers of at least 2, and is_causal.")
-        position_embedding = POSITION_EMBEDDINGS[self.position_embedding_type]
-        position_embedding.check_config(self)
-        if self.rope_parameters and "rope_parameters" not in position_embedding.settings:
-            users = [name for name, each in POSITION_EMBEDDINGS.items() if "rope_parameters" in each.settings]
-            raise ValueError(
-                f"rope_parameters are given, but position_embedding_type {self.position_embedding_type!r} does not use"
-                f" them; leave them out or choose {' or '.join(map(repr, users))}."
-            )
+        self.check_positions()
         for name, relation in (self.relations or {}).items():
             check_relation(name, relation)
+
+    def check_positions(self) -> None:
+        """Raise ValueError when the position encodings do not work together, with their settings or with the sizes."""
+        names, encodings = self.position_embedding_type, self.position_encodings
+        if isinstance(names, list) and len(names) != self.num_hidden_layers:
+            raise ValueError(
+                f"position_embedding_type has {len(names)} names for {self.num_hidden_layers} layers; give one name for each"
+                " layer, or one for all."
+            )
+        if len(embedding := [each.__name__ for each in encodings if each.embeds()]) > 1:
+            raise ValueError(
+                f"{' and '.join(embedding)} both embed positions before the first layer; choose one of them."
+            )
+        for encoding in encodings:
+            if self.bottleneck_size is not None and (encoding.history or encoding.has_memo):
+                raise ValueError(
+                    f"{encoding.__name__} remembers earlier tokens, which a bottleneck does not keep; choose other positions,"
+                    " or leave bottleneck_size out."
+                )
+            if not self.is_causal and (encoding.history or encoding.needs_visibility):
+                raise ValueError(f"{encoding.__name__} counts back from each token: is_causal has to be True.")
+            for name, setting in encoding.settings.items():
+                kinds = (
+                    (int, float)
+                    if setting is not None and type(setting.default) is float
+                    else type(setting and setting.default)
+                )
+                if setting is not None and not isinstance(getattr(self, name), kinds):
+                    raise ValueError(f"{name} is {getattr(self, name)!r}; choose a value like {setting.default!r}.")
+            encoding.check_config(self)
+        if self.rope_parameters and not any("rope_parameters" in each.settings for each in encodings):
+            users = [name for name, each in POSITION_EMBEDDINGS.items() if "rope_parameters" in each.settings]
+            raise ValueError(
+                f"rope_parameters are given, but position_embedding_type {names!r} does not use them; leave them out or choose"
+                f" {' or '.join(map(repr, users))}."
+            )
 
 
 def load_task(name_or_path: str | os.PathLike, options: dict) -> dict | None:

@@ -1,6 +1,7 @@
 """The layers of a PosGPT: attention, the MLP and the pre-LayerNorm layer of both."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,8 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
 from .dropout import PosGPTDropout, drop, round_rate
-from .position_embeddings import rotate
+from .position_embeddings import POSITION_EMBEDDINGS
+from .position_encoding import Place, PositionEncoding, gather_previous
 
 
 def build_mask(implementation: str, is_visible: Tensor) -> Tensor | BlockMask:
@@ -80,41 +82,50 @@ class PosGPTAttention(nn.Module):
         # One matrix product for queries, keys and values: as many parameters as three, a third of the calls.
         self.qkv_proj = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.o_proj = nn.Linear(config.hidden_size, config.hidden_size)
+        encoding = POSITION_EMBEDDINGS[config.layer_position_embeddings[layer_idx]]
+        self.position_encoding = None if encoding.is_shared else encoding(config, layer_idx)
 
     def forward(
         self,
         hidden_states: Tensor,
-        position_bias: Tensor | None = None,
-        position_embeddings: tuple[Tensor, Tensor] | None = None,
+        place: Place,
+        position_encoding: PositionEncoding | None = None,
         attention_mask: Tensor | None = None,
         cache: Cache | None = None,
         key_value_states: Tensor | None = None,
-        key_position_embeddings: tuple[Tensor, Tensor] | None = None,
+        key_place: Place | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[Tensor, Tensor | None]:
         """Attend with the implementation that the configuration names, and project the heads' outputs.
 
         (batch, length, hidden_size) -> the same shape, and the weights of `eager_attention_forward`, which only some
         implementations return. Keys and values are those of `hidden_states` and of the cache, or of `key_value_states`
-        (batch, kv_length, hidden_size), at positions of their own.
+        (batch, kv_length, hidden_size), at `key_place`. The `position_encoding` is the layer's own or one that layers share.
         """
-        if key_value_states is None:
+        encoding = self.position_encoding if position_encoding is None else position_encoding
+        assert encoding is not None
+        if key_value_states is None or key_place is None:
+            remembered = []
+            if place.previous is not None and encoding.history:
+                previous = gather_previous(*self.find_states(hidden_states, place, cache))
+                # As many heads' parts as there are of the key, beside which they are cached.
+                remembered.append(hidden_states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2))
+                hidden_states = encoding.mix(hidden_states, previous, place)
             # (batch, length, 3, heads, head_dim) -> (3, batch, heads, length, head_dim)
             qkv = self.qkv_proj(hidden_states).unflatten(-1, (3, -1, self.head_dim)).permute(2, 0, 3, 1, 4)
-            query_key, values = qkv.split((2, 1))
-            if position_embeddings is not None:
-                query_key = rotate(query_key, *position_embeddings)
-            (query, key), (value,) = query_key.unbind(0), values.unbind(0)
+            query, key, value = qkv.unbind(0)
+            query, key, memo = encoding.encode(query, key, hidden_states, place)
             if cache is not None:
-                key, value = cache.update(key, value, self.layer_idx)
+                key, value, memo = self.update(cache, key, value, memo, remembered)
         else:
             # The layer is called rather than parts of its weights used: adapters and quantization put another in its place.
             qkv, size = self.qkv_proj(hidden_states), hidden_states.shape[-1]
             query = qkv[..., :size].unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
             key_value = self.qkv_proj(key_value_states)[..., size:]
             key, value = key_value.unflatten(-1, (2, -1, self.head_dim)).permute(2, 0, 3, 1, 4).unbind(0)
-            if position_embeddings is not None and key_position_embeddings is not None:
-                query, key = rotate(query, *position_embeddings), rotate(key, *key_position_embeddings)
+            query, _, memo = encoding.encode(query, query, hidden_states, place)
+            _, key, _ = encoding.encode(key, key, key_value_states, key_place)
+        query, key, position_bias = encoding.relate(query, key, memo, place)
 
         dropout = self.attention_dropout if self.training else 0.0
         if query.device.type != "cpu":
@@ -129,6 +140,30 @@ class PosGPTAttention(nn.Module):
         options = {"dropout": dropout, "scaling": self.scaling, **biases, **kwargs}
         attn_output, attn_weights = attend(self, query, key, value, attention_mask, **options)
         return self.o_proj(attn_output.flatten(2)), attn_weights
+
+    def update(
+        self, cache: Cache, key: Tensor, value: Tensor, memo: Tensor | None, remembered: list[Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Cache keys, with what else is remembered beside them, and values; return those of all tokens and the memo."""
+        parts = [key, *([] if memo is None else [memo]), *remembered]
+        # Whatever moves, repeats or cuts a cache then does so with all of them.
+        joined = torch.cat([part.to(key.dtype) for part in parts], dim=-1) if parts[1:] else key
+        joined, value = cache.update(joined, value, self.layer_idx)
+        key, *others = joined.split([part.shape[-1] for part in parts], dim=-1) if parts[1:] else (joined,)
+        return key, value, None if memo is None else others[0]
+
+    def find_states(self, hidden_states: Tensor, place: Place, cache: Cache | None) -> tuple[Tensor, Tensor]:
+        """Return the hidden states of cached and new tokens, and where `place.previous` is among them."""
+        assert place.previous is not None
+        layer: Any = cache.layers[self.layer_idx] if cache is not None and len(cache.layers) > self.layer_idx else None
+        if layer is None or not layer.is_initialized:
+            return hidden_states, place.previous
+        cached = layer.keys[..., -self.head_dim :].transpose(1, 2).flatten(2)
+        # A static cache has empty places before the new tokens.
+        index = torch.where(
+            place.previous < place.first, place.previous, place.previous - place.first + cached.shape[1]
+        )
+        return torch.cat([cached.to(hidden_states.dtype), hidden_states], dim=1), index
 
 
 class PosGPTMLP(nn.Module):
@@ -158,11 +193,9 @@ class PosGPTDecoderLayer(GradientCheckpointingLayer):
         self.mlp = PosGPTMLP(config)
         self.dropout = PosGPTDropout(config.resid_pdrop)
 
-    def forward(
-        self, hidden_states: Tensor, position_bias: Tensor | None = None, **kwargs: Unpack[TransformersKwargs]
-    ) -> Tensor:
+    def forward(self, hidden_states: Tensor, **kwargs: Unpack[TransformersKwargs]) -> Tensor:
         """(batch, length, hidden_size) -> the same shape; `kwargs` are those of `PosGPTAttention`."""
-        attn_output, _ = self.self_attn(self.input_layernorm(hidden_states), position_bias, **kwargs)
+        attn_output, _ = self.self_attn(self.input_layernorm(hidden_states), **kwargs)
         return self.add_residuals(hidden_states, attn_output)
 
     def add_residuals(self, hidden_states: Tensor, attn_output: Tensor) -> Tensor:

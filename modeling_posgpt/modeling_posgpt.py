@@ -1,5 +1,8 @@
 """PosGPT: a pre-LayerNorm GPT whose configuration chooses how it encodes positions."""
 
+from copy import copy
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
@@ -18,7 +21,8 @@ from .cache import CACHE, take_past_key_values
 from .configuration_posgpt import PosGPTConfig, load_task
 from .dropout import PosGPTDropout
 from .layers import PosGPTAttention, PosGPTDecoderLayer, build_mask
-from .position_embeddings import POSITION_EMBEDDINGS, PosGPTPositionTable, PositionEmbedding
+from .position_embeddings import POSITION_EMBEDDINGS
+from .position_encoding import Place, PositionEncoding, find_previous
 
 
 @auto_docstring
@@ -27,25 +31,30 @@ class PosGPTPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["PosGPTDecoderLayer", "PosGPTDownProjection", "PosGPTUpProjection"]
-    _skip_keys_device_placement = ["cache"]
-    # Flash attention would silently ignore a bias.
-    _supports_flash_attn = property(lambda self: not POSITION_EMBEDDINGS[self.config.position_embedding_type].has_bias)
+    _skip_keys_device_placement = ["cache", "position_encoding"]
+    # Flash attention would silently ignore a bias, and takes queries and keys of the values' width alone.
+    _supports_flash_attn = property(
+        lambda self: not any(each.has_bias or each.is_wide for each in self.config.position_encodings)
+    )
     _supports_sdpa = True
     _supports_flex_attn = True
     _can_compile_fullgraph = True
     _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": PosGPTDecoderLayer, "attentions": PosGPTAttention}
 
-    def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, PosGPTPositionTable) and module.initializer_range is not None:
-            initialization.normal_(module.weight, std=module.initializer_range)
+    def _init_weights(self, module: Any) -> None:
+        # That of a table of positions may have a deviation of its own.
+        deviation: Any = getattr(module, "initializer_range", None) if isinstance(module, nn.Embedding) else None
+        if deviation is not None:
+            initialization.normal_(module.weight, std=deviation)
             return
         super()._init_weights(module)
         if isinstance(module, PosGPTLatentBasis):
             initialization.xavier_uniform_(module.weight)
         # transformers fills those of rotary positions itself, but only if the class's name contains RotaryEmbedding.
-        if isinstance(module, PositionEmbedding):
+        if isinstance(module, PositionEncoding):
             module.fill_buffers()
+            module.init_weights()
 
 
 def number_positions(inputs_embeds: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Tensor:
@@ -81,7 +90,12 @@ class PosGPTModel(PosGPTPreTrainedModel):
         super().__init__(config)
         # No padding_idx: `□` also stands for unknown characters, and padding is masked out anyway.
         self.embed_tokens = nn.Embedding(config.vocab_size, config.token_embedding_size)
-        self.position_embedding = POSITION_EMBEDDINGS[config.position_embedding_type](config)
+        names = config.layer_position_embeddings
+        shared = {name: POSITION_EMBEDDINGS[name] for name in names if POSITION_EMBEDDINGS[name].is_shared}
+        objects = {name: encoding(config, names.index(name)) for name, encoding in shared.items()}
+        # Models of one encoding have saved it without its name since version 0.1.
+        is_alone = isinstance(config.position_embedding_type, str) and bool(objects)
+        self.position_embedding: Any = objects[names[0]] if is_alone else nn.ModuleDict(objects)
         self.dropout = PosGPTDropout(config.embd_pdrop)
         layer_classes: list[type[PosGPTDecoderLayer]] = [PosGPTDecoderLayer] * config.num_hidden_layers
         if config.bottleneck_size is not None:
@@ -127,27 +141,33 @@ class PosGPTModel(PosGPTPreTrainedModel):
         positions: Tensor | None = position_ids
         if positions is None:
             positions = number_positions(inputs_embeds, attention_mask, cache)
-        self.position_embedding.check_positions(positions, self.config.max_position_embeddings)
-        hidden_states = self.dropout(self.position_embedding.embed(inputs_embeds, positions))
+        shared, encodings = self.list_encodings()
+        by_name = dict(zip(self.config.layer_position_embeddings, encodings, strict=True))
+        hidden_states = inputs_embeds
+        for encoding in by_name.values():
+            encoding.check_positions(positions, self.config.max_position_embeddings)
+            hidden_states = encoding.embed(hidden_states, positions)
+        hidden_states = self.dropout(hidden_states)
 
         # Through the latents, or through each layer in full.
         if has_bottleneck:
             hidden_states = read_through_latents(
-                self.layers, self.position_embedding, hidden_states, positions, attention_mask, self.config, **kwargs
+                self.layers, encodings, shared, hidden_states, positions, attention_mask, self.config, **kwargs
             )
         else:
             # The caller's positions may restart, which shows that documents are packed. Those numbered here never do:
             # given them, transformers would look for it nevertheless, and would build a mask that is not needed.
-            mask = self.make_mask(hidden_states, attention_mask, given_cache, position_ids)
-            rotation, key_positions = self.position_embedding.rotation(hidden_states, positions), positions
-            if self.position_embedding.has_bias:
-                key_positions = number_key_positions(positions, cache)
-            for layer_idx, layer in enumerate(self.layers):
-                hidden_states = layer(
+            mask_inputs = hidden_states, attention_mask, given_cache, position_ids
+            mask, place = self.make_mask(*mask_inputs), self.make_place(positions, cache, encodings, mask_inputs)
+            places = {
+                name: place._replace(shared=each.prepare(hidden_states, place)) for name, each in by_name.items()
+            }
+            for layer_idx, name in enumerate(self.config.layer_position_embeddings):
+                hidden_states = self.layers[layer_idx](
                     hidden_states,
-                    self.position_embedding.bias(layer_idx, positions, key_positions),
+                    place=places[name]._replace(layer_idx=layer_idx),
+                    position_encoding=shared[layer_idx],
                     attention_mask=mask,
-                    position_embeddings=rotation,
                     cache=cache,
                     position_ids=positions,
                     **kwargs,
@@ -155,23 +175,55 @@ class PosGPTModel(PosGPTPreTrainedModel):
         # By its place: transformers gave the cache another name (see cache.py).
         return BaseModelOutputWithPast(self.norm(hidden_states), cache)
 
+    def list_encodings(self) -> tuple[list[PositionEncoding | None], list[PositionEncoding]]:
+        """Return the encoding that each layer shares with others, None if it has its own, and each layer's encoding."""
+        names, owner = self.config.layer_position_embeddings, self.position_embedding
+        objects: Any = owner if isinstance(owner, nn.ModuleDict) else {names[0]: owner}
+        shared = [objects[name] if name in objects else None for name in names]
+        layers: Any = self.layers
+        own = [layer.self_attn.position_encoding for layer in layers]
+        return shared, [each or other for each, other in zip(shared, own, strict=True)]
+
+    def make_place(
+        self, positions: Tensor, cache: Cache | None, encodings: list[PositionEncoding], mask_inputs: tuple
+    ) -> Place:
+        """Return where the tokens are, as far as the encodings need it."""
+        first = cache.get_seq_length() if cache is not None else 0
+        # A static cache would go on counting in the same tensor.
+        first = first.clone() if isinstance(first, Tensor) else first
+        keys = number_key_positions(positions, cache) if any(each.has_bias for each in encodings) else positions
+        place, history = Place(positions, keys, first), max(each.history for each in encodings)
+        if history or any(each.needs_visibility for each in encodings):
+            visible = self.make_mask(*(*mask_inputs, "eager"))
+            if not isinstance(visible, Tensor):
+                raise ValueError("these positions need an attention_mask that is a tensor, not a BlockMask.")
+            visible = visible if visible.dtype == torch.bool else visible >= 0
+            place = place._replace(visible=visible)
+            place = place._replace(previous=find_previous(visible, first, history) if history else None)
+        return place
+
     def make_mask(
         self,
         hidden_states: Tensor,
         attention_mask: Tensor | BlockMask | None,
         cache: Cache | None,
         position_ids: Tensor | None,
+        implementation: str | None = None,
     ) -> Tensor | BlockMask | None:
         """Return the mask of all layers as the attention implementation takes it; None: it masks the future itself."""
+        config = self.config
+        if implementation is not None:
+            config = copy(config)
+            config._attn_implementation = implementation
         if isinstance(attention_mask, Tensor) and attention_mask.dim() == 4 and attention_mask.dtype == torch.bool:
-            attention_mask = build_mask(self.config._attn_implementation, attention_mask)
+            attention_mask = build_mask(config._attn_implementation, attention_mask)
         if position_ids is not None:
             # Transformers takes any gap for the beginning of another document; positions that skip some are of the same.
             order = torch.arange(position_ids.shape[1], device=position_ids.device)
             begins = position_ids.diff(dim=-1, prepend=position_ids[:, :1] - 1) <= 0
             # Not `.values`: in an export, this is a plain tuple.
             position_ids = order - torch.where(begins, order, 0).cummax(-1)[0]
-        return create_causal_mask(self.config, hidden_states, attention_mask, cache, position_ids)  # type: ignore[arg-type]
+        return create_causal_mask(config, hidden_states, attention_mask, cache, position_ids)  # type: ignore[arg-type]
 
 
 @auto_docstring

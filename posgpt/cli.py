@@ -39,12 +39,17 @@ def main() -> None:
         for name, (_, description) in COMMANDS.items():
             print(f"  {name:16}  {description}")
         print("\nposgpt COMMAND --help lists its options, posgpt --version says which version this is.")
+        print("posgpt COMMAND --import FILE.py knows the position encodings that the file registers.")
         return
     if command == "--version":
         print(f"posgpt {posgpt.__version__}")
         return
     if command not in COMMANDS:
         raise BadInput(f"posgpt has no command {command!r}; choose one of {', '.join(COMMANDS)}.")
+    if any(each.partition("=")[0] == "--import" for each in arguments):
+        from posgpt.training.encodings import take_imports
+
+        arguments = take_imports(arguments)
     import_module(COMMANDS[command][0]).main(arguments)
 
 

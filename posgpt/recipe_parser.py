@@ -180,11 +180,14 @@ def drop_unused(
     }
     unused: list[str] = []
     for chooser, used in uses.items():
-        chosen = str(values.get(chooser) or next(iter(used), None))
-        others = {name for names in used.values() for name in names}.difference(used.get(chosen, ()))
+        chosen = values.get(chooser) or next(iter(used), None)
+        # A position embedding for each layer.
+        chosen = [str(each) for each in (dict.fromkeys(chosen) if isinstance(chosen, list) else [chosen])]
+        others = {name for names in used.values() for name in names}
+        others = others.difference(*(used.get(each, ()) for each in chosen))
         for name in sorted(others & given.keys()):
             users = [value for value, names in used.items() if name in names]
-            reason = f"--{name} is an option of {chooser} {' and '.join(users)}, not of {chosen}"
+            reason = f"--{name} is an option of {chooser} {' and '.join(users)}, not of {' and '.join(chosen)}"
             raise BadInput(f"{reason}; leave it out, or add --{chooser} {' or '.join(users)}.")
         # A recipe's settings of other positions stay: the configuration has them all.
         unused += [name for name in values if name in others and chooser != "position_embedding_type"]

@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 
 from data_scripts.errors import exit_on_bad_input
-from studies import sweep
+from posgpt.training.encodings import take_imports
 
 SWEEPS = {
     "knowledge": "what each idea of the recipe contributes",
@@ -23,7 +23,7 @@ ANALYSES = {
 
 @exit_on_bad_input()
 def main() -> None:
-    name, *arguments = sys.argv[1:] or ["--help"]
+    name, *arguments = take_imports(sys.argv[1:]) or ["--help"]
     if name in ("-h", "--help"):
         print("usage: python -m studies NAME [OPTION ...]\n")
         print("\n".join(f"  {name:20} {description}" for name, description in (SWEEPS | ANALYSES).items()))
@@ -31,7 +31,7 @@ def main() -> None:
     elif name in ANALYSES:
         import_module(f"studies.{name}").main(arguments)
     else:
-        sweep.main([name, *arguments])
+        import_module("studies.sweep").main([name, *arguments])
 
 
 if __name__ == "__main__":

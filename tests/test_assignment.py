@@ -18,7 +18,7 @@ from data_scripts.questions import Questions, encode_questions
 from data_scripts.relations import BIRTHPLACE
 from data_scripts.span_corruption import SpanCorruptionCollator, draw_cuts
 from data_scripts.synthetic_world import World
-from modeling_posgpt import PosGPTConfig, build_tokenizer, position_embeddings
+from modeling_posgpt import PosGPTConfig, build_tokenizer, positions_rotary
 from modeling_posgpt.layers import eager_attention_forward
 from posgpt.evaluation.scoring import match_exactly
 from posgpt.extras.assignment import grade, write
@@ -103,8 +103,8 @@ def attend(query, key, value):
 def rotate(x, base=10_000.0):
     sizes = {"hidden_size": x.shape[1] * x.shape[-1], "num_attention_heads": x.shape[1], "rope_theta": base}
     config = PosGPTConfig.from_dict({"position_embedding_type": "rotary", **sizes})
-    return position_embeddings.rotate(
-        x, *position_embeddings.PosGPTRotaryEmbedding(config)(x, torch.arange(x.shape[-2])[None])
+    return positions_rotary.rotate(
+        x, *positions_rotary.PosGPTRotaryEmbedding(config, 0)(x, torch.arange(x.shape[-2])[None])
     )
 
 

@@ -3,6 +3,7 @@
 import ast
 import math
 import re
+from functools import partial
 from statistics import NormalDist
 
 import numpy as np
@@ -20,14 +21,12 @@ from model_helpers import SIZES, tiny_model, tokens
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
 from modeling_posgpt.cache import CACHE
 from modeling_posgpt.layers import PosGPTAttention, PosGPTDecoderLayer, eager_attention_forward
-from modeling_posgpt.position_embeddings import (
-    PosGPTConcatenatedEmbedding,
-    PosGPTLearnedEmbedding,
-    PosGPTRelativeBias,
-    PosGPTRotaryEmbedding,
-    PosGPTSinusoidalEmbedding,
-    rotate,
-)
+from modeling_posgpt.position_encoding import Place
+from modeling_posgpt.positions_learned import PosGPTConcatenatedEmbedding, PosGPTLearnedEmbedding
+from modeling_posgpt.positions_none import PosGPTNoEmbedding
+from modeling_posgpt.positions_relative_bias import PosGPTRelativeBias
+from modeling_posgpt.positions_rotary import PosGPTRotaryEmbedding, rotate
+from modeling_posgpt.positions_sinusoidal import PosGPTSinusoidalEmbedding
 from posgpt.evaluation.evidence import find_documents, has_mention
 from posgpt.quickstart import ASKED
 
@@ -188,7 +187,7 @@ def test_the_causal_mask_alone_tells_the_order_from_the_second_layer_on(layers, 
 
 def sinusoidal_vectors(width, length):
     """The vectors of positions 0 to length - 1, (length, width): what is added to a token's vector of zeros."""
-    embedding = PosGPTSinusoidalEmbedding(config("sinusoidal", hidden_size=width, num_attention_heads=1))
+    embedding = PosGPTSinusoidalEmbedding(config("sinusoidal", hidden_size=width, num_attention_heads=1), 0)
     return embedding.embed(torch.zeros(1, length, width), torch.arange(length)[None])[0]
 
 
@@ -220,7 +219,7 @@ def test_no_two_positions_share_a_sinusoidal_vector(length):
 
 def turn(width, shift):
     """Cos and sin, (1, 1, width) each, of RoPE's angles at a position, with `width` dimensions per head, in double precision."""
-    embedding = PosGPTRotaryEmbedding(config("rotary", hidden_size=width, num_attention_heads=1))
+    embedding = PosGPTRotaryEmbedding(config("rotary", hidden_size=width, num_attention_heads=1), 0)
     angles = shift * embedding.inv_freq.double().repeat_interleave(2)[None, None]
     return angles.cos(), angles.sin()
 
@@ -235,9 +234,9 @@ def test_sinusoidal_vectors_move_on_by_rotarys_rotation():
 
 @torch.no_grad()
 def test_scores_of_added_positions_have_four_terms_and_of_concatenated_ones_two():
-    added = PosGPTLearnedEmbedding(config("learned")).double()
+    added = PosGPTLearnedEmbedding(config("learned"), 0).double()
     concatenated = PosGPTConcatenatedEmbedding(
-        config("concatenated", hidden_size=2 * WIDTH, position_share=0.5)
+        config("concatenated", hidden_size=2 * WIDTH, position_share=0.5), 0
     ).double()
     added.table.weight.normal_()
     concatenated.table.weight.copy_(added.table.weight)
@@ -269,10 +268,12 @@ def test_concatenation_is_adding_tables_that_have_no_dimension_in_common():
 
 @torch.no_grad()
 def test_a_relative_bias_is_what_one_hot_positions_score_when_concatenated():
-    embedding = PosGPTRelativeBias(config("relative_bias", relative_attention_max_distance=3)).double()
+    embedding = PosGPTRelativeBias(config("relative_bias", relative_attention_max_distance=3), 0).double()
     embedding.table.weight.normal_()
     places = torch.arange(LENGTH)[None]
-    bias = embedding.bias(1, places, places)
+    place = Place(places, places, layer_idx=1)
+    place = place._replace(shared=embedding.prepare(torch.empty(0), place))
+    bias = embedding.relate(torch.empty(0), torch.empty(0), None, place)[2]
     query, key, value = (draw(1, 2, LENGTH, 8, seed=seed) for seed in (1, 2, 3))
     module = PosGPTAttention(config(), layer_idx=0).eval()
     expected, _ = eager_attention_forward(module, query, key, value, None, 0.5, position_bias=bias)
@@ -311,7 +312,8 @@ def count_multiplications(module, *inputs, **settings):
 def test_a_layer_multiplies_as_often_as_the_formula_says(length):
     course = PosGPTConfig(attn_implementation="eager")
     layer, d = PosGPTDecoderLayer(course, layer_idx=0).eval(), course.hidden_size
-    counted = count_multiplications(layer, torch.zeros(1, length, d))
+    place, encoding = Place(*torch.arange(length).expand(2, 1, -1)), PosGPTNoEmbedding(course, 0)
+    counted = count_multiplications(partial(layer, place=place, position_encoding=encoding), torch.zeros(1, length, d))
     assert counted == 12 * length * d**2 + 2 * length**2 * d
     assert 12 * d**2 == 2 * (6 * d) * d and f"{6 * d:,}" in TOPICS[11]
     if length == course.max_position_embeddings:

@@ -14,7 +14,7 @@ from conftest import TINY_SIZE, history_of
 from model_helpers import tiny_model
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTForCausalLM
 from modeling_posgpt.dropout import round_rate
-from modeling_posgpt.position_embeddings import rotate
+from modeling_posgpt.positions_rotary import rotate
 
 pytestmark = pytest.mark.gpu
 

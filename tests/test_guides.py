@@ -1,13 +1,15 @@
 """The pages' code blocks run as they are written, with a smaller model."""
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
+from conftest import ROOT
 from data_scripts.questions import load_questions
-from modeling_posgpt import position_embeddings
 from posgpt import cli
-from posgpt.training.architecture import CHOICES
 from test_readme import list_blocks, list_commands, make_quick
 
 
@@ -57,16 +59,18 @@ def test_the_page_on_a_text_of_your_own(run, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.count("('") == 2
 
 
-def test_the_page_on_positions_adds_one(run, in_world, monkeypatch):
-    # As if it stood in the module, until the test ends.
-    names = CHOICES["position_embedding_type"]
-    monkeypatch.setitem(position_embeddings.POSITION_EMBEDDINGS, "logarithmic", None)
-    names.append("logarithmic")
-    try:
-        blocks = [block for block in list_blocks("docs/positions.md") if "POSITION_" in block or "class " in block]
-        exec("\n\n".join(blocks), dict(vars(position_embeddings)))
-        assert len(blocks) == 3
-        *_, evaluated = run_commands(run, "docs/positions.md")
-    finally:
-        names.remove("logarithmic")
-    assert "of 17" in evaluated
+def test_the_page_on_positions_adds_one(in_world):
+    code, check = [block for block in list_blocks("docs/positions.md") if "import torch" in block]
+    (in_world / "runs").mkdir()
+    (in_world / "runs" / "mine.py").write_text(code)
+    # Commands know a file's settings if it is imported before they are.
+    for command, *arguments in list_commands("docs/positions.md"):
+        command = [sys.executable, "-m", "posgpt", *map(str, make_quick(command, arguments))]
+        shown = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+        assert shown.returncode == 0, shown.stderr
+    assert "of 17" in shown.stdout and (in_world / "runs" / "logarithmic" / "mine.py").is_file()
+    subprocess.run(
+        [sys.executable, "-c", f"import mine\n{check}"],
+        check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), "runs"])},
+    )

@@ -175,21 +175,20 @@ def test_the_docs_tables_are_those_of_the_code():
         assert table in (ROOT / "docs" / file).read_text(encoding="utf-8"), f"docs/{file} needs:\n{table}"
 
 
-def test_help_lists_the_positions_of_a_class_from_outside_with_settings_that_no_option_has():
+def test_help_lists_the_positions_of_a_class_from_outside_and_its_settings():
     code = """
 import sys
-from modeling_posgpt.position_embeddings import POSITION_EMBEDDINGS, PositionEmbedding
-class Buckets(PositionEmbedding):
-    settings = ("num_buckets", "rope_parameters")
-POSITION_EMBEDDINGS["buckets"] = Buckets
+from modeling_posgpt import PositionEncoding, Setting, register
+@register("buckets")
+class Buckets(PositionEncoding):
+    settings = {"num_buckets": Setting(8, "How many."), "rope_parameters": None}
 from posgpt.cli import main
-sys.argv = ["posgpt", "pretrain", "sprint", "--help"]
+sys.argv = ["posgpt", "pretrain", "sprint", "--help", "all"]
 main()
 """
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "buckets}" in shown.stdout and "4600" in shown.stdout
-    assert "--num_buckets" not in shown.stdout and "--rope_parameters" not in shown.stdout
+    assert "buckets}" in shown.stdout and "--num_buckets" in shown.stdout
 
 
 def test_given_architecture_options_take_the_configurations_names():

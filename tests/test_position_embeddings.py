@@ -9,18 +9,20 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as lla
 from data_scripts.epochs import FixedDataset
 from model_helpers import tiny_model, tokens
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
-from modeling_posgpt.position_embeddings import PosGPTRotaryEmbedding, PositionEmbedding, rotate
+from modeling_posgpt.position_encoding import PositionEncoding
+from modeling_posgpt.positions_rotary import PosGPTRotaryEmbedding, rotate
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.trainer import PosGPTTrainer
 
 HEAD_DIM = 8
+OWN = "self_attn.position_encoding"
 positions = st.integers(0, 500)
 
 
 def rotary(**rope_parameters):
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "max_position_embeddings": 32}
     config = PosGPTConfig(position_embedding_type="rotary", rope_parameters=rope_parameters or None, **sizes)
-    return PosGPTRotaryEmbedding(config).double(), config
+    return PosGPTRotaryEmbedding(config, 0).double(), config
 
 
 def rotate_at(vector, position):
@@ -109,9 +111,9 @@ def test_where_a_text_starts_shows_with_absolute_positions_only(name):
         model(tokens(1, 12), position_ids=positions).logits for positions in (here, here + 17, 2 * here + 3)
     )
     difference = (shifted - logits).abs().max().item()
-    is_absolute = POSITION_EMBEDDINGS[name].embed is not PositionEmbedding.embed
+    is_absolute = POSITION_EMBEDDINGS[name].embeds()
     assert difference > 0.01 if is_absolute else difference < 1e-5
-    assert ((stretched - logits).abs().max() > 0.01) == (name != "none")
+    assert ((stretched - logits).abs().max() > 0.01) == (name not in ("none", "fox", "canon", "cope"))
 
 
 @pytest.mark.parametrize(
@@ -138,17 +140,20 @@ def test_constants_stay_in_float32_whatever_the_weights_are_converted_to(
 
 
 # What somebody may add to the table.
-class Powers(PositionEmbedding):
-    """A bias with two trained numbers per head, which are no layer's weights."""
+class Powers(PositionEncoding):
+    """A bias with two trained numbers per head and a matrix, which are no layer's weights, and a matrix that Muon takes."""
 
-    def __init__(self, config):
-        super().__init__(config)
+    matrices = ("taken",)
+
+    def __init__(self, config, layer_idx):
+        super().__init__(config, layer_idx)
         self.scales = torch.nn.Parameter(torch.zeros(config.num_attention_heads, 2))
+        self.left, self.taken = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
 
-    def bias(self, layer_idx, query_positions, key_positions):
-        distances = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).abs()
+    def relate(self, query, key, memo, place):
         first, second = self.scales.T[..., None, None]
-        return first * distances + second * distances**2
+        distances = place.distances()[:, None]
+        return query, key, first * distances + second * distances**2
 
 
 def test_trained_numbers_of_a_position_embedding_are_neither_decayed_nor_orthogonalized(monkeypatch, tmp_path):
@@ -156,8 +161,7 @@ def test_trained_numbers_of_a_position_embedding_are_neither_decayed_nor_orthogo
     model = tiny_model("powers")
     args = PosGPTTrainingArguments(str(tmp_path), use_cpu=True, use_muon=True, report_to="none")
     trainer = PosGPTTrainer(model, args, train_dataset=FixedDataset([], 0))
-    scales = model.model.position_embedding.scales
-    assert "model.position_embedding.scales" in dict(model.named_parameters())
-    assert not [name for name in trainer.get_decay_parameter_names(model) if "position" in name]
-    muon = trainer.create_optimizer().muon
-    assert not any(parameter is scales for group in muon.param_groups for parameter in group["params"])
+    parameters, matrices = dict(model.named_parameters()), [f"model.layers.{i}.{OWN}.taken.weight" for i in range(2)]
+    assert [name for name in trainer.get_decay_parameter_names(model) if OWN in name] == matrices
+    taken = {id(each) for group in trainer.create_optimizer().muon.param_groups for each in group["params"]}
+    assert [name for name in parameters if OWN in name and id(parameters[name]) in taken] == matrices

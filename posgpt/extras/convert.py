@@ -90,7 +90,7 @@ def compute_buffers(model: PosGPTForCausalLM) -> dict[str, torch.Tensor]:
         length = latents or config.max_position_embeddings
         buffers[f"{block}.attn.mask"] = torch.ones(1, 1, length, length).tril()
         if config.position_embedding_type == "rotary":
-            rotation = model.model.position_embedding.rotation(torch.empty(0), torch.arange(length)[None])
+            rotation = model.model.position_embedding(torch.empty(0), torch.arange(length)[None])
             buffers[f"{block}.attn.rope_cache"] = torch.stack([factor[0, :, ::2] for factor in rotation], dim=-1)
     return buffers
 

@@ -1,6 +1,7 @@
 """The architecture of a new model, as options of the training commands; `PosGPTConfig` says what each of them is."""
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, make_dataclass
 from inspect import getdoc
 from typing import Any, get_args
@@ -14,9 +15,13 @@ from data_scripts.errors import BadInput, reraise_as_bad_input
 from data_scripts.options import option
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from posgpt.training.arguments import PosGPTTrainingArguments
+from posgpt.training.encodings import check_hooks
 from posgpt.training.saved_models import load_model
 
-CHOICES = {"position_embedding_type": list(POSITION_EMBEDDINGS), "bottleneck_type": list(BOTTLENECKS)}
+# The table itself: it may grow.
+CHOICES: dict[str, Collection[str]] = {"position_embedding_type": POSITION_EMBEDDINGS, "bottleneck_type": BOTTLENECKS}
+# Options that are JSON on a command line.
+_DICTIONARIES = [name for name, kind in PosGPTConfig.__annotations__.items() if dict in get_args(kind)]
 # Options that stand for fields of other names.
 ALIASES = {
     "block_size": ("max_position_embeddings",),
@@ -56,8 +61,9 @@ class Architecture:
         if "bottleneck_type" in given and "bottleneck_size" not in given:
             raise BadInput("--bottleneck_type is an option of a bottleneck; leave it out, or add --bottleneck_size.")
         for name, value in given.items():
-            if isinstance(value, str) and name not in CHOICES:
-                # A dictionary is JSON on a command line.
+            if name == "position_embedding_type" and isinstance(value, list) and len(value) == 1:
+                setattr(self, name, value[0])
+            elif isinstance(value, str) and name in _DICTIONARIES:
                 try:
                     setattr(self, name, json.loads(value))
                 except ValueError:
@@ -73,16 +79,22 @@ def _derive_arguments() -> type[Architecture]:
     """Make options of the settings of every position embedding, and of other fields of `PosGPTConfig`, with its help."""
     _, helps, _ = parse_google_format_docstring(getdoc(PosGPTConfig) or "")
     types, options = PosGPTConfig.__annotations__, []
-    settings = {name: None for member in POSITION_EMBEDDINGS.values() for name in member.settings}
+    settings = {name: own for member in POSITION_EMBEDDINGS.values() for name, own in member.settings.items()}
     sizes = ("bottleneck_size", "bottleneck_type", "hidden_size", "num_hidden_layers", "num_attention_heads")
-    for name in ("position_embedding_type", *settings, *sizes):
-        # The config of an embedding from outside this package can have other fields, without a type and a line of help.
-        if name in types:
+    for name in dict.fromkeys(("position_embedding_type", *settings, *sizes)):
+        # The setting of an encoding itself says what it is; a name alone may be no field.
+        if (own := settings.get(name)) is not None:
+            kinds, default, text = (type(own.default),), own.default, own.help
+        elif name in types:
             # The parser takes no unions of several types: of `float | int | None`, the first.
             kinds, default = get_args(types[name]) or (types[name],), getattr(PosGPTConfig, name)
-            text = (helps or {})[name].rstrip(".") + ("." if default is None else f" (default: {default}).")
-            made = option(text, default=None, **({"choices": CHOICES[name]} if name in CHOICES else {}))
-            options.append((name, (dict | str if dict in kinds else kinds[0]) | None, made))
+            text = (helps or {})[name]
+        else:
+            continue
+        text = text.rstrip(".") + ("." if default is None else f" (default: {default}).")
+        made = option(text, default=None, **({"choices": CHOICES[name]} if name in CHOICES else {}))
+        kind = list[str] if list[str] in kinds else dict | str if dict in kinds else kinds[0]
+        options.append((name, kind | None, made))
     return make_dataclass("ArchitectureArguments", options, bases=(Architecture,))
 
 
@@ -98,7 +110,10 @@ def build_config(architecture: Architecture, **settings: Any) -> PosGPTConfig:
         # Takes no memory.
         with torch.device("meta"):
             PosGPTForCausalLM(config)
-        return config
+    for encoding in config.position_encodings:
+        if not encoding.__module__.startswith("modeling_posgpt."):
+            check_hooks(encoding, config)
+    return config
 
 
 def build_model(

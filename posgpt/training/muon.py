@@ -10,6 +10,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers.trainer_pt_utils import get_parameter_names
 
+from modeling_posgpt import PositionEncoding
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.hardware import bf16_is_fast
 
@@ -138,8 +139,12 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
 
 def list_matrix_names(model: nn.Module) -> list[str]:
-    """Return the names of linear layers' weights (minGPT's grouping)."""
-    return [f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    """Return the names of linear layers' weights (minGPT's grouping); a position encoding says which of its own count."""
+    encodings = {name: each for name, each in model.named_modules() if isinstance(each, PositionEncoding)}
+    own = {f"{name}.{inner}" for name, each in encodings.items() for inner, _ in each.named_modules()}
+    own -= {f"{name}.{inner}" for name, each in encodings.items() for inner in each.matrices}
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    return [f"{name}.weight" for name in linear if name not in own]
 
 
 def list_decayed_names(model: nn.Module, decayed_parameters: str) -> list[str]:

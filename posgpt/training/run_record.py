@@ -78,7 +78,8 @@ def format_files(files: list[dict[str, str]]) -> str:
 def build_record(options: dict[str, Any], config: PosGPTConfig) -> dict[str, Any]:
     """Return what `run.json` holds: `versions`, `data`, the `model`'s own settings and the other `options`."""
     parts = {name: options[name] for name in ("versions", "data") if name in options}
-    model = {name: value for name, value in config.to_dict().items() if name in PosGPTConfig.__annotations__}
+    fields = {*PosGPTConfig.__annotations__, *(name for each in config.position_encodings for name in each.settings)}
+    model = {name: value for name, value in config.to_dict().items() if name in fields}
     return parts | {"model": model, "options": {name: options[name] for name in options if name not in parts}}
 
 

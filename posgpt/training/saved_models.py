@@ -16,7 +16,7 @@ from transformers.utils import cached_file
 from data_scripts.errors import BadInput, reraise_as_bad_input
 from data_scripts.files import check_is_file, load_json
 from data_scripts.relations import BIRTHPLACE
-from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from modeling_posgpt.configuration_posgpt import load_task
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint
 from posgpt.training.hardware import avoid_cudnn_attention
@@ -57,7 +57,14 @@ def load_config(name_or_path: str, changes: dict[str, Any]) -> PosGPTConfig:
     content = load_json(file, "configuration of a model")
     if (kind := content.get("model_type")) != PosGPTConfig.model_type:
         raise BadInput(f"{name_or_path}: holds a {kind!r} model, not a PosGPT; give a folder that training wrote.")
-    own = {name: value for name, value in content.items() if name in PosGPTConfig.__annotations__}
+    positions = content.get("position_embedding_type")
+    names = positions if isinstance(positions, list) else [positions]
+    settings = {name for each in names if each in POSITION_EMBEDDINGS for name in POSITION_EMBEDDINGS[each].settings}
+    if unknown := [name for name in names if isinstance(name, str) and name not in POSITION_EMBEDDINGS]:
+        raise BadInput(
+            f"{file}: positions {unknown[0]!r} are not PosGPT's own; add --import FILE.py, which registers them."
+        )
+    own = {name: value for name, value in content.items() if name in settings.union(PosGPTConfig.__annotations__)}
     with refuse_model(file):
         return PosGPTConfig(**own | changes)
 

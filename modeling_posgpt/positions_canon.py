@@ -1,0 +1,29 @@
+"""A short causal convolution over hidden states, with no positions besides."""
+
+import torch
+from torch import Tensor, nn
+
+from .position_encoding import Place, PositionEncoding, register
+
+
+@register("canon")
+class PosGPTCanon(PositionEncoding):
+    """h_t + w_0 h_t + w_1 h_(t-1) + w_2 h_(t-2) + w_3 h_(t-3) before attention (Canon-A, Allen-Zhu 2025, arXiv 2512.17351).
+
+    The weights w are learned for each dimension; nothing else tells the order but the causal mask. A token that does not exist
+    or is not seen counts as zero. Parameters: 4 x hidden_size in each layer. Earlier states are cached beside the key.
+    """
+
+    history = 3
+
+    def __init__(self, config, layer_idx: int):
+        super().__init__(config, layer_idx)
+        self.conv = nn.Conv1d(
+            config.hidden_size, config.hidden_size, self.history + 1, groups=config.hidden_size, bias=False
+        )
+
+    def mix(self, hidden_states: Tensor, previous: Tensor, place: Place) -> Tensor:
+        # (hidden_size, 1, 4), the weight of the token itself last.
+        weights = self.conv.weight[:, 0].T.flip(0)[:, None]
+        taps = torch.cat([hidden_states[:, None], previous], dim=1)
+        return hidden_states + (taps * weights).sum(1)

@@ -1,0 +1,111 @@
+"""Rotation of queries and keys (RoPE), with the frequencies that transformers has."""
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
+
+from .position_encoding import Place, PositionEncoding, register
+
+_SCALED_BY_FACTOR = ("linear", "dynamic", "yarn", "llama3")
+
+
+@register("rotary")
+class PosGPTRotaryEmbedding(PositionEncoding):
+    """Rotation of queries and keys by an angle that grows with the position (RoFormer, Su et al. 2021, eq. 14-16, 34).
+
+    Of the pairs (x1, x2), (x3, x4), ... the i-th rotates by `position * rope_theta ** (-2 (i - 1) / head_dim)` radians.
+    Other frequencies (linear, dynamic, yarn, llama3, ...) come from transformers through `config.rope_parameters`.
+    """
+
+    settings = ("rope_parameters",)
+    is_shared = True
+
+    def __init__(self, config, layer_idx: int):
+        super().__init__(config, layer_idx)
+        self.config = config
+        self.rope_type = config.rope_parameters["rope_type"]
+        self.max_seq_len_cached = config.max_position_embeddings
+        self.original_max_seq_len = config.max_position_embeddings
+        # `dynamic_rope_update` expects the names `inv_freq`, `original_inv_freq` and `attention_scaling`.
+        inv_freq, self.attention_scaling = self.compute_frequencies()
+        self.inv_freq = nn.Buffer(inv_freq, persistent=False)
+        self.original_inv_freq = nn.Buffer(inv_freq.clone(), persistent=False)
+
+    def compute_frequencies(self) -> tuple[Tensor, float]:
+        """Return the frequencies (head_dim / 2,) in radians per position, and the factor on cos and sin."""
+        if self.rope_type == "default":
+            return self.compute_default_rope_parameters(self.config)
+        return ROPE_INIT_FUNCTIONS[self.rope_type](self.config)
+
+    def fill_buffers(self) -> None:
+        frequencies, _ = self.compute_frequencies()
+        for buffer in (self.inv_freq, self.original_inv_freq):
+            initialization.copy_(buffer, frequencies)
+
+    @staticmethod
+    def check_config(config) -> None:
+        """Raise ValueError when a head has an odd number of dimensions or `rope_parameters` make no sense."""
+        if config.head_dim % 2:
+            raise ValueError(
+                f"rotary positions need an even head size, but hidden_size {config.hidden_size} / num_attention_heads"
+                f" {config.num_attention_heads} is {config.head_dim}."
+            )
+        parameters = config.rope_parameters or {}
+        rope_type, factor = parameters.get("rope_type", "default"), parameters.get("factor")
+        theta, types = parameters.get("rope_theta", 1), ["default", *ROPE_INIT_FUNCTIONS]
+        if rope_type not in types:
+            raise ValueError(f"rope_type is {rope_type!r}; choose one of {', '.join(types)}.")
+        if rope_type == "default" and factor is not None:
+            raise ValueError('a factor in rope_parameters needs a rope_type: {"rope_type": "linear", "factor": 4.0}.')
+        if not (isinstance(theta, int | float) and theta > 0):
+            raise ValueError(f"rope_parameters have rope_theta {theta!r}; choose a number above 0.")
+        if parameters.get("partial_rotary_factor", 1) != 1:
+            raise ValueError("rope_parameters have a partial_rotary_factor; PosGPT rotates whole heads: leave it out.")
+        # transformers would only warn.
+        if rope_type in _SCALED_BY_FACTOR and not (isinstance(factor, int | float) and factor >= 1):
+            raise ValueError(f"rope_parameters of type {rope_type!r} have factor {factor!r}; choose at least 1.")
+
+    @staticmethod
+    def compute_default_rope_parameters(config, device=None, **kwargs) -> tuple[Tensor, float]:
+        """Return the frequencies (head_dim / 2,) in radians per position, and the factor on cos and sin, which is 1."""
+        exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float, device=device) / config.head_dim
+        return 1.0 / (config.rope_parameters["rope_theta"] ** exponents), 1.0
+
+    @torch.no_grad()
+    @dynamic_rope_update
+    def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Return cos and sin, each (batch or 1, length, head_dim), in the dtype of `x`."""
+        angles = position_ids[..., None].float() * self.inv_freq.to(x.device)
+        angles = angles.repeat_interleave(2, dim=-1)
+        cos, sin = angles.cos() * self.attention_scaling, angles.sin() * self.attention_scaling
+        return cos.to(x.dtype), sin.to(x.dtype)
+
+    def prepare(self, hidden_states: Tensor, place: Place) -> tuple[Tensor, Tensor]:
+        return self(hidden_states, place.queries)
+
+    def encode(self, query: Tensor, key: Tensor, hidden_states: Tensor, place: Place) -> tuple[Tensor, Tensor, None]:
+        # One product for both costs less than two.
+        query, key = rotate(torch.stack((query, key)), *place.shared).unbind(0)
+        return query, key, None
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate queries or keys (batch, heads, length, head_dim), or both stacked, by `cos` and `sin` (batch or 1, length,
+    head_dim).
+
+    Everything is computed in the dtype of `x`, as in transformers' models.
+    """
+    # (x1, x2) -> (-x2, x1).
+    if x.device.type == "cpu":
+        # A matrix product is exact as well, and a fifth faster there; of one matrix of rows, because torch would multiply
+        # each head of each example by a copy of the other factor.
+        identity = torch.eye(x.shape[-1], dtype=x.dtype)
+        quarter_turn = torch.stack((identity[1::2], -identity[::2]), dim=1).flatten(0, 1)
+        turned = (x.reshape(-1, x.shape[-1]) @ quarter_turn).view(x.shape)
+    else:
+        # A GPU that multiplies in TF32 would round x.
+        first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
+        turned = torch.stack((-second, first), dim=-1).flatten(-2)
+    cos, sin = (factor.unsqueeze(1).to(x.dtype) for factor in (cos, sin))
+    return torch.addcmul(x * cos, turned, sin)

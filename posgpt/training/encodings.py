@@ -1,0 +1,110 @@
+"""Position encodings from a file of the user's: `--import mine.py`."""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from data_scripts.errors import BadInput, reraise_as_bad_input
+from data_scripts.files import check_is_file
+from modeling_posgpt import POSITION_EMBEDDINGS, Place, PosGPTConfig, PositionEncoding
+from modeling_posgpt.position_encoding import find_previous
+
+#: Files that the processes which a study starts import, too.
+VARIABLE = "POSGPT_IMPORT"
+
+
+def import_encodings(file: Path) -> None:
+    """Run a Python file that registers position encodings; raise BadInput when it fails or registers none."""
+    check_is_file(file, "Python code")
+    name, before = file.stem, set(POSITION_EMBEDDINGS)
+    loaded = sys.modules.get(name)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(file.resolve()):
+        return
+    # A saved model contains the file beside PosGPT's own.
+    if file.suffix != ".py" or not name.isidentifier() or loaded or f"modeling_posgpt.{name}" in sys.modules:
+        raise BadInput(
+            f"{file}: {name!r} is no name for a module, or another's; rename the file, e.g. my_positions.py."
+        )
+    spec = spec_from_file_location(name, file.resolve())
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        with reraise_as_bad_input(f"{file}: cannot be imported", "correct the file.", Exception):
+            spec.loader.exec_module(module)
+        if before == set(POSITION_EMBEDDINGS):
+            raise BadInput(f'{file}: registers no position encoding; put @register("NAME") above a class in it.')
+    except BadInput:
+        del sys.modules[name]
+        raise
+
+
+def take_imports(argv: Sequence[str]) -> list[str]:
+    """Import the files that `--import FILE` names, and return the command line without them.
+
+    It has to happen before a command is imported, whose options are those of all encodings.
+    """
+    rest, files, waiting = [], os.environ.get(VARIABLE, "").split(os.pathsep), iter(argv)
+    for word in waiting:
+        option, is_joined, value = word.partition("=")
+        if option != "--import":
+            rest.append(word)
+        elif file := value if is_joined else next(waiting, ""):
+            files.append(os.path.abspath(file))
+        else:
+            raise BadInput("--import needs a value: a Python file that registers position encodings.")
+    files = list(dict.fromkeys(filter(None, files)))
+    for file in files:
+        import_encodings(Path(file))
+    if files:
+        os.environ[VARIABLE] = os.pathsep.join(files)
+    return rest
+
+
+def check_hooks(encoding_class: type[PositionEncoding], config: PosGPTConfig) -> None:
+    """Call every hook with two short texts; raise BadInput when one fails or returns other shapes than attention takes."""
+    name, batch, length, hidden_size = encoding_class.__name__, 2, 5, config.hidden_size
+    at, heads, width = torch.arange(length)[None], config.num_attention_heads, config.head_dim
+
+    def call(hook: str, *inputs: object) -> tuple:
+        with reraise_as_bad_input(f"{name}.{hook} fails", "correct the class.", Exception):
+            returned = getattr(encoding, hook)(*inputs)
+        return returned if isinstance(returned, tuple) else (returned,)
+
+    def check(hook: str, returned: tuple, *wanted: list) -> None:
+        shapes = [tuple(each.shape) if isinstance(each, torch.Tensor) else each for each in returned]
+        # Any size of a dimension suits None, one vector per token a broadcast of 1.
+        suits = len(shapes) == len(wanted) and all(
+            shape in allowed or (isinstance(shape, tuple) and any(
+                each is not None and len(shape) == len(each) and all(b in (None, a) for a, b in zip(shape, each, strict=True))
+                for each in allowed
+            ))
+            for shape, allowed in zip(shapes, wanted, strict=True)
+        )  # fmt: skip
+        if not suits:
+            expected = ", ".join(
+                str(allowed[0]).replace("None,", "any,").replace("None)", "any)") for allowed in wanted
+            )
+            raise BadInput(f"{name}.{hook} returned {', '.join(map(str, shapes))}, not {expected}; correct the class.")
+
+    with torch.no_grad():
+        with reraise_as_bad_input(f"{name} cannot be made", "correct the class.", Exception):
+            encoding = encoding_class(config, 0)
+        visible = torch.ones(1, 1, length, length, dtype=torch.bool).tril()
+        previous = find_previous(visible, 0, encoding.history) if encoding.history else None
+        states, place = torch.randn(batch, length, hidden_size), Place(at, at, 0, visible, previous)
+        tokens = states[..., : hidden_size - encoding.width(config)]
+        check("embed", call("embed", tokens, at), [(batch, length, hidden_size)])
+        place = place._replace(shared=encoding.prepare(states, place))
+        earlier = states[:, None].expand(-1, encoding.history, -1, -1)
+        check("mix", call("mix", states, earlier, place), [(batch, length, hidden_size)])
+        query = torch.randn(batch, heads, length, width)
+        encoded = call("encode", query, query, states, place)
+        vectors: list[Any] = [(batch, heads, length, None if encoding.is_wide else width)]
+        check("encode", encoded, vectors, vectors, [(batch, heads, length, None) if encoding.has_memo else None])
+        biases: list[Any] = [(a, b, length, length) for a in (batch, 1) for b in (heads, 1)]
+        check("relate", call("relate", *encoded, place), vectors, vectors, [*biases, None])

@@ -1,0 +1,169 @@
+"""The formulas of the papers, written out with loops, and a model that computes nothing but them.
+
+For the encoding NAME: `reference_NAME(layer, head)` returns the scores (length, length) of a head before the causal mask,
+`embed_NAME(x, weights, config)` the first layer's input, and `mix_NAME(x, weights, config)` what attention reads. Without one,
+there is nothing to it. `weights` are the encoding's own, by their names in it.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from modeling_posgpt import PosGPTConfig
+
+
+@dataclass
+class Layer:
+    """What a layer has computed: normalized `hidden` (length, hidden_size), `query` and `key` (heads, length, head_dim)."""
+
+    config: PosGPTConfig
+    weights: dict[str, Tensor]
+    number: int
+    hidden: Tensor
+    query: Tensor
+    key: Tensor
+
+    def fill(self, score) -> Tensor:
+        """Return score(i, j) of all pairs in which j is not after i."""
+        length = len(self.hidden)
+        scores = torch.zeros(length, length)
+        for i in range(length):
+            for j in range(i + 1):
+                scores[i, j] = score(i, j)
+        return scores
+
+    def product(self, head: int) -> Tensor:
+        return self.query[head] @ self.key[head].T / math.sqrt(self.config.head_dim)
+
+
+def embed_learned(x, weights, config):
+    return x + weights["table.weight"][: len(x)]
+
+
+def embed_concatenated(x, weights, config):
+    return torch.cat([x, weights["table.weight"][: len(x)]], dim=1)
+
+
+def embed_sinusoidal(x, weights, config):
+    x = x * math.sqrt(config.hidden_size)
+    for t in range(len(x)):
+        for i in range(config.hidden_size // 2):
+            x[t, 2 * i] += math.sin(t / 10000 ** (2 * i / config.hidden_size))
+            x[t, 2 * i + 1] += math.cos(t / 10000 ** (2 * i / config.hidden_size))
+    return x
+
+
+def reference_rotary(layer, head):
+    """Pairs (x1, x2), (x3, x4), ... as complex numbers, times exp(i t theta_i)."""
+    size, length = layer.config.head_dim, len(layer.hidden)
+    theta = torch.tensor([10000.0 ** (-2 * (i - 1) / size) for i in range(1, size // 2 + 1)])
+    turn = torch.polar(torch.ones(length, size // 2), torch.arange(length)[:, None] * theta)
+    query, key = (torch.view_as_complex(x[head].reshape(length, -1, 2)) * turn for x in (layer.query, layer.key))
+    return (query @ key.conj().T).real / math.sqrt(size)
+
+
+def reference_relative_bias(layer, head):
+    table, heads = layer.weights["table.weight"], layer.config.num_attention_heads
+    column = table[:, layer.number * heads + head]
+    return layer.product(head) + layer.fill(lambda i, j: column[i - j + len(table) // 2])
+
+
+def reference_alibi(layer, head):
+    slope = 2.0 ** (-8 * (head + 1) / layer.config.num_attention_heads)
+    return layer.product(head) + layer.fill(lambda i, j: -slope * (i - j))
+
+
+def reference_t5(layer, head):
+    buckets, longest = layer.config.t5_num_buckets, layer.config.t5_max_distance
+    exact = buckets // 2
+
+    def find_bucket(distance):
+        if distance < exact:
+            return distance
+        return min(
+            exact + int(math.log(distance / exact) / math.log(longest / exact) * (buckets - exact)), buckets - 1
+        )
+
+    return layer.product(head) + layer.fill(lambda i, j: layer.weights["table.weight"][find_bucket(i - j), head])
+
+
+def reference_fox(layer, head):
+    gate, bias = layer.weights["gate.weight"][head], layer.weights["gate.bias"][head]
+    forget = [torch.log(1 / (1 + torch.exp(-(gate @ x + bias)))) for x in layer.hidden]
+    return layer.product(head) + layer.fill(lambda i, j: sum(forget[j + 1 : i + 1]))
+
+
+def reference_pope(layer, head):
+    size = layer.config.head_dim
+    theta = torch.tensor([10000.0 ** (-c / size) for c in range(size)])
+    phase = layer.weights["phase"][head, 0].clamp(-2 * math.pi, 0)
+    query, key = (torch.log(1 + torch.exp(x[head])) for x in (layer.query, layer.key))
+    return layer.fill(lambda i, j: (query[i] * key[j] * torch.cos((j - i) * theta + phase)).sum()) / math.sqrt(size)
+
+
+def mix_canon(x, weights, config):
+    mixed = x.clone()
+    for t in range(len(x)):
+        for back in range(min(t, 3) + 1):
+            mixed[t] += weights["conv.weight"][:, 0, 3 - back] * x[t - back]
+    return mixed
+
+
+def reference_cope(layer, head):
+    product, table, query = layer.product(head), layer.weights["table"], layer.query[head]
+    gates = 1 / (1 + torch.exp(-product))
+
+    def score(i, j):
+        position = min(float(gates[i, j : i + 1].sum()), len(table) - 1)
+        low, share = math.floor(position), position - math.floor(position)
+        return query[i] @ ((1 - share) * table[low] + share * table[math.ceil(position)])
+
+    return product + layer.fill(score)
+
+
+def find(kind: str, name: str, default):
+    return globals().get(f"{kind}_{name}", default)
+
+
+@torch.no_grad()
+def compute_logits(model, input_ids: Tensor) -> Tensor:
+    """Return a model's logits (length, vocab_size) for one row of ids, from its weights and the formulas alone."""
+    weights, config = model.state_dict(), model.config
+    names, heads, length = config.layer_position_embeddings, config.num_attention_heads, len(input_ids)
+
+    def list_own(prefix):
+        return {name.removeprefix(prefix): each for name, each in weights.items() if name.startswith(prefix)}
+
+    def layer_norm(x, name):
+        mean, variance = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, unbiased=False)
+        normed = (x - mean) / torch.sqrt(variance + 1e-5)
+        return normed * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    def linear(x, name):
+        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    shared = list_own("model.position_embedding.")
+    x = weights["model.embed_tokens.weight"][input_ids]
+    for name in dict.fromkeys(names):
+        x = find("embed", name, lambda x, *_: x)(x, shared | list_own(f"model.position_embedding.{name}."), config)
+    for number, name in enumerate(names):
+        prefix = f"model.layers.{number}"
+        own = (
+            shared | list_own(f"model.position_embedding.{name}.") | list_own(f"{prefix}.self_attn.position_encoding.")
+        )
+        normed = find("mix", name, lambda x, *_: x)(layer_norm(x, f"{prefix}.input_layernorm"), own, config)
+        projected = linear(normed, f"{prefix}.self_attn.qkv_proj").chunk(3, -1)
+        query, key, value = (each.unflatten(-1, (heads, -1)).transpose(0, 1) for each in projected)
+        layer, mixed = Layer(config, own, number, normed, query, key), []
+        for head in range(heads):
+            scores = find("reference", name, Layer.product)(layer, head)
+            scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -math.inf)
+            exponentials = torch.exp(scores - scores.max(-1, keepdim=True).values)
+            mixed.append(exponentials / exponentials.sum(-1, keepdim=True) @ value[head])
+        x = x + linear(torch.cat(mixed, -1), f"{prefix}.self_attn.o_proj")
+        inner = linear(layer_norm(x, f"{prefix}.post_attention_layernorm"), f"{prefix}.mlp.up_proj")
+        gelu = 0.5 * inner * (1 + torch.erf(inner / math.sqrt(2)))
+        x = x + linear(gelu, f"{prefix}.mlp.down_proj")
+    return layer_norm(x, "model.norm") @ weights["lm_head.weight"].T

@@ -1,0 +1,252 @@
+"""What holds for every position encoding in the table; a new one is tested by being there. `-k NAME` tests one."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.export import Dim
+from torch.nn.utils.rnn import pad_sequence
+from transformers import StaticCache
+
+import reference_positions
+from model_helpers import SIZES, tiny_model, tokens
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PositionEncoding, register
+from modeling_posgpt.cache import CACHE
+
+every_encoding = pytest.mark.parametrize("name", POSITION_EMBEDDINGS)
+# Encodings of other hooks above and below each other; the last two embed nothing of their own.
+MIXES = [["rotary", "t5"], ["none", "canon"], ["learned", "fox"], ["pope", "alibi"]]
+every_mix = pytest.mark.parametrize("name", [*POSITION_EMBEDDINGS, *MIXES], ids=str)
+
+
+def close(actual, expected, tolerance=1e-5):
+    torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
+
+
+@every_mix
+@torch.no_grad()
+def test_it_computes_the_papers_formula(name):
+    ids, expected = tokens(1, 24), None
+    for attention in ("eager", "sdpa"):
+        model = tiny_model(name, attention)
+        expected = reference_positions.compute_logits(model, ids[0]) if expected is None else expected
+        close(model(ids).logits[0], expected)
+
+
+@every_mix
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+@pytest.mark.parametrize("chunks", [[4, *[1] * 8], [5, 4, 3]], ids=["tokens", "chunks"])
+@torch.no_grad()
+def test_cached_steps_and_padded_rows_read_like_the_whole(name, kind, chunks):
+    model, rows = tiny_model(name), [tokens(12), tokens(9, seed=1)]
+    ids = pad_sequence(rows, batch_first=True, padding_side="left")
+    mask, begin, read = (ids > 1).long(), 0, []
+    cache = StaticCache(config=model.config, max_cache_len=16) if kind == "static" else None
+    for length in chunks:
+        end = begin + length
+        output = model(ids[:, begin:end], attention_mask=mask[:, :end], **{CACHE: cache}, use_cache=True)
+        cache, begin = output.get(CACHE), end
+        read.append(output.logits)
+    for row, logits in zip(rows, torch.cat(read, 1), strict=True):
+        close(logits[12 - len(row) :], model(row[None]).logits[0])
+
+
+@every_mix
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@torch.no_grad()
+def test_packed_rows_and_windows_do_not_see_each_other(name, attention):
+    model = tiny_model(name, attention)
+    rows = [tokens(length, seed=length) for length in (5, 1, 9, 3)]
+    position_ids = torch.cat([torch.arange(len(row)) for row in rows])[None]
+    packed = model(torch.cat(rows)[None], position_ids=position_ids, use_cache=False).logits[0]
+    close(packed, torch.cat([model(row[None]).logits[0] for row in rows]))
+    # Windows go on where the title ends; each sees the title and itself.
+    title, *windows = rows
+    owner = torch.cat([torch.full((len(row),), number) for number, row in enumerate(rows)])
+    positions = torch.cat([torch.arange(5), *(5 + torch.arange(len(each)) for each in windows)])[None]
+    visible = ((owner[:, None] == owner) | (owner == 0)).tril()[None, None]
+    logits = model(torch.cat(rows)[None], attention_mask=visible, position_ids=positions, use_cache=False).logits[0]
+    for number, window in enumerate(windows, start=1):
+        close(logits[owner == number], model(torch.cat([title, window])[None]).logits[0, 5:])
+
+
+@every_encoding
+@torch.no_grad()
+def test_bf16_reads_far_positions_as_well_as_near_ones(name):
+    model, positions, errors = tiny_model(name), torch.arange(12)[None], []
+    if POSITION_EMBEDDINGS[name].is_bounded:
+        with pytest.raises(ValueError, match="positions end at max_position_embeddings = 32"):
+            model(tokens(1, 12), position_ids=positions + 99_988)
+        return
+    for shift in (0, 99_988):
+        expected = model.float()(tokens(1, 12), position_ids=positions + shift).logits
+        rounded = tiny_model(name).bfloat16()(tokens(1, 12), position_ids=positions + shift).logits
+        errors.append((rounded.float() - expected).norm() / expected.norm())
+    assert errors[1] < 2 * errors[0] + 0.01
+
+
+@every_encoding
+@torch.no_grad()
+def test_an_exported_model_reads_batches_of_any_size_and_length(name):
+    model = tiny_model(name)
+    ids = pad_sequence([tokens(9), tokens(6, seed=1)], batch_first=True, padding_side="left")
+    inputs = {"input_ids": ids, "attention_mask": (ids > 1).long(), "use_cache": False}
+    shape = {0: Dim("batch"), 1: Dim("length", max=32)}
+    shapes = {"input_ids": shape, "attention_mask": shape, "use_cache": None}
+    exported = torch.export.export(model, (), inputs, dynamic_shapes=shapes).module()
+    ids = pad_sequence([tokens(7), tokens(13), tokens(2)], batch_first=True, padding_side="left")
+    inputs = {"input_ids": ids, "attention_mask": (ids > 1).long(), "use_cache": False}
+    real = inputs["attention_mask"].bool()
+    close(exported(**inputs)["logits"][real], model(**inputs).logits[real])
+
+
+@every_mix
+def test_both_kinds_of_gradient_checkpointing_give_the_same_gradients(name):
+    gradients = []
+    for reentrant in (None, False, True):
+        model = tiny_model(name, embd_pdrop=0, resid_pdrop=0, attention_dropout=0).train()
+        if reentrant is not None:
+            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        model(tokens(2, 12), labels=tokens(2, 12)).loss.backward()
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    for parameter, gradient in gradients[0].items():
+        assert gradient is not None and gradient.abs().sum() > 0, parameter
+        for other in gradients[1:]:
+            close(other[parameter], gradient, 1e-4)
+
+
+@every_mix
+def test_beam_search_keeps_each_beams_own_cache(name):
+    model = tiny_model(name)
+    settings = {"max_new_tokens": 6, "num_beams": 3, "do_sample": False, "eos_token_id": None}
+    cached, whole = (model.generate(tokens(2, 6), use_cache=use_cache, **settings) for use_cache in (True, False))
+    assert torch.equal(cached, whole)
+
+
+@every_encoding
+def test_what_it_cannot_do_is_refused(name):
+    encoding = POSITION_EMBEDDINGS[name]
+    refusals = {
+        "does not support Flash Attention": (
+            encoding.has_bias or encoding.is_wide,
+            {"attention": "flash_attention_2"},
+        ),
+        "which a bottleneck does not keep": (encoding.history or encoding.has_memo, {"bottleneck_size": 4}),
+        "counts back from each token": (encoding.history or encoding.needs_visibility, {"is_causal": False}),
+    }
+    for message, (is_refused, settings) in refusals.items():
+        if is_refused:
+            with pytest.raises(Exception) as caught:
+                tiny_model(name, **settings)
+            assert message in str(caught.value.__cause__ or caught.value)
+
+
+@every_mix
+@torch.no_grad()
+def test_a_saved_model_has_the_files_of_its_own_encodings(name, tmp_path):
+    model = tiny_model(name)
+    model.save_pretrained(tmp_path)
+    close(PosGPTForCausalLM.from_pretrained(tmp_path)(tokens(1, 9)).logits, model(tokens(1, 9)).logits)
+    modules = {each.__module__.rpartition(".")[2] for each in model.config.position_encodings}
+    needed = {"positions_learned"} & modules | modules
+    saved = {file.stem for file in tmp_path.glob("positions_*.py")}
+    assert needed <= saved and len(saved) <= len(needed) + 1
+
+
+PLUG_IN = """
+from modeling_posgpt import PositionEncoding, Setting, register
+
+
+@register("plug_in")
+class Distances(PositionEncoding):
+    settings = {"plug_in_slope": Setting(0.5, "For plug_in positions: the slope.")}
+
+    def __init__(self, config, layer_idx):
+        super().__init__(config, layer_idx)
+        self.slope, self.num_heads = config.plug_in_slope, config.num_attention_heads
+
+    def relate(self, query, key, memo, place):
+        return query, key, -self.slope * place.distances()[:, None].expand(-1, self.num_heads, -1, -1)
+"""
+ELSEWHERE = """
+import json, sys
+sys.modules |= {name: None for name in ("modeling_posgpt", "posgpt", "data_scripts")}
+import torch
+from transformers import AutoModelForCausalLM
+torch.set_num_threads(1)
+logits = {}
+for folder in sys.argv[1:]:
+    model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
+    logits[folder] = model(torch.arange(2, 12)[None]).logits[0, -1].tolist()
+print(json.dumps(logits))
+"""
+
+
+@torch.no_grad()
+def test_a_model_with_a_file_from_outside_loads_where_the_package_is_missing(tmp_path, monkeypatch):
+    from posgpt.training.encodings import check_hooks, import_encodings
+
+    (tmp_path / "plug_in_file.py").write_text(PLUG_IN)
+    monkeypatch.setattr(sys, "modules", sys.modules.copy())
+    before, expected = dict(POSITION_EMBEDDINGS), {}
+    try:
+        import_encodings(tmp_path / "plug_in_file.py")
+        for number, name in enumerate(["plug_in", *MIXES, ["rotary", "plug_in"]]):
+            model, folder = tiny_model(name), str(tmp_path / f"model_{number}")
+            model.save_pretrained(folder)
+            expected[folder] = model(torch.arange(2, 12)[None]).logits[0, -1]
+        check_hooks(POSITION_EMBEDDINGS["plug_in"], model.config)
+    finally:
+        POSITION_EMBEDDINGS.clear()
+        POSITION_EMBEDDINGS.update(before)
+    environment = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", "PATH": ""}
+    command = [sys.executable, "-c", ELSEWHERE, *expected]
+    printed = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert printed.returncode == 0, printed.stderr
+    for folder, logits in json.loads(printed.stdout.splitlines()[-1]).items():
+        close(torch.tensor(logits), expected[folder])
+
+
+@pytest.mark.parametrize(
+    "hook, returned, message",
+    [
+        ("relate", "query, key, place.distances()", r"Wrong.relate returned .*\(1, 5, 5\), not .*\(2, 4, 5, 5\)"),
+        ("encode", "query, key[..., :4], None", r"Wrong.encode returned .*\(2, 4, 5, 4\), None, not .*\(2, 4, 5, 8\)"),
+        ("encode", "query, key, key", "Wrong.encode returned .*not .*None"),
+        ("encode", "query", "Wrong.encode returned"),
+        ("embed", "inputs_embeds[0]", r"Wrong.embed returned \(5, 32\), not \(2, 5, 32\)"),
+        ("relate", "1 / 0", "Wrong.relate fails: division by zero; correct the class"),
+    ],
+)
+def test_a_wrong_class_is_refused_with_the_hook_and_the_shapes(hook, returned, message):
+    from data_scripts.errors import BadInput
+    from posgpt.training.encodings import check_hooks
+
+    arguments = {
+        "relate": "query, key, memo, place",
+        "encode": "query, key, hidden, place",
+        "embed": "inputs_embeds, at",
+    }
+    method = eval(f"lambda self, {arguments[hook]}: ({returned})")
+    wrong = type("Wrong", (PositionEncoding,), {hook: method})
+    with pytest.raises(BadInput, match=message):
+        check_hooks(wrong, PosGPTConfig(**SIZES))
+
+
+@pytest.mark.parametrize(
+    "names, message",
+    [
+        (["rotary"], "position_embedding_type has 1 names for 2 layers; give one name for each"),
+        (["learned", "sinusoidal"], "both embed positions before the first layer; choose one of them"),
+        (["rotary", "rotery"], "position_embedding_type is 'rotery'; choose one of"),
+        ([], "has 0 names for 2 layers"),
+    ],
+)
+def test_mixes_that_make_no_sense_are_refused(names, message):
+    with pytest.raises(Exception) as caught:
+        PosGPTConfig(position_embedding_type=names, **SIZES)
+    assert message in str(caught.value.__cause__)
+    with pytest.raises(ValueError, match="'rotary' is the name of PosGPTRotaryEmbedding already"):
+        register("rotary")(type("Other", (PositionEncoding,), {}))
