@@ -36,9 +36,9 @@ class PosGPTFire(PositionEncoding):
         initialization.constant_(self.c, 0.1)
         initialization.ones_(self.multiplier)
         # With biases of zero, all that ReLU makes of a positive number is linear in it.
-        for linear in (self.mlp[0], self.mlp[2]):
+        for linear, size in ((self.mlp[0], 1), (self.mlp[2], 32)):
             for parameter in linear.parameters():
-                initialization.uniform_(parameter, -(linear.in_features**-0.5), linear.in_features**-0.5)
+                initialization.uniform_(parameter, -(size**-0.5), size**-0.5)
 
     def prepare(self, hidden_states: Tensor, place: Place) -> Tensor:
         return place.distances().abs().float()
@@ -47,4 +47,4 @@ class PosGPTFire(PositionEncoding):
         c, threshold = self.c.float().abs(), (self.multiplier.float() * self.threshold).abs()
         longest = torch.maximum(place.queries[:, :, None].float(), threshold)
         share = torch.log1p(c * place.shared) / (torch.log1p(c * longest) + 1e-6)
-        return query, key, self.mlp(share[..., None].to(self.mlp[0].weight.dtype)).permute(0, 3, 1, 2)
+        return query, key, self.mlp(share[..., None].to(self.c.dtype)).permute(0, 3, 1, 2)

@@ -52,5 +52,5 @@ class PosGPTScalableSoftmax(PositionEncoding):
 
 
 @register("ssmax_rotary")
-class PosGPTScalableSoftmaxRotary(PosGPTScalableSoftmax, PosGPTRotaryEmbedding):
+class PosGPTScalableSoftmaxRotary(PosGPTScalableSoftmax, PosGPTRotaryEmbedding):  # type: ignore[misc]
     """Both SSMax and rotary positions, as in the paper's models."""
