@@ -17,3 +17,8 @@ from .positions_fox import PosGPTForgettingAttention
 from .positions_pope import PosGPTPolarEncoding
 from .positions_canon import PosGPTCanon
 from .positions_cope import PosGPTContextualEncoding
+from .positions_kerple import PosGPTKerple
+from .positions_fire import PosGPTFire
+from .positions_shaw import PosGPTShawVectors
+from .positions_dape import PosGPTDape
+from .positions_ssmax import PosGPTScalableSoftmax, PosGPTScalableSoftmaxRotary

@@ -123,6 +123,55 @@ def reference_cope(layer, head):
     return product + layer.fill(score)
 
 
+def reference_kerple(layer, head):
+    r1, r2 = (float(layer.weights[name][head].exp()) for name in ("log_r1", "log_r2"))
+    return layer.product(head) + layer.fill(lambda i, j: -r1 * math.log(1 + r2 * abs(i - j)))
+
+
+def two_layers(x, weights, slope):
+    hidden = weights["mlp.0.weight"] @ x + weights["mlp.0.bias"]
+    return weights["mlp.2.weight"] @ torch.where(hidden > 0, hidden, slope * hidden) + weights["mlp.2.bias"]
+
+
+def reference_fire(layer, head):
+    c, longest = abs(float(layer.weights["c"])), abs(float(layer.weights["multiplier"])) * layer.config.fire_threshold
+
+    def score(i, j):
+        share = math.log(c * (i - j) + 1) / (math.log(c * max(longest, i) + 1) + 1e-6)
+        return two_layers(torch.tensor([share]), layer.weights, 0)[head]
+
+    return layer.product(head) + layer.fill(score)
+
+
+def reference_shaw(layer, head):
+    """Equation 4: the vector of a distance is added to the key."""
+    table, query, key = layer.weights["table"][head], layer.query[head], layer.key[head]
+    longest = len(table) // 2
+    vectors = {i - j: table[min(i - j, longest) + longest] for i in range(len(query)) for j in range(i + 1)}
+    return layer.fill(lambda i, j: query[i] @ (key[j] + vectors[i - j])) / math.sqrt(layer.config.head_dim)
+
+
+def reference_dape(layer, head):
+    heads = range(layer.config.num_attention_heads)
+    products = torch.stack([layer.product(each) for each in heads])
+    biases = torch.stack([reference_kerple(layer, each) for each in heads]) - products
+
+    def adapt(i, j):
+        return two_layers(torch.cat([products[:, i, j], biases[:, i, j]]), layer.weights, 0.01)[head]
+
+    return products[head] + biases[head] + layer.fill(adapt)
+
+
+def reference_ssmax(layer, head, scores=Layer.product):
+    scale, bias = layer.weights["scale"][head], layer.weights.get("bias", torch.zeros(head + 1))[head]
+    counts = torch.arange(1, len(layer.hidden) + 1)[:, None]
+    return (scale * torch.log(counts) + bias).view(-1, 1) * scores(layer, head)
+
+
+def reference_ssmax_rotary(layer, head):
+    return reference_ssmax(layer, head, reference_rotary)
+
+
 def find(kind: str, name: str, default):
     return globals().get(f"{kind}_{name}", default)
 

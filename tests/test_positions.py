@@ -35,6 +35,12 @@ def test_it_computes_the_papers_formula(name):
         close(model(ids).logits[0], expected)
 
 
+@torch.no_grad()
+def test_scalable_softmax_has_a_bias_on_request():
+    ids, model = tokens(1, 24), tiny_model("ssmax", ssmax_bias=True)
+    close(model(ids).logits[0], reference_positions.compute_logits(model, ids[0]))
+
+
 @every_mix
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
 @pytest.mark.parametrize("chunks", [[4, *[1] * 8], [5, 4, 3]], ids=["tokens", "chunks"])
