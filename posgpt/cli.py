@@ -1,10 +1,11 @@
 """The command `posgpt`: a table of its subcommands. Each is a module with a `main` and runs by itself, too:
 
 posgpt pretrain windows --train_file wiki.txt …
-python -m posgpt.pretrain windows --train_file wiki.txt …
-accelerate launch -m posgpt.pretrain windows --train_file wiki.txt …
+python -m posgpt pretrain windows --train_file wiki.txt …
+accelerate launch -m posgpt pretrain windows --train_file wiki.txt …
 """
 
+import os
 import sys
 from importlib import import_module
 
@@ -32,8 +33,8 @@ COMMANDS = {
 
 
 @exit_on_bad_input()
-def main() -> None:
-    command, *arguments = sys.argv[1:] or ["--help"]
+def main(argv: list[str] | None = None) -> None:
+    command, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if command in ("-h", "--help"):
         print("usage: posgpt COMMAND [OPTION ...]\n")
         for name, (_, description) in COMMANDS.items():
@@ -46,7 +47,7 @@ def main() -> None:
         return
     if command not in COMMANDS:
         raise BadInput(f"posgpt has no command {command!r}; choose one of {', '.join(COMMANDS)}.")
-    if any(each.partition("=")[0] == "--import" for each in arguments):
+    if "POSGPT_IMPORT" in os.environ or any(each.partition("=")[0] == "--import" for each in arguments):
         from posgpt.training.encodings import take_imports
 
         arguments = take_imports(arguments)

@@ -25,11 +25,7 @@ Record = dict[str, Any]
 # To be raised when a change of the code changes what a training or a measurement gives: what was kept is then refused.
 VERSION = 1
 # The command that reads each section of a recipe.
-MODULES = {
-    "pretrain": "posgpt.pretrain",
-    "finetune": "posgpt.finetune",
-    "finetune_from_scratch": "posgpt.finetune",
-}
+COMMANDS = {"pretrain": "pretrain", "finetune": "finetune", "finetune_from_scratch": "finetune"}
 
 
 def keep_result(path: Path, key: Record, compute: Callable[[], Record], folder: Path | None = None) -> Record:
@@ -94,12 +90,12 @@ def build_key(section: str, options: dict[str, Any]) -> dict[str, str]:
     return {"options": " ".join(contents), "recipe": json.dumps(read_section(recipe, section))}
 
 
-def launch(module: str, arguments: list[str]) -> int:
-    """Run `python -m MODULE` with a command line to its end; return its exit status."""
+def launch(arguments: list[str]) -> int:
+    """Run `posgpt` with these arguments to its end, in a process of its own; return its exit status."""
     # A training that outlives its study would have the next start train beside it; `subprocess.run` ends it on an exception.
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
-        return subprocess.run([sys.executable, "-m", module, *arguments]).returncode
+        return subprocess.run([sys.executable, "-m", "posgpt", *arguments]).returncode
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -125,9 +121,9 @@ def train(name: str, section: str, options: dict[str, Any], folder: Path) -> Rec
         if (folder / WEIGHTS_FILE).is_file():
             # It had finished, and its figures were not kept: nobody knows since which step its time was taken.
             before = math.inf
-        command = build_command(**options, output_dir=folder, resume_from_checkpoint="auto")
-        print(f"\n== {name}\n$ python -m {MODULES[section]} {' '.join(command)}", flush=True)
-        if launch(MODULES[section], command) or not (folder / WEIGHTS_FILE).is_file():
+        command = [COMMANDS[section], *build_command(**options, output_dir=folder, resume_from_checkpoint="auto")]
+        print(f"\n== {name}\n$ posgpt {' '.join(command)}", flush=True)
+        if launch(command) or not (folder / WEIGHTS_FILE).is_file():
             raise BadInput(f"{name!r} failed; see its message above.")
         state, results = (load_json(folder / file, "record") for file in (TRAINER_STATE_NAME, "train_results.json"))
         steps = state["global_step"]
@@ -149,7 +145,7 @@ def train(name: str, section: str, options: dict[str, Any], folder: Path) -> Rec
 
 def estimate_minutes(section: str, options: dict[str, Any]) -> float:
     """Return how long a training takes here, by a few steps of it; arguments and errors are those of `train`."""
-    command = import_module(MODULES[section])
+    command = import_module(f"posgpt.{COMMANDS[section]}")
     with TemporaryDirectory() as folder:
         argv = build_command(**options, output_dir=folder, report_to="none")
         plan = plan_training(command.build_trainer(*parse_with_recipe(command.TYPES, section, argv)), is_timed=True)

@@ -1,20 +1,19 @@
 """What the tests of the studies share."""
 
 from importlib import import_module
-from unittest import mock
 
 from conftest import TINY
 
 SMALL = {name.removeprefix("--"): value for name, value in zip(TINY[::2], TINY[1::2], strict=True)}
 
 
-def train_in_process(module: str, arguments: list[str], processes: int = 1) -> int:
+def train_in_process(arguments: list[str]) -> int:
     """Train as `training_runs.launch` does, without a process of its own."""
-    with mock.patch("sys.argv", [module, *arguments]):
-        try:
-            import_module(module).main()
-        except SystemExit as end:
-            return 1 if end.code else 0
+    command, *options = arguments
+    try:
+        import_module(f"posgpt.{command}").main(options)
+    except SystemExit as end:
+        return 1 if end.code else 0
     return 0
 
 

@@ -141,7 +141,7 @@ def test_an_interrupted_training_goes_on_and_one_with_other_options_is_refused(w
     shutil.rmtree(folder)
     # Stopped after two of four steps: what is left is a checkpoint, and what was asked for.
     stopped = training_runs.build_command(**options, save_strategy="steps", save_steps=2, save_total_limit=5)
-    assert training_runs.launch("posgpt.pretrain", [*stopped, "--output_dir", str(folder)]) == 0
+    assert training_runs.launch(["pretrain", *stopped, "--output_dir", str(folder)]) == 0
     (folder / "model.safetensors").unlink()
     shutil.rmtree(folder / "checkpoint-4")
     (folder / "study.json").write_text(json.dumps({"key": record["key"]}))
@@ -234,9 +234,9 @@ def test_both_stages_are_trained_measured_drawn_and_kept(run, world, in_process,
 
     # Pretraining does not depend on who is held out.
     trained = []
-    monkeypatch.setattr(training_runs, "launch", lambda *call: (trained.append(call[0]), train_in_process(*call))[1])
+    monkeypatch.setattr(training_runs, "launch", lambda call: (trained.append(call[0]), train_in_process(call))[1])
     held_out = [*arguments, "--rows", "whole", "--held_out", 10]
-    assert "10 questions of calibration.tsv" in run(sweep, *held_out) and trained == ["posgpt.finetune"]
+    assert "10 questions of calibration.tsv" in run(sweep, *held_out) and trained == ["finetune"]
     monkeypatch.setattr(training_runs, "launch", lambda *_: pytest.fail("trained again"))
     assert table in run(sweep, *arguments) and "whole" in run(sweep, *held_out)
     with pytest.raises(SystemExit, match="--micro_batch_size 48 does not divide .*'s 256; choose a divisor"):
