@@ -17,3 +17,6 @@ from .positions_fox import PosGPTForgettingAttention
 from .positions_pope import PosGPTPolarEncoding
 from .positions_canon import PosGPTCanon
 from .positions_cope import PosGPTContextualEncoding
+from .positions_xpos import PosGPTXPosEmbedding
+from .positions_grape_m import PosGPTMultiplicativeGrape
+from .positions_selective_rope import PosGPTSelectiveRotation
