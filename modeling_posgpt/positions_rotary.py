@@ -92,7 +92,7 @@ class PosGPTRotaryEmbedding(PositionEncoding):
         cos, sin = angles.cos() * self.attention_scaling, angles.sin() * self.attention_scaling
         return cos.to(x.dtype), sin.to(x.dtype)
 
-    def prepare(self, hidden_states: Tensor, place: Place) -> tuple[Tensor, Tensor]:
+    def prepare(self, hidden_states: Tensor, place: Place) -> tuple[Tensor, ...]:
         return self(hidden_states, place.queries)
 
     def encode(self, query: Tensor, key: Tensor, hidden_states: Tensor, place: Place) -> tuple[Tensor, Tensor, None]:

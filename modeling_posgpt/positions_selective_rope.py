@@ -49,13 +49,9 @@ class PosGPTSelectiveRotation(PositionEncoding):
         # Sums need float32's digits.
         with torch.autocast(query.device.type, enabled=False):
             steps, visible = memo.float(), place.visible.float()
-            angles = visible @ steps
-            key_angles = (steps * visible.amax(-2)[..., None]).cumsum(-2)
-        # Each new token has what it sees itself; of two windows, one does not see the other.
-        index = place.first + torch.arange(query.shape[2], device=query.device)
-        key_angles = key_angles.index_copy(2, index, angles)
-        turned = []
-        for x, each in ((query, angles), (key, key_angles)):
-            each = each.repeat_interleave(2, dim=-1)
-            turned.append(rotate(x, each.cos(), each.sin()))
-        return turned[0], turned[1], None
+            angles = (steps * visible.amax(-2)[..., None]).cumsum(-2)
+            # Each new token has the sum of what it sees itself; of two windows, one does not see the other.
+            new = torch.arange(query.shape[2], device=query.device) + place.first
+            angles = angles.index_copy(2, new, visible @ steps)
+        cos, sin = (each.to(query.dtype).repeat_interleave(2, dim=-1) for each in (angles.cos(), angles.sin()))
+        return rotate(query, cos.index_select(2, new), sin.index_select(2, new)), rotate(key, cos, sin), None

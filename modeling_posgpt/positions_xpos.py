@@ -1,5 +1,7 @@
 """Rotation of queries and keys whose products fade with the distance."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -17,7 +19,9 @@ class PosGPTXPosEmbedding(PosGPTRotaryEmbedding):
     are those of the distance to the middle of the new tokens, which are exact for up to 64 B of these at once.
     """
 
-    settings = {"xpos_scale_base": Setting(512, "For xpos positions: the distance over which products fade by zeta.")}
+    settings: Any = {
+        "xpos_scale_base": Setting(512, "For xpos positions: the distance over which products fade by zeta.")
+    }
 
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)
