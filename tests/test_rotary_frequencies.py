@@ -5,6 +5,7 @@ import torch
 
 import reference_positions
 from model_helpers import tiny_model, tokens
+from modeling_posgpt import PosGPTForCausalLM
 
 KINDS = {
     "default": {"rope_theta": 100.0},
@@ -21,25 +22,32 @@ KINDS = {
 }  # fmt: skip
 
 
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_frequencies_are_the_papers_also_token_by_token(kind):
+def test_frequencies_are_the_papers_also_token_by_token_and_after_loading(kind, tmp_path):
     settings = {"rope_parameters": KINDS[kind], "num_attention_heads": 2, "max_position_embeddings": 16}
-    logits = {}
-    # Dynamic and LongRoPE turn texts beyond the maximum by other frequencies.
-    for length in (12, 24):
-        model, ids = tiny_model("rotary", **settings), tokens(1, length)
-        logits[length] = model(ids).logits
-        expected = reference_positions.compute_logits(model, ids[0])
-        torch.testing.assert_close(logits[length][0], expected, atol=1e-5, rtol=1e-5)
-    plain = tiny_model("rotary", **settings | {"rope_parameters": None})(ids).logits
-    assert (logits[24] - plain).norm() > 0.01
+    model, plain = tiny_model("rotary", **settings), tiny_model("rotary", **settings | {"rope_parameters": None})
+    # Beyond the maximum, dynamic and LongRoPE have other frequencies, and afterwards the first ones again.
+    for length in (24, 12):
+        ids = tokens(1, length)
+        logits = model(ids).logits
+        close(logits[0], reference_positions.compute_logits(model, ids[0]))
+        assert length == 12 or (logits - plain(ids).logits).norm() > 0.01
     cache, read = None, []
-    for position in range(12):
-        output = model(tokens(1, 12)[:, position : position + 1], past_key_values=cache, use_cache=True)
+    for token in ids.split(1, dim=1):
+        output = model(token, past_key_values=cache, use_cache=True)
         cache = output.past_key_values
         read.append(output.logits)
-    torch.testing.assert_close(torch.cat(read, 1), model(tokens(1, 12)).logits, atol=1e-5, rtol=1e-5)
+    close(torch.cat(read, 1), logits)
+    model.save_pretrained(tmp_path)
+    loaded = PosGPTForCausalLM.from_pretrained(tmp_path)
+    assert loaded.config.rope_parameters.items() >= KINDS[kind].items()
+    for length in (24, 12):
+        assert torch.equal(loaded(tokens(1, length)).logits, model(tokens(1, length)).logits)
 
 
 @torch.no_grad()
