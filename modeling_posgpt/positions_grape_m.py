@@ -20,6 +20,8 @@ class PosGPTMultiplicativeGrape(PositionEncoding):
     pair and changes nothing else.
     """
 
+    is_narrow = True
+
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)
         self.head_dim = config.head_dim

@@ -10,6 +10,15 @@ from .position_encoding import Place, PositionEncoding, register
 _SCALED_BY_FACTOR = ("linear", "dynamic", "yarn", "llama3")
 
 
+def check_head_size(config) -> None:
+    """Raise ValueError when a head has an odd number of dimensions."""
+    if config.head_dim % 2:
+        raise ValueError(
+            f"positions that rotate pairs need an even head size, but hidden_size {config.hidden_size} /"
+            f" num_attention_heads {config.num_attention_heads} is {config.head_dim}."
+        )
+
+
 @register("rotary")
 class PosGPTRotaryEmbedding(PositionEncoding):
     """Rotation of queries and keys by an angle that grows with the position (RoFormer, Su et al. 2021, eq. 14-16, 34).
@@ -99,15 +108,6 @@ class PosGPTRotaryEmbedding(PositionEncoding):
         # One product for both costs less than two.
         query, key = rotate(torch.stack((query, key)), *place.shared).unbind(0)
         return query, key, None
-
-
-def check_head_size(config) -> None:
-    """Raise ValueError when a head has an odd number of dimensions."""
-    if config.head_dim % 2:
-        raise ValueError(
-            f"positions that rotate pairs need an even head size, but hidden_size {config.hidden_size} /"
-            f" num_attention_heads {config.num_attention_heads} is {config.head_dim}."
-        )
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

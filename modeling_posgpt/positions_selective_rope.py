@@ -17,6 +17,7 @@ class PosGPTSelectiveRotation(PositionEncoding):
     beside the key. The new tokens have to see the same cached ones, or none.
     """
 
+    is_narrow = True
     history = 3
     has_memo = True
     needs_visibility = True
