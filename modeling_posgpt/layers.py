@@ -110,7 +110,7 @@ class PosGPTAttention(nn.Module):
                 previous = gather_previous(*self.find_states(hidden_states, place, cache))
                 # As many heads' parts as there are of the key, beside which they are cached.
                 remembered.append(hidden_states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2))
-                hidden_states = encoding.mix(hidden_states, previous, place)
+                hidden_states, place = encoding.mix(hidden_states, previous, place), place._replace(earlier=previous)
             # (batch, length, 3, heads, head_dim) -> (3, batch, heads, length, head_dim)
             qkv = self.qkv_proj(hidden_states).unflatten(-1, (3, -1, self.head_dim)).permute(2, 0, 3, 1, 4)
             query, key, value = qkv.unbind(0)

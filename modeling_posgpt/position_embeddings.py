@@ -22,3 +22,6 @@ from .positions_fire import PosGPTFire
 from .positions_shaw import PosGPTShawVectors
 from .positions_dape import PosGPTDape
 from .positions_ssmax import PosGPTScalableSoftmax, PosGPTScalableSoftmaxRotary
+from .positions_xpos import PosGPTXPosEmbedding
+from .positions_grape_m import PosGPTMultiplicativeGrape
+from .positions_selective_rope import PosGPTSelectiveRotation

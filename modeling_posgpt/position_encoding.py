@@ -32,6 +32,7 @@ class Place(NamedTuple):
         visible: Which query sees which key, (batch or 1, 1, length, kv_length); None unless `needs_visibility`.
         previous: For each query the indices among the keys of the last `history` tokens that it sees before itself,
             (batch or 1, history, length), the nearest first; -1 where there is none. None without `history`.
+        earlier: The hidden states of those tokens, as `mix` was given them; None without `history`.
         layer_idx: The layer.
         shared: What `prepare` returned.
     """
@@ -41,6 +42,7 @@ class Place(NamedTuple):
     first: int | Tensor = 0
     visible: Tensor | None = None
     previous: Tensor | None = None
+    earlier: Tensor | None = None
     layer_idx: int = 0
     shared: Any = None
 

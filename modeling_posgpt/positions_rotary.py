@@ -10,12 +10,24 @@ from .position_encoding import Place, PositionEncoding, register
 _SCALED_BY_FACTOR = ("linear", "dynamic", "yarn", "llama3")
 
 
+def check_head_size(config) -> None:
+    """Raise ValueError when a head has an odd number of dimensions."""
+    if config.head_dim % 2:
+        raise ValueError(
+            f"positions that rotate pairs need an even head size, but hidden_size {config.hidden_size} /"
+            f" num_attention_heads {config.num_attention_heads} is {config.head_dim}."
+        )
+
+
 @register("rotary")
 class PosGPTRotaryEmbedding(PositionEncoding):
     """Rotation of queries and keys by an angle that grows with the position (RoFormer, Su et al. 2021, eq. 14-16, 34).
 
     Of the pairs (x1, x2), (x3, x4), ... the i-th rotates by `position * rope_theta ** (-2 (i - 1) / head_dim)` radians.
-    Other frequencies (linear, dynamic, yarn, llama3, ...) come from transformers through `config.rope_parameters`.
+    Other frequencies (linear, dynamic, yarn, longrope, llama3, proportional) come from transformers through
+    `config.rope_parameters`. With a `partial_rotary_factor` there, that share of a head turns: its first dimensions, as in
+    GPT-NeoX (Black et al. 2022, arXiv 2204.06745, sec. 2.1.1). Of the type `proportional`, all of a head's frequencies are
+    kept, and those after that share are 0 (p-RoPE: Barbero et al. 2024, arXiv 2410.06205, sec. 6).
     """
 
     settings = ("rope_parameters",)
@@ -33,7 +45,7 @@ class PosGPTRotaryEmbedding(PositionEncoding):
         self.original_inv_freq = nn.Buffer(inv_freq.clone(), persistent=False)
 
     def compute_frequencies(self) -> tuple[Tensor, float]:
-        """Return the frequencies (head_dim / 2,) in radians per position, and the factor on cos and sin."""
+        """Return the frequencies (pairs that rotate,) in radians per position, and the factor on cos and sin."""
         if self.rope_type == "default":
             return self.compute_default_rope_parameters(self.config)
         return ROPE_INIT_FUNCTIONS[self.rope_type](self.config)
@@ -46,11 +58,7 @@ class PosGPTRotaryEmbedding(PositionEncoding):
     @staticmethod
     def check_config(config) -> None:
         """Raise ValueError when a head has an odd number of dimensions or `rope_parameters` make no sense."""
-        if config.head_dim % 2:
-            raise ValueError(
-                f"rotary positions need an even head size, but hidden_size {config.hidden_size} / num_attention_heads"
-                f" {config.num_attention_heads} is {config.head_dim}."
-            )
+        check_head_size(config)
         parameters = config.rope_parameters or {}
         rope_type, factor = parameters.get("rope_type", "default"), parameters.get("factor")
         theta, types = parameters.get("rope_theta", 1), ["default", *ROPE_INIT_FUNCTIONS]
@@ -60,28 +68,40 @@ class PosGPTRotaryEmbedding(PositionEncoding):
             raise ValueError('a factor in rope_parameters needs a rope_type: {"rope_type": "linear", "factor": 4.0}.')
         if not (isinstance(theta, int | float) and theta > 0):
             raise ValueError(f"rope_parameters have rope_theta {theta!r}; choose a number above 0.")
-        if parameters.get("partial_rotary_factor", 1) != 1:
-            raise ValueError("rope_parameters have a partial_rotary_factor; PosGPT rotates whole heads: leave it out.")
+        share, fewest = parameters.get("partial_rotary_factor", 1), 4 if rope_type == "dynamic" else 2
+        size = int(config.head_dim * share) if isinstance(share, int | float) and 0 < share <= 1 else 0
+        if size < fewest or size % 2:
+            raise ValueError(
+                f"rope_parameters have partial_rotary_factor {share!r}; choose a share of the {config.head_dim} dimensions"
+                f" of a head that is an even number of them, at least {fewest}."
+            )
         # transformers would only warn.
-        if rope_type in _SCALED_BY_FACTOR and not (isinstance(factor, int | float) and factor >= 1):
+        is_scaled = rope_type in _SCALED_BY_FACTOR or factor is not None
+        if is_scaled and not (isinstance(factor, int | float) and factor >= 1):
             raise ValueError(f"rope_parameters of type {rope_type!r} have factor {factor!r}; choose at least 1.")
+        for name in ("short_factor", "long_factor") if rope_type == "longrope" else ():
+            if not (isinstance(parameters.get(name), list) and len(parameters[name]) == size // 2):
+                raise ValueError(
+                    f"rope_parameters have {name} {parameters.get(name)!r}; give a list of {size // 2} numbers."
+                )
 
     @staticmethod
     def compute_default_rope_parameters(config, device=None, **kwargs) -> tuple[Tensor, float]:
-        """Return the frequencies (head_dim / 2,) in radians per position, and the factor on cos and sin, which is 1."""
-        exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float, device=device) / config.head_dim
+        """Return the frequencies (pairs that rotate,) in radians per position, and the factor on cos and sin, which is 1."""
+        size = int(config.head_dim * config.rope_parameters.get("partial_rotary_factor", 1))
+        exponents = torch.arange(0, size, 2, dtype=torch.float, device=device) / size
         return 1.0 / (config.rope_parameters["rope_theta"] ** exponents), 1.0
 
     @torch.no_grad()
     @dynamic_rope_update
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Return cos and sin, each (batch or 1, length, head_dim), in the dtype of `x`."""
+        """Return cos and sin, each (batch or 1, length, dimensions that rotate), in the dtype of `x`."""
         angles = position_ids[..., None].float() * self.inv_freq.to(x.device)
         angles = angles.repeat_interleave(2, dim=-1)
         cos, sin = angles.cos() * self.attention_scaling, angles.sin() * self.attention_scaling
         return cos.to(x.dtype), sin.to(x.dtype)
 
-    def prepare(self, hidden_states: Tensor, place: Place) -> tuple[Tensor, Tensor]:
+    def prepare(self, hidden_states: Tensor, place: Place) -> tuple[Tensor, ...]:
         return self(hidden_states, place.queries)
 
     def encode(self, query: Tensor, key: Tensor, hidden_states: Tensor, place: Place) -> tuple[Tensor, Tensor, None]:
@@ -92,10 +112,13 @@ class PosGPTRotaryEmbedding(PositionEncoding):
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate queries or keys (batch, heads, length, head_dim), or both stacked, by `cos` and `sin` (batch or 1, length,
-    head_dim).
+    head_dim), or (batch or 1, heads, length, head_dim) with angles of each head's own.
 
-    Everything is computed in the dtype of `x`, as in transformers' models.
+    Where these have fewer dimensions, the others of `x` are left alone. Everything is computed in the dtype of `x`, as in
+    transformers' models.
     """
+    if (size := cos.shape[-1]) < x.shape[-1]:
+        return torch.cat([rotate(x[..., :size], cos, sin), x[..., size:]], dim=-1)
     # (x1, x2) -> (-x2, x1).
     if x.device.type == "cpu":
         # A matrix product is exact as well, and a fifth faster there; of one matrix of rows, because torch would multiply
@@ -107,5 +130,5 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         # A GPU that multiplies in TF32 would round x.
         first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
         turned = torch.stack((-second, first), dim=-1).flatten(-2)
-    cos, sin = (factor.unsqueeze(1).to(x.dtype) for factor in (cos, sin))
+    cos, sin = ((each if each.dim() == 4 else each.unsqueeze(1)).to(x.dtype) for each in (cos, sin))
     return torch.addcmul(x * cos, turned, sin)

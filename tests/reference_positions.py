@@ -55,13 +55,72 @@ def embed_sinusoidal(x, weights, config):
     return x
 
 
+def multiply_turned(layer, head, angle):
+    """Pairs (x1, x2), (x3, x4), ... as complex numbers: the sum of Re(q_i k_j* exp(i angle(i, j))) over pairs."""
+    query, key = (torch.view_as_complex(x[head].reshape(len(x[head]), -1, 2)) for x in (layer.query, layer.key))
+    scores = layer.fill(lambda i, j: (query[i] * key[j].conj() * torch.exp(1j * angle(i, j))).real.sum())
+    return scores / math.sqrt(layer.config.head_dim)
+
+
 def reference_rotary(layer, head):
-    """Pairs (x1, x2), (x3, x4), ... as complex numbers, times exp(i t theta_i)."""
-    size, length = layer.config.head_dim, len(layer.hidden)
-    theta = torch.tensor([10000.0 ** (-2 * (i - 1) / size) for i in range(1, size // 2 + 1)])
-    turn = torch.polar(torch.ones(length, size // 2), torch.arange(length)[:, None] * theta)
-    query, key = (torch.view_as_complex(x[head].reshape(length, -1, 2)) * turn for x in (layer.query, layer.key))
-    return (query @ key.conj().T).real / math.sqrt(size)
+    theta, scale = list_frequencies(layer.config, len(layer.hidden))
+    theta = torch.tensor(theta + [0.0] * (layer.config.head_dim // 2 - len(theta)))
+    return multiply_turned(layer, head, lambda i, j: (i - j) * theta) * scale**2
+
+
+def list_frequencies(config, length):
+    """The frequencies of the pairs that turn, and the factor on queries and keys, as each of the papers has them."""
+    given, longest, size = config.rope_parameters, config.max_position_embeddings, config.head_dim
+    kind, base, s = given["rope_type"], given["rope_theta"], given.get("factor", 1.0)
+    turning = int(size * given.get("partial_rotary_factor", 1))
+    if kind == "proportional":  # Barbero et al. 2024: the lowest frequencies are 0.
+        return [base ** (-2 * i / size) / s for i in range(turning // 2)], 1.0
+    if kind == "dynamic":  # bloc97 and emozilla 2023: the base grows with the text.
+        base *= (s * max(length, longest) / longest - (s - 1)) ** (turning / (turning - 2))
+    theta = [base ** (-2 * i / turning) for i in range(turning // 2)]
+    if kind == "linear":  # Chen et al. 2023, eq. 4
+        return [each / s for each in theta], 1.0
+    original = given.get("original_max_position_embeddings", longest)
+    if kind == "longrope":  # Ding et al. 2024
+        factors = given["long_factor" if length > original else "short_factor"]
+        scale = math.sqrt(1 + math.log(s, original))
+        return [each / factor for each, factor in zip(theta, factors, strict=True)], scale
+    if kind == "llama3":  # Dubey et al. 2024: by how often a pair turns within the original length.
+        low, high = given["low_freq_factor"], given["high_freq_factor"]
+        shares = [(original * each / (2 * math.pi) - low) / (high - low) for each in theta]
+    elif kind == "yarn":  # Peng et al. 2023, eq. 20, with the authors' ramp over pairs from 32 turns to 1.
+        first, last = (turning * math.log(original / (2 * math.pi * n), base) / 2 for n in (32, 1))
+        first, last = max(math.floor(first), 0), math.ceil(last)
+        shares = [1 - (i - first) / (last - first) for i in range(len(theta))]
+    else:
+        return theta, 1.0
+    shares = [min(max(share, 0), 1) for share in shares]
+    mixed = [(1 - share) * each / s + share * each for each, share in zip(theta, shares, strict=True)]
+    return mixed, 0.1 * math.log(s) + 1 if kind == "yarn" else 1.0
+
+
+def reference_xpos(layer, head):
+    size = layer.config.head_dim
+    theta = torch.tensor([10000.0 ** (-2 * i / size) for i in range(size // 2)])
+    zeta = torch.tensor([(i / (size / 2) + 0.4) / 1.4 for i in range(size // 2)])
+    return multiply_turned(layer, head, lambda n, m: (n - m) * (theta - 1j * zeta.log() / 512))
+
+
+def reference_grape_m(layer, head):
+    frequency = torch.exp(layer.weights["log_frequency"][head])
+    return multiply_turned(layer, head, lambda i, j: (i - j) * frequency)
+
+
+def reference_selective_rope(layer, head):
+    size, taps = layer.config.head_dim, layer.weights["conv.weight"][:, 0]
+    phases = []
+    for x in layer.hidden:
+        x = torch.cat([part / part.norm() for part in x.split(size)])
+        phases.append(layer.weights["project.1.weight"] @ layer.weights["project.0.weight"] @ x)
+    steps = [sum(taps[:, 3 - back] * phases[t - back] for back in range(min(t, 3) + 1)) for t in range(len(phases))]
+    theta = torch.tensor([500000.0 ** (-2 * c / size) for c in range(size // 2)])
+    own = slice(head * size // 2, (head + 1) * size // 2)
+    return multiply_turned(layer, head, lambda i, j: theta * sum(step[own] for step in steps[j + 1 : i + 1]))
 
 
 def reference_relative_bias(layer, head):

@@ -17,7 +17,7 @@ from modeling_posgpt.cache import CACHE
 
 every_encoding = pytest.mark.parametrize("name", POSITION_EMBEDDINGS)
 # Encodings of other hooks above and below each other; the last two embed nothing of their own.
-MIXES = [["rotary", "t5"], ["none", "canon"], ["learned", "fox"], ["pope", "alibi"]]
+MIXES = [["rotary", "t5"], ["rotary", "none"], ["none", "canon"], ["learned", "fox"], ["pope", "alibi"]]
 every_mix = pytest.mark.parametrize("name", [*POSITION_EMBEDDINGS, *MIXES], ids=str)
 
 
