@@ -78,7 +78,9 @@ def test_where_a_text_starts_shows_with_absolute_positions_only(name):
     difference = (shifted - logits).abs().max().item()
     is_absolute = POSITION_EMBEDDINGS[name].embeds()
     assert difference > 0.01 if is_absolute else difference < 1e-5
-    assert ((stretched - logits).abs().max() > 0.01) == (name not in ("none", "fox", "canon", "cope", "selective_rope"))
+    assert ((stretched - logits).abs().max() > 0.01) == (
+        name not in ("none", "fox", "canon", "cope", "selective_rope")
+    )
 
 
 @pytest.mark.parametrize(
