@@ -17,3 +17,5 @@ from .positions_fox import PosGPTForgettingAttention
 from .positions_pope import PosGPTPolarEncoding
 from .positions_canon import PosGPTCanon
 from .positions_cope import PosGPTContextualEncoding
+from .positions_path import PosGPTHouseholderEncoding
+from .positions_randomized import PosGPTRandomizedPositions
