@@ -179,7 +179,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
     def list_encodings(self) -> tuple[list[Any], list[Any]]:
         """Return the encoding that each layer is given, None if it has its own alone, and each layer's encoding."""
         names, owner = self.config.layer_position_embeddings, self.position_embedding
-        objects = dict(owner.items()) if isinstance(owner, nn.ModuleDict) else {names[0]: owner}
+        objects: dict[str, Any] = dict(owner.items()) if isinstance(owner, nn.ModuleDict) else {names[0]: owner}
         own = [layer.self_attn.position_encoding for layer in cast(Any, self.layers)]
         given = [
             Composition((objects | dict(parts.items()))[part] for part in split_name(name))

@@ -13,8 +13,8 @@ RANK = 32
 class PosGPTHouseholderEncoding(PositionEncoding):
     """Key j meets query i as H_i ... H_(j+1) k_j with H_t = I - beta_t w_t w_t' (PaTH, Yang et al. 2025, arXiv 2505.16381).
 
-    For each head, w is a low-rank map of x_t of length 1, and beta = 2 sigmoid(u . x_t + b) (sec. 3.1); tokens between that the
-    query does not see transform nothing. All products come from one triangular system (the UT transform, sec. 3.2). Without
+    For each head, w is a low-rank map of x_t of length 1, and beta = 2 sigmoid(u . x_t + b); tokens between that the
+    query does not see transform nothing. All products come from one triangular system (the paper's UT transform). Without
     the authors' short convolution over w; `canon+path` has one over x. Parameters in each layer: 64 x hidden_size for w,
     heads x (hidden_size + 1) for beta. Keys are as many as the system's equations: the cost of a new token is quadratic.
     """

@@ -9,7 +9,7 @@ from .position_encoding import PositionEncoding, Setting, register
 @register("randomized")
 class PosGPTRandomizedPositions(PositionEncoding):
     """Training draws each row's positions from 0 to L - 1 without replacement and sorts them (Ruoss et al. 2023, arXiv
-    2305.16843, sec. 3.1).
+    2305.16843).
 
     So positions beyond a trained text's length are trained, too. Other encodings read these positions: `randomized+rotary`;
     alone, nothing does. Documents packed into a row begin with the same ones. The authors draw when testing, too; here, token t
