@@ -4,6 +4,8 @@ Latent i sees the tokens up to its limit, and the latents before it; a token see
 So nothing looks ahead.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from transformers import Cache, PreTrainedConfig
@@ -11,7 +13,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
 from .layers import PosGPTDecoderLayer, build_mask
-from .position_encoding import Place, PositionEncoding
+from .position_encoding import Place
 
 #: Where the limits of m latents are. `perceiver` is the course's arrangement, after the Perceiver (Jaegle et al. 2021, arXiv
 #: 2103.03206): latent i sees tokens 0 to i, the causal mask of square attention cut to m rows. Its flaw: no latent ever sees
@@ -81,8 +83,8 @@ def check_inputs(attention_mask: Tensor | None, cache: Cache | None) -> None:
 
 def read_through_latents(
     layers: nn.ModuleList,
-    encodings: list[PositionEncoding],
-    shared: list[PositionEncoding | None],
+    encodings: list[Any],
+    shared: list[Any],
     inputs: Tensor,
     positions: Tensor,
     attention_mask: Tensor | None,

@@ -12,6 +12,7 @@ from transformers.utils import cached_file
 
 from .bottleneck import BOTTLENECKS
 from .cache import CACHE
+from .composition import check_parts, split_name
 from .position_embeddings import POSITION_EMBEDDINGS
 from .position_encoding import PositionEncoding, save_encodings
 
@@ -34,7 +35,8 @@ class PosGPTConfig(PreTrainedConfig):
         num_attention_heads: Number of attention heads per layer; has to divide hidden_size.
         hidden_act: Activation function of the MLP.
         max_position_embeddings: Maximum sequence length, in tokens.
-        position_embedding_type: How positions are encoded: a name in `POSITION_EMBEDDINGS`, or one for each layer.
+        position_embedding_type: How positions are encoded: a name in `POSITION_EMBEDDINGS`, several joined by +, as in
+            rotary+fox, or a list of these, one for each layer; a shorter list is repeated.
         rope_parameters: For rotary positions: how they are scaled, as transformers defines it, e.g.
             {"rope_type": "linear", "factor": 4.0}.
         position_initializer_range: For learned and concatenated positions: standard deviation of the normal distribution
@@ -121,13 +123,20 @@ class PosGPTConfig(PreTrainedConfig):
     def layer_position_embeddings(self) -> list[str]:
         """The name of each layer's position encoding."""
         names = self.position_embedding_type
-        return [names] * self.num_hidden_layers if isinstance(names, str) else list(names)
+        names = [names] if isinstance(names, str) else names
+        return names * (self.num_hidden_layers // max(1, len(names)))
 
     @property
     def position_encodings(self) -> list[type[PositionEncoding]]:
         """The classes in use, each once; names that are unknown are left out."""
-        names = dict.fromkeys(self.layer_position_embeddings)
-        return [POSITION_EMBEDDINGS[name] for name in names if name in POSITION_EMBEDDINGS]
+        return [POSITION_EMBEDDINGS[name] for name in self.position_names if name in POSITION_EMBEDDINGS]
+
+    @property
+    def position_names(self) -> list[str]:
+        """The names of the encodings in use, each once."""
+        names = self.position_embedding_type
+        names = [names] if isinstance(names, str) else names
+        return list(dict.fromkeys(part for name in names for part in split_name(name)))
 
     @property
     def head_dim(self) -> int:
@@ -172,10 +181,7 @@ class PosGPTConfig(PreTrainedConfig):
 
     def validate_architecture(self):
         """Check that sizes and choices are compatible; called by `@strict`, which has checked their types."""
-        named = [
-            ("position_embedding_type", name, POSITION_EMBEDDINGS)
-            for name in self.layer_position_embeddings[:MOST_LAYERS]
-        ]
+        named = [("position_embedding_type", name, POSITION_EMBEDDINGS) for name in self.position_names]
         for name, value, choices in [*named, ("bottleneck_type", self.bottleneck_type, BOTTLENECKS)]:
             if value not in choices:
                 raise ValueError(f"{name} is {value!r}; choose one of {', '.join(choices)}.")
@@ -209,11 +215,13 @@ class PosGPTConfig(PreTrainedConfig):
     def check_positions(self) -> None:
         """Raise ValueError when the position encodings do not work together, with their settings or with the sizes."""
         names, encodings = self.position_embedding_type, self.position_encodings
-        if isinstance(names, list) and len(names) != self.num_hidden_layers:
+        if isinstance(names, list) and (not names or self.num_hidden_layers % len(names)):
             raise ValueError(
                 f"position_embedding_type has {len(names)} names for {self.num_hidden_layers} layers; give one name for each"
-                " layer, or one for all."
+                " layer, one for all, or a pattern that fills them when it is repeated."
             )
+        for name in [names] if isinstance(names, str) else names:
+            check_parts(name, [POSITION_EMBEDDINGS[part] for part in split_name(name)])
         if len(embedding := [each.__name__ for each in encodings if each.embeds()]) > 1:
             raise ValueError(
                 f"{' and '.join(embedding)} both embed positions before the first layer; choose one of them."

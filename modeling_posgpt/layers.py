@@ -13,9 +13,10 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
+from .composition import split_name
 from .dropout import PosGPTDropout, drop, round_rate
 from .position_embeddings import POSITION_EMBEDDINGS
-from .position_encoding import Place, PositionEncoding, gather_previous
+from .position_encoding import Place, gather_previous
 
 
 def build_mask(implementation: str, is_visible: Tensor) -> Tensor | BlockMask:
@@ -82,14 +83,16 @@ class PosGPTAttention(nn.Module):
         # One matrix product for queries, keys and values: as many parameters as three, a third of the calls.
         self.qkv_proj = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.o_proj = nn.Linear(config.hidden_size, config.hidden_size)
-        encoding = POSITION_EMBEDDINGS[config.layer_position_embeddings[layer_idx]]
-        self.position_encoding = None if encoding.is_shared else encoding(config, layer_idx)
+        names = split_name(config.layer_position_embeddings[layer_idx])
+        classes = {name: POSITION_EMBEDDINGS[name] for name in names if not POSITION_EMBEDDINGS[name].is_shared}
+        own = {name: encoding(config, layer_idx) for name, encoding in classes.items()}
+        self.position_encoding: Any = nn.ModuleDict(own) if names[1:] else own.get(names[0])
 
     def forward(
         self,
         hidden_states: Tensor,
         place: Place,
-        position_encoding: PositionEncoding | None = None,
+        position_encoding: Any = None,
         attention_mask: Tensor | None = None,
         cache: Cache | None = None,
         key_value_states: Tensor | None = None,
@@ -100,10 +103,9 @@ class PosGPTAttention(nn.Module):
 
         (batch, length, hidden_size) -> the same shape, and the weights of `eager_attention_forward`, which only some
         implementations return. Keys and values are those of `hidden_states` and of the cache, or of `key_value_states`
-        (batch, kv_length, hidden_size), at `key_place`. The `position_encoding` is the layer's own or one that layers share.
+        (batch, kv_length, hidden_size), at `key_place`. A `position_encoding` takes the place of the layer's own.
         """
         encoding = self.position_encoding if position_encoding is None else position_encoding
-        assert encoding is not None
         if key_value_states is None or key_place is None:
             remembered = []
             if place.previous is not None and encoding.history:
@@ -142,15 +144,17 @@ class PosGPTAttention(nn.Module):
         return self.o_proj(attn_output.flatten(2)), attn_weights
 
     def update(
-        self, cache: Cache, key: Tensor, value: Tensor, memo: Tensor | None, remembered: list[Tensor]
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        self, cache: Cache, key: Tensor, value: Tensor, memo: Any, remembered: list[Tensor]
+    ) -> tuple[Tensor, Tensor, Any]:
         """Cache keys, with what else is remembered beside them, and values; return those of all tokens and the memo."""
-        parts = [key, *([] if memo is None else [memo]), *remembered]
+        memos = memo if isinstance(memo, list) else [memo]
+        parts = [key, *(each for each in memos if each is not None), *remembered]
         # Whatever moves, repeats or cuts a cache then does so with all of them.
         joined = torch.cat([part.to(key.dtype) for part in parts], dim=-1) if parts[1:] else key
         joined, value = cache.update(joined, value, self.layer_idx)
         key, *others = joined.split([part.shape[-1] for part in parts], dim=-1) if parts[1:] else (joined,)
-        return key, value, None if memo is None else others[0]
+        memos = [None if each is None else others.pop(0) for each in memos]
+        return key, value, memos if isinstance(memo, list) else memos[0]
 
     def find_states(self, hidden_states: Tensor, place: Place, cache: Cache | None) -> tuple[Tensor, Tensor]:
         """Return the hidden states of cached and new tokens, and where `place.previous` is among them."""

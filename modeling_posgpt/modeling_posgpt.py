@@ -1,7 +1,7 @@
 """PosGPT: a pre-LayerNorm GPT whose configuration chooses how it encodes positions."""
 
 from copy import copy
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .answering_posgpt import AnsweringMixin
 from .bottleneck import PosGPTDownProjection, PosGPTLatentBasis, PosGPTUpProjection, check_inputs, read_through_latents
 from .cache import CACHE, take_past_key_values
+from .composition import Composition, list_parts, split_name
 from .configuration_posgpt import PosGPTConfig, load_task
 from .dropout import PosGPTDropout
 from .layers import PosGPTAttention, PosGPTDecoderLayer, build_mask
@@ -90,12 +91,11 @@ class PosGPTModel(PosGPTPreTrainedModel):
         super().__init__(config)
         # No padding_idx: `□` also stands for unknown characters, and padding is masked out anyway.
         self.embed_tokens = nn.Embedding(config.vocab_size, config.token_embedding_size)
-        names = config.layer_position_embeddings
-        shared = {name: POSITION_EMBEDDINGS[name] for name in names if POSITION_EMBEDDINGS[name].is_shared}
-        objects = {name: encoding(config, names.index(name)) for name, encoding in shared.items()}
+        classes = {name: POSITION_EMBEDDINGS[name] for name in config.position_names}
+        objects = {name: encoding(config, 0) for name, encoding in classes.items() if encoding.is_shared}
         # Models of one encoding have saved it without its name since version 0.1.
-        is_alone = isinstance(config.position_embedding_type, str) and bool(objects)
-        self.position_embedding: Any = objects[names[0]] if is_alone else nn.ModuleDict(objects)
+        alone = objects.get(str(config.position_embedding_type))
+        self.position_embedding: Any = nn.ModuleDict(objects) if alone is None else alone
         self.dropout = PosGPTDropout(config.embd_pdrop)
         layer_classes: list[type[PosGPTDecoderLayer]] = [PosGPTDecoderLayer] * config.num_hidden_layers
         if config.bottleneck_size is not None:
@@ -143,10 +143,15 @@ class PosGPTModel(PosGPTPreTrainedModel):
             positions = number_positions(inputs_embeds, attention_mask, cache)
         shared, encodings = self.list_encodings()
         by_name = dict(zip(self.config.layer_position_embeddings, encodings, strict=True))
-        hidden_states = inputs_embeds
-        for encoding in by_name.values():
+        parts = dict.fromkeys(part for each in by_name.values() for part in list_parts(each))
+        has_bias = any(each.has_bias for each in encodings)
+        numbers = positions, number_key_positions(positions, cache) if has_bias else positions
+        for encoding in parts:
             encoding.check_positions(positions, self.config.max_position_embeddings)
-            hidden_states = encoding.embed(hidden_states, positions)
+            numbers = encoding.number(*numbers)
+        hidden_states = inputs_embeds
+        for encoding in parts:
+            hidden_states = encoding.embed(hidden_states, numbers[0])
         hidden_states = self.dropout(hidden_states)
 
         # Through the latents, or through each layer in full.
@@ -158,7 +163,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
             # The caller's positions may restart, which shows that documents are packed. Those numbered here never do:
             # given them, transformers would look for it nevertheless, and would build a mask that is not needed.
             mask_inputs = hidden_states, attention_mask, given_cache, position_ids
-            mask, place = self.make_mask(*mask_inputs), self.make_place(positions, cache, encodings, mask_inputs)
+            mask, place = self.make_mask(*mask_inputs), self.make_place(*numbers, cache, encodings, mask_inputs)
             places = {
                 name: place._replace(shared=each.prepare(hidden_states, place)) for name, each in by_name.items()
             }
@@ -175,23 +180,26 @@ class PosGPTModel(PosGPTPreTrainedModel):
         # By its place: transformers gave the cache another name (see cache.py).
         return BaseModelOutputWithPast(self.norm(hidden_states), cache)
 
-    def list_encodings(self) -> tuple[list[PositionEncoding | None], list[PositionEncoding]]:
-        """Return the encoding that each layer shares with others, None if it has its own, and each layer's encoding."""
+    def list_encodings(self) -> tuple[list[Any], list[Any]]:
+        """Return the encoding that each layer is given, None if it has its own alone, and each layer's encoding."""
         names, owner = self.config.layer_position_embeddings, self.position_embedding
-        objects: Any = owner if isinstance(owner, nn.ModuleDict) else {names[0]: owner}
-        shared = [objects[name] if name in objects else None for name in names]
-        layers: Any = self.layers
-        own = [layer.self_attn.position_encoding for layer in layers]
-        return shared, [each or other for each, other in zip(shared, own, strict=True)]
+        objects: dict[str, Any] = dict(owner.items()) if isinstance(owner, nn.ModuleDict) else {names[0]: owner}
+        own = [layer.self_attn.position_encoding for layer in cast(Any, self.layers)]
+        given = [
+            Composition((objects | dict(parts.items()))[part] for part in split_name(name))
+            if isinstance(parts, nn.ModuleDict)
+            else objects.get(name)
+            for name, parts in zip(names, own, strict=True)
+        ]
+        return given, [each or other for each, other in zip(given, own, strict=True)]
 
     def make_place(
-        self, positions: Tensor, cache: Cache | None, encodings: list[PositionEncoding], mask_inputs: tuple
+        self, positions: Tensor, keys: Tensor, cache: Cache | None, encodings: list[Any], mask_inputs: tuple
     ) -> Place:
         """Return where the tokens are, as far as the encodings need it."""
         first = cache.get_seq_length() if cache is not None else 0
         # A static cache would go on counting in the same tensor.
         first = first.clone() if isinstance(first, Tensor) else first
-        keys = number_key_positions(positions, cache) if any(each.has_bias for each in encodings) else positions
         place, history = Place(positions, keys, first), max(each.history for each in encodings)
         if history or any(each.needs_visibility for each in encodings):
             visible = self.make_mask(*(*mask_inputs, "eager"))

@@ -21,7 +21,9 @@ from .positions_kerple import PosGPTKerple
 from .positions_fire import PosGPTFire
 from .positions_shaw import PosGPTShawVectors
 from .positions_dape import PosGPTDape
-from .positions_ssmax import PosGPTScalableSoftmax, PosGPTScalableSoftmaxRotary
+from .positions_ssmax import PosGPTScalableSoftmax
 from .positions_xpos import PosGPTXPosEmbedding
 from .positions_grape_m import PosGPTMultiplicativeGrape
 from .positions_selective_rope import PosGPTSelectiveRotation
+from .positions_path import PosGPTHouseholderEncoding
+from .positions_randomized import PosGPTRandomizedPositions

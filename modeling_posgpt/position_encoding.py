@@ -62,6 +62,7 @@ class PositionEncoding(nn.Module):
         is_shared: Whether one object serves all layers; always so with an `embed`.
         is_bounded: Whether positions end at `max_position_embeddings`: longer inputs are then refused.
         is_wide: Whether `encode` changes the width of queries and keys.
+        is_narrow: Whether a hook takes queries or keys of width head_dim alone, and so not those of wide encodings.
         has_memo: Whether `encode` returns a memo. Models with a bottleneck are then refused, as they are with `history`.
         history: How many earlier hidden states `mix` reads.
         needs_visibility: Whether a hook reads `place.visible`.
@@ -73,6 +74,7 @@ class PositionEncoding(nn.Module):
     is_shared = False
     is_bounded = False
     is_wide = False
+    is_narrow = False
     has_memo = False
     history = 0
     needs_visibility = False
@@ -110,6 +112,10 @@ class PositionEncoding(nn.Module):
 
     def init_weights(self) -> None:
         """Initialize parameters, with functions of `initialization`, otherwise than all others are."""
+
+    def number(self, positions: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what all encodings take for the positions of new tokens and of keys; the masks do not."""
+        return positions, keys
 
     def embed(self, inputs_embeds: Tensor, position_ids: Tensor) -> Tensor:
         """Return the first layer's input, (batch, length, hidden_size).

@@ -18,6 +18,7 @@ class PosGPTContextualEncoding(PositionEncoding):
 
     settings = {"cope_max_position": Setting(64, "For cope positions: larger positions count as this one.")}
     needs_visibility = True
+    is_narrow = True
 
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)

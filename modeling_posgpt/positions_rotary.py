@@ -32,6 +32,7 @@ class PosGPTRotaryEmbedding(PositionEncoding):
 
     settings = ("rope_parameters",)
     is_shared = True
+    is_narrow = True
 
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)

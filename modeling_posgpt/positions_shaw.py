@@ -18,6 +18,7 @@ class PosGPTShawVectors(PositionEncoding):
     """
 
     settings = {"shaw_max_distance": Setting(16, "For shaw positions: longer distances count as this one.")}
+    is_narrow = True
 
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)

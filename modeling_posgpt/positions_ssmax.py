@@ -7,14 +7,13 @@ from torch import Tensor, nn
 from transformers import initialization
 
 from .position_encoding import Place, PositionEncoding, Setting, register
-from .positions_rotary import PosGPTRotaryEmbedding
 
 
 @register("ssmax")
 class PosGPTScalableSoftmax(PositionEncoding):
     """A query that sees n tokens is multiplied by s log n (SSMax, Nakanishi 2025, arXiv 2501.19399).
 
-    There are no positions besides. Each head of each layer learns its s. It starts at the reciprocal of the mean of
+    There are no positions besides; the paper has them with rotary ones, `rotary+ssmax`. Each head of each layer learns its s. It starts at the reciprocal of the mean of
     log n up to `max_position_embeddings`, 0.168 for 1024 tokens. With `ssmax_bias` the factor is s log n + b, and b
     starts at 0.
     """
@@ -30,27 +29,18 @@ class PosGPTScalableSoftmax(PositionEncoding):
         self.bias = nn.Parameter(torch.zeros(config.num_attention_heads, 1, 1)) if config.ssmax_bias else None
 
     def init_weights(self) -> None:
-        super().init_weights()
         initialization.constant_(self.scale, self.initial_scale)
         if self.bias is not None:
             initialization.zeros_(self.bias)
 
-    def prepare(self, hidden_states: Tensor, place: Place) -> tuple:
+    def prepare(self, hidden_states: Tensor, place: Place) -> Tensor | None:
         # The place of a bottleneck's keys says nothing about queries.
-        counts = None if place.visible is None else place.visible.sum(-1)[..., None].clamp(min=1)
-        return super().prepare(hidden_states, place), None if counts is None else counts.float().log()
+        return None if place.visible is None else place.visible.sum(-1)[..., None].clamp(min=1).float().log()
 
     def encode(
         self, query: Tensor, key: Tensor, hidden_states: Tensor, place: Place
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        shared, log_n = place.shared
-        query, key, memo = super().encode(query, key, hidden_states, place._replace(shared=shared))
-        if log_n is None:
-            return query, key, memo
-        factor = self.scale.float() * log_n
-        return query * (factor if self.bias is None else factor + self.bias.float()).to(query.dtype), key, memo
-
-
-@register("ssmax_rotary")
-class PosGPTScalableSoftmaxRotary(PosGPTScalableSoftmax, PosGPTRotaryEmbedding):  # type: ignore[misc]
-    """Both SSMax and rotary positions, as in the paper's models."""
+        if place.shared is None:
+            return query, key, None
+        factor = self.scale.float() * place.shared
+        return query * (factor if self.bias is None else factor + self.bias.float()).to(query.dtype), key, None

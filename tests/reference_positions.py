@@ -24,6 +24,7 @@ class Layer:
     hidden: Tensor
     query: Tensor
     key: Tensor
+    scores: Tensor | None = None  # What another encoding of the layer makes of the product.
 
     def fill(self, score) -> Tensor:
         """Return score(i, j) of all pairs in which j is not after i."""
@@ -35,7 +36,8 @@ class Layer:
         return scores
 
     def product(self, head: int) -> Tensor:
-        return self.query[head] @ self.key[head].T / math.sqrt(self.config.head_dim)
+        product = self.query[head] @ self.key[head].T / math.sqrt(self.config.head_dim)
+        return product if self.scores is None else self.scores
 
 
 def embed_learned(x, weights, config):
@@ -121,6 +123,23 @@ def reference_selective_rope(layer, head):
     theta = torch.tensor([500000.0 ** (-2 * c / size) for c in range(size // 2)])
     own = slice(head * size // 2, (head + 1) * size // 2)
     return multiply_turned(layer, head, lambda i, j: theta * sum(step[own] for step in steps[j + 1 : i + 1]))
+
+
+def reference_path(layer, head):
+    weights, size = layer.weights, layer.config.head_dim
+    turns = []
+    for x in layer.hidden:
+        w = (weights["w.1.weight"] @ weights["w.0.weight"] @ x)[head * size : (head + 1) * size]
+        beta = 2 / (1 + torch.exp(-(weights["beta.weight"][head] @ x + weights["beta.bias"][head])))
+        turns.append(torch.eye(size) - beta * torch.outer(w, w) / (w @ w))
+
+    def score(i, j):
+        moved = layer.key[head, j]
+        for t in range(j + 1, i + 1):
+            moved = turns[t] @ moved
+        return layer.query[head, i] @ moved / math.sqrt(size)
+
+    return layer.fill(score)
 
 
 def reference_relative_bias(layer, head):
@@ -221,14 +240,10 @@ def reference_dape(layer, head):
     return products[head] + biases[head] + layer.fill(adapt)
 
 
-def reference_ssmax(layer, head, scores=Layer.product):
+def reference_ssmax(layer, head):
     scale, bias = layer.weights["scale"][head], layer.weights.get("bias", torch.zeros(head + 1))[head]
     counts = torch.arange(1, len(layer.hidden) + 1)[:, None]
-    return (scale * torch.log(counts) + bias).view(-1, 1) * scores(layer, head)
-
-
-def reference_ssmax_rotary(layer, head):
-    return reference_ssmax(layer, head, reference_rotary)
+    return (scale * torch.log(counts) + bias).view(-1, 1) * layer.product(head)
 
 
 def find(kind: str, name: str, default):
@@ -254,19 +269,24 @@ def compute_logits(model, input_ids: Tensor) -> Tensor:
 
     shared = list_own("model.position_embedding.")
     x = weights["model.embed_tokens.weight"][input_ids]
-    for name in dict.fromkeys(names):
-        x = find("embed", name, lambda x, *_: x)(x, shared | list_own(f"model.position_embedding.{name}."), config)
+    for part in dict.fromkeys(part for name in names for part in name.split("+")):
+        x = find("embed", part, lambda x, *_: x)(x, shared | list_own(f"model.position_embedding.{part}."), config)
     for number, name in enumerate(names):
         prefix = f"model.layers.{number}"
-        own = (
-            shared | list_own(f"model.position_embedding.{name}.") | list_own(f"{prefix}.self_attn.position_encoding.")
-        )
-        normed = find("mix", name, lambda x, *_: x)(layer_norm(x, f"{prefix}.input_layernorm"), own, config)
+        normed, parts = layer_norm(x, f"{prefix}.input_layernorm"), {}
+        for part in name.split("+"):
+            here = [f"{prefix}.self_attn.position_encoding.", f"{prefix}.self_attn.position_encoding.{part}."]
+            own = [list_own(each) for each in (f"model.position_embedding.{part}.", *here)]
+            parts[part] = shared | own[0] | own[1] | own[2]
+            normed = find("mix", part, lambda x, *_: x)(normed, parts[part], config)
         projected = linear(normed, f"{prefix}.self_attn.qkv_proj").chunk(3, -1)
         query, key, value = (each.unflatten(-1, (heads, -1)).transpose(0, 1) for each in projected)
-        layer, mixed = Layer(config, own, number, normed, query, key), []
+        mixed = []
         for head in range(heads):
-            scores = find("reference", name, Layer.product)(layer, head)
+            scores = None
+            for part, own in parts.items():
+                layer = Layer(config, own, number, normed, query, key, scores)
+                scores = find("reference", part, Layer.product)(layer, head)
             scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -math.inf)
             exponentials = torch.exp(scores - scores.max(-1, keepdim=True).values)
             mixed.append(exponentials / exponentials.sum(-1, keepdim=True) @ value[head])

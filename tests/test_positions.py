@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,10 +15,18 @@ import reference_positions
 from model_helpers import SIZES, tiny_model, tokens
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PositionEncoding, register
 from modeling_posgpt.cache import CACHE
+from modeling_posgpt.tokenization_posgpt import build_tokenizer
 
 every_encoding = pytest.mark.parametrize("name", POSITION_EMBEDDINGS)
 # Encodings of other hooks above and below each other; the last two embed nothing of their own.
-MIXES = [["rotary", "t5"], ["rotary", "none"], ["none", "canon"], ["learned", "fox"], ["pope", "alibi"]]
+SUMS = [
+    "rotary+fox",
+    "rotary+ssmax",
+    "learned+canon+cope+fox",
+    ["rotary+canon", "alibi"],
+    ["learned+t5", "learned+alibi"],
+]
+MIXES = [["rotary", "t5"], ["rotary", "none"], ["none", "canon"], ["learned", "fox"], ["pope", "alibi"], *SUMS]
 every_mix = pytest.mark.parametrize("name", [*POSITION_EMBEDDINGS, *MIXES], ids=str)
 
 
@@ -246,7 +255,7 @@ def test_a_wrong_class_is_refused_with_the_hook_and_the_shapes(hook, returned, m
 @pytest.mark.parametrize(
     "names, message",
     [
-        (["rotary"], "position_embedding_type has 1 names for 2 layers; give one name for each"),
+        (["rotary"] * 3, "position_embedding_type has 3 names for 2 layers; give one name for each"),
         (["learned", "sinusoidal"], "both embed positions before the first layer; choose one of them"),
         (["rotary", "rotery"], "position_embedding_type is 'rotery'; choose one of"),
         ([], "has 0 names for 2 layers"),
@@ -258,3 +267,64 @@ def test_mixes_that_make_no_sense_are_refused(names, message):
     assert message in str(caught.value.__cause__)
     with pytest.raises(ValueError, match="'rotary' is the name of PosGPTRotaryEmbedding already"):
         register("rotary")(type("Other", (PositionEncoding,), {}))
+
+
+@pytest.mark.parametrize("name", ["rotary", "t5"])
+@torch.no_grad()
+def test_randomized_positions_are_drawn_in_order_and_evenly_spaced_otherwise(name):
+    usual, model = tiny_model(name), tiny_model(f"randomized+{name}", randomized_num_positions=100)
+    model.load_state_dict({key: usual.state_dict()[key.replace(f".{name}.", ".")] for key in model.state_dict()})
+    ids, every_third = tokens(2, 9), 3 * torch.arange(9)[None]
+    close(model(ids).logits, usual(ids, position_ids=every_third).logits)
+
+    seen = []
+    randomized, positions = model.model.position_embedding["randomized"].train(), torch.tensor([[0, 1, 2], [0, 0, 1]])
+    for _ in range(2_000):
+        drawn, keys = randomized.number(positions, positions)
+        assert torch.equal(drawn, keys) and drawn[0].diff().min() > 0 and drawn[1, 0] == drawn[1, 1]
+        seen.append(drawn)
+    # Order statistics of 3 and of 2 out of 100: the k-th of n is at k * 101 / (n + 1) - 1 on average.
+    means = torch.stack(seen).float().mean(0)
+    assert (means - torch.tensor([[24.25, 49.5, 74.75], [32.7, 32.7, 66.3]])).abs().max() < 2
+
+
+@pytest.mark.parametrize(
+    "names, settings, message",
+    [
+        ("rotary+rotary", {}, "'rotary+rotary' names 'rotary' twice"),
+        ("learned+sinusoidal", {}, "both embed positions before the first layer"),
+        ("rotary+pope", {}, "PosGPTPolarEncoding and PosGPTRotaryEmbedding do not take vectors of the same width"),
+        ("rotary+", {}, "position_embedding_type is ''; choose one of"),
+        ("randomized+learned", {}, "positions end there, so choose as many"),
+        ("randomized+rotary", {"randomized_num_positions": 31}, "choose at least that many"),
+        ("randomized+rotary", {"bottleneck_size": 4}, "leave randomized or bottleneck_size out"),
+    ],
+)
+def test_sums_that_make_no_sense_are_refused(names, settings, message):
+    with pytest.raises(Exception) as caught:
+        PosGPTConfig(position_embedding_type=names, **SIZES | settings)
+    assert message in str(caught.value.__cause__)
+
+
+def test_positions_without_weights_can_be_dropped_from_a_pretrained_model(tmp_path):
+    from data_scripts.errors import BadInput
+    from posgpt.training.architecture import ArchitectureArguments, load_pretrained
+
+    tokenizer = build_tokenizer(["".join(map(chr, range(97, 97 + 26)))], SIZES["max_position_embeddings"])
+    for name in ("rotary", "learned"):
+        tiny_model(name, vocab_size=len(tokenizer)).save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+    architecture = ArchitectureArguments(position_embedding_type=["none"])
+    arguments = SimpleNamespace(attn_implementation="sdpa")
+    model, _ = load_pretrained(str(tmp_path / "rotary"), architecture, arguments)
+    before = tiny_model("rotary", vocab_size=len(tokenizer)).state_dict()
+    assert model.config.position_embedding_type == "none"
+    assert before.keys() == model.state_dict().keys()
+    assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
+    with pytest.raises(BadInput, match="position_embedding.table.weight"):
+        load_pretrained(str(tmp_path / "learned"), architecture, arguments)
+
+
+def test_a_pattern_of_layers_is_repeated():
+    config = PosGPTConfig(position_embedding_type=["rotary", "rotary", "none"], **SIZES | {"num_hidden_layers": 6})
+    assert config.layer_position_embeddings == ["rotary", "rotary", "none"] * 2

@@ -1,7 +1,7 @@
 """The architecture of a new model, as options of the training commands; `PosGPTConfig` says what each of them is."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, make_dataclass
 from inspect import getdoc
 from typing import Any, get_args
@@ -14,12 +14,26 @@ from transformers.utils.chat_template_utils import parse_google_format_docstring
 from data_scripts.errors import BadInput, reraise_as_bad_input
 from data_scripts.options import option
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
+from modeling_posgpt.composition import split_name
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.encodings import check_hooks
 from posgpt.training.saved_models import load_model
 
-# The table itself: it may grow.
-CHOICES: dict[str, Collection[str]] = {"position_embedding_type": POSITION_EMBEDDINGS, "bottleneck_type": BOTTLENECKS}
+
+class PositionNames(Collection[str]):
+    """The names of position encodings; it contains sums of them, too. It is the table itself, which may grow."""
+
+    def __contains__(self, name: object) -> bool:
+        return all(part in POSITION_EMBEDDINGS for part in split_name(str(name)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(POSITION_EMBEDDINGS)
+
+    def __len__(self) -> int:
+        return len(POSITION_EMBEDDINGS)
+
+
+CHOICES: dict[str, Collection[str]] = {"position_embedding_type": PositionNames(), "bottleneck_type": BOTTLENECKS}
 # Options that are JSON on a command line.
 _DICTIONARIES = [name for name, kind in PosGPTConfig.__annotations__.items() if dict in get_args(kind)]
 # Options that stand for fields of other names.
@@ -129,11 +143,17 @@ def load_pretrained(
     name_or_path: str, architecture: Architecture, training_args: PosGPTTrainingArguments
 ) -> tuple[PosGPTForCausalLM, PreTrainedTokenizerBase]:
     """Load the model that training begins with, and its tokenizer."""
-    if fixed := sorted(name for name, value in vars(architecture).items() if value is not None and name != "dropout"):
+    changes = architecture.list_config_values()
+    is_dropped = changes.get("position_embedding_type") == "none"
+    if is_dropped:
+        # Positions without weights may be left out from now on (DroPE, Gelberg et al. 2025, arXiv 2512.12167).
+        changes["rope_parameters"] = None
+    free = {"dropout", *(["position_embedding_type"] if is_dropped else [])}
+    if fixed := sorted(name for name, value in vars(architecture).items() if value is not None and name not in free):
         reason = f"{', '.join(fixed)} cannot change in a pretrained model"
         raise BadInput(f"{reason}; leave that out, or leave --model_name_or_path out to train from scratch.")
     attention = training_args.attn_implementation
-    return load_model(name_or_path, attn_implementation=attention, **architecture.list_config_values())
+    return load_model(name_or_path, attn_implementation=attention, **changes)
 
 
 def describe_size(model: PosGPTForCausalLM) -> str:
