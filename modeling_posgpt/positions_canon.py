@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from transformers import initialization
 
 from .position_encoding import Place, PositionEncoding, register
 
@@ -21,6 +22,10 @@ class PosGPTCanon(PositionEncoding):
         self.conv = nn.Conv1d(
             config.hidden_size, config.hidden_size, self.history + 1, groups=config.hidden_size, bias=False
         )
+
+    def init_weights(self) -> None:
+        # As the authors' convolution begins, which is torch's.
+        initialization.uniform_(self.conv.weight, -0.5, 0.5)
 
     def mix(self, hidden_states: Tensor, previous: Tensor, place: Place) -> Tensor:
         # (hidden_size, 1, 4), the weight of the token itself last.

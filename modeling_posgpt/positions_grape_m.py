@@ -16,8 +16,8 @@ class PosGPTMultiplicativeGrape(PositionEncoding):
 
     (Multiplicative GRAPE, Zhang et al. 2025, arXiv 2512.07805, sec. 3.1: the commuting kind, in the planes of the pairs.) A
     frequency is exp(w), where w begins at the logarithm of rotary's. Parameters: hidden_size / 2 in each layer. The authors'
-    code shares frequencies among heads unless told otherwise. It turns the other way, which swaps the two dimensions of a
-    pair and changes nothing else.
+    code shares frequencies among heads unless told otherwise, and learns 16 w, which moves more slowly. It turns the other
+    way, which swaps the two dimensions of a pair and changes nothing else.
     """
 
     is_narrow = True

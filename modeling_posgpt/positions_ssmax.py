@@ -13,9 +13,9 @@ from .position_encoding import Place, PositionEncoding, Setting, register
 class PosGPTScalableSoftmax(PositionEncoding):
     """A query that sees n tokens is multiplied by s log n (SSMax, Nakanishi 2025, arXiv 2501.19399).
 
-    There are no positions besides; the paper has them with rotary ones, `rotary+ssmax`. Each head of each layer learns its s. It starts at the reciprocal of the mean of
-    log n up to `max_position_embeddings`, 0.168 for 1024 tokens. With `ssmax_bias` the factor is s log n + b, and b
-    starts at 0.
+    There are no positions besides; the paper has them with rotary ones, `rotary+ssmax`. Each head of each layer learns its s.
+    It starts at the reciprocal of the mean of log n up to `max_position_embeddings`, 0.168 for 1024 tokens. With `ssmax_bias`
+    the factor is s log n + b, and b starts at 0.
     """
 
     settings = {"ssmax_bias": Setting(False, "For ssmax positions: whether queries are multiplied by s log n + b.")}

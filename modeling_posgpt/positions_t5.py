@@ -38,8 +38,9 @@ class PosGPTT5Bias(PositionEncoding):
 
     def prepare(self, hidden_states: Tensor, place: Place) -> Tensor:
         distances, exact = place.distances().clamp(min=0), self.num_buckets // 2
-        scale = (self.num_buckets - exact) / math.log(self.max_distance / exact)
-        far = exact + (torch.log(distances.clamp(min=1).float() / exact) * scale).long()
+        # In the order of T5's code, which decides how the ends of buckets are rounded.
+        share = torch.log(distances.clamp(min=1).float() / exact) / math.log(self.max_distance / exact)
+        far = exact + (share * (self.num_buckets - exact)).long()
         return torch.where(distances < exact, distances, far.clamp(max=self.num_buckets - 1))
 
     def relate(self, query: Tensor, key: Tensor, memo: Tensor | None, place: Place) -> tuple[Tensor, Tensor, Tensor]:

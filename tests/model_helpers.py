@@ -4,16 +4,20 @@ import pytest
 import torch
 from torch import nn
 
-from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
+from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
 
 SIZES = {
     "vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 32,
 }  # fmt: skip
 
+# One for each place where positions enter: what holds for every encoding is tested in tests/test_positions.py.
+EACH_HOOK = ["learned", "rotary", "alibi", "fox", "canon", "pope"]
+
 # flex_attention is compiled for up to a minute each time. What it computes differs with the bias alone, so that one member with
 # a bias shows whether it is right; the others are tried with the slow tests.
 WITH_FLEX_ATTENTION = [
-    pytest.param(name, marks=() if name == "relative_bias" else pytest.mark.slow) for name in POSITION_EMBEDDINGS
+    pytest.param(name, marks=() if name == "relative_bias" else pytest.mark.slow)
+    for name in [*EACH_HOOK, "relative_bias"]
 ]
 
 

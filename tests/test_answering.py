@@ -4,7 +4,8 @@ from dataclasses import astuple
 import pytest
 import torch
 
-from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
+from model_helpers import EACH_HOOK
+from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 
 PLACES = ["Rome", "New York City", "Oslo", "Bo", "Aix-en-Provence"]
 QUESTIONS = ["Where was Bo Li born?", "Where was Maria Theresia von Paradis born?", "Where was Al born?"]
@@ -18,7 +19,7 @@ def build(**settings):
     return PosGPTForCausalLM(config).eval(), tokenizer
 
 
-@pytest.fixture(params=POSITION_EMBEDDINGS)
+@pytest.fixture(params=EACH_HOOK)
 def asked(request):
     return build(position_embedding_type=request.param)
 
@@ -33,7 +34,7 @@ def log_probability(model, tokenizer, question, text):
 
 
 @pytest.mark.parametrize("settings", [
-    *({"position_embedding_type": name} for name in POSITION_EMBEDDINGS),
+    *({"position_embedding_type": name} for name in EACH_HOOK),
     # A model that reads through latents has no cache.
     *({"num_hidden_layers": 3, "bottleneck_size": 16, "bottleneck_type": name} for name in ("perceiver", "strided")),
 ])  # fmt: skip

@@ -13,11 +13,11 @@ import evaluate_birthplace
 import train_finetune
 from conftest import ROOT, TINY
 from environments import Environment, run_pip
-from model_helpers import tiny_model, tokens
-from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS
+from model_helpers import EACH_HOOK, tiny_model, tokens
+from modeling_posgpt import BOTTLENECKS
 
 EXAMPLES = ROOT / "tests" / "compatibility"
-MODELS = {name: {"positions": name} for name in POSITION_EMBEDDINGS}
+MODELS = {name: {"positions": name} for name in [*EACH_HOOK, "relative_bias"]}
 MODELS |= {name: {"positions": "rotary", "bottleneck_type": name, "bottleneck_size": 8} for name in BOTTLENECKS}
 # Exporting takes seconds; with a bias, both the batch size and the length have a part in it.
 ALL = [pytest.param(name, marks=() if name == "relative_bias" else pytest.mark.slow) for name in MODELS]

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Trainer, TrainingArguments
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from model_helpers import SIZES, tiny_model, tokens
+from model_helpers import EACH_HOOK, SIZES, tiny_model, tokens
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PosGPTModel
 from modeling_posgpt.cache import CACHE
 from modeling_posgpt.dropout import round_rate
@@ -17,10 +17,8 @@ from modeling_posgpt.layers import build_mask
 from modeling_posgpt.position_encoding import Place
 from modeling_posgpt.positions_alibi import PosGPTAlibi
 
-every_member = pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
-every_acausal = pytest.mark.parametrize(
-    "positions", [name for name, each in POSITION_EMBEDDINGS.items() if not each.history and not each.needs_visibility]
-)
+every_member = pytest.mark.parametrize("positions", EACH_HOOK)
+every_acausal = pytest.mark.parametrize("positions", ["none", "learned", "rotary", "alibi", "pope"])
 
 
 def ragged(lengths, side):
@@ -58,12 +56,12 @@ def test_the_tasks_model_has_the_known_number_of_parameters(positions, settings,
 @pytest.mark.parametrize(
     "positions, side, attention",
     [
-        *product(POSITION_EMBEDDINGS, ["right"], ["eager", "sdpa"]),
+        *product(EACH_HOOK, ["right"], ["eager", "sdpa"]),
         # Compiled for up to a minute each time. What it computes differs with the bias alone: one with a bias shows whether it
         # is right.
         *[
             pytest.param(*each, "flex_attention", marks=() if each == ("relative_bias", "left") else pytest.mark.slow)
-            for each in product(POSITION_EMBEDDINGS, ["left", "right"])
+            for each in product([*EACH_HOOK, "relative_bias"], ["left", "right"])
         ],
     ],
 )
@@ -147,7 +145,7 @@ def test_only_positions_looked_up_in_a_table_end_at_the_maximum_length(positions
             model(**inputs)
 
 
-@pytest.mark.parametrize("positions", [name for name, member in POSITION_EMBEDDINGS.items() if member.has_bias])
+@pytest.mark.parametrize("positions", ["alibi", "relative_bias", "t5", "fox"])
 def test_attention_that_would_ignore_a_bias_or_a_mask_of_windows_is_refused(positions):
     with pytest.raises(ValueError, match="does not support Flash Attention"):
         tiny_model(positions, "flash_attention_2")
@@ -211,9 +209,7 @@ def test_attention_on_a_device_drops_out_at_a_rounded_rate_in_training_alone(mon
     assert round_rate(0.0, torch.bfloat16) == 0.0
 
 
-@pytest.mark.parametrize(
-    "positions", [name for name, each in POSITION_EMBEDDINGS.items() if not each.history and not each.has_memo]
-)
+@pytest.mark.parametrize("positions", ["learned", "rotary", "alibi", "pope"])
 @pytest.mark.parametrize("bottleneck", BOTTLENECKS)
 def test_gradient_checkpointing_gives_the_same_gradients(positions, bottleneck):
     settings = {"embd_pdrop": 0, "resid_pdrop": 0, "attention_dropout": 0}

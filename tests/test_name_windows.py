@@ -27,8 +27,8 @@ from data_scripts.span_corruption import SpanCorruptionConfig
 from data_scripts.span_selectors import Document, SpanSelector, choose_selectors, select_spans
 from data_scripts.synthetic_world import World
 from data_scripts.titles import split_title
-from model_helpers import WITH_FLEX_ATTENTION
-from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
+from model_helpers import EACH_HOOK, WITH_FLEX_ATTENTION
+from modeling_posgpt import BOTTLENECKS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from posgpt.training.batches import blank_repeated_rows
 from posgpt.training.saved_models import load_model
 
@@ -411,7 +411,7 @@ def test_rows_are_functions_of_seed_epoch_and_document(corpus, tokenizer):
 @pytest.mark.parametrize(
     "positions, attention",
     [
-        *((positions, attention) for positions in POSITION_EMBEDDINGS for attention in ("eager", "sdpa")),
+        *((positions, attention) for positions in EACH_HOOK for attention in ("eager", "sdpa")),
         *(pytest.param(*each.values, "flex_attention", marks=each.marks) for each in WITH_FLEX_ATTENTION),
     ],
 )
@@ -513,7 +513,7 @@ def test_what_is_said_to_be_asked_for_is_what_is_asked_for(fields, kind, asked):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
+@pytest.mark.parametrize("positions", EACH_HOOK)
 def test_people_never_asked_about_in_training_are_answered(tmp_path, run, positions):
     """The point of it all, on a world small enough for minutes: facts read are facts that can be asked for."""
     from data_scripts.synthetic_world import World

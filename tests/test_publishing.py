@@ -18,9 +18,9 @@ import train_pretrain
 from conftest import TINY
 from data_scripts.files import hash_file
 from data_scripts.synthetic_world import World
+from model_helpers import EACH_HOOK
 from modeling_posgpt import (
     BOTTLENECKS,
-    POSITION_EMBEDDINGS,
     PosGPTConfig,
     PosGPTForCausalLM,
     PosGPTModel,
@@ -82,8 +82,8 @@ torch.save(loaded | {"from the hub": load_from_hub()}, found)
 """
 
 RELATIONS = {"birthplace": {"wordings": ["Where was {title} born?", "{title} was born in"], "baseline": "Rome"}}
-# Every position embedding, and every bottleneck.
-MODELS = {name: {"position_embedding_type": name} for name in POSITION_EMBEDDINGS}
+# An encoding for each hook, and every bottleneck.
+MODELS = {name: {"position_embedding_type": name} for name in EACH_HOOK}
 MODELS |= {
     f"{name}_bottleneck": {"position_embedding_type": "rotary", "bottleneck_type": name, "bottleneck_size": 8}
     for name in BOTTLENECKS

@@ -20,7 +20,8 @@ from conftest import ON_CPU, TINY, history_of
 from data_scripts.name_windows import NameWindowsCollator
 from data_scripts.questions import load_questions
 from data_scripts.span_corruption import SpanCorruptionCollator
-from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM
+from model_helpers import EACH_HOOK
+from modeling_posgpt import PosGPTForCausalLM
 from posgpt import preview
 from posgpt.pretrain import TYPES
 from posgpt.recipe_parser import parse_with_recipe
@@ -36,7 +37,7 @@ def metrics_of(folder):
     return json.loads((folder / "metrics.json").read_text())
 
 
-@pytest.mark.parametrize("positions", POSITION_EMBEDDINGS)
+@pytest.mark.parametrize("positions", EACH_HOOK)
 def test_pretrain_finetune_evaluate(run, world, tmp_path, tiny_pretrained, positions):
     pretrained, finetuned, evaluated = tiny_pretrained[positions], tmp_path / "finetuned", tmp_path / "eval"
     train_file, dev_file = world / "birth_places_train.tsv", world / "birth_dev.tsv"
