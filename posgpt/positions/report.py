@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -68,35 +69,41 @@ def group_runs(tasks: Mapping[str, Task], records: list[Record]) -> list[Cell]:
     return cells
 
 
+def list_names(cells: list[Cell]) -> tuple[list[str], list[str]]:
+    """Return the tasks and the encodings of cells, each once."""
+    return list(dict.fromkeys(cell.name for cell in cells)), list(dict.fromkeys(cell.encoding for cell in cells))
+
+
 def draw_heat_maps(cells: list[Cell]) -> Any:
     """Return a figure: the accuracy beyond training by encoding and task. What is not learned is grey."""
-    tasks, encodings = (list(dict.fromkeys(each)) for each in zip(*((c.name, c.encoding) for c in cells), strict=True))
+    tasks, encodings = list_names(cells)
     height = 1.6 + 0.32 * len(encodings)
     figure, panels = make_figure(3.2 + 1.7 * len(tasks), height, columns=2)
     shares = {measure: np.full((len(encodings), len(tasks)), np.nan) for measure in MEASURES}
-    for cell in cells:
-        for measure in MEASURES if cell.is_learned else ():
-            place = encodings.index(cell.encoding), tasks.index(cell.name)
-            shares[measure][place] = 100 * cell.find_median(measure, True)
-    order = np.argsort(-np.nan_to_num(shares["tokens"]).sum(axis=1))
+    texts = {measure: np.full((len(encodings), len(tasks)), "", dtype=object) for measure in MEASURES}
+    for cell, measure in product(cells, MEASURES):
+        place, share = (encodings.index(cell.encoding), tasks.index(cell.name)), 100 * cell.find_median(measure, True)
+        shares[measure][place] = share if cell.is_learned else np.nan
+        texts[measure][place] = f"{share:.0f}" if cell.is_learned else "–"
+    order = np.argsort(-np.nan_to_num(shares["tokens"]).sum(axis=1), kind="stable")
     for axes, (measure, title) in zip(panels, MEASURES.items(), strict=True):
         axes.set_facecolor("#e4e6ea")
         axes.imshow(shares[measure][order], cmap="Blues", vmin=0, vmax=100, aspect="auto")
         for (row, column), share in np.ndenumerate(shares[measure][order]):
             color = "white" if share > 60 else "black"
-            axes.text(column, row, "–" if np.isnan(share) else f"{share:.0f}", ha="center", va="center", color=color)
+            axes.text(column, row, texts[measure][order[row], column], ha="center", va="center", color=color)
         axes.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right")
         axes.set_yticks(range(len(encodings)), [encodings[i] for i in order])
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         axes.set_title(f"{title}, %", fontsize="medium")
-    figure.suptitle("Lengths beyond training, medians; –: not learned within them", fontsize="medium")
+    figure.suptitle("Accuracy at lengths beyond training, medians; –: not learned at those within", fontsize="medium")
     return figure
 
 
 def draw_curves(cells: list[Cell], measure: str) -> Any:
     """Return a figure: a panel for each task with the accuracy over the length, by encoding."""
-    tasks, encodings = (list(dict.fromkeys(each)) for each in zip(*((c.name, c.encoding) for c in cells), strict=True))
+    tasks, encodings = list_names(cells)
     columns = min(4, len(tasks))
     rows = ceil(len(tasks) / columns)
     figure, panels = make_figure(1.8 + 3.2 * columns, max(0.4 + 2.8 * rows, 0.8 + 0.2 * len(encodings)), rows, columns)
@@ -108,13 +115,15 @@ def draw_curves(cells: list[Cell], measure: str) -> Any:
         medians = 100 * np.median([record[measure] for record in cell.records], axis=0)
         style = dict(color=f"C{i % 10}", ls=("-", "--", ":")[i // 10 % 3], marker="o", markersize=3, lw=1.4)
         axes.plot(cell.task.tested, medians, **style, label=cell.encoding, alpha=1 if cell.is_learned else 0.35)
-        axes.axvline(cell.task.trained[1], color="black", lw=0.8, ls=":")
-        if measure == "tokens":
-            axes.axhline(100 * cell.task.chance, color=GREY, lw=0.8, zorder=0)
-        axes.set(title=cell.name, xlabel="length", ylim=(-3, 103))
-    for axes in panels[::columns]:
-        axes.set_ylabel(f"{MEASURES[measure]}, %")
     lines = {line.get_label(): line for axes in panels[: len(tasks)] for line in axes.get_lines()}
+    for name, axes in zip(tasks, panels, strict=False):
+        task = next(cell.task for cell in cells if cell.name == name)
+        axes.axvline(task.trained[1], color="black", lw=0.8, ls=":")
+        if measure == "tokens":
+            axes.axhline(100 * task.chance, color=GREY, lw=0.8, zorder=0)
+        axes.set(title=name, xlabel="length", ylim=(-3, 103), xticks=task.tested)
+    for axes in panels[: len(tasks) : columns]:
+        axes.set_ylabel(f"{MEASURES[measure]}, %")
     figure.legend([lines[each] for each in encodings], encodings, loc="outside right upper", fontsize="small")
     title = "Medians; dotted: the longest in training; pale: not learned within"
     figure.suptitle(title + ("; grey: chance" if measure == "tokens" else ""), fontsize="medium")

@@ -5,7 +5,7 @@ To add one, write a function that draws a batch and add its `Task` to `TASKS`.
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from itertools import permutations
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,9 @@ MAX_SHIFT, QUESTIONS = 15, 8
 KEYS = 128
 # What `flip_flop` tells a bit to do, as in Liu et al. 2023 (arXiv 2306.00946), sec. 3.
 WRITE, READ, IGNORE, ZERO, ONE = range(FIRST_SYMBOL, FIRST_SYMBOL + 5)
-ELEMENTS = list(permutations(range(5)))
+DENSE = 64
+CUPS = 5
+SWAPS = np.array(list(combinations(range(CUPS), 2)))
 
 
 def join(prompt: np.ndarray, answer: np.ndarray, is_graded: np.ndarray | bool = True) -> Batch:
@@ -105,8 +107,8 @@ def recall(rng: np.random.Generator, rows: int, length: int) -> Batch:
 
 
 def flip_flop(rng: np.random.Generator, rows: int, length: int) -> Batch:
-    """Instructions with a bit each; a read repeats the bit written last (arXiv 2306.00946). Beyond training they are sparse."""
-    ignored = 0.8 if length <= TASKS["flip_flop"].trained[1] else 0.98
+    """Instructions with a bit each; a read repeats the bit written last (arXiv 2306.00946). Beyond DENSE they are sparse."""
+    ignored = 0.8 if length <= DENSE else 0.98
     chances = [(1 - ignored) / 2, (1 - ignored) / 2, ignored]
     instructions = rng.choice([WRITE, READ, IGNORE], (rows, length), p=chances)
     instructions[:, 0], instructions[:, -1] = WRITE, READ
@@ -119,25 +121,19 @@ def flip_flop(rng: np.random.Generator, rows: int, length: int) -> Batch:
     return join(np.empty((rows, 0), dtype=int), np.stack((instructions, bits), axis=2).reshape(rows, -1), is_graded)
 
 
-def _multiply_permutations() -> np.ndarray:
-    """Return the number in ELEMENTS of each product, row first, column second."""
-    elements = np.array(ELEMENTS)
-    number = {element: i for i, element in enumerate(ELEMENTS)}
-    return np.array([[number[tuple(second[first].tolist())] for second in elements] for first in elements])
+def swap(rng: np.random.Generator, rows: int, length: int) -> Batch:
+    """Five cups, two of which change places at each step; at each place, what is in the first.
 
-
-PRODUCTS = _multiply_permutations()
-
-
-def permute(rng: np.random.Generator, rows: int, length: int) -> Batch:
-    """Swaps of five objects; at each place, the order that they have led to (Merrill et al. 2024, arXiv 2404.08819)."""
-    swaps = [i for i, element in enumerate(ELEMENTS) if sum(a != b for a, b in enumerate(element)) <= 2]
-    words = rng.choice(swaps, (rows, length))
-    states = words.copy()
-    for i in range(1, length):
-        states[:, i] = PRODUCTS[states[:, i - 1], words[:, i]]
-    # The answer has no place of its own: earlier products among the inputs would leave one step to each.
-    return words + FIRST_SYMBOL, states + FIRST_SYMBOL
+    It is the word problem of S5 (Merrill et al. 2024, arXiv 2404.08819) with one cup read instead of all.
+    """
+    words = rng.integers(0, len(SWAPS), (rows, length))
+    cups, first = np.tile(np.arange(CUPS), (rows, 1)), np.empty_like(words)
+    for i in range(length):
+        places = SWAPS[words[:, i]]
+        np.put_along_axis(cups, places, np.take_along_axis(cups, places[:, ::-1], axis=1), axis=1)
+        first[:, i] = cups[:, 0]
+    # The answer has no places of its own: earlier ones among the inputs would leave a single step to each.
+    return words + FIRST_SYMBOL + CUPS, first + FIRST_SYMBOL
 
 
 @dataclass(frozen=True)
@@ -206,8 +202,8 @@ TASKS = {
     "reverse": Task(reverse, LETTERED, 1 / LETTERS, (1, 10), (5, 10, 12, 14, 16, 18, 20)),
     "addition": Task(add, FIRST_SYMBOL + DIGITS, 1 / DIGITS, (1, 8), (4, 8, 10, 12, 14, 16)),
     "index": Task(index, LETTERED + 2 * MAX_SHIFT + 1, 1 / LETTERS, (20, 40), (20, 30, 40, 50, 60)),
-    "flip_flop": Task(flip_flop, ONE + 1, 1 / 2, (64, 64), (64, 128, 256), layers=2),
-    "s5": Task(permute, FIRST_SYMBOL + len(ELEMENTS), 1 / len(ELEMENTS), (1, 12), (6, 12, 16, 20, 24), layers=2),
+    "flip_flop": Task(flip_flop, ONE + 1, 1 / 2, (DENSE, DENSE), (DENSE, 128, 256), layers=2),
+    "swap": Task(swap, FIRST_SYMBOL + CUPS + len(SWAPS), 1 / CUPS, (1, 8), (4, 8, 10, 12, 16)),
     "copy_twice": Task(copy_twice, LETTERED, 1 / LETTERS, (1, 10), (5, 10, 12, 14, 16, 18, 20)),
     "recall": Task(recall, FIRST_SYMBOL + 2 * KEYS, 1 / KEYS, (4, 16), (8, 16, 32, 64), layers=2),
 }
