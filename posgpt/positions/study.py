@@ -9,6 +9,7 @@ also with more tasks, encodings or seeds. The tables and charts are of the runs 
 
 import json
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -104,9 +105,14 @@ def start_workers(processes: int) -> Iterator[Callable[..., Iterator[Any]]]:
         prepare_process()
         yield map
         return
-    # A forked process could not use a GPU.
-    with get_context("spawn").Pool(processes, _start_worker) as pool:
-        yield pool.imap_unordered
+    # What ends this command ends its processes, too.
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        # A forked process could not use a GPU.
+        with get_context("spawn").Pool(processes, _start_worker) as pool:
+            yield pool.imap_unordered
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def train_runs(pending: list[Run], processes: int, path: Path) -> Iterator[Record]:
