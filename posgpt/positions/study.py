@@ -27,7 +27,7 @@ from data_scripts.files import check_is_folder_or_new, read_lines
 from data_scripts.options import Range, option, parse_options
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.positions.report import write_report
-from posgpt.positions.tasks import TASKS
+from posgpt.positions.tasks import SLOW, TASKS
 from posgpt.positions.train import Record, Run, estimate_seconds, prepare_process, train
 
 RUNS_FILE = "runs.jsonl"
@@ -38,7 +38,7 @@ ALL = "all"
 class StudyArguments:
     """What to train, and where to keep it."""
 
-    tasks: list[str] = option(f"Tasks, or {ALL}: {', '.join(TASKS)}.")
+    tasks: list[str] = option(f"Tasks, or {ALL} (without {', '.join(SLOW)}): {', '.join(TASKS)}.")
     encodings: list[str] = option(f"Position encodings, or {ALL}: {', '.join(POSITION_EMBEDDINGS)}.")
     seeds: Annotated[int, Range(1)] = option("How many runs each encoding has on each task.", default=5)
     steps: Annotated[int | None, Range(1)] = option("Training steps (default: as each task says).", default=None)
@@ -57,7 +57,7 @@ def choose(kind: str, names: list[str], known: Iterable[str]) -> list[str]:
             near = get_close_matches(name, known, n=1, cutoff=0.4)
             meant = f"did you mean {near[0]}? There are" if near else "choose from"
             raise BadInput(f"unknown {kind} {name!r}; {meant} {', '.join(known)}.")
-    return known if ALL in names else list(dict.fromkeys(names))
+    return [name for name in known if name not in SLOW] if ALL in names else list(dict.fromkeys(names))
 
 
 def plan_runs(arguments: StudyArguments) -> list[Run]:

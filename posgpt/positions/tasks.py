@@ -67,6 +67,17 @@ def reverse(rng: np.random.Generator, rows: int, length: int) -> Batch:
     return join(letters, end(letters[:, ::-1]))
 
 
+def sort(rng: np.random.Generator, rows: int, length: int) -> Batch:
+    letters = draw_letters(rng, rows, length)
+    return join(letters, end(np.sort(letters, axis=1)))
+
+
+def odds_first(rng: np.random.Generator, rows: int, length: int) -> Batch:
+    """The first, third, fifth letter and so on, and then the others (Delétang et al. 2022, arXiv 2207.02098)."""
+    letters = draw_letters(rng, rows, length)
+    return join(letters, end(np.concatenate((letters[:, ::2], letters[:, 1::2]), axis=1)))
+
+
 def count(rng: np.random.Generator, rows: int, length: int) -> Batch:
     """One letter, repeated; the answer repeats it as often (Kazemnejad et al. 2023, arXiv 2305.19466, "copy, rsc")."""
     letters = np.repeat(draw_letters(rng, rows, 1), length, axis=1)
@@ -156,10 +167,10 @@ class Task:
     chance: float
     trained: tuple[int, int]
     tested: tuple[int, ...]
-    steps: int = 1500
+    steps: int = 2000
     learning_rate: float = 2e-3
     layers: int = 4
-    tokens: int = 1536
+    tokens: int = 768
     rows: int = 256
 
     def draw_test(self, length: int) -> Batch:
@@ -196,14 +207,19 @@ class Task:
 
 
 LETTERED = FIRST_SYMBOL + LETTERS
+SHORT: dict[str, Any] = {"trained": (3, 8), "tested": (4, 8, 10, 12, 14, 16)}
 TASKS = {
-    "copy": Task(copy, LETTERED, 1 / LETTERS, (1, 10), (5, 10, 12, 14, 16, 18, 20)),
-    "count": Task(count, LETTERED, 1 / LETTERS, (1, 20), (10, 20, 24, 28, 32, 36, 40)),
-    "reverse": Task(reverse, LETTERED, 1 / LETTERS, (1, 10), (5, 10, 12, 14, 16, 18, 20)),
-    "addition": Task(add, FIRST_SYMBOL + DIGITS, 1 / DIGITS, (1, 8), (4, 8, 10, 12, 14, 16)),
+    "copy": Task(copy, LETTERED, 1 / LETTERS, **SHORT),
+    "copy_twice": Task(copy_twice, LETTERED, 1 / LETTERS, **SHORT),
+    "reverse": Task(reverse, LETTERED, 1 / LETTERS, **SHORT),
+    "sort": Task(sort, LETTERED, 1 / LETTERS, **SHORT),
+    "odds_first": Task(odds_first, LETTERED, 1 / LETTERS, **SHORT),
+    "count": Task(count, LETTERED, 1 / LETTERS, (1, 10), (5, 10, 12, 14, 16, 18, 20), steps=1500),
+    "addition": Task(add, FIRST_SYMBOL + DIGITS, 1 / DIGITS, (1, 5), (3, 5, 6, 8, 10)),
+    "flip_flop": Task(flip_flop, ONE + 1, 1 / 2, (DENSE, DENSE), (DENSE, 128, 256), 1600, layers=2, tokens=1024),
     "index": Task(index, LETTERED + 2 * MAX_SHIFT + 1, 1 / LETTERS, (20, 40), (20, 30, 40, 50, 60)),
-    "flip_flop": Task(flip_flop, ONE + 1, 1 / 2, (DENSE, DENSE), (DENSE, 128, 256), layers=2),
-    "swap": Task(swap, FIRST_SYMBOL + CUPS + len(SWAPS), 1 / CUPS, (1, 8), (4, 8, 10, 12, 16)),
-    "copy_twice": Task(copy_twice, LETTERED, 1 / LETTERS, (1, 10), (5, 10, 12, 14, 16, 18, 20)),
     "recall": Task(recall, FIRST_SYMBOL + 2 * KEYS, 1 / KEYS, (4, 16), (8, 16, 32, 64), layers=2),
+    "swap": Task(swap, FIRST_SYMBOL + CUPS + len(SWAPS), 1 / CUPS, (1, 8), (4, 8, 10, 12, 16)),
 }
+# Not learned in so few steps: they have to be named, with more steps.
+SLOW = ("index", "recall", "swap")
