@@ -135,12 +135,10 @@ def write_report(folder: Path, tasks: Mapping[str, Task], records: list[Record])
     cells = group_runs(tasks, records)
     rows = [cell.describe() for cell in cells]
     table = format_table(list(rows[0]), [list(row.values()) for row in rows])
-    for name, lines in (
-        ("table.md", [table]),
-        ("table.tsv", ["\t".join(row) for row in (rows[0], *map(dict.values, rows))]),
-    ):
+    tsv = "\n".join("\t".join(row) for row in (rows[0], *(row.values() for row in rows)))
+    for name, text in (("table.md", table), ("table.tsv", tsv)):
         with write_atomically(folder / name) as file:
-            file.write("\n".join(lines) + "\n")
+            file.write(text + "\n")
     save_picture(draw_heat_maps(cells), folder / "heat_map.png")
     for measure in MEASURES:
         save_picture(draw_curves(cells, measure), folder / f"curves_{measure}.png")

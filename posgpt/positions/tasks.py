@@ -21,7 +21,7 @@ LETTERS, DIGITS = 64, 10
 # Source and distance of `index`: a letter, and how far left or right of it the letter is that is asked for.
 MAX_SHIFT, QUESTIONS = 15, 8
 KEYS = 128
-# What `flip_flop` tells a bit to do, as in Liu et al. 2023 (arXiv 2306.00946), sec. 3.
+# What `flip_flop` tells a bit to do, as in Liu et al. 2023 (arXiv 2306.00946).
 WRITE, READ, IGNORE, ZERO, ONE = range(FIRST_SYMBOL, FIRST_SYMBOL + 5)
 DENSE = 64
 CUPS = 5
@@ -98,7 +98,7 @@ def add(rng: np.random.Generator, rows: int, length: int) -> Batch:
 def index(rng: np.random.Generator, rows: int, length: int) -> Batch:
     """Distinct letters; then, QUESTIONS times, one of them, a distance and the letter that is so far from it.
 
-    (Gopalakrishnan et al. 2025, arXiv 2509.10534, sec. 4.1, who ask once.)
+    It is indirect indexing (Gopalakrishnan et al. 2025, arXiv 2509.10534), asked several times.
     """
     letters = draw_distinct(rng, rows, length, LETTERS)
     source, target = rng.integers(0, length, (2, rows, QUESTIONS))
@@ -183,11 +183,8 @@ class Task:
 
     def describe_recipe(self) -> dict[str, Any]:
         """Return what runs must share to be compared; JSON values."""
-        return {
-            name: list(each) if isinstance(each, tuple) else each
-            for name, each in asdict(self).items()
-            if name != "draw"
-        }
+        fields = {name: each for name, each in asdict(self).items() if name != "draw"}
+        return fields | {"trained": list(self.trained), "tested": list(self.tested)}
 
     def check(self, name: str) -> None:
         """Raise BadInput when the lengths make no sense, or the vocabulary does not fit the task."""
@@ -200,10 +197,8 @@ class Task:
             inputs, labels = self.draw_test(length)
             if inputs.shape != labels.shape or not (labels != UNGRADED).any(axis=1).all():
                 raise BadInput(f"{name}: length {length} does not fit; choose shorter lengths or more symbols.")
-            if max(inputs.max(), labels.max()) >= self.symbols:
-                raise BadInput(
-                    f"{name}: has symbols up to {max(inputs.max(), labels.max())}; raise its {self.symbols}."
-                )
+            if (most := max(inputs.max(), labels.max())) >= self.symbols:
+                raise BadInput(f"{name}: has symbols up to {most}; raise its {self.symbols}.")
 
 
 LETTERED = FIRST_SYMBOL + LETTERS
