@@ -17,7 +17,7 @@ Batch = tuple[np.ndarray, np.ndarray]
 UNGRADED = -100
 SEPARATOR, END = 0, 1
 FIRST_SYMBOL = 2
-LETTERS, DIGITS = 64, 10
+LETTERS, SORTED_LETTERS, DIGITS = 64, 16, 10
 # Source and distance of `index`: a letter, and how far left or right of it the letter is that is asked for.
 MAX_SHIFT, QUESTIONS = 15, 8
 KEYS = 128
@@ -41,8 +41,8 @@ def end(answer: np.ndarray) -> np.ndarray:
     return np.pad(answer, ((0, 0), (0, 1)), constant_values=END)
 
 
-def draw_letters(rng: np.random.Generator, rows: int, length: int) -> np.ndarray:
-    return rng.integers(FIRST_SYMBOL, FIRST_SYMBOL + LETTERS, (rows, length))
+def draw_letters(rng: np.random.Generator, rows: int, length: int, letters: int = LETTERS) -> np.ndarray:
+    return rng.integers(FIRST_SYMBOL, FIRST_SYMBOL + letters, (rows, length))
 
 
 def draw_distinct(rng: np.random.Generator, rows: int, length: int, symbols: int) -> np.ndarray:
@@ -68,7 +68,7 @@ def reverse(rng: np.random.Generator, rows: int, length: int) -> Batch:
 
 
 def sort(rng: np.random.Generator, rows: int, length: int) -> Batch:
-    letters = draw_letters(rng, rows, length)
+    letters = draw_letters(rng, rows, length, SORTED_LETTERS)
     return join(letters, end(np.sort(letters, axis=1)))
 
 
@@ -204,10 +204,10 @@ class Task:
 LETTERED = FIRST_SYMBOL + LETTERS
 SHORT: dict[str, Any] = {"trained": (3, 8), "tested": (4, 8, 10, 12, 14, 16)}
 TASKS = {
-    "copy": Task(copy, LETTERED, 1 / LETTERS, **SHORT),
-    "copy_twice": Task(copy_twice, LETTERED, 1 / LETTERS, **SHORT),
-    "reverse": Task(reverse, LETTERED, 1 / LETTERS, **SHORT),
-    "sort": Task(sort, LETTERED, 1 / LETTERS, **SHORT),
+    "copy": Task(copy, LETTERED, 1 / LETTERS, steps=2800, **SHORT),
+    "copy_twice": Task(copy_twice, LETTERED, 1 / LETTERS, steps=2800, **SHORT),
+    "reverse": Task(reverse, LETTERED, 1 / LETTERS, steps=2800, **SHORT),
+    "sort": Task(sort, FIRST_SYMBOL + SORTED_LETTERS, 1 / SORTED_LETTERS, steps=1800, **SHORT),
     "odds_first": Task(odds_first, LETTERED, 1 / LETTERS, **SHORT),
     "count": Task(count, LETTERED, 1 / LETTERS, (1, 10), (5, 10, 12, 14, 16, 18, 20), steps=1500),
     "addition": Task(add, FIRST_SYMBOL + DIGITS, 1 / DIGITS, (1, 5), (3, 5, 6, 8, 10)),
