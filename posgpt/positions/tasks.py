@@ -217,4 +217,4 @@ TASKS = {
     "swap": Task(swap, FIRST_SYMBOL + CUPS + len(SWAPS), 1 / CUPS, (1, 8), (4, 8, 10, 12, 16)),
 }
 # Not learned in so few steps: they have to be named, with more steps.
-SLOW = ("index", "recall", "swap")
+SLOW = ("addition", "index", "recall", "swap")
