@@ -1,0 +1,145 @@
+"""What runs on tasks come to: a table, a heat map and curves over the lengths."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_scripts.files import write_atomically
+from posgpt.plots import GREY, make_figure, save_picture
+from posgpt.positions.tasks import Task
+from posgpt.positions.train import Record
+from posgpt.tables import format_table
+
+# Below this accuracy within the lengths of training, what comes beyond them says nothing of the encoding.
+LEARNED = 0.99
+NOT_LEARNED = "not learned"
+MEASURES = {"exact": "exact answers", "tokens": "correct tokens"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of one encoding on one task, by seed."""
+
+    name: str
+    task: Task
+    encoding: str
+    records: list[Record]
+
+    def average(self, measure: str, is_beyond: bool) -> np.ndarray:
+        """Return each seed's mean over the tested lengths, either those beyond training or the others."""
+        chosen = (np.array(self.task.tested) > self.task.trained[1]) == is_beyond
+        return np.array([np.array(record[measure])[chosen].mean() for record in self.records])
+
+    def find_median(self, measure: str, is_beyond: bool) -> float:
+        return float(np.median(self.average(measure, is_beyond)))
+
+    @property
+    def is_learned(self) -> bool:
+        return self.find_median("exact", False) >= LEARNED
+
+    def describe(self) -> dict[str, str]:
+        """Return the cells of a row of the table: medians in percent."""
+        cells = {"task": self.name, "encoding": self.encoding}
+        for measure in MEASURES:
+            for place, is_beyond in (("within", False), ("beyond", True)):
+                cells[f"{measure} {place}"] = f"{self.find_median(measure, is_beyond):.1%}"
+        cells["chance, tokens"] = f"{self.task.chance:.1%}"
+        cells["exact beyond, each seed"] = ", ".join(f"{share:.1%}" for share in self.average("exact", True))
+        learned = int((self.average("exact", False) >= LEARNED).sum())
+        cells["learned"] = f"{learned} of {len(self.records)}" if self.is_learned else NOT_LEARNED
+        cells["minutes"] = f"{np.median([record['seconds'] for record in self.records]) / 60:.1f}"
+        return cells
+
+
+def group_runs(tasks: Mapping[str, Task], records: list[Record]) -> list[Cell]:
+    """Return the cells that have runs, the best encoding of each task first."""
+    records, cells = sorted(records, key=lambda record: record["seed"]), []
+    for name, task in tasks.items():
+        encodings = dict.fromkeys(record["encoding"] for record in records if record["task"] == name)
+        of_task = [
+            Cell(name, task, each, [run for run in records if (run["task"], run["encoding"]) == (name, each)])
+            for each in encodings
+        ]
+        cells += sorted(of_task, key=lambda cell: (not cell.is_learned, -cell.find_median("tokens", True)))
+    return cells
+
+
+def list_names(cells: list[Cell]) -> tuple[list[str], list[str]]:
+    """Return the tasks and the encodings of cells, each once."""
+    return list(dict.fromkeys(cell.name for cell in cells)), list(dict.fromkeys(cell.encoding for cell in cells))
+
+
+def draw_heat_maps(cells: list[Cell]) -> Any:
+    """Return a figure: the accuracy beyond training by encoding and task. What is not learned is grey."""
+    tasks, encodings = list_names(cells)
+    height = 1.6 + 0.32 * len(encodings)
+    figure, panels = make_figure(3.2 + 1.7 * len(tasks), height, columns=2)
+    shares = {measure: np.full((len(encodings), len(tasks)), np.nan) for measure in MEASURES}
+    texts = {measure: np.full((len(encodings), len(tasks)), "", dtype=object) for measure in MEASURES}
+    for cell, measure in product(cells, MEASURES):
+        place, share = (encodings.index(cell.encoding), tasks.index(cell.name)), 100 * cell.find_median(measure, True)
+        shares[measure][place] = share if cell.is_learned else np.nan
+        texts[measure][place] = f"{share:.0f}" if cell.is_learned else "–"
+    order = np.argsort(-np.nan_to_num(shares["tokens"]).sum(axis=1), kind="stable")
+    for axes, (measure, title) in zip(panels, MEASURES.items(), strict=True):
+        axes.set_facecolor("#e4e6ea")
+        axes.imshow(shares[measure][order], cmap="Blues", vmin=0, vmax=100, aspect="auto")
+        for (row, column), share in np.ndenumerate(shares[measure][order]):
+            color = "white" if share > 60 else "black"
+            axes.text(column, row, texts[measure][order[row], column], ha="center", va="center", color=color)
+        axes.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right")
+        axes.set_yticks(range(len(encodings)), [encodings[i] for i in order])
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.set_title(f"{title}, %", fontsize="medium")
+    figure.suptitle("Accuracy at lengths beyond training, medians; –: not learned at those within", fontsize="medium")
+    return figure
+
+
+def draw_curves(cells: list[Cell], measure: str) -> Any:
+    """Return a figure: a panel for each task with the accuracy over the length, by encoding."""
+    tasks, encodings = list_names(cells)
+    columns = min(4, len(tasks))
+    rows = ceil(len(tasks) / columns)
+    figure, panels = make_figure(1.8 + 3.2 * columns, max(0.4 + 2.8 * rows, 0.8 + 0.2 * len(encodings)), rows, columns)
+    panels = np.atleast_1d(panels).flatten()
+    for axes in panels[len(tasks) :]:
+        axes.remove()
+    for cell in cells:
+        i, axes = encodings.index(cell.encoding), panels[tasks.index(cell.name)]
+        medians = 100 * np.median([record[measure] for record in cell.records], axis=0)
+        style = dict(color=f"C{i % 10}", ls=("-", "--", ":")[i // 10 % 3], marker="o", markersize=3, lw=1.4)
+        axes.plot(cell.task.tested, medians, **style, label=cell.encoding, alpha=1 if cell.is_learned else 0.35)
+    lines = {line.get_label(): line for axes in panels[: len(tasks)] for line in axes.get_lines()}
+    for name, axes in zip(tasks, panels, strict=False):
+        task = next(cell.task for cell in cells if cell.name == name)
+        axes.axvline(task.trained[1], color="black", lw=0.8, ls=":")
+        if measure == "tokens":
+            axes.axhline(100 * task.chance, color=GREY, lw=0.8, zorder=0)
+        axes.set(title=name, xlabel="length", ylim=(-3, 103), xticks=task.tested)
+    for axes in panels[: len(tasks) : columns]:
+        axes.set_ylabel(f"{MEASURES[measure]}, %")
+    figure.legend([lines[each] for each in encodings], encodings, loc="outside right upper", fontsize="small")
+    title = "Medians; dotted: the longest in training; pale: not learned within"
+    figure.suptitle(title + ("; grey: chance" if measure == "tokens" else ""), fontsize="medium")
+    return figure
+
+
+def write_report(folder: Path, tasks: Mapping[str, Task], records: list[Record]) -> None:
+    """Write `table.md`, `table.tsv` and three charts, and print the table."""
+    cells = group_runs(tasks, records)
+    rows = [cell.describe() for cell in cells]
+    table = format_table(list(rows[0]), [list(row.values()) for row in rows])
+    tsv = "\n".join("\t".join(row) for row in (rows[0], *(row.values() for row in rows)))
+    for name, text in (("table.md", table), ("table.tsv", tsv)):
+        with write_atomically(folder / name) as file:
+            file.write(text + "\n")
+    save_picture(draw_heat_maps(cells), folder / "heat_map.png")
+    for measure in MEASURES:
+        save_picture(draw_curves(cells, measure), folder / f"curves_{measure}.png")
+    print(f"\n{table}\n\nTable, runs and charts: {folder}")

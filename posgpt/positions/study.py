@@ -1,0 +1,155 @@
+"""Position encodings on tasks in which positions matter: trained on short examples, tested on longer ones.
+
+    posgpt positions --tasks copy count --encodings rotary alibi --seeds 5
+    posgpt positions --tasks all --encodings all
+
+Each task has a recipe of its own (posgpt/positions/tasks.py). Finished runs are kept, so the same command can be given again,
+also with more tasks, encodings or seeds. The tables and charts are of the runs of one command.
+"""
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Annotated, Any
+
+import psutil
+from tqdm import tqdm
+
+from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
+from data_scripts.files import check_is_folder_or_new, read_lines
+from data_scripts.options import Range, option, parse_options
+from modeling_posgpt import POSITION_EMBEDDINGS
+from posgpt.positions.report import write_report
+from posgpt.positions.tasks import SLOW, TASKS
+from posgpt.positions.train import Record, Run, estimate_seconds, prepare_process, train
+
+RUNS_FILE = "runs.jsonl"
+ALL = "all"
+
+
+@dataclass
+class StudyArguments:
+    """What to train, and where to keep it."""
+
+    tasks: list[str] = option(f"Tasks, or {ALL} (without {', '.join(SLOW)}): {', '.join(TASKS)}.")
+    encodings: list[str] = option(f"Position encodings, or {ALL}: {', '.join(POSITION_EMBEDDINGS)}.")
+    seeds: Annotated[int, Range(1)] = option("How many runs each encoding has on each task.", default=5)
+    steps: Annotated[int | None, Range(1)] = option("Training steps (default: as each task says).", default=None)
+    learning_rate: Annotated[float | None, Range(0)] = option(
+        "Peak learning rate (default: as each task says).", default=None
+    )
+    processes: Annotated[int | None, Range(1)] = option("Runs at once (default: one per CPU core).", default=None)
+    output_dir: str = option("Folder for runs, tables and charts.", default="runs/positions")
+
+
+def choose(kind: str, names: list[str], known: Iterable[str]) -> list[str]:
+    """Return the names that are asked for, each once; raise BadInput when one is not known."""
+    known = list(known)
+    for name in names:
+        if name not in (*known, ALL):
+            near = get_close_matches(name, known, n=1, cutoff=0.4)
+            meant = f"did you mean {near[0]}? There are" if near else "choose from"
+            raise BadInput(f"unknown {kind} {name!r}; {meant} {', '.join(known)}.")
+    return [name for name in known if name not in SLOW] if ALL in names else list(dict.fromkeys(names))
+
+
+def plan_runs(arguments: StudyArguments) -> list[Run]:
+    """Return the runs of a command, one seed after the other, so that early results compare all encodings."""
+    given = {name: getattr(arguments, name) for name in ("steps", "learning_rate")}
+    changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    tasks = {name: replace(TASKS[name], **changed) for name in choose("task", arguments.tasks, TASKS)}
+    encodings = choose("encoding", arguments.encodings, POSITION_EMBEDDINGS)
+    for name, task in tasks.items():
+        task.check(name)
+    order = product(range(arguments.seeds), tasks.items(), encodings)
+    return [Run(name, task, encoding, seed) for seed, (name, task), encoding in order]
+
+
+def load_runs(path: Path, plan: list[Run]) -> list[Record]:
+    """Return the runs of a plan that a folder has; raise BadInput when its runs of a task have another recipe."""
+    recipes, keys = {run.name: run.recipe for run in plan}, [run.key for run in plan]
+    found = []
+    for number, line in read_lines(path, "runs of a study") if path.exists() else ():
+        try:
+            record = json.loads(line)
+            key, recipe = {name: record[name] for name in keys[0]}, record["recipe"]
+            changed = [name for name, value in recipes.get(key["task"], recipe).items() if recipe.get(name) != value]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise BadInput(f"{path}, line {number}: not a finished run; remove the line.") from None
+        if changed:
+            name = changed[0]
+            was = f"{key['task']} has {name} {recipe.get(name)} there and {recipes[key['task']][name]} here"
+            raise BadInput(f"{path}, line {number}: {was}; give another --output_dir.")
+        if key in keys:
+            found.append(record)
+    return found
+
+
+def _start_worker() -> None:
+    # An interrupt is the main process's to handle, which ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    prepare_process()
+
+
+@contextmanager
+def start_workers(processes: int) -> Iterator[Callable[..., Iterator[Any]]]:
+    """Yield a `map` over several processes, whose results come in the order in which they are ready."""
+    if processes == 1:
+        prepare_process()
+        yield map
+        return
+    # What ends this command ends its processes, too.
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        # A forked process could not use a GPU.
+        with get_context("spawn").Pool(processes, _start_worker) as pool:
+            yield pool.imap_unordered
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def train_runs(pending: list[Run], processes: int, path: Path) -> Iterator[Record]:
+    """Say how long runs take, train them, and yield each when its line is written."""
+    with start_workers(min(processes, len(pending))) as map_runs:
+        # One per task and encoding: seeds take equally long.
+        cells = list({(run.name, run.encoding): run for run in pending}.values())
+        timed = tqdm(
+            map_runs(estimate_seconds, cells), "Measuring", len(cells), unit="cell", leave=False, disable=None
+        )
+        minutes = sum(timed) / len(cells) * len(pending) / min(processes, len(pending)) / 60
+        print(f"{len(pending):,} runs to come, about {minutes:,.0f} minutes.", flush=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for record in tqdm(map_runs(train, pending), "Runs", len(pending), unit="run", disable=None):
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+            yield record
+
+
+@exit_on_bad_input()
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(StudyArguments, argv)
+    check_installed("report", "matplotlib")
+    folder = check_is_folder_or_new(arguments.output_dir).resolve()
+    plan = plan_runs(arguments)
+    records = load_runs(folder / RUNS_FILE, plan)
+    finished = [{name: record[name] for name in plan[0].key} for record in records]
+    pending = [run for run in plan if run.key not in finished]
+    processes = arguments.processes or psutil.cpu_count(logical=False) or 1
+    try:
+        for record in train_runs(pending, processes, folder / RUNS_FILE) if pending else ():
+            records.append(record)
+    finally:
+        # Those of an interrupted command, too.
+        if records:
+            write_report(folder, {run.name: run.task for run in plan}, records)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""Tasks whose answers are exact and in which positions matter, and how long each is trained.
+
+To add one, write a function that draws a batch and add its `Task` to `TASKS`.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from data_scripts.errors import BadInput
+
+# Inputs and labels, (rows, length) each. A label is what the model has to predict at its place.
+Batch = tuple[np.ndarray, np.ndarray]
+UNGRADED = -100
+SEPARATOR, END = 0, 1
+FIRST_SYMBOL = 2
+LETTERS, SORTED_LETTERS, DIGITS = 64, 16, 10
+# Source and distance of `index`: a letter, and how far left or right of it the letter is that is asked for.
+MAX_SHIFT, QUESTIONS = 15, 8
+KEYS = 128
+# What `flip_flop` tells a bit to do, as in Liu et al. 2023 (arXiv 2306.00946).
+WRITE, READ, IGNORE, ZERO, ONE = range(FIRST_SYMBOL, FIRST_SYMBOL + 5)
+DENSE = 64
+CUPS = 5
+SWAPS = np.array(list(combinations(range(CUPS), 2)))
+
+
+def join(prompt: np.ndarray, answer: np.ndarray, is_graded: np.ndarray | bool = True) -> Batch:
+    """Return prompt, separator and answer as inputs, with what follows as labels where the answer is graded."""
+    separator = np.full((len(answer), 1), SEPARATOR)
+    tokens = np.concatenate((prompt, separator, answer), axis=1)
+    ungraded = np.full(prompt.shape, UNGRADED)
+    return tokens[:, :-1], np.concatenate((ungraded, np.where(is_graded, answer, UNGRADED)), axis=1)
+
+
+def end(answer: np.ndarray) -> np.ndarray:
+    """Append the symbol that ends an answer: its length is part of the task."""
+    return np.pad(answer, ((0, 0), (0, 1)), constant_values=END)
+
+
+def draw_letters(rng: np.random.Generator, rows: int, length: int, letters: int = LETTERS) -> np.ndarray:
+    return rng.integers(FIRST_SYMBOL, FIRST_SYMBOL + letters, (rows, length))
+
+
+def draw_distinct(rng: np.random.Generator, rows: int, length: int, symbols: int) -> np.ndarray:
+    """Draw `length` of the first `symbols` for each row, none of them twice."""
+    if length > symbols:
+        raise BadInput(f"{length} distinct symbols of {symbols} cannot be drawn; choose shorter lengths.")
+    return rng.random((rows, symbols)).argsort(axis=1)[:, :length] + FIRST_SYMBOL
+
+
+def copy(rng: np.random.Generator, rows: int, length: int) -> Batch:
+    letters = draw_letters(rng, rows, length)
+    return join(letters, end(letters))
+
+
+def copy_twice(rng: np.random.Generator, rows: int, length: int) -> Batch:
+    letters = draw_letters(rng, rows, length)
+    return join(letters, end(np.tile(letters, 2)))
+
+
+def reverse(rng: np.random.Generator, rows: int, length: int) -> Batch:
+    letters = draw_letters(rng, rows, length)
+    return join(letters, end(letters[:, ::-1]))
+
+
+def sort(rng: np.random.Generator, rows: int, length: int) -> Batch:
+    letters = draw_letters(rng, rows, length, SORTED_LETTERS)
+    return join(letters, end(np.sort(letters, axis=1)))
+
+
+def odds_first(rng: np.random.Generator, rows: int, length: int) -> Batch:
+    """The first, third, fifth letter and so on, and then the others (Delétang et al. 2022, arXiv 2207.02098)."""
+    letters = draw_letters(rng, rows, length)
+    return join(letters, end(np.concatenate((letters[:, ::2], letters[:, 1::2]), axis=1)))
+
+
+def count(rng: np.random.Generator, rows: int, length: int) -> Batch:
+    """One letter, repeated; the answer repeats it as often (Kazemnejad et al. 2023, arXiv 2305.19466, "copy, rsc")."""
+    letters = np.repeat(draw_letters(rng, rows, 1), length, axis=1)
+    return join(letters, end(letters))
+
+
+def add(rng: np.random.Generator, rows: int, length: int) -> Batch:
+    """Two numbers of `length` digits and their sum, all with the last digit first; the separator of the two is `END`."""
+    first, second = rng.integers(0, DIGITS, (2, rows, length))
+    total, carry = np.zeros((rows, length + 1), dtype=int), np.zeros(rows, dtype=int)
+    for i in range(length):
+        carry, total[:, i] = np.divmod(first[:, i] + second[:, i] + carry, DIGITS)
+    total[:, length] = carry
+    plus = np.full((rows, 1), END - FIRST_SYMBOL)
+    return join(np.concatenate((first, plus, second), axis=1) + FIRST_SYMBOL, total + FIRST_SYMBOL)
+
+
+def index(rng: np.random.Generator, rows: int, length: int) -> Batch:
+    """Distinct letters; then, QUESTIONS times, one of them, a distance and the letter that is so far from it.
+
+    It is indirect indexing (Gopalakrishnan et al. 2025, arXiv 2509.10534), asked several times.
+    """
+    letters = draw_distinct(rng, rows, length, LETTERS)
+    source, target = rng.integers(0, length, (2, rows, QUESTIONS))
+    target = target.clip(source - MAX_SHIFT, source + MAX_SHIFT)
+    shifts = FIRST_SYMBOL + LETTERS + MAX_SHIFT + target - source
+    asked = (np.take_along_axis(letters, source, 1), shifts, np.take_along_axis(letters, target, 1))
+    return join(letters, np.stack(asked, axis=2).reshape(rows, -1), np.arange(3 * QUESTIONS) % 3 == 2)
+
+
+def recall(rng: np.random.Generator, rows: int, length: int) -> Batch:
+    """Keys with values, then the keys in another order: their values are asked for (MQAR, arXiv 2312.04927)."""
+    keys = draw_distinct(rng, rows, length, KEYS)
+    values = rng.integers(FIRST_SYMBOL + KEYS, FIRST_SYMBOL + 2 * KEYS, (rows, length))
+    pairs = np.stack((keys, values), axis=2)
+    shuffled = np.take_along_axis(pairs, rng.random((rows, length)).argsort(axis=1)[..., None], axis=1)
+    return join(pairs.reshape(rows, -1), shuffled.reshape(rows, -1), np.arange(2 * length) % 2 == 1)
+
+
+def flip_flop(rng: np.random.Generator, rows: int, length: int) -> Batch:
+    """Instructions with a bit each; a read repeats the bit written last (arXiv 2306.00946). Beyond DENSE they are sparse."""
+    ignored = 0.8 if length <= DENSE else 0.98
+    chances = [(1 - ignored) / 2, (1 - ignored) / 2, ignored]
+    instructions = rng.choice([WRITE, READ, IGNORE], (rows, length), p=chances)
+    instructions[:, 0], instructions[:, -1] = WRITE, READ
+    bits = rng.integers(ZERO, ONE + 1, (rows, length))
+    # Where a bit was written last, up to each place.
+    written = np.maximum.accumulate(np.where(instructions == WRITE, np.arange(length), 0), axis=1)
+    is_read = instructions == READ
+    bits = np.where(is_read, np.take_along_axis(bits, written, axis=1), bits)
+    is_graded = np.stack((np.zeros_like(is_read), is_read), axis=2).reshape(rows, -1)
+    return join(np.empty((rows, 0), dtype=int), np.stack((instructions, bits), axis=2).reshape(rows, -1), is_graded)
+
+
+def swap(rng: np.random.Generator, rows: int, length: int) -> Batch:
+    """Five cups, two of which change places at each step; at each place, what is in the first.
+
+    It is the word problem of S5 (Merrill et al. 2024, arXiv 2404.08819) with one cup read instead of all.
+    """
+    words = rng.integers(0, len(SWAPS), (rows, length))
+    cups, first = np.tile(np.arange(CUPS), (rows, 1)), np.empty_like(words)
+    for i in range(length):
+        places = SWAPS[words[:, i]]
+        np.put_along_axis(cups, places, np.take_along_axis(cups, places[:, ::-1], axis=1), axis=1)
+        first[:, i] = cups[:, 0]
+    # The answer has no places of its own: earlier ones among the inputs would leave a single step to each.
+    return words + FIRST_SYMBOL + CUPS, first + FIRST_SYMBOL
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task and its recipe.
+
+    Args:
+        draw: Draws a batch from a generator, so many rows of a length.
+        symbols: Size of the vocabulary.
+        chance: Accuracy per token of a guess.
+        trained: Shortest and longest length in training.
+        tested: Lengths of the test sets, some of them beyond training.
+        steps, learning_rate, layers: How it is trained.
+        tokens: About how many tokens a batch has; a batch has one length, so short ones have more rows.
+        rows: Test rows of each length.
+    """
+
+    draw: Callable[[np.random.Generator, int, int], Batch]
+    symbols: int
+    chance: float
+    trained: tuple[int, int]
+    tested: tuple[int, ...]
+    steps: int = 2000
+    learning_rate: float = 2e-3
+    layers: int = 4
+    tokens: int = 768
+    rows: int = 256
+
+    def draw_test(self, length: int) -> Batch:
+        """Return the test set of a length, always the same."""
+        return self.draw(np.random.default_rng((2026, length)), self.rows, length)
+
+    def measure_width(self, length: int) -> int:
+        """Return how many tokens an example of a length has."""
+        return self.draw(np.random.default_rng(0), 1, length)[0].shape[1]
+
+    def describe_recipe(self) -> dict[str, Any]:
+        """Return what runs must share to be compared; JSON values."""
+        fields = {name: each for name, each in asdict(self).items() if name != "draw"}
+        return fields | {"trained": list(self.trained), "tested": list(self.tested)}
+
+    def check(self, name: str) -> None:
+        """Raise BadInput when the lengths make no sense, or the vocabulary does not fit the task."""
+        low, high = self.trained
+        if not 1 <= low <= high or not any(low <= each <= high for each in self.tested) or max(self.tested) <= high:
+            raise BadInput(
+                f"{name}: trained on {low} to {high}, tested on {self.tested}; test within and beyond training."
+            )
+        for length in (low, *self.tested):
+            inputs, labels = self.draw_test(length)
+            if inputs.shape != labels.shape or not (labels != UNGRADED).any(axis=1).all():
+                raise BadInput(f"{name}: length {length} does not fit; choose shorter lengths or more symbols.")
+            if (most := max(inputs.max(), labels.max())) >= self.symbols:
+                raise BadInput(f"{name}: has symbols up to {most}; raise its {self.symbols}.")
+
+
+LETTERED = FIRST_SYMBOL + LETTERS
+SHORT: dict[str, Any] = {"trained": (3, 8), "tested": (4, 8, 10, 12, 14, 16)}
+TASKS = {
+    "copy": Task(copy, LETTERED, 1 / LETTERS, steps=2800, **SHORT),
+    "copy_twice": Task(copy_twice, LETTERED, 1 / LETTERS, steps=2800, **SHORT),
+    "reverse": Task(reverse, LETTERED, 1 / LETTERS, steps=2800, **SHORT),
+    "sort": Task(sort, FIRST_SYMBOL + SORTED_LETTERS, 1 / SORTED_LETTERS, steps=1800, **SHORT),
+    "odds_first": Task(odds_first, LETTERED, 1 / LETTERS, **SHORT),
+    "count": Task(count, LETTERED, 1 / LETTERS, (1, 10), (5, 10, 12, 14, 16, 18, 20), steps=1500),
+    "addition": Task(add, FIRST_SYMBOL + DIGITS, 1 / DIGITS, (1, 5), (3, 5, 6, 8, 10)),
+    "flip_flop": Task(flip_flop, ONE + 1, 1 / 2, (DENSE, DENSE), (DENSE, 128, 256), 1600, layers=2, tokens=1024),
+    "index": Task(index, LETTERED + 2 * MAX_SHIFT + 1, 1 / LETTERS, (20, 40), (20, 30, 40, 50, 60)),
+    "recall": Task(recall, FIRST_SYMBOL + 2 * KEYS, 1 / KEYS, (4, 16), (8, 16, 32, 64), layers=2),
+    "swap": Task(swap, FIRST_SYMBOL + CUPS + len(SWAPS), 1 / CUPS, (1, 8), (4, 8, 10, 12, 16)),
+}
+# Not learned in so few steps: they have to be named, with more steps.
+SLOW = ("addition", "index", "recall", "swap")

@@ -1,0 +1,226 @@
+"""`posgpt positions`: the tasks' answers by another method, runs that are kept and resumed, and what is refused."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from modeling_posgpt import POSITION_EMBEDDINGS
+from posgpt.positions import study
+from posgpt.positions.report import NOT_LEARNED, group_runs, write_report
+from posgpt.positions.tasks import (
+    CUPS,
+    DIGITS,
+    END,
+    FIRST_SYMBOL,
+    LETTERS,
+    MAX_SHIFT,
+    READ,
+    SWAPS,
+    TASKS,
+    UNGRADED,
+    WRITE,
+)
+from posgpt.positions.train import Run, build_model, fit
+from posgpt.positions.train import test as measure_accuracy
+
+SMALL = {"rows": 4, "tokens": 64, "layers": 1, "steps": 2}
+
+
+def draw(name: str, length: int):
+    """A batch as lists: the inputs' symbols, and the labels with None where nothing is graded."""
+    inputs, labels = TASKS[name].draw(np.random.default_rng(1), 40, length)
+    assert inputs.shape == labels.shape and max(inputs.max(), labels.max()) < TASKS[name].symbols
+    for row, graded in zip(inputs.tolist(), labels.tolist(), strict=True):
+        yield row, [None if label == UNGRADED else label for label in graded]
+
+
+def draw_answers(name: str, length: int):
+    """Prompt and answer of each row; the model reads the answer as far as it goes."""
+    for row, labels in draw(name, length):
+        prompt, _, read = (row[: row.index(0)], 0, row[row.index(0) + 1 :])
+        answer = labels[len(prompt) :]
+        assert labels[: len(prompt)] == [None] * len(prompt) and answer[:-1] == read
+        yield prompt, answer
+
+
+@pytest.mark.parametrize(
+    "name, solve",
+    [
+        ("copy", lambda prompt: prompt),
+        ("copy_twice", lambda prompt: prompt + prompt),
+        ("reverse", lambda prompt: list(reversed(prompt))),
+        ("sort", sorted),
+        ("odds_first", lambda prompt: [*prompt[0::2], *prompt[1::2]]),
+        ("count", lambda prompt: [prompt[0]] * prompt.count(prompt[0])),
+    ],
+)
+def test_letters(name, solve):
+    for length in (1, 2, 9):
+        for prompt, answer in draw_answers(name, length):
+            assert len(prompt) == length and answer == [*solve(prompt), END]
+
+
+def read_number(digits: list[int]) -> int:
+    return int("".join(str(digit - FIRST_SYMBOL) for digit in reversed(digits)))
+
+
+def test_addition():
+    for length in (1, 3, 16):
+        for prompt, answer in draw_answers("addition", length):
+            first, second = prompt[:length], prompt[length + 1 :]
+            assert prompt[length] == END and len(second) == length and len(answer) == length + 1
+            assert read_number(answer) == read_number(first) + read_number(second) < 2 * DIGITS**length
+
+
+def test_index():
+    distances = set()
+    for row, labels in draw("index", 40):
+        letters, asked = row[:40], row[41:]
+        assert len(set(letters)) == 40 and row[40] == 0
+        for i in range(0, len(asked), 3):
+            shift = asked[i + 1] - FIRST_SYMBOL - LETTERS - MAX_SHIFT
+            assert (
+                labels[41 + i : 44 + i]
+                == [None, letters[letters.index(asked[i]) + shift], None][:3][: len(row) - 41 - i]
+            )
+            distances.add(shift)
+    assert {min(distances), max(distances)} == {-MAX_SHIFT, MAX_SHIFT}
+
+
+def test_recall():
+    for row, labels in draw("recall", 16):
+        values = dict(zip(row[:32:2], row[1:32:2], strict=True))
+        asked = row[33::2]
+        assert sorted(asked) == sorted(values) and labels[33::2] == [values[key] for key in asked]
+        assert labels[32::2] == [None] * 16
+
+
+@pytest.mark.parametrize("length, shares", [(64, (0.15, 0.25)), (256, (0.01, 0.03))])
+def test_flip_flop(length, shares):
+    busy = []
+    for row, labels in draw("flip_flop", length):
+        written, instructions = None, row[1::2]
+        bits = [*row[2::2], labels[-1]]
+        for i, (instruction, bit) in enumerate(zip(instructions, bits, strict=True)):
+            written = bit if instruction == WRITE else written
+            assert labels[2 * i + 1] == (written if instruction == READ else None) and labels[2 * i] is None
+            assert instruction != READ or bit == written
+        busy.append(sum(each in (READ, WRITE) for each in instructions[1:-1]) / length)
+    assert shares[0] < np.mean(busy) < shares[1]
+
+
+def test_swap():
+    for row, labels in draw("swap", 12):
+        cups = list("abcde")
+        for word, first in zip(row, labels, strict=True):
+            a, b = SWAPS[word - FIRST_SYMBOL - CUPS]
+            cups[a], cups[b] = cups[b], cups[a]
+            assert cups[0] == "abcde"[first - FIRST_SYMBOL]
+
+
+def test_every_task_fits_its_vocabulary_and_lengths():
+    for name, task in TASKS.items():
+        task.check(name)
+        assert build_model(Run(name, task, "learned", 0)).num_parameters() < 1_000_000
+    with pytest.raises(ValueError, match="^copy: has symbols up to 65; raise its 9.$"):
+        replace(TASKS["copy"], symbols=9).check("copy")
+    with pytest.raises(ValueError, match="^70 distinct symbols of 64 cannot be drawn; choose shorter"):
+        replace(TASKS["index"], tested=(40, 70)).check("index")
+    with pytest.raises(ValueError, match="^copy: trained on 3 to 8, tested on .4, 8.; test within and beyond"):
+        replace(TASKS["copy"], tested=(4, 8)).check("copy")
+
+
+def test_a_model_learns_and_is_tested():
+    task = replace(TASKS["count"], trained=(1, 3), tested=(2, 3, 12), steps=300, tokens=256, layers=1, rows=32)
+    model = build_model(Run("count", task, "rotary", 0))
+    assert fit(model, task, 0) < 0.05
+    figures = measure_accuracy(model, task)
+    assert min(figures["exact"][:2]) > 0.95 and figures["exact"][2] < 0.9 and 0.5 < figures["tokens"][2] < 1
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """Small tasks, and a function that runs the command on them."""
+    monkeypatch.setattr(study, "TASKS", {name: replace(TASKS[name], **SMALL) for name in ("copy", "count")})
+    return ["--output_dir", tmp_path / "runs", "--seeds", 2, "--encodings", "rotary", "alibi"]
+
+
+def read_lines(folder) -> list[dict]:
+    return [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+
+
+def test_a_study_from_end_to_end_and_resumed(run, small, tmp_path):
+    folder = tmp_path / "runs"
+    printed = run(study, *small, "--tasks", "copy", "--processes", 2)
+    assert "4 runs to come, about 0 minutes." in printed and printed.count(NOT_LEARNED) == 2
+    first = read_lines(folder)
+    assert {(each["encoding"], each["seed"]) for each in first} == {
+        (e, s) for e in ("rotary", "alibi") for s in (0, 1)
+    }
+    assert all(len(each["exact"]) == 6 and each["recipe"]["steps"] == 2 for each in first)
+
+    # An interrupted command has fewer lines; they are kept.
+    (folder / "runs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in first[:3]))
+    printed = run(study, *small, "--tasks", "all", "--processes", 1)
+    assert "5 runs to come" in printed
+    lines = read_lines(folder)
+    assert lines[:3] == first[:3] and len(lines) == 8
+    (again,) = (each for each in lines[3:] if all(each[key] == first[3][key] for key in ("task", "encoding", "seed")))
+    assert {**again, "seconds": 0} == {**first[3], "seconds": 0}
+    assert "runs to come" not in run(study, *small, "--tasks", "all")
+    table = (folder / "table.tsv").read_text().splitlines()
+    assert len(table) == 5 and {line.count("\t") for line in table} == {9}
+    assert all(
+        (folder / name).stat().st_size > 9_000 for name in ("heat_map.png", "curves_exact.png", "curves_tokens.png")
+    )
+
+
+def test_what_is_not_learned_comes_last(tmp_path, capsys):
+    def make(encoding: str, within: float, beyond: float, seed: int) -> dict:
+        shares = [within] * 2 + [beyond] * 4
+        return {"task": "copy", "encoding": encoding, "seed": seed, "exact": shares, "tokens": shares, "seconds": 60}
+
+    runs = [make("none", 0.98, 0.9, seed) for seed in (1, 0)]
+    runs += [make("rotary", share, share / 2, seed) for seed, share in enumerate((1.0, 0.996, 0.2))]
+    rows = [cell.describe() for cell in group_runs(TASKS, runs)]
+    assert [row["encoding"] for row in rows] == ["rotary", "none"]
+    assert rows[0]["learned"] == "2 of 3" and rows[1]["learned"] == NOT_LEARNED
+    assert rows[0]["exact within"] == "99.6%" and rows[0]["exact beyond, each seed"] == "50.0%, 49.8%, 10.0%"
+    write_report(tmp_path, TASKS, runs)
+    assert "| copy | rotary   | 99.6%" in capsys.readouterr().out
+
+
+def test_refusals(run, small, tmp_path, monkeypatch):
+    folder = tmp_path / "runs"
+    folder.mkdir()
+
+    def refused(message, *arguments):
+        with pytest.raises(SystemExit, match=f"^error: [^\n]*{message}[^\n]*$"):
+            run(*arguments)
+
+    asked = [*small, "--tasks", "copy", "--processes", 1]
+    refused("unknown task 'coppy'; did you mean copy", study, *small, "--tasks", "coppy")
+    refused("unknown encoding 'rotery'; did you mean rotary", study, *asked, "--encodings", "rotery")
+    refused("arguments are required: --tasks", study, *small)
+    refused("seeds is 0; choose at least 1", study, *asked, "--seeds", 0)
+    lines = {"{}": "line 1: not a finished run; remove the line", "[": "line 1: not a finished run"}
+    recipe = {"task": "copy", "encoding": "rotary", "seed": 0, "recipe": {"steps": 3}}
+    lines[json.dumps(recipe)] = "line 1: copy has symbols None there and 66 here; give another --output_dir"
+    for line, message in lines.items():
+        (folder / "runs.jsonl").write_text(line + "\n")
+        refused(message, study, *asked)
+        assert (folder / "runs.jsonl").read_text() == line + "\n"
+    (folder / "runs.jsonl").unlink()
+
+    class Short(POSITION_EMBEDDINGS["none"]):
+        @staticmethod
+        def check_config(config):
+            raise ValueError("positions end at 16")
+
+    monkeypatch.setitem(POSITION_EMBEDDINGS, "short", Short)
+    refused(
+        "short cannot do copy: positions end at 16; choose another encoding", study, *asked, "--encodings", "short"
+    )
+    assert not list(folder.iterdir())
