@@ -10,7 +10,7 @@ also with more tasks, encodings or seeds. The tables and charts are of the runs 
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -29,6 +29,8 @@ from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.positions.report import write_report
 from posgpt.positions.tasks import SLOW, TASKS
 from posgpt.positions.train import Record, Run, estimate_seconds, prepare_process, train
+from posgpt.training.architecture import CHOICES
+from posgpt.training.encodings import take_imports
 
 RUNS_FILE = "runs.jsonl"
 ALL = "all"
@@ -39,7 +41,9 @@ class StudyArguments:
     """What to train, and where to keep it."""
 
     tasks: list[str] = option(f"Tasks, or {ALL} (without {', '.join(SLOW)}): {', '.join(TASKS)}.")
-    encodings: list[str] = option(f"Position encodings, or {ALL}: {', '.join(POSITION_EMBEDDINGS)}.")
+    encodings: list[str] = option(
+        f"Position encodings, or several in one layer (rotary+canon), or {ALL}: {', '.join(POSITION_EMBEDDINGS)}."
+    )
     seeds: Annotated[int, Range(1)] = option("How many runs each encoding has on each task.", default=5)
     steps: Annotated[int | None, Range(1)] = option("Training steps (default: as each task says).", default=None)
     learning_rate: Annotated[float | None, Range(0)] = option(
@@ -49,12 +53,11 @@ class StudyArguments:
     output_dir: str = option("Folder for runs, tables and charts.", default="runs/positions")
 
 
-def choose(kind: str, names: list[str], known: Iterable[str]) -> list[str]:
+def choose(kind: str, names: list[str], known: Collection[str]) -> list[str]:
     """Return the names that are asked for, each once; raise BadInput when one is not known."""
-    known = list(known)
     for name in names:
-        if name not in (*known, ALL):
-            near = get_close_matches(name, known, n=1, cutoff=0.4)
+        if name not in known and name != ALL:
+            near = get_close_matches(name, list(known), n=1, cutoff=0.4)
             meant = f"did you mean {near[0]}? There are" if near else "choose from"
             raise BadInput(f"unknown {kind} {name!r}; {meant} {', '.join(known)}.")
     return [name for name in known if name not in SLOW] if ALL in names else list(dict.fromkeys(names))
@@ -65,7 +68,7 @@ def plan_runs(arguments: StudyArguments) -> list[Run]:
     given = {name: getattr(arguments, name) for name in ("steps", "learning_rate")}
     changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     tasks = {name: replace(TASKS[name], **changed) for name in choose("task", arguments.tasks, TASKS)}
-    encodings = choose("encoding", arguments.encodings, POSITION_EMBEDDINGS)
+    encodings = choose("encoding", arguments.encodings, CHOICES["position_embedding_type"])
     for name, task in tasks.items():
         task.check(name)
     order = product(range(arguments.seeds), tasks.items(), encodings)
@@ -95,6 +98,8 @@ def load_runs(path: Path, plan: list[Run]) -> list[Record]:
 def _start_worker() -> None:
     # An interrupt is the main process's to handle, which ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Encodings from files, as the main process has imported them.
+    take_imports([])
     prepare_process()
 
 
