@@ -272,7 +272,9 @@ def test_other_inputs_of_forward():
             model(**inputs)
 
 
-@every_member
+@pytest.mark.parametrize(
+    "positions", [*EACH_HOOK[:3], *(pytest.param(name, marks=pytest.mark.slow) for name in EACH_HOOK[3:])]
+)
 @pytest.mark.parametrize("attention", ["sdpa", pytest.param("eager", marks=pytest.mark.slow)])
 def test_it_compiles_without_a_graph_break(positions, attention):
     model = tiny_model(positions, attention)

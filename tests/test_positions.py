@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import StaticCache
 
 import reference_positions
-from model_helpers import SIZES, tiny_model, tokens
+from model_helpers import EACH_HOOK, SIZES, tiny_model, tokens
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PositionEncoding, register
 from modeling_posgpt.cache import CACHE
 from modeling_posgpt.tokenization_posgpt import build_tokenizer
@@ -104,7 +104,9 @@ def test_bf16_reads_far_positions_as_well_as_near_ones(name):
     assert errors[1] < 2 * errors[0] + 0.01
 
 
-@every_encoding
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in EACH_HOOK else pytest.mark.slow) for name in POSITION_EMBEDDINGS]
+)
 @torch.no_grad()
 def test_an_exported_model_reads_batches_of_any_size_and_length(name):
     model = tiny_model(name)

@@ -290,7 +290,11 @@ def test_a_model_is_finetuned_on_few_pairs_of_several_draws(run, world, tiny_pre
     "study, options, match",
     [
         ("position", [], "there is no study 'position'; choose one of course, factorial, .*, or give a YAML file"),
-        ("positions", ["--rows", "other"], "'other' is not a row of positions.yaml; there are: learned, concatenated, rotary"),
+        (
+            "positions",
+            ["--rows", "other"],
+            "'other' is not a row of positions.yaml; there are: learned, concatenated, rotary",
+        ),
         ("course", ["--max_steps", 2], "course.yaml: its rows share no options that --max_steps could change"),
         ("rows: {one: {pretrained: {}}}", [], "mine.yaml: not a study: .*unexpected keyword argument 'pretrained'"),
         ("row: {}", [], "mine.yaml: not a study: .*'row'"),

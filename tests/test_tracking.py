@@ -74,7 +74,7 @@ def test_a_run_keeps_its_options_the_hashes_of_its_data_and_versions_beside_the_
     )
     # The recipe's, the command line's and a default.
     options = record["options"]
-    assert (options["question_share"], options["max_steps"], options["adam_epsilon"]) == (0.3, 4, 1e-8)
+    assert (options["question_share"], options["max_steps"], options["adam_epsilon"]) == (0.75, 4, 1e-8)
     assert record["model"]["hidden_size"] == 32 and record["model"]["use_cache"] is True
     card = (tracked / "README.md").read_text()
     for name in files.values():
