@@ -235,13 +235,11 @@ class PosGPTConfig(PreTrainedConfig):
             if not self.is_causal and (encoding.history or encoding.needs_visibility):
                 raise ValueError(f"{encoding.__name__} counts back from each token: is_causal has to be True.")
             for name, setting in encoding.settings.items():
-                kinds = (
-                    (int, float)
-                    if setting is not None and type(setting.default) is float
-                    else type(setting and setting.default)
-                )
-                if setting is not None and not isinstance(getattr(self, name), kinds):
-                    raise ValueError(f"{name} is {getattr(self, name)!r}; choose a value like {setting.default!r}.")
+                value = getattr(self, name)
+                # A whole number may stand for any number.
+                value = float(value) if setting and type(setting.default) is float and type(value) is int else value
+                if setting and not isinstance(value, type(setting.default)):
+                    raise ValueError(f"{name} is {value!r}; choose a value like {setting.default!r}.")
             encoding.check_config(self)
         if self.rope_parameters and not any("rope_parameters" in each.settings for each in encodings):
             users = [name for name, each in POSITION_EMBEDDINGS.items() if "rope_parameters" in each.settings]

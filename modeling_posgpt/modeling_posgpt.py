@@ -194,7 +194,12 @@ class PosGPTModel(PosGPTPreTrainedModel):
         return given, [each or other for each, other in zip(given, own, strict=True)]
 
     def make_place(
-        self, positions: Tensor, keys: Tensor, cache: Cache | None, encodings: list[Any], mask_inputs: tuple
+        self,
+        positions: Tensor,
+        keys: Tensor,
+        cache: Cache | None,
+        encodings: list[Any],
+        mask_inputs: tuple[Any, Any, Any, Any],
     ) -> Place:
         """Return where the tokens are, as far as the encodings need it."""
         first = cache.get_seq_length() if cache is not None else 0
@@ -202,7 +207,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
         first = first.clone() if isinstance(first, Tensor) else first
         place, history = Place(positions, keys, first), max(each.history for each in encodings)
         if history or any(each.needs_visibility for each in encodings):
-            visible = self.make_mask(*(*mask_inputs, "eager"))
+            visible = self.make_mask(*mask_inputs, "eager")
             if not isinstance(visible, Tensor):
                 raise ValueError("these positions need an attention_mask that is a tensor, not a BlockMask.")
             visible = visible if visible.dtype == torch.bool else visible >= 0
