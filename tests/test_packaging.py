@@ -98,8 +98,12 @@ def test_installed_it_trains_evaluates_and_studies_from_an_empty_folder(installe
         "base: windows\npretrain: {hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 2, use_cpu: true}\n"
     )
     (installed.folder / "tiny.yaml").write_text(recipe)
-    options = ["--data_dir", "world", "--recipe", "tiny.yaml", "--rows", "rotary", "--seeds", 1, "--max_steps", 2]
-    assert "| rotary " in run_installed(installed, "python", "-m", "studies", "positions", *options)
+    encoding = "from modeling_posgpt import PositionEncoding, register\n@register('mine')\nclass Mine(PositionEncoding): pass\n"
+    (installed.folder / "mine.py").write_text(encoding)
+    options = ["--data_dir", "world", "--recipe", "tiny.yaml", "--rows", "mine", "--seeds", 1, "--max_steps", 2]
+    assert "| mine " in run_installed(
+        installed, "python", "-m", "studies", "positions", "--import", "mine.py", *options
+    )
     assert "open_book" in run_installed(installed, "python", "-m", "studies")
 
 
