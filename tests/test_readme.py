@@ -13,6 +13,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 # What makes each command quick; the options of a document come first, so that these override them.
 TRAININGS = ["pretrain", "finetune"]
 QUICK = dict.fromkeys(TRAININGS, [*ON_CPU, "--max_steps", 2]) | {"hold-out": ["--pairs", 20, "--people", 10]}
+QUICK["positions"] = ["--tasks", "count", "--encodings", "rotary", "--steps", 2, "--seeds", 1, "--processes", 1]
 
 
 def list_blocks(name: str) -> list[str]:
