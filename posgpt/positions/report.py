@@ -97,7 +97,7 @@ def draw_heat_maps(cells: list[Cell]) -> Any:
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         axes.set_title(f"{title}, %", fontsize="medium")
-    figure.suptitle("Accuracy at lengths beyond training, medians; –: not learned at those within", fontsize="medium")
+    figure.suptitle("Beyond the lengths of training, medians; –: not learned", fontsize="small")
     return figure
 
 
@@ -125,8 +125,8 @@ def draw_curves(cells: list[Cell], measure: str) -> Any:
     for axes in panels[: len(tasks) : columns]:
         axes.set_ylabel(f"{MEASURES[measure]}, %")
     figure.legend([lines[each] for each in encodings], encodings, loc="outside right upper", fontsize="small")
-    title = "Medians; dotted: the longest in training; pale: not learned within"
-    figure.suptitle(title + ("; grey: chance" if measure == "tokens" else ""), fontsize="medium")
+    title = "Medians; dotted: longest in training; pale: not learned"
+    figure.suptitle(title + ("; grey: chance" if measure == "tokens" else ""), fontsize="small", x=0.02, ha="left")
     return figure
 
 
