@@ -1,6 +1,7 @@
 """The one exception for input that cannot be used, what a library refuses as such, and how a command ends on it."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,16 @@ def check_installed(extra: str, *modules: str) -> None:
     for module in modules:
         if find_spec(module) is None:
             raise BadInput(f"this needs {module}, which is not installed: pip install 'posgpt[{extra}]'.")
+
+
+@contextmanager
+def exit_on_termination() -> Iterator[None]:
+    """Have a SIGTERM raise SystemExit: what ends processes on an exception ends those that were started here."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

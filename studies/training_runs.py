@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from typing import Any
 from transformers import TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
-from data_scripts.errors import BadInput
+from data_scripts.errors import BadInput, exit_on_termination
 from data_scripts.files import hash_file, load_json, write_atomically
 from posgpt.recipe_parser import parse_with_recipe, read_section
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints, read_step
@@ -93,11 +92,8 @@ def build_key(section: str, options: dict[str, Any]) -> dict[str, str]:
 def launch(arguments: list[str]) -> int:
     """Run `posgpt` with these arguments to its end, in a process of its own; return its exit status."""
     # A training that outlives its study would have the next start train beside it; `subprocess.run` ends it on an exception.
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
+    with exit_on_termination():
         return subprocess.run([sys.executable, "-m", "posgpt", *arguments]).returncode
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def train(name: str, section: str, options: dict[str, Any], folder: Path) -> Record:

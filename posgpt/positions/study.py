@@ -9,7 +9,6 @@ also with more tasks, encodings or seeds. The tables and charts are of the runs 
 
 import json
 import signal
-import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from typing import Annotated, Any
 import psutil
 from tqdm import tqdm
 
-from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
+from data_scripts.errors import BadInput, check_installed, exit_on_bad_input, exit_on_termination
 from data_scripts.files import check_is_folder_or_new, read_lines
 from data_scripts.options import Range, option, parse_options
 from modeling_posgpt import POSITION_EMBEDDINGS
@@ -110,14 +109,9 @@ def start_workers(processes: int) -> Iterator[Callable[..., Iterator[Any]]]:
         prepare_process()
         yield map
         return
-    # What ends this command ends its processes, too.
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        # A forked process could not use a GPU.
-        with get_context("spawn").Pool(processes, _start_worker) as pool:
-            yield pool.imap_unordered
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    # What ends this command ends its processes, too. A forked process could not use a GPU.
+    with exit_on_termination(), get_context("spawn").Pool(processes, _start_worker) as pool:
+        yield pool.imap_unordered
 
 
 def train_runs(pending: list[Run], processes: int, path: Path) -> Iterator[Record]:
