@@ -18,6 +18,7 @@ The stages, each of which can be opened: documents with titles and salient spans
 and by which selector (`choose_selectors`, `select_spans`), rows (`NameWindowsDataset`), batches (`NameWindowsCollator`).
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -323,6 +324,8 @@ def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterato
     yield f"Questions about {len(titles):,} titles are mixed in."
     if alone := {title for title, _ in dataset.standalone}:
         yield f"{len(alone):,} of these titles have no document with such a span; the questions about them are rows of their own."
+    if all(selector.min_guess == math.inf for selector in dataset.selectors):
+        return
     likeliest = zip(dataset.documents["title"], dataset.documents["likeliest"], strict=True)
     labelled = {
         (title, dataset.selectors[i].relation)

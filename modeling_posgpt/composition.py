@@ -13,6 +13,12 @@ def split_name(name: str) -> list[str]:
     return name.split("+")
 
 
+def list_names(names: Any) -> list[str]:
+    """Return the names of all encodings in a `position_embedding_type`, each once: of one name, or of a list for the layers."""
+    names = names if isinstance(names, list) else [names]
+    return list(dict.fromkeys(part for name in names for part in split_name(str(name))))
+
+
 def list_parts(encoding: Any) -> Sequence[PositionEncoding]:
     return encoding.parts if isinstance(encoding, Composition) else [encoding]
 

@@ -12,7 +12,7 @@ from transformers.utils import cached_file
 
 from .bottleneck import BOTTLENECKS
 from .cache import CACHE
-from .composition import check_parts, split_name
+from .composition import check_parts, list_names, split_name
 from .position_embeddings import POSITION_EMBEDDINGS
 from .position_encoding import PositionEncoding, save_encodings
 
@@ -134,9 +134,7 @@ class PosGPTConfig(PreTrainedConfig):
     @property
     def position_names(self) -> list[str]:
         """The names of the encodings in use, each once."""
-        names = self.position_embedding_type
-        names = [names] if isinstance(names, str) else names
-        return list(dict.fromkeys(part for name in names for part in split_name(name)))
+        return list_names(self.position_embedding_type)
 
     @property
     def head_dim(self) -> int:

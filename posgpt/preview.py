@@ -15,7 +15,7 @@ from itertools import islice
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
-from datasets import disable_progress_bars, enable_progress_bars
+from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from transformers import PreTrainedTokenizerBase
 from transformers.trainer_utils import IntervalStrategy
 
@@ -67,9 +67,11 @@ def describe_corpus(data: PretrainingData, count: int, is_weighted: bool) -> Ite
             yield f"asked    {', '.join(asked[title])}"
     yield data.training.description
     # Its folds would show bars of their own.
+    is_shown = not are_progress_bars_disabled()
     disable_progress_bars()
     yield from data.training.describe_held_out()
-    enable_progress_bars()
+    if is_shown:
+        enable_progress_bars()
     if not is_weighted and (titles := describe_titles(data.corpus)):
         yield titles
 

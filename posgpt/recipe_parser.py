@@ -20,7 +20,7 @@ from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 from data_scripts.options import OptionParser
 from modeling_posgpt import POSITION_EMBEDDINGS
-from modeling_posgpt.composition import split_name
+from modeling_posgpt.composition import list_names
 
 FOLDER = Path(str(files("posgpt"))) / "recipes"
 DEFAULT_RECIPE = "course"
@@ -181,10 +181,8 @@ def drop_unused(
     }
     unused: list[str] = []
     for chooser, used in uses.items():
-        chosen = values.get(chooser) or next(iter(used), None)
-        # A position embedding for each layer, or several in one.
-        chosen = chosen if isinstance(chosen, list) else [chosen]
-        chosen = list(dict.fromkeys(part for each in chosen for part in split_name(str(each))))
+        # There may be a position embedding for each layer, or several in one.
+        chosen = list_names(values.get(chooser) or next(iter(used), None))
         others = {name for names in used.values() for name in names}
         others = others.difference(*(used.get(each, ()) for each in chosen))
         for name in sorted(others & given.keys()):

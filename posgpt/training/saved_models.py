@@ -17,7 +17,7 @@ from data_scripts.errors import BadInput, reraise_as_bad_input
 from data_scripts.files import check_is_file, load_json
 from data_scripts.relations import BIRTHPLACE
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
-from modeling_posgpt.composition import split_name
+from modeling_posgpt.composition import list_names
 from modeling_posgpt.configuration_posgpt import load_task
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint
 from posgpt.training.hardware import avoid_cudnn_attention
@@ -59,8 +59,7 @@ def load_config(name_or_path: str, changes: dict[str, Any]) -> PosGPTConfig:
     if (kind := content.get("model_type")) != PosGPTConfig.model_type:
         raise BadInput(f"{name_or_path}: holds a {kind!r} model, not a PosGPT; give a folder that training wrote.")
     positions = content.get("position_embedding_type")
-    names = positions if isinstance(positions, list) else [positions]
-    names = [part for each in names for part in split_name(str(each))]
+    names = list_names(positions)
     settings = {name for each in names if each in POSITION_EMBEDDINGS for name in POSITION_EMBEDDINGS[each].settings}
     if positions is not None and (unknown := [name for name in names if name not in POSITION_EMBEDDINGS]):
         raise BadInput(
