@@ -1,7 +1,7 @@
 """Training data that is drawn again in each epoch, as a function of (seed, epoch, example), and in which order it is read."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import ClassVar
 
@@ -46,8 +46,8 @@ class EpochDataset(torch.utils.data.Dataset):
         """Return what the document of an example is called in messages: its number in the corpus, from 1, or its title."""
         return str(example + 1)
 
-    def list_asked(self, documents: int) -> dict[str, list[str]]:
-        """Return what is asked for of the first documents, by their titles; nothing where it is drawn anew in each epoch."""
+    def list_asked(self, titles: Collection[str]) -> dict[str, list[str]]:
+        """Return what is asked for of documents, by their titles; nothing where it is drawn anew in each epoch."""
         return {}
 
     @cached_property

@@ -20,7 +20,7 @@ and by which selector (`choose_selectors`, `select_spans`), rows (`NameWindowsDa
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
@@ -178,10 +178,10 @@ class NameWindowsDataset(EpochDataset):
         """(rows,) integers: rows are filled nearly up to the maximum sequence length; few hold a question alone."""
         return np.broadcast_to(self.tokenizer.model_max_length, len(self))
 
-    def list_asked(self, documents: int) -> dict[str, list[str]]:
-        """Return the spans of the first documents, by title; with several relations, each with those that ask for it."""
+    def list_asked(self, titles: Collection[str]) -> dict[str, list[str]]:
+        """Return the spans of documents by their titles; with several relations, each with those that ask for it."""
         asked: dict[str, list[str]] = {}
-        for row in self.documents.take(min(documents, len(self.documents))):
+        for row in self.documents.filter(titles.__contains__, input_columns="title", desc="Finding documents"):
             for span, numbers in zip(row["asked"], row["asked_by"], strict=True):
                 names = ", ".join(self.selectors[i].relation.name for i in numbers)
                 asked.setdefault(row["title"], []).append(f"{span} ({names})" if len(self.selectors) > 1 else span)
@@ -324,17 +324,35 @@ def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterato
     yield f"Questions about {len(titles):,} titles are mixed in."
     if alone := {title for title, _ in dataset.standalone}:
         yield f"{len(alone):,} of these titles have no document with such a span; the questions about them are rows of their own."
-    if all(selector.min_guess == math.inf for selector in dataset.selectors):
-        return
-    likeliest = zip(dataset.documents["title"], dataset.documents["likeliest"], strict=True)
-    labelled = {
-        (title, dataset.selectors[i].relation)
-        for title, places in likeliest
-        for i, place in enumerate(places)
-        if place >= 0
-    }
-    if labels := {title for title, _ in labelled - dataset.answers_of.keys()}:
-        yield f"{len(labels):,} titles without a training question are asked one, too, with what looks most like its answer."
+    if share := dataset.config.paraphrases:
+        yield f"{share:.0%} of all questions are put in other words, drawn anew each time."
+    if any(selector.min_guess < math.inf for selector in dataset.selectors):
+        yield from describe_labels(dataset)
+
+
+def describe_labels(dataset: NameWindowsDataset) -> Iterator[str]:
+    """Yield how many titles without a training question have a pseudo-label, and what is commonest where none is found."""
+    labelled: set[str] = set()
+    unlabelled: dict[str, list[str]] = {}
+    columns = (dataset.documents[column] for column in ("title", "asked", "asked_by", "likeliest"))
+    for title, asked, asked_by, likeliest in zip(*columns, strict=True):
+        for number, (place, selector) in enumerate(zip(likeliest, dataset.selectors, strict=True)):
+            if (title, selector.relation) in dataset.answers_of:
+                continue
+            spans = [span for span, by in zip(asked, asked_by, strict=True) if number in by]
+            if place >= 0:
+                labelled.add(title)
+            elif spans:
+                unlabelled[title] = spans
+    if labelled:
+        yield f"{len(labelled):,} titles without a training question are asked one, too, with what looks most like its answer."
+    others = {title: spans for title, spans in unlabelled.items() if title not in labelled}
+    for span, count in Counter(chain(*map(set, others.values()))).most_common(1):
+        example = next(title for title, spans in others.items() if span in spans)
+        yield (
+            f"{len(others):,} titles are asked none, because nothing in them looks enough like an answer. {span!r} stands in"
+            f" {count:,} of these, such as {example!r}; if it is an answer there, add questions with it."
+        )
 
 
 def encode_rows(rows: list[tuple[str, list[Window]]], tokenizer: PreTrainedTokenizerBase) -> list[dict]:

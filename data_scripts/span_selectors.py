@@ -501,6 +501,10 @@ class SpanRanker:
         # (words, max_words): whether a run that begins with a word reaches those behind it.
         behind = np.arange(self.max_words)
         lasts = np.minimum(np.arange(len(ids))[:, None] + behind, len(ids) - 1)
+        # `3.19` of `3.19.2` is another number; the year of `13.3.1967` ends with its date.
+        is_point = np.array([word in (".", ",") for word in words])[ids] & is_tight
+        is_number = np.array([word[:1].isdigit() for word in words])[ids]
+        is_last &= ~(is_number & np.roll(is_point, -1) & np.roll(is_number, -2))
         goes_on = ((ends > starts) & ~is_title[starts])[lasts] & (is_inside[lasts - 1] | (behind < 2))
         is_run = np.logical_and.accumulate(goes_on, axis=1) & is_first[:, None] & is_last[lasts]
         first, length = np.nonzero(is_run)

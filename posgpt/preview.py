@@ -3,8 +3,8 @@
     posgpt preview windows --train_file wiki.txt --questions_file birth_places_train.tsv
     posgpt preview course --train_file birth_places_train.tsv --section finetune
 
-Before pretraining examples, the corpus's first documents are shown as they are read: title, `|` and text, and with name-keyed
-windows what is asked for, and how many answers to held-out questions are. The character that a position is graded on stands in
+Before pretraining examples, documents from all parts of the corpus are shown as they are read: title, `|` and text, and with
+name-keyed windows what is asked for, and how many answers to held-out questions are. The character that a position is graded on stands in
 the second line of each example; a dot where there is no loss.
 """
 
@@ -15,6 +15,7 @@ from itertools import islice
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from transformers import PreTrainedTokenizerBase
 from transformers.trainer_utils import IntervalStrategy
@@ -33,6 +34,9 @@ from posgpt.training.callbacks import describe_length
 from posgpt.training.data import build_epoch_sampler, choose_data_seed
 from posgpt.training.estimate import plan_training
 from posgpt.training.trainer import PosGPTTrainer
+
+# Characters of a document.
+_SHOWN = 1000
 
 
 @dataclass
@@ -58,11 +62,15 @@ def render_batch(batch: dict, tokenizer: PreTrainedTokenizerBase) -> Iterator[st
 
 
 def describe_corpus(data: PretrainingData, count: int, is_weighted: bool) -> Iterator[str]:
-    """Yield the first documents as they are read, and what is said of all; weights repeat documents on purpose."""
-    documents = data.corpus.take(min(count, len(data.corpus)))
-    asked = data.training.dataset.list_asked(len(documents))
-    for title, text in zip(iterate_titles(documents), documents["text"], strict=True):
-        yield f"document {title} | {text[find_text_start(title) :]}" if title else f"document {text}"
+    """Yield some documents as they are read, and what is said of all; weights repeat documents on purpose."""
+    # From the whole corpus: its first ones may be of one kind.
+    documents = data.corpus.select(np.linspace(0, len(data.corpus) - 1, min(count, len(data.corpus)), dtype=int))
+    titles = list(iterate_titles(documents))
+    asked = data.training.dataset.list_asked(titles)
+    for title, text in zip(titles, documents["text"], strict=True):
+        shown = text[find_text_start(title) :] if title else text
+        shown = f"{shown[:_SHOWN]}… ({len(shown):,} characters)" if len(shown) > _SHOWN else shown
+        yield f"document {title} | {shown}" if title else f"document {shown}"
         if title in asked:
             yield f"asked    {', '.join(asked[title])}"
     yield data.training.description

@@ -51,6 +51,17 @@ def test_the_plain_question_of_a_title_without_questions_asks_for_the_likeliest_
         assert all(answered[title] == {director} for title, director, _ in films[40:] if title in answered)
 
 
+def test_the_commonest_span_of_titles_that_are_asked_no_question_is_named(tmp_path):
+    films, *_ = read_films(tmp_path, "Who directed {}?")
+    text = "".join(f"{title}. In colour, directed by {director}, at last.\n" for title, director, _ in films[:45])
+    text += "".join(f"{title}. A film of cats that Rome, once, saw.\n" for title, *_ in films[45:])
+    pairs = "".join(f"Who directed {title}?\t{director}\n" for title, director, _ in films[:40])
+    corpus, tokenizer, questions = read(tmp_path, text, pairs, more="?:.")
+    said = NameWindowsConfig(pseudo_labels=True, ask_dates=False).build(corpus, tokenizer, 0, questions).description
+    assert "5 titles without a training question" in said
+    assert "15 titles are asked none" in said and f"'Rome' stands in 15 of these, such as {films[45][0]!r}" in said
+
+
 def test_a_known_answer_alone_is_asked_for_in_the_plain_question(tmp_path):
     """Documents of 10 films say something else where answers are, with no word before it."""
     films = [(f"{kind} {thing}", DIRECTORS[len(kind + thing) % 5]) for kind in KINDS for thing in THINGS[:5]]

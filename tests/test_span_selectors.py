@@ -240,8 +240,9 @@ def test_answers_are_asked_for_wherever_they_stand(tmp_path, document, question,
         texts = (document.replace(answer, given), question.replace(answer, given), given)
         rows.append([text.replace("TITLE", "".join(word).title()).replace("00", str(10 + number)) for text in texts])
     training = train(*load(tmp_path, [text for text, *_ in rows], [pair for _, *pair in rows[:60]]))
-    asked = training.dataset.list_asked(len(rows))
-    assert all(given in asked[text.partition(". ")[0]] for text, _, given in rows)
+    answers = {text.partition(". ")[0]: given for text, _, given in rows}
+    asked = training.dataset.list_asked(answers)
+    assert all(given in asked[title] for title, given in answers.items())
 
 
 def test_a_span_begins_and_ends_with_a_mark_where_an_answer_does():
@@ -250,6 +251,13 @@ def test_a_span_begins_and_ends_with_a_mark_where_an_answer_does():
     ranker = SpanRanker([("Heat", answer) for answer in sorted(answers)], {"Heat": documents})
     spans = {text[slice(*span)] for span, _ in ranker.rank(documents, 100)[0]}
     assert answers < spans and all(span[0].isalnum() and span[-1] != "." for span in spans)
+
+
+def test_a_span_never_ends_inside_a_number():
+    documents = [Document("Ada", "Ada. New in version 3.19.2, born 13.3.1967 in 1,950 days.")]
+    ranker = SpanRanker([("Ada", "1967")], {"Ada": documents})
+    spans = {documents[0].text[slice(*span)] for span, _ in ranker.rank(documents, 100)[0]}
+    assert "1967" in spans and spans.isdisjoint(["3", "3.19", "13", "13.3", "1"])
 
 
 # Texts of documents about NAME with the ANSWER to *What is NAME?*, whose title ends the question.
