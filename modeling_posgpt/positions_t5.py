@@ -10,17 +10,19 @@ from .position_encoding import Place, PositionEncoding, Setting, register
 
 @register("t5")
 class PosGPTT5Bias(PositionEncoding):
-    """A learned number for each bucket of distances i - j, head and layer, added to the score of query i and key j.
+    """A learned number for each bucket of distances i - j and head, added to the score of query i and key j.
 
     (Raffel et al. 2020, arXiv 1910.10683, sec. 2.1; the buckets are those of transformers' T5 decoder.) The first half of the
     buckets holds one distance each. The others grow logarithmically up to `t5_max_distance`, and longer distances share the
-    last. Parameters: buckets x heads in each layer. Keys after the query share bucket 0.
+    last. All layers share the numbers, as in T5. Parameters: buckets x heads. Keys after the query share bucket 0.
     """
 
     settings = {
         "t5_num_buckets": Setting(32, "For t5 positions: the number of buckets of distances."),
         "t5_max_distance": Setting(128, "For t5 positions: longer distances share the last bucket."),
     }
+
+    is_shared = True
 
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)

@@ -21,9 +21,15 @@ from posgpt.positions.tasks import (
     TASKS,
     UNGRADED,
     WRITE,
+    Task,
 )
 from posgpt.positions.train import Run, build_model, fit
 from posgpt.positions.train import test as measure_accuracy
+
+
+def make_run(name: str, task: Task, encoding: str) -> Run:
+    return Run(name, task, encoding, {"position_embedding_type": encoding}, 0)
+
 
 SMALL = {"rows": 4, "tokens": 64, "layers": 1, "steps": 2}
 
@@ -123,7 +129,7 @@ def test_swap():
 def test_every_task_fits_its_vocabulary_and_lengths():
     for name, task in TASKS.items():
         task.check(name)
-        assert build_model(Run(name, task, "learned", 0)).num_parameters() < 1_000_000
+        assert build_model(make_run(name, task, "learned")).num_parameters() < 1_000_000
     with pytest.raises(ValueError, match="^copy: has symbols up to 65; raise its 9.$"):
         replace(TASKS["copy"], symbols=9).check("copy")
     with pytest.raises(ValueError, match="^70 distinct symbols of 64 cannot be drawn; choose shorter"):
@@ -134,7 +140,7 @@ def test_every_task_fits_its_vocabulary_and_lengths():
 
 def test_a_model_learns_and_is_tested():
     task = replace(TASKS["count"], trained=(1, 3), tested=(2, 3, 12), steps=300, tokens=256, layers=1, rows=32)
-    model = build_model(Run("count", task, "rotary", 0))
+    model = build_model(make_run("count", task, "rotary"))
     assert fit(model, task, 0) < 0.05
     figures = measure_accuracy(model, task)
     assert min(figures["exact"][:2]) > 0.95 and figures["exact"][2] < 0.9 and 0.5 < figures["tokens"][2] < 1
@@ -177,6 +183,22 @@ def test_a_study_from_end_to_end_and_resumed(run, small, tmp_path):
     )
 
 
+def test_variants_are_encodings_with_settings(run, small, tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "TASKS", {"copy": replace(TASKS["copy"], **SMALL | {"layers": 2})})
+    (tmp_path / "variants.yaml").write_text(
+        """rotary, 25 %: {position_embedding_type: rotary, rope_parameters: {rope_type: default, partial_rotary_factor: 0.25}}
+every second layer: {position_embedding_type: [rotary, none]}
+"""
+    )
+    asked = [*small, "--tasks", "copy", "--seeds", 1, "--processes", 1, "--variants_file", tmp_path / "variants.yaml"]
+    run(study, *asked)
+    losses = {each["encoding"]: each["loss"] for each in read_lines(tmp_path / "runs")}
+    assert list(losses) == ["rotary", "alibi", "rotary, 25 %", "every second layer"] and len({*losses.values()}) == 4
+    (tmp_path / "variants.yaml").write_text("rotary, 25 %: {position_embedding_type: rotary}")
+    with pytest.raises(SystemExit, match="copy with rotary, 25 % has rope_parameters"):
+        run(study, *asked)
+
+
 def test_what_is_not_learned_comes_last(tmp_path, capsys):
     def make(encoding: str, within: float, beyond: float, seed: int) -> dict:
         shares = [within] * 2 + [beyond] * 4
@@ -207,12 +229,27 @@ def test_refusals(run, small, tmp_path, monkeypatch):
     refused("seeds is 0; choose at least 1", study, *asked, "--seeds", 0)
     lines = {"{}": "line 1: not a finished run; remove the line", "[": "line 1: not a finished run"}
     recipe = {"task": "copy", "encoding": "rotary", "seed": 0, "recipe": {"steps": 3}}
-    lines[json.dumps(recipe)] = "line 1: copy has symbols None there and 66 here; give another --output_dir"
+    lines[json.dumps(recipe)] = (
+        "line 1: copy with rotary has symbols None there and 66 here; give another --output_dir"
+    )
     for line, message in lines.items():
         (folder / "runs.jsonl").write_text(line + "\n")
         refused(message, study, *asked)
         assert (folder / "runs.jsonl").read_text() == line + "\n"
     (folder / "runs.jsonl").unlink()
+
+    variants = tmp_path / "variants.yaml"
+    for text, message in {
+        "[rotary]": "give the fields of each variant below its name",
+        "mine: rotary": "give the fields of each variant below its name",
+        "mine: {hidden_size: 8}": "'mine' has 'hidden_size'; choose from cope_max_position",
+        "rotary: {position_embedding_type: none}": "'rotary' needs a name of its own",
+        "mine: {t5_num_buckets: 8}": "'mine' needs a name of its own, and a position_embedding_type",
+        "mine: {position_embedding_type: [rotary, none]}": "mine cannot do copy: .* 2 names for 1 layers",
+        "mine: {position_embedding_type: t5, t5_num_buckets: few}": "mine cannot do copy: .*t5_num_buckets is 'few'",
+    }.items():
+        variants.write_text(text)
+        refused(message, study, *asked, "--variants_file", variants)
 
     class Short(POSITION_EMBEDDINGS["none"]):
         @staticmethod

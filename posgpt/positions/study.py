@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from itertools import product
+from itertools import chain, product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ import psutil
 from tqdm import tqdm
 
 from data_scripts.errors import BadInput, check_installed, exit_on_bad_input, exit_on_termination
-from data_scripts.files import check_is_folder_or_new, read_lines
+from data_scripts.files import check_is_folder_or_new, load_yaml, read_lines
 from data_scripts.options import Range, option, parse_options
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.positions.report import write_report
@@ -43,6 +43,9 @@ class StudyArguments:
     encodings: list[str] = option(
         f"Position encodings, or several in one layer (rotary+canon), or {ALL}: {', '.join(POSITION_EMBEDDINGS)}."
     )
+    variants_file: str | None = option(
+        "YAML file of more encodings: a name for each, and fields of PosGPTConfig that make it.", default=None
+    )
     seeds: Annotated[int, Range(1)] = option("How many runs each encoding has on each task.", default=5)
     steps: Annotated[int | None, Range(1)] = option("Training steps (default: as each task says).", default=None)
     learning_rate: Annotated[float | None, Range(0)] = option(
@@ -62,32 +65,51 @@ def choose(kind: str, names: list[str], known: Collection[str]) -> list[str]:
     return [name for name in known if name not in SLOW] if ALL in names else list(dict.fromkeys(names))
 
 
+def load_variants(path: str) -> dict[str, dict[str, Any]]:
+    """Return fields of `PosGPTConfig` by the names of encodings; raise BadInput when a YAML file has something else."""
+    variants = load_yaml(path, "variants")
+    if not isinstance(variants, dict) or not all(isinstance(fields, dict) for fields in variants.values()):
+        raise BadInput(f"{path}: give the fields of each variant below its name.")
+    known = {"position_embedding_type", *chain(*(own.settings for own in POSITION_EMBEDDINGS.values()))}
+    for name, fields in variants.items():
+        if unknown := [field for field in fields if field not in known]:
+            raise BadInput(f"{path}: {name!r} has {unknown[0]!r}; choose from {', '.join(sorted(known))}.")
+        if name in POSITION_EMBEDDINGS or "position_embedding_type" not in fields:
+            raise BadInput(f"{path}: {name!r} needs a name of its own, and a position_embedding_type.")
+    return variants
+
+
 def plan_runs(arguments: StudyArguments) -> list[Run]:
     """Return the runs of a command, one seed after the other, so that early results compare all encodings."""
     given = {name: getattr(arguments, name) for name in ("steps", "learning_rate")}
     changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     tasks = {name: replace(TASKS[name], **changed) for name in choose("task", arguments.tasks, TASKS)}
-    encodings = choose("encoding", arguments.encodings, CHOICES["position_embedding_type"])
+    names = choose("encoding", arguments.encodings, CHOICES["position_embedding_type"])
+    encodings = {name: {"position_embedding_type": name} for name in names}
+    encodings |= load_variants(arguments.variants_file) if arguments.variants_file else {}
     for name, task in tasks.items():
         task.check(name)
-    order = product(range(arguments.seeds), tasks.items(), encodings)
-    return [Run(name, task, encoding, seed) for seed, (name, task), encoding in order]
+    order = product(range(arguments.seeds), tasks.items(), encodings.items())
+    return [Run(name, task, encoding, fields, seed) for seed, (name, task), (encoding, fields) in order]
 
 
 def load_runs(path: Path, plan: list[Run]) -> list[Record]:
-    """Return the runs of a plan that a folder has; raise BadInput when its runs of a task have another recipe."""
-    recipes, keys = {run.name: run.recipe for run in plan}, [run.key for run in plan]
+    """Return the runs of a plan that a folder has; raise BadInput when they have another recipe."""
+    recipes, keys = {(run.name, run.encoding): run.recipe for run in plan}, [run.key for run in plan]
     found = []
     for number, line in read_lines(path, "runs of a study") if path.exists() else ():
         try:
             record = json.loads(line)
             key, recipe = {name: record[name] for name in keys[0]}, record["recipe"]
-            changed = [name for name, value in recipes.get(key["task"], recipe).items() if recipe.get(name) != value]
+            wanted = recipes.get((key["task"], key["encoding"]), recipe)
+            changed = [name for name in wanted | recipe if recipe.get(name) != wanted.get(name)]
         except (ValueError, KeyError, TypeError, AttributeError):
             raise BadInput(f"{path}, line {number}: not a finished run; remove the line.") from None
         if changed:
             name = changed[0]
-            was = f"{key['task']} has {name} {recipe.get(name)} there and {recipes[key['task']][name]} here"
+            was = (
+                f"{key['task']} with {key['encoding']} has {name} {recipe.get(name)} there and {wanted.get(name)} here"
+            )
             raise BadInput(f"{path}, line {number}: {was}; give another --output_dir.")
         if key in keys:
             found.append(record)

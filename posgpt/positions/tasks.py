@@ -168,7 +168,7 @@ class Task:
     trained: tuple[int, int]
     tested: tuple[int, ...]
     steps: int = 2000
-    learning_rate: float = 2e-3
+    learning_rate: float = 4e-3
     layers: int = 4
     tokens: int = 768
     rows: int = 256
@@ -209,9 +209,9 @@ TASKS = {
     "reverse": Task(reverse, LETTERED, 1 / LETTERS, steps=2800, **SHORT),
     "sort": Task(sort, FIRST_SYMBOL + SORTED_LETTERS, 1 / SORTED_LETTERS, steps=1800, **SHORT),
     "odds_first": Task(odds_first, LETTERED, 1 / LETTERS, **SHORT),
-    "count": Task(count, LETTERED, 1 / LETTERS, (1, 10), (5, 10, 12, 14, 16, 18, 20), steps=1500),
+    "count": Task(count, LETTERED, 1 / LETTERS, (1, 20), (10, 20, 24, 28, 32, 36, 40), steps=2500),
     "addition": Task(add, FIRST_SYMBOL + DIGITS, 1 / DIGITS, (1, 5), (3, 5, 6, 8, 10)),
-    "flip_flop": Task(flip_flop, ONE + 1, 1 / 2, (DENSE, DENSE), (DENSE, 128, 256), 1600, layers=2, tokens=1024),
+    "flip_flop": Task(flip_flop, ONE + 1, 1 / 2, (DENSE, DENSE), (DENSE, 128, 256), layers=2, tokens=1024),
     "index": Task(index, LETTERED + 2 * MAX_SHIFT + 1, 1 / LETTERS, (20, 40), (20, 30, 40, 50, 60)),
     "recall": Task(recall, FIRST_SYMBOL + 2 * KEYS, 1 / KEYS, (4, 16), (8, 16, 32, 64), layers=2),
     "swap": Task(swap, FIRST_SYMBOL + CUPS + len(SWAPS), 1 / CUPS, (1, 8), (4, 8, 10, 12, 16)),

@@ -15,19 +15,20 @@ from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
 from posgpt.positions.tasks import UNGRADED, Batch, Task
 from posgpt.training.hardware import avoid_cudnn_attention, bf16_is_fast, keep_freed_memory
 
-WIDTH, HEADS = 128, 4
+WIDTH, HEADS = 64, 4
 WARMUP, BETA2, MAX_NORM = 0.06, 0.95, 1.0
 # To be raised when a change of the code changes what a run gives.
-VERSION = 1
+VERSION = 2
 Record = dict[str, Any]
 
 
 class Run(NamedTuple):
-    """One model: a task with its recipe, an encoding and a seed."""
+    """One model: a task with its recipe, an encoding with its fields of `PosGPTConfig`, and a seed."""
 
     name: str
     task: Task
     encoding: str
+    positions: dict[str, Any]
     seed: int
 
     @property
@@ -37,8 +38,8 @@ class Run(NamedTuple):
 
     @property
     def recipe(self) -> Record:
-        """What it must share with other runs of its task."""
-        return self.task.describe_recipe() | {"version": VERSION}
+        """What runs with its key have in common."""
+        return self.task.describe_recipe() | {"version": VERSION} | self.positions
 
 
 def choose_device() -> torch.device:
@@ -56,20 +57,20 @@ def build_model(run: Run) -> PosGPTForCausalLM:
     """Build a model with positions for the longest test: those beyond training are untrained."""
     device = choose_device()
     problem, fix = f"{run.encoding} cannot do {run.name}", "choose another encoding, or shorter lengths."
-    with reraise_as_bad_input(problem, fix, StrictDataclassError, ValueError):
+    with reraise_as_bad_input(problem, fix, StrictDataclassError, ValueError, KeyError, TypeError):
         config = PosGPTConfig(
             vocab_size=run.task.symbols,
             hidden_size=WIDTH,
             num_hidden_layers=run.task.layers,
             num_attention_heads=HEADS,
             max_position_embeddings=run.task.measure_width(max(run.task.tested)),
-            position_embedding_type=run.encoding,
             embd_pdrop=0.0,
             resid_pdrop=0.0,
             attention_dropout=0.0,
             use_cache=False,
             eos_token_id=None,
             pad_token_id=None,
+            **run.positions,
         )
         torch.manual_seed(run.seed)
         # For so few tokens, plain matrix products are the fastest on a CPU.
