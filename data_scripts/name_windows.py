@@ -28,11 +28,10 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow.compute as pc
-import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.collators import RightPaddingCollator, pad_right
+from data_scripts.collators import NameWindowsCollator, OneWindowCollator
 from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
@@ -370,47 +369,3 @@ def encode_rows(rows: list[tuple[str, list[Window]]], tokenizer: PreTrainedToken
         lengths = [len(start), *(len(cue + span) for cue, span in windows)]
         features.append({"input_ids": input_ids, "labels": labels, "windows": lengths})
     return features
-
-
-class NameWindowsCollator(RightPaddingCollator):
-    """Make a batch of rows in which each window sees the row's beginning and itself.
-
-    A feature without `windows`, such as an encoded question, is one window without a beginning.
-    """
-
-    def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
-        """Return `input_ids`, `labels` and `position_ids`, each (batch, longest row), and the boolean `attention_mask`
-        (batch, 1, longest row, longest row), true where a position is seen.
-        """
-        positions, windows = [], []
-        for feature in features:
-            beginning, *sizes = feature.get("windows", [0, len(feature["input_ids"])])
-            # The positions of each window continue those of the row's beginning, as if the window stood alone.
-            alone = [np.arange(beginning, beginning + size) for size in sizes]
-            positions.append(np.concatenate([np.arange(beginning), *alone]))
-            windows.append(np.repeat(np.arange(1 + len(sizes)), [beginning, *sizes]))
-        # Padding is a window of its own: it sees itself, and nothing else sees it.
-        window = pad_right(windows, -1)
-        seen = (window[:, None, :] == 0) | (window[:, None, :] == window[:, :, None])
-        batch = super().__call__(features)
-        return batch | {"position_ids": pad_right(positions, 0), "attention_mask": seen.tril()[:, None]}
-
-
-class OneWindowCollator(RightPaddingCollator):
-    """Make a batch of one text per row, for models that cannot read several: a window after the beginning of its row, which is
-    read again with each of them.
-    """
-
-    def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
-        """Return `input_ids`, `labels` and the boolean `attention_mask`, false on padding, each (windows, longest text), and
-        `texts_of_rows` (rows,), how many of these texts each row has become.
-        """
-        texts, counts = [], []
-        for feature in features:
-            beginning, *sizes = feature.get("windows", [0, len(feature["input_ids"])])
-            counts.append(len(sizes))
-            for size, end in zip(sizes, beginning + np.cumsum(sizes), strict=True):
-                own = slice(end - size, end)
-                texts.append({key: feature[key][:beginning] + feature[key][own] for key in ("input_ids", "labels")})
-        mask = pad_right([[1] * len(text["input_ids"]) for text in texts], 0).bool()
-        return super().__call__(texts) | {"attention_mask": mask, "texts_of_rows": torch.tensor(counts)}
