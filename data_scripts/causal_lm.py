@@ -12,6 +12,7 @@ same paper, sec. 3).
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from datasets import Dataset
@@ -153,5 +154,5 @@ class PackedDataset(EpochDataset):
                     texts.append((drawn["input_ids"], drawn["labels"]))
         # A row whose questions are all left out reads one without loss.
         texts = texts or [(drawn["input_ids"], [-100] * len(drawn["labels"]))]
-        ids, labels = (sum(part, []) for part in zip(*texts, strict=True))
+        ids, labels = (list(chain(*parts)) for parts in zip(*texts, strict=True))
         return {"input_ids": ids, "labels": labels, "windows": [0, *(len(own) for own, _ in texts)]}

@@ -80,8 +80,8 @@ def describe_corpus(data: PretrainingData, count: int, is_weighted: bool) -> Ite
     yield from data.training.describe_held_out()
     if is_shown:
         enable_progress_bars()
-    if not is_weighted and (titles := describe_titles(data.corpus)):
-        yield titles
+    if not is_weighted and (described := describe_titles(data.corpus)):
+        yield described
 
 
 def preview_training(preview: PreviewArguments, *config: Any) -> Iterator[str]:
