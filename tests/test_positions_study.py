@@ -8,7 +8,7 @@ import pytest
 
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.positions import study
-from posgpt.positions.report import NOT_LEARNED, group_runs, write_report
+from posgpt.positions.report import NOT_LEARNED, draw_mean_ranks, group_runs, write_report
 from posgpt.positions.tasks import (
     CUPS,
     DIGITS,
@@ -212,6 +212,27 @@ def test_what_is_not_learned_comes_last(tmp_path, capsys):
     assert rows[0]["exact within"] == "99.6%" and rows[0]["exact beyond, each seed"] == "50.0%, 49.8%, 10.0%"
     write_report(tmp_path, TASKS, runs)
     assert "| copy | rotary   | 99.6%" in capsys.readouterr().out
+
+
+def test_mean_ranks_are_over_tasks_and_their_intervals_over_seeds():
+    def make(task: str, encoding: str, within: float, beyond: list[float]) -> list[dict]:
+        own = {"task": task, "encoding": encoding, "seconds": 1}
+        tested = len(TASKS[task].tested)
+        return [
+            {**own, "seed": seed, "exact": [within] * 2 + [share] * (tested - 2), "tokens": [share] * tested}
+            for seed, share in enumerate(beyond)
+        ]
+
+    runs = make("copy", "alibi", 1.0, [0.5, 0.5, 0.1]) + make("count", "alibi", 1.0, [0.9, 0.9, 0.9])
+    runs += make("copy", "none", 1.0, [0.2, 0.2, 0.2]) + make("count", "none", 1.0, [0.9, 0.9, 0.9])
+    # Not learned, so last, whatever it does beyond.
+    runs += make("copy", "rotary", 0.9, [0.9, 0.9, 0.9]) + make("count", "rotary", 1.0, [0.0, 0.0, 0.0])
+    runs += make("copy", "t5", 1.0, [0.9, 0.9, 0.9]) + make("count", "t5", 1.0, [0.9, 0.9])
+    ranks = draw_mean_ranks(group_runs(TASKS, runs), draws=2_000)
+    # On count, alibi and none share the first rank; t5 lacks a run.
+    assert {name: own[0] for name, own in ranks.items()} == {"alibi": 1.25, "none": 1.75, "rotary": 3.0}
+    # The third seed is the median in 7 of 27 draws: drawn at least twice.
+    assert (ranks["alibi"] > ranks["none"]).mean() == pytest.approx(7 / 27, abs=0.04)
 
 
 def test_refusals(run, small, tmp_path, monkeypatch):

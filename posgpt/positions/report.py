@@ -69,6 +69,45 @@ def group_runs(tasks: Mapping[str, Task], records: list[Record]) -> list[Cell]:
     return cells
 
 
+def draw_mean_ranks(cells: list[Cell], draws: int = 10_000) -> dict[str, np.ndarray]:
+    """Return each encoding's mean rank over the tasks, by exact answers beyond training: first of all seeds, then of draws of as
+    many seeds with replacement, the same ones for all; (1 + draws,). Encodings that lack a run are left out.
+
+    What is not learned shares the last rank, and equals share the mean of theirs.
+    """
+    from scipy.stats import rankdata
+
+    tasks, encodings = list_names(cells)
+    by_place = {(cell.name, cell.encoding): cell for cell in cells}
+    seeds = max(len(cell.records) for cell in cells)
+    complete = [
+        each
+        for each in encodings
+        if all((task, each) in by_place and len(by_place[task, each].records) == seeds for task in tasks)
+    ]
+    chosen = np.random.default_rng(0).integers(seeds, size=(draws, seeds))
+    chosen = np.concatenate([np.arange(seeds)[None], chosen])
+    ranks = np.zeros((len(complete), len(chosen)))
+    for task in tasks if complete else ():
+        own = [by_place[task, each] for each in complete]
+        within, beyond = (
+            np.median(np.array([cell.average("exact", is_beyond) for cell in own])[:, chosen], axis=2)
+            for is_beyond in (False, True)
+        )
+        ranks += rankdata(-np.where(within >= LEARNED, beyond, -1), axis=0) / len(tasks)
+    return dict(zip(complete, ranks, strict=True))
+
+
+def describe_ranks(cells: list[Cell]) -> str:
+    """Return a table of mean ranks, the best first, with 95 % intervals over seeds."""
+    ranks = sorted(draw_mean_ranks(cells).items(), key=lambda each: each[1][0])
+    rows = []
+    for encoding, (rank, *drawn) in ranks:
+        low, high = np.quantile(drawn, (0.025, 0.975))
+        rows.append([encoding, f"{rank:.1f}", f"{low:.1f} to {high:.1f}"])
+    return format_table(["encoding", "mean rank", "95 %, seeds"], rows)
+
+
 def list_names(cells: list[Cell]) -> tuple[list[str], list[str]]:
     """Return the tasks and the encodings of cells, each once."""
     return list(dict.fromkeys(cell.name for cell in cells)), list(dict.fromkeys(cell.encoding for cell in cells))
@@ -131,15 +170,16 @@ def draw_curves(cells: list[Cell], measure: str) -> Any:
 
 
 def write_report(folder: Path, tasks: Mapping[str, Task], records: list[Record]) -> None:
-    """Write `table.md`, `table.tsv` and three charts, and print the table."""
+    """Write `table.md`, `table.tsv`, `ranks.md` and three charts, and print the tables."""
     cells = group_runs(tasks, records)
     rows = [cell.describe() for cell in cells]
     table = format_table(list(rows[0]), [list(row.values()) for row in rows])
     tsv = "\n".join("\t".join(row) for row in (rows[0], *(row.values() for row in rows)))
-    for name, text in (("table.md", table), ("table.tsv", tsv)):
+    ranks = describe_ranks(cells)
+    for name, text in (("table.md", table), ("table.tsv", tsv), ("ranks.md", ranks)):
         with write_atomically(folder / name) as file:
             file.write(text + "\n")
     save_picture(draw_heat_maps(cells), folder / "heat_map.png")
     for measure in MEASURES:
         save_picture(draw_curves(cells, measure), folder / f"curves_{measure}.png")
-    print(f"\n{table}\n\nTable, runs and charts: {folder}")
+    print(f"\n{table}\n\n{ranks}\n\nTables, runs and charts: {folder}")

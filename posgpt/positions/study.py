@@ -127,13 +127,15 @@ def _start_worker() -> None:
 @contextmanager
 def start_workers(processes: int) -> Iterator[Callable[..., Iterator[Any]]]:
     """Yield a `map` over several processes, whose results come in the order in which they are ready."""
-    if processes == 1:
-        prepare_process()
-        yield map
-        return
-    # What ends this command ends its processes, too. A forked process could not use a GPU.
-    with exit_on_termination(), get_context("spawn").Pool(processes, _start_worker) as pool:
-        yield pool.imap_unordered
+    # What ends this command ends its processes, too, and leaves a report.
+    with exit_on_termination():
+        if processes == 1:
+            prepare_process()
+            yield map
+            return
+        # A forked process could not use a GPU.
+        with get_context("spawn").Pool(processes, _start_worker) as pool:
+            yield pool.imap_unordered
 
 
 def train_runs(pending: list[Run], processes: int, path: Path) -> Iterator[Record]:
