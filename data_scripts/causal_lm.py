@@ -37,6 +37,7 @@ class CausalLMConfig(ObjectiveConfig):
     def build(
         self, corpus, tokenizer, seed, questions=None, one_text_per_row=False, relations=(BIRTHPLACE,)
     ) -> TrainingData:
+        corpus, questions = self.edit(corpus, tokenizer, questions)
         titles = list(iterate_titles(corpus)) if questions else ()
         documents = tokenize_corpus(corpus, tokenizer)
         dataset = PackedDataset(documents, tokenizer, seed, self.question_share, titles, questions)

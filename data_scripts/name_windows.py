@@ -32,6 +32,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import NameWindowsCollator, OneWindowCollator
+from data_scripts.edits import Edits, load_edits
 from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
@@ -106,6 +107,8 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
                 " says capitals)."
             )
         dataset = NameWindowsDataset(spans, selectors, tokenizer, seed, self, questions)
+        if self.edits_file is not None:
+            dataset.edit(load_edits(self.edits_file, corpus, tokenizer))
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
         described = " ".join(describe_windows(dataset, documents))
         held_out = partial(describe_held_out, documents, questions, selectors, select) if questions else tuple
@@ -169,6 +172,18 @@ class NameWindowsDataset(EpochDataset):
             telling = [word for word in used[relation] if len(used) > 1 and counts[word] == 1]
             paraphrasers[relation] = Paraphraser(own, list(words), characters, telling)
         return paraphrasers
+
+    def edit(self, edits: Edits) -> None:
+        """Let rows say what edits say. Which spans there are, and the words of paraphrases, follow from the unedited documents."""
+
+        def edit_row(title: str, *columns: list[str]) -> dict[str, list[str]]:
+            edited = ([edits.apply(title, text) for text in column] for column in columns)
+            return dict(zip(("asked", "before", "after"), edited, strict=True))
+
+        columns = ["title", "asked", "before", "after"]
+        self.documents = self.documents.map(edit_row, input_columns=columns, desc="Editing documents")
+        for (title, _), answers in self.answers_of.items():
+            answers[:] = [edits.apply(title, answer) for answer in answers]
 
     def __len__(self) -> int:
         return self.rows_with_document + len(self.standalone)

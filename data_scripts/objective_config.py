@@ -8,6 +8,7 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
+from data_scripts.edits import load_edits
 from data_scripts.epochs import EpochDataset
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions
@@ -43,6 +44,11 @@ class ObjectiveConfig:
         "How often a document comes with a training question about its title.", default=0.3
     )
     ask_dates: bool = option("Whether numbers and months are salient spans, too.", default=True)
+    edits_file: str | None = option(
+        "TSV of edits: a title, words of its documents and answers, and what they say instead, in as many characters. All else is"
+        " read as without it.",
+        default=None,
+    )
 
     def build(
         self,
@@ -64,6 +70,15 @@ class ObjectiveConfig:
             relations: What documents are asked for without questions, by an objective that asks.
         """
         raise NotImplementedError
+
+    def edit(
+        self, corpus: Dataset, tokenizer: PreTrainedTokenizerBase, questions: Questions | None
+    ) -> tuple[Dataset, Questions | None]:
+        """Return corpus and questions as `edits_file` has them."""
+        if self.edits_file is None:
+            return corpus, questions
+        edits = load_edits(self.edits_file, corpus, tokenizer)
+        return edits.edit_corpus(corpus), edits.edit_questions(questions) if questions else None
 
     def build_prompt(
         self, relation: Relation, title: str, text: str, start: int, end: int, max_length: int

@@ -75,6 +75,7 @@ class SpanCorruptionConfig(ObjectiveConfig):
     def build(
         self, corpus, tokenizer, seed, questions=None, one_text_per_row=False, relations=(BIRTHPLACE,)
     ) -> TrainingData:
+        corpus, questions = self.edit(corpus, tokenizer, questions)
         if questions or self.salient_share:
             corpus = add_titles_and_spans(corpus, self.ask_dates)
         max_length = tokenizer.model_max_length

@@ -58,14 +58,17 @@ def load_training(folder: str, record: Record) -> dict[str, str]:
 
 
 def format_pairs(reports: Mapping[str, ScoredQuestions]) -> str:
-    """Return the table of each pair's questions that only one answers, with McNemar's test."""
+    """Return the table of each pair's questions that they answer differently, or only one correctly, with McNemar's test."""
     rows = []
     for (a, one), (b, other) in combinations(reports.items(), 2):
         if [each.question for each in one.predictions] != [each.question for each in other.predictions]:
             raise BadInput(f"{Path(b) / DETAILS_FILE}: other questions than {a}; compare reports on one --test_file.")
         only = (one.correct & ~other.correct).sum(), (other.correct & ~one.correct).sum()
-        rows.append((f"{a}, {b}", *only, f"{compare_paired(one.correct, other.correct):.3g}"))
-    return format_table(("pair", "only the first is correct", "only the second", "p (McNemar, exact)"), rows)
+        answers = zip(one.predictions, other.predictions, strict=True)
+        different = sum(own.answer != theirs.answer for own, theirs in answers)
+        rows.append((f"{a}, {b}", different, *only, f"{compare_paired(one.correct, other.correct):.3g}"))
+    header = ("pair", "different answers", "only the first is correct", "only the second", "p (McNemar, exact)")
+    return format_table(header, rows)
 
 
 def format_differences(records: Mapping[str, Record]) -> str:

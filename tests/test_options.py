@@ -156,10 +156,11 @@ def build_table(group: str, options_of: dict[str, tuple[type, set]]) -> str:
         for field in dataclasses.fields(kind):
             if field.name not in others:
                 default = field.default_factory()[0] if field.default is dataclasses.MISSING else field.default
-                default = str(default).lower() if isinstance(default, bool) else default
+                default = str(default).lower() if isinstance(default, bool) else "" if default is None else default
                 allowed = get_args(field.type) if get_origin(field.type) is Literal else ()
                 choices = " or ".join(f"`{choice}`" for choice in field.metadata.get("choices", allowed))
-                values = choices or ranges.get(field.name) or ("a number" if field.name == "seed" else "true or false")
+                kinds = {"seed": "a number", "edits_file": "a file"}
+                values = choices or ranges.get(field.name) or kinds.get(field.name, "true or false")
                 own = f" {owner} |" if group else ""
                 rows.append(f"| `--{field.name}` |{own} {values} | {default} | {field.metadata['help']} |")
     return "\n".join(rows)

@@ -376,8 +376,8 @@ def test_reports_are_compared_in_one_table(run, reported, tmp_path):
     (other / "predictions.jsonl").write_text(format_predictions(right))
     # The columns of a table are padded.
     printed = re.sub(" +", " ", run(compare, reported, other))
-    before = json.loads((reported / "metrics.json").read_text())["correct"]
-    assert f"| {other} | 100.0% |" in printed and f"| {reported}, {other} | 0 | {17 - before} |" in printed
+    wrong = 17 - json.loads((reported / "metrics.json").read_text())["correct"]
+    assert f"| {other} | 100.0% |" in printed and f"| {reported}, {other} | {wrong} | 0 | {wrong} |" in printed
     assert f"{other}: options, data and versions: not recorded." in printed
     # A report keeps what its model was made of.
     record = json.loads((reported / "run.json").read_text())

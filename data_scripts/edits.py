@@ -1,0 +1,85 @@
+"""Edits: what a title's documents and questions say instead, in as many characters, so that all else is read as before.
+
+A training with edits is the twin of the one without: from the same seed, it reads the same rows in the same order, and only the
+edited title's rows say something else. So a difference between the two models comes from the edit alone.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+
+from data_scripts.errors import BadInput
+from data_scripts.files import read_lines
+from data_scripts.questions import Questions
+from data_scripts.titles import find_text_start, iterate_titles
+from data_scripts.words import find_words
+
+
+@dataclass(frozen=True)
+class Edits:
+    """What is replaced, by title: words, and those in their place."""
+
+    replaced: Mapping[str, Sequence[tuple[str, str]]]
+
+    def apply(self, title: str, text: str) -> str:
+        """Return a text about a title as it is edited; a document keeps its title."""
+        for old, new in self.replaced.get(title, ()):
+            start = find_text_start(title) if text.startswith(f"{title}. ") else 0
+            for begin, end in find_words([old], text):
+                text = text[:begin] + new + text[end:] if begin >= start else text
+        return text
+
+    def edit_corpus(self, corpus: Dataset) -> Dataset:
+        """Return a corpus, from `load_corpus`, in which the documents of edited titles are edited."""
+        titles = list(iterate_titles(corpus))
+        return corpus.map(
+            lambda text, number: {"text": self.apply(titles[number], text)},
+            input_columns="text",
+            with_indices=True,
+            desc="Editing documents",
+        )
+
+    def edit_questions(self, questions: Questions) -> Questions:
+        """Return questions whose answers about edited titles are edited."""
+        answers = list(map(self.apply, questions.titles, questions.answers))
+        return replace(
+            questions, rows=Dataset.from_dict(questions.rows.to_dict() | {"answer": answers}, questions.rows.features)
+        )
+
+
+def load_edits(path: str | os.PathLike, corpus: Dataset, tokenizer: PreTrainedTokenizerBase) -> Edits:
+    """Load a TSV of edits: on each line a title, words of its documents, and as many characters that stand there instead.
+
+    Raises:
+        BadInput: a line is not that, the corpus has no such title, its documents do not have the words, or the tokenizer does not
+            have the characters.
+    """
+    lines = [(f"{path}, line {number}", line.split("\t")) for number, line in read_lines(path, "TSV of edits") if line]
+    texts: dict[str, list[str]] = {cells[0]: [] for _, cells in lines}
+    for title, text in zip(iterate_titles(corpus), corpus["text"], strict=True):
+        if title in texts:
+            texts[title].append(text[find_text_start(title) :])
+    replaced: dict[str, list[tuple[str, str]]] = {}
+    for where, cells in lines:
+        if len(cells) != 3 or not all(cells):
+            raise BadInput(
+                f"{where}: not an edit; give a title, a tab, words of its documents, a tab, and what replaces them."
+            )
+        title, old, new = cells
+        if not texts[title]:
+            raise BadInput(f"{where}: no document has the title {title!r}; edit one that has.")
+        if not any(any(find_words([old], text)) for text in texts[title]):
+            raise BadInput(f"{where}: no document of {title!r} has {old!r}; give words that stand there.")
+        if len(old) != len(new):
+            raise BadInput(
+                f"{where}: {new!r} has {len(new)} characters and {old!r} {len(old)}; give as many, so that all else is read as before."
+            )
+        if unknown := set(new) - tokenizer.get_vocab().keys():
+            raise BadInput(f"{where}: no text has {min(unknown)!r}, so the model cannot read it; choose other words.")
+        replaced.setdefault(title, []).append((old, new))
+    if not replaced:
+        raise BadInput(f"{path}: has no edits; leave --edits_file out.")
+    return Edits(replaced)
