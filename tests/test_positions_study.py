@@ -22,6 +22,7 @@ from posgpt.positions.tasks import (
     UNGRADED,
     WRITE,
     Task,
+    list_commands,
 )
 from posgpt.positions.train import Run, build_model, fit
 from posgpt.positions.train import test as measure_accuracy
@@ -115,6 +116,40 @@ def test_flip_flop(length, shares):
             assert instruction != READ or bit == written
         busy.append(sum(each in (READ, WRITE) for each in instructions[1:-1]) / length)
     assert shares[0] < np.mean(busy) < shares[1]
+
+
+def test_scan():
+    """Examples of the paper's figure 1 and of its task file; 20,910 commands in all."""
+    by_length = list_commands()
+    assert sum(len(prompts) for prompts, _ in by_length.values()) == 20_910 and max(by_length) == 48
+    told = {}
+    for prompts, answers in by_length.values():
+        for prompt, answer in zip(prompts.tolist(), answers.tolist(), strict=True):
+            command = tuple(symbol for symbol in prompt if symbol != END)
+            told[command] = answer
+    assert len(told) == 20_910
+    words = sorted("after and around jump left look opposite right run thrice turn twice walk".split())
+    actions = {
+        "I_JUMP": "JUMP",
+        "I_LOOK": "LOOK",
+        "I_RUN": "RUN",
+        "I_WALK": "WALK",
+        "I_TURN_LEFT": "LEFT",
+        "I_TURN_RIGHT": "RIGHT",
+    }
+    numbers = {word: FIRST_SYMBOL + i for i, word in enumerate(sorted([*actions.values(), *words]))}
+    for command, does in {
+        "jump": "I_JUMP",
+        "jump left": "I_TURN_LEFT I_JUMP",
+        "jump around right": "I_TURN_RIGHT I_JUMP " * 4,
+        "turn left twice": "I_TURN_LEFT I_TURN_LEFT",
+        "jump thrice": "I_JUMP I_JUMP I_JUMP",
+        "jump opposite left and walk thrice": "I_TURN_LEFT I_TURN_LEFT I_JUMP I_WALK I_WALK I_WALK",
+        "jump opposite left after walk around left": "I_TURN_LEFT I_WALK " * 4 + "I_TURN_LEFT I_TURN_LEFT I_JUMP",
+    }.items():
+        expected = [numbers[actions[action]] for action in does.split()]
+        assert told[tuple(numbers[word] for word in command.split())] == expected
+    assert all(len(answer) == 33 + 1 for _, answer in draw_answers("scan", 35))
 
 
 def test_swap():

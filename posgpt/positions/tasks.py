@@ -5,7 +5,8 @@ To add one, write a function that draws a batch and add its `Task` to `TASKS`.
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from itertools import combinations
+from functools import cache
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ KEYS = 128
 # What `flip_flop` tells a bit to do, as in Liu et al. 2023 (arXiv 2306.00946).
 WRITE, READ, IGNORE, ZERO, ONE = range(FIRST_SYMBOL, FIRST_SYMBOL + 5)
 DENSE = 64
+# The most that a command of `scan` has, and how many different words and actions there are.
+COMMAND_WORDS, COMMAND_SYMBOLS = 9, 19
 CUPS = 5
 SWAPS = np.array(list(combinations(range(CUPS), 2)))
 
@@ -132,6 +135,43 @@ def flip_flop(rng: np.random.Generator, rows: int, length: int) -> Batch:
     return join(np.empty((rows, 0), dtype=int), np.stack((instructions, bits), axis=2).reshape(rows, -1), is_graded)
 
 
+@cache
+def list_commands() -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """Return all commands of SCAN (Lake and Baroni 2018, arXiv 1711.00350, fig. 6 and 7) by how many actions they take.
+
+    Commands are (commands, 9 words), preceded by `END` where they are shorter, and what they do is (commands, actions).
+    """
+    verbs = {name: [name.upper()] for name in ("walk", "look", "run", "jump")}
+    phrases = dict(verbs)
+    for verb, direction in product((*verbs, "turn"), ("left", "right")):
+        turn, does = [direction.upper()], verbs.get(verb, [])
+        phrases[f"{verb} {direction}"] = turn + does
+        phrases[f"{verb} opposite {direction}"] = 2 * turn + does
+        phrases[f"{verb} around {direction}"] = 4 * (turn + does)
+    for phrase, does in list(phrases.items()):
+        phrases |= {f"{phrase} twice": 2 * does, f"{phrase} thrice": 3 * does}
+    commands = dict(phrases)
+    for (first, does), (second, follows) in product(phrases.items(), repeat=2):
+        commands |= {f"{first} and {second}": does + follows, f"{first} after {second}": follows + does}
+    words = sorted({word for command, does in commands.items() for word in (*command.split(), *does)})
+    numbers = {word: FIRST_SYMBOL + i for i, word in enumerate(words)}
+    found: dict[int, tuple[list[list[int]], list[list[int]]]] = {}
+    for command, does in commands.items():
+        asked = [numbers[word] for word in command.split()]
+        prompts, answers = found.setdefault(len(does), ([], []))
+        prompts.append([END] * (COMMAND_WORDS - len(asked)) + asked)
+        answers.append([numbers[word] for word in does])
+    return {length: (np.array(prompts), np.array(answers)) for length, (prompts, answers) in found.items()}
+
+
+def scan(rng: np.random.Generator, rows: int, length: int) -> Batch:
+    """Commands in words, such as `jump around left twice`, and the actions that they take: `length`, or the next fewer there are."""
+    by_length = list_commands()
+    prompts, answers = by_length[max(each for each in by_length if each <= length)]
+    chosen = rng.integers(len(prompts), size=rows)
+    return join(prompts[chosen], end(answers[chosen]))
+
+
 def swap(rng: np.random.Generator, rows: int, length: int) -> Batch:
     """Five cups, two of which change places at each step; at each place, what is in the first.
 
@@ -214,7 +254,8 @@ TASKS = {
     "flip_flop": Task(flip_flop, ONE + 1, 1 / 2, (DENSE, DENSE), (DENSE, 128, 256), layers=2, tokens=1024),
     "index": Task(index, LETTERED + 2 * MAX_SHIFT + 1, 1 / LETTERS, (20, 40), (20, 30, 40, 50, 60)),
     "recall": Task(recall, FIRST_SYMBOL + 2 * KEYS, 1 / KEYS, (4, 16), (8, 16, 32, 64), layers=2),
+    "scan": Task(scan, FIRST_SYMBOL + COMMAND_SYMBOLS, 1 / 6, (1, 22), (10, 22, 24, 28, 32, 36, 40, 48), 6000),
     "swap": Task(swap, FIRST_SYMBOL + CUPS + len(SWAPS), 1 / CUPS, (1, 8), (4, 8, 10, 12, 16)),
 }
 # Not learned in so few steps: they have to be named, with more steps.
-SLOW = ("addition", "index", "recall", "swap")
+SLOW = ("addition", "index", "recall", "scan", "swap")
