@@ -214,6 +214,37 @@ class AnsweringMixin:
             lengths = torch.tensor([len(candidate) + len(MASK_TOKEN) for candidate in candidates])
             return scores.masked_fill(lengths > torch.tensor(budgets)[:, None], -torch.inf)
 
+    @torch.inference_mode()
+    def compute_log_probs(
+        self,
+        questions: Sequence[str],
+        answers: Sequence[str],
+        tokenizer: PreTrainedTokenizerBase,
+        batch_size: int = 128,
+    ) -> Tensor:
+        """Return log P(answer⁇ | question⁇) of one answer to each question, (questions,) in float32 on the CPU.
+
+        It is -inf where the answer does not fit within the maximum sequence length after its question. Raises ValueError as
+        `_compute_answer_budgets` does.
+        """
+        budgets = self._compute_answer_budgets(questions)
+        texts = [
+            f"{question}{MASK_TOKEN}{answer}{MASK_TOKEN}" for question, answer in zip(questions, answers, strict=True)
+        ]
+        fitting = [i for i, budget in enumerate(budgets) if len(answers[i]) + len(MASK_TOKEN) <= budget]
+        scores = torch.full((len(texts),), -torch.inf)
+        own = [texts[i] for i in fitting]
+        with in_evaluation_mode(self):
+            for _, batch in iterate_batches(own, [0] * len(own), batch_size, "Scoring"):
+                read = [own[i] for i in batch]
+                inputs = tokenizer(read, padding=True, padding_side="right", return_tensors="pt").to(self.device)
+                log_probs = self(**inputs, use_cache=False).logits[:, :-1].float().log_softmax(-1)
+                log_probs = log_probs.gather(-1, inputs["input_ids"][:, 1:, None])[..., 0].cpu()
+                for row, i in zip(log_probs, batch, strict=True):
+                    start = len(questions[fitting[i]])
+                    scores[fitting[i]] = row[start : len(own[i]) - 1].sum()
+        return scores
+
     def _score_batch(
         self,
         questions: Sequence[str],

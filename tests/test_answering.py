@@ -47,6 +47,9 @@ def test_every_candidate_is_scored_as_if_it_were_read_after_the_question(setting
         scores = model.score_answers(QUESTIONS, PLACES, tokenizer, batch_size=batch_size, min_probability=0)
         torch.testing.assert_close(scores, torch.tensor(expected), atol=1e-4, rtol=1e-4)
     assert model.score_answers(QUESTIONS, [], tokenizer).shape == (len(QUESTIONS), 0)
+    pairs = [(question, place) for question in QUESTIONS for place in PLACES]
+    own = model.compute_log_probs(*zip(*pairs, strict=True), tokenizer, batch_size=5)
+    torch.testing.assert_close(own, torch.tensor(expected).flatten(), atol=1e-4, rtol=1e-4)
 
 
 def test_the_likeliest_answers_have_the_probabilities_of_what_was_written(asked):
@@ -83,7 +86,7 @@ def test_a_candidate_that_does_not_fit_the_maximum_length_is_impossible_and_chan
     question, candidates = "Where was " + "Al " * 11 + "born?", ["Rome", "Aix-en-Provence", "New York City"]
     scores = model.score_answers([question], candidates, tokenizer, min_probability=0)[0]
     assert len(question) + 1 + len("New York City⁇") <= 64 < len(question) + 1 + len("Aix-en-Provence⁇")
-    assert scores[1] == -math.inf
+    assert scores[1] == -math.inf == model.compute_log_probs([question], [candidates[1]], tokenizer)[0]
     for number in (0, 2):
         expected = log_probability(model, tokenizer, question, candidates[number] + "⁇")
         assert float(scores[number]) == pytest.approx(expected, abs=1e-4)

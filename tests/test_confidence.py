@@ -60,6 +60,20 @@ def test_the_baselines_are_the_relations_answer_and_the_most_frequent_of_trainin
     )
 
 
+def test_stored_bits_are_what_a_model_knows_beyond_how_often_each_answer_is_correct():
+    def store(*surprisals: float | None) -> float | None:
+        answers = ["Rome", "Rome", "Bern", "Oslo"]
+        return measure(
+            ScoredQuestions([
+                Prediction("?", "", reference=answer, surprisal=each) for answer, each in zip(answers, surprisals, strict=True)
+            ])
+        )["stored_bits"]  # fmt: skip
+
+    # 1.5 bits tell which answer it is; who knows the frequencies alone needs as many.
+    assert store(0, 0, 0, 0) == pytest.approx(1.5) and store(1, 1, 2, 2) == pytest.approx(0)
+    assert store(3, 3, 3, 3) == pytest.approx(-1.5) and store(0, 0, 0, None) is None
+
+
 def test_metrics_of_a_case_worked_out_by_hand():
     scored = score([(0.95, True), (0.95, False), (0.15, False), (0.15, False)], abstain_below=0.9)
     assert compute_bins(scored).tolist() == [pytest.approx([0.15, 0.95]), [0, 0.5], [2, 2]]
@@ -67,6 +81,7 @@ def test_metrics_of_a_case_worked_out_by_hand():
         "accuracy": 0.25,
         "lenient_accuracy": 0.25,
         "recall": None,
+        "stored_bits": None,
         "auroc": pytest.approx((1 + 1 + 0.5) / 3),
         "ece": pytest.approx(0.5 * 0.15 + 0.5 * 0.45),
         "brier": pytest.approx((0.05**2 + 0.95**2 + 2 * 0.15**2) / 4),

@@ -1,9 +1,11 @@
 """Predictions: one JSON Lines file of questions and their answers, whoever gave them."""
 
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
@@ -15,6 +17,8 @@ from modeling_posgpt import PosGPTForCausalLM
 # Why a question is asked: to measure accuracy; to fit confidences; because nobody can know the answer, of two kinds.
 TEST, CALIBRATION, UNSEEN, FICTIONAL = "test", "calibration", "unseen", "fictional"
 ALL = "all"
+# Less counts as this: an answer that a model cannot write would have an infinite surprisal.
+_LEAST = 2.0**-100
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class Prediction:
         probability: How probable whoever answered finds the answer, 0 to 1.
         reference: The right answer, or several of which each is right.
         group: Why it was asked: `TEST`, `CALIBRATION`, `UNSEEN` or `FICTIONAL`.
+        surprisal: -log2 of the probability that whoever answered gives all references together, in bits.
         alternatives: Other answers and the probability of each, the likeliest first; None: they were not asked for.
     """
 
@@ -37,6 +42,7 @@ class Prediction:
     probability: float | None = None
     reference: str | list[str] | None = None
     group: str = TEST
+    surprisal: float | None = None
     alternatives: dict[str, float] | None = None
 
     @property
@@ -57,6 +63,8 @@ class Prediction:
             raise ValueError("alternatives is an object of answers and their probabilities")
         if self.probability is not None and not 0 <= self.probability <= 1:
             raise ValueError(f"probability is {self.probability!r}, which is not a number from 0 to 1")
+        if self.surprisal is not None and not self.surprisal >= 0:
+            raise ValueError(f"surprisal is {self.surprisal!r}, which is not a number of bits from 0")
 
 
 def answer_questions(
@@ -76,11 +84,19 @@ def answer_questions(
     texts = [each.question for each in several]
     # One of them may be the answer.
     best = dict(zip(texts, model.list_answers(texts, tokenizer, number + 1, *options), strict=True))
+    pairs = [(each.question, reference) for each in questions for reference in each.references]
+    scores = model.compute_log_probs(
+        [text for text, _ in pairs], [right for _, right in pairs], tokenizer, *options[:1]
+    )
+    probabilities = iter(scores.double().exp().tolist())
     answered = []
     for each, (text, probability) in zip(questions, map(astuple, answers), strict=True):
+        known = min(sum(islice(probabilities, len(each.references))), 1.0)
+        surprisal = -math.log2(max(known, _LEAST)) if each.references else None
         others = [other for other in best.get(each.question, ()) if other.text != text][:number]
         alternatives = {other.text: other.probability for other in others} if each.question in best else None
-        answered.append(replace(each, answer=text, probability=probability, alternatives=alternatives))
+        own = {"answer": text, "probability": probability, "surprisal": surprisal, "alternatives": alternatives}
+        answered.append(replace(each, **own))
     return answered
 
 

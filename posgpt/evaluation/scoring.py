@@ -224,6 +224,18 @@ def _accuracy_of_answered(scored: ScoredQuestions) -> float | None:
     return float(scored.correct[scored.is_sure].mean()) if has_some else None
 
 
+def _stored_bits(scored: ScoredQuestions) -> float | None:
+    """The entropy of the correct answers, by how often each is one, minus the mean surprisal: what a model knows beyond that.
+
+    It is the bound of Allen-Zhu and Li 2024 (arXiv 2404.05405, def. 4.3) for one value, with these frequencies as its prior.
+    """
+    surprisals = [each.surprisal for each in scored.predictions]
+    if None in surprisals:
+        return None
+    shares = np.array([*Counter(tuple(each.references) for each in scored.predictions).values()]) / len(scored)
+    return float(-(shares * np.log2(shares)).sum() - np.mean(np.array(surprisals, dtype=float)))
+
+
 class Metric(NamedTuple):
     """A metric of a report: what tables call it, how they show it, and its function, which may find that it has no value."""
 
@@ -243,6 +255,7 @@ METRICS = {
         lambda scored: compute_recall(scored.predictions),
         needs_confidence=False,
     ),
+    "stored_bits": Metric("bits stored per answer", ".2f", _stored_bits, needs_confidence=False),
     "auroc": Metric("AUROC", ".3f", lambda scored: compute_auroc(scored.confidence, scored.correct)),
     "ece": Metric("calibration error", ".3f", _calibration_error),
     # Brier 1950: the mean squared difference of confidence and outcome.
