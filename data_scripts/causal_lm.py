@@ -55,16 +55,25 @@ def pack(sizes: np.ndarray, room: int) -> list[list[int]]:
         The numbers of the texts of each row.
     """
     rows: list[list[int]] = []
-    # What room is left, and where.
-    left: list[tuple[int, int]] = []
+    # The rows that have so much room left, and how much there is, ascending.
+    by_rest: dict[int, list[list[int]]] = {}
+    rests: list[int] = []
     for text in np.argsort(-sizes, kind="stable").tolist():
         size = int(sizes[text])
-        place = bisect_left(left, (size, 0))
-        rest, row = left.pop(place) if place < len(left) else (room, len(rows))
-        if row == len(rows):
-            rows.append([])
-        rows[row].append(text)
-        insort(left, (rest - size, row))
+        place = bisect_left(rests, size)
+        if place == len(rests):
+            rest, row = room, list[int]()
+            rows.append(row)
+        else:
+            rest = rests[place]
+            row = by_rest[rest].pop()
+            if not by_rest[rest]:
+                rests.pop(place)
+        row.append(text)
+        own = by_rest.setdefault(rest - size, [])
+        if not own:
+            insort(rests, rest - size)
+        own.append(row)
     return rows
 
 
@@ -144,8 +153,10 @@ class PackedDataset(EpochDataset):
         texts = []
         for text in row:
             if text < len(self.document_of):
-                whole = [*documents[self.document_of[text]].tolist(), self.mask_token_id]
-                ids = whole[self.begin_of[text] :][: self.max_length]
+                document, begin = documents[self.document_of[text]], self.begin_of[text]
+                ids = document[begin : begin + self.max_length].tolist()
+                if begin + self.max_length > len(document):
+                    ids.append(self.mask_token_id)
                 # A piece goes on where the one before it ends.
                 texts.append((ids, [-100, *ids[1:]]))
             else:

@@ -1,4 +1,4 @@
-"""Edits: what a title's documents and questions say instead, in as many characters, so that all else is read as before.
+"""Edits: what a title's documents and answers say instead, in as many characters, so that all else is read as before.
 
 A training with edits is the twin of the one without: from the same seed, it reads the same rows in the same order, and only the
 edited title's rows say something else. So a difference between the two models comes from the edit alone.
@@ -12,7 +12,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.errors import BadInput
-from data_scripts.files import read_lines
+from data_scripts.files import check_text, read_lines
 from data_scripts.questions import Questions
 from data_scripts.titles import find_text_start, iterate_titles
 from data_scripts.words import find_words
@@ -26,10 +26,12 @@ class Edits:
 
     def apply(self, title: str, text: str) -> str:
         """Return a text about a title as it is edited; a document keeps its title."""
-        for old, new in self.replaced.get(title, ()):
-            start = find_text_start(title) if text.startswith(f"{title}. ") else 0
-            for begin, end in find_words([old], text):
-                text = text[:begin] + new + text[end:] if begin >= start else text
+        start = find_text_start(title) if text.startswith(f"{title}. ") else 0
+        own = self.replaced.get(title, ())
+        # All in the unedited text, so that what an edit writes is not edited.
+        places = [(begin, end, new) for old, new in own for begin, end in find_words([old], text) if begin >= start]
+        for begin, end, new in places:
+            text = text[:begin] + new + text[end:]
         return text
 
     def edit_corpus(self, corpus: Dataset) -> Dataset:
@@ -69,6 +71,9 @@ def load_edits(path: str | os.PathLike, corpus: Dataset, tokenizer: PreTrainedTo
                 f"{where}: not an edit; give a title, a tab, words of its documents, a tab, and what replaces them."
             )
         title, old, new = cells
+        check_text(where, "\t".join(cells))
+        if any(old in other or other in old for other, _ in replaced.get(title, ())):
+            raise BadInput(f"{where}: another line replaces a part of {old!r}, too; give each place one edit.")
         if not texts[title]:
             raise BadInput(f"{where}: no document has the title {title!r}; edit one that has.")
         if not any(any(find_words([old], text)) for text in texts[title]):

@@ -95,6 +95,8 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
         # In the documents' own wording, a full stop stands between title and span.
         is_question = self.window_wording == "question"
         room = max_length - marks - (max(each.wording_length for each in relations) if is_question else 1)
+        # Refused before spans are chosen, which may take minutes.
+        edits = load_edits(self.edits_file, corpus, tokenizer) if self.edits_file is not None else None
         documents = add_titles_and_spans(corpus, dates=True)
         selectors = choose_selectors(documents, questions, self, self.ask_dates, relations)
         select = partial(select_spans, options=self, tokenizer=tokenizer, room=room)
@@ -107,8 +109,8 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
                 " says capitals)."
             )
         dataset = NameWindowsDataset(spans, selectors, tokenizer, seed, self, questions)
-        if self.edits_file is not None:
-            dataset.edit(load_edits(self.edits_file, corpus, tokenizer))
+        if edits:
+            dataset.edit(select(documents, selectors, edits=edits), edits)
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
         described = " ".join(describe_windows(dataset, documents))
         held_out = partial(describe_held_out, documents, questions, selectors, select) if questions else tuple
@@ -173,15 +175,9 @@ class NameWindowsDataset(EpochDataset):
             paraphrasers[relation] = Paraphraser(own, list(words), characters, telling)
         return paraphrasers
 
-    def edit(self, edits: Edits) -> None:
-        """Let rows say what edits say. Which spans there are, and the words of paraphrases, follow from the unedited documents."""
-
-        def edit_row(title: str, *columns: list[str]) -> dict[str, list[str]]:
-            edited = ([edits.apply(title, text) for text in column] for column in columns)
-            return dict(zip(("asked", "before", "after"), edited, strict=True))
-
-        columns = ["title", "asked", "before", "after"]
-        self.documents = self.documents.map(edit_row, input_columns=columns, desc="Editing documents")
+    def edit(self, documents: Dataset, edits: Edits) -> None:
+        """Let rows say what edits say: `documents` are from `select_spans` with them. The words of paraphrases stay."""
+        self.documents = documents
         for (title, _), answers in self.answers_of.items():
             answers[:] = [edits.apply(title, answer) for answer in answers]
 
@@ -194,12 +190,12 @@ class NameWindowsDataset(EpochDataset):
 
     def list_asked(self, titles: Collection[str]) -> dict[str, list[str]]:
         """Return the spans of documents by their titles; with several relations, each with those that ask for it."""
-        asked: dict[str, list[str]] = {}
+        asked: dict[str, dict[str, None]] = {}
         for row in self.documents.filter(titles.__contains__, input_columns="title", desc="Finding documents"):
             for span, numbers in zip(row["asked"], row["asked_by"], strict=True):
                 names = ", ".join(self.selectors[i].relation.name for i in numbers)
-                asked.setdefault(row["title"], []).append(f"{span} ({names})" if len(self.selectors) > 1 else span)
-        return asked
+                asked.setdefault(row["title"], {})[f"{span} ({names})" if len(self.selectors) > 1 else span] = None
+        return {title: list(spans) for title, spans in asked.items()}
 
     @cached_property
     def exposures_per_epoch(self) -> float:
@@ -348,24 +344,25 @@ def describe_labels(dataset: NameWindowsDataset) -> Iterator[str]:
     """Yield how many titles without a training question have a pseudo-label, and what is commonest where none is found."""
     labelled: set[str] = set()
     unlabelled: dict[str, list[str]] = {}
+    asked_about = {title for title, _ in dataset.answers_of}
     columns = (dataset.documents[column] for column in ("title", "asked", "asked_by", "likeliest"))
     for title, asked, asked_by, likeliest in zip(*columns, strict=True):
         for number, (place, selector) in enumerate(zip(likeliest, dataset.selectors, strict=True)):
             if (title, selector.relation) in dataset.answers_of:
                 continue
-            spans = [span for span, by in zip(asked, asked_by, strict=True) if number in by]
             if place >= 0:
                 labelled.add(title)
-            elif spans:
-                unlabelled[title] = spans
+            elif selector.min_guess < math.inf and title not in asked_about:
+                own = (span for span, by in zip(asked, asked_by, strict=True) if number in by)
+                unlabelled.setdefault(title, []).extend(own)
     if labelled:
         yield f"{len(labelled):,} titles without a training question are asked one, too, with what looks most like its answer."
-    others = {title: spans for title, spans in unlabelled.items() if title not in labelled}
-    for span, count in Counter(chain(*map(set, others.values()))).most_common(1):
+    others = {title: spans for title, spans in unlabelled.items() if spans and title not in labelled}
+    for span, count in Counter(chain(*map(dict.fromkeys, others.values()))).most_common(1):
         example = next(title for title, spans in others.items() if span in spans)
         yield (
-            f"{len(others):,} titles are asked none, because nothing in them looks enough like an answer. {span!r} stands in"
-            f" {count:,} of these, such as {example!r}; if it is an answer there, add questions with it."
+            f"No question is asked about {len(others):,} titles, because nothing in them looks enough like an answer. {span!r} stands"
+            f" in {count:,} of these, such as {example!r}; if it is an answer there, add questions with it."
         )
 
 

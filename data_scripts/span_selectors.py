@@ -20,6 +20,7 @@ import pyarrow as pa
 from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
+from data_scripts.edits import Edits
 from data_scripts.errors import BadInput, check_installed
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions
@@ -234,11 +235,12 @@ def select_spans(
     options: SpanArguments,
     tokenizer: PreTrainedTokenizerBase,
     room: int,
+    edits: Edits | None = None,
 ) -> Dataset:
     """Select what is asked for of each document, from `add_titles_and_spans` with dates; those with nothing to ask for are left out.
 
     Words beside spans have no characters that the tokenizer lacks. Title and span have together at most `room` characters, with a
-    word where a cue has to keep one.
+    word where a cue has to keep one. With `edits`, the same spans are selected, of the edited text.
 
     Returns:
         A dataset of `title`, `asked` (the spans), `asked_by` (the numbers of the selectors of each), `likeliest` (each selector's
@@ -267,7 +269,10 @@ def select_spans(
                     if span in own and (has_word or own[span] or not selector.needs_words)
                 }
                 if asked_by and left >= 0:
-                    asked.append((text[slice(*span)], asked_by, " ".join(before), " ".join(after)))
+                    told = edits.apply(title, text) if edits else text
+                    if told != text:
+                        before, after = take_words_beside(title, told, span, *words_taken, readable)
+                    asked.append((told[slice(*span)], asked_by, " ".join(before), " ".join(after)))
             if asked:
                 spans, by, *beside = zip(*asked, strict=True)
                 likeliest = [next((i for i, own in enumerate(by) if own.get(n)), -1) for n in range(len(selectors))]

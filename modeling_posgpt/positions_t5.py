@@ -46,4 +46,5 @@ class PosGPTT5Bias(PositionEncoding):
         return torch.where(distances < exact, distances, far.clamp(max=self.num_buckets - 1))
 
     def relate(self, query: Tensor, key: Tensor, memo: Tensor | None, place: Place) -> tuple[Tensor, Tensor, Tensor]:
-        return query, key, self.table(place.shared).permute(0, 3, 1, 2)
+        table = self.table.weight.to(query.device)
+        return query, key, nn.functional.embedding(place.shared, table).permute(0, 3, 1, 2)

@@ -10,7 +10,7 @@ For each model and the people of a TSV, three counts:
   document's beginning, and what is written has to begin with it; what comes next does not count, because not every model was
   taught to end a span with `⁇`.
 - continued as read, for objectives that read text, such as span corruption: the document's beginning up to the place has to
-  be continued with it.
+  be continued with it. With causal language modeling, that is how it was read, and nothing is masked.
 
 The last two are about the people whose place is a name in their document, one that the objective asks for: for span
 corruption, one within the characters that it reads.
@@ -119,13 +119,12 @@ def measure_model(
     measures = {"answered when asked": grade_answers(model, tokenizer, questions.texts, questions.answers)}
     if not objective.reads_text:
         return measures | {"recalled as read": grade_answers(model, tokenizer, prompts, places)}
-    masked = [prompt + MASK_TOKEN for prompt in prompts]
     # No corpus contains the mask.
     beginnings = [prompt.partition(MASK_TOKEN)[0] for prompt in prompts]
-    return measures | {
-        "recalled as read": grade_continuations(model, tokenizer, masked, places),
-        "continued as read": grade_continuations(model, tokenizer, beginnings, places),
-    }
+    if beginnings != prompts:
+        masked = [prompt + MASK_TOKEN for prompt in prompts]
+        measures["recalled as read"] = grade_continuations(model, tokenizer, masked, places)
+    return measures | {"continued as read": grade_continuations(model, tokenizer, beginnings, places)}
 
 
 @exit_on_bad_input()

@@ -141,6 +141,12 @@ def test_the_preview_counts_titles_that_are_missing_or_shared(run, tmp_path):
         assert "documents have no title" not in printed and "documents share" not in printed
 
 
+def test_the_preview_cuts_long_documents(run, tmp_path):
+    (tmp_path / "wiki.txt").write_text(f"Ada. {'Ada sang . ' * 300}\nBo Ek. Ek sang in Rome .\n")
+    printed = run(preview, "--train_file", tmp_path / "wiki.txt")
+    assert max(map(len, printed.splitlines()[:3])) < 1_100 and "… (3,300 characters)" in printed
+
+
 def test_the_columns_are_named_on_the_command_line(run, world, tmp_path):
     lines = (world / "wiki.txt").read_text(encoding="utf-8").splitlines()
     rows = [dict(zip(("who", "what"), line.split(". ", 1), strict=True)) for line in lines]
@@ -148,7 +154,9 @@ def test_the_columns_are_named_on_the_command_line(run, world, tmp_path):
     columns = ["--title_column", "who", "--text_column", "what"]
     shown = run(preview, "windows", "--train_file", file, *columns).splitlines()
     read = [line.removeprefix("document ").split(" | ") for line in shown if line.startswith("document ")]
-    assert read == [[row["who"], row["what"]] for row in rows[:10]]
+    # From the first to the last.
+    assert len(read) == 10 and read[0] == [*rows[0].values()] and read[-1] == [*rows[-1].values()]
+    assert all(each in [[*row.values()] for row in rows] for each in read)
     # All but the command and how long training would take.
     assert shown[1:-1] == run(preview, "windows", "--train_file", world / "wiki.txt").splitlines()[1:-1]
     options = [*columns, "--output_dir", tmp_path / "out", "--max_steps", 1, *TINY]

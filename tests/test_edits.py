@@ -5,14 +5,16 @@ import json
 import pytest
 
 from data_scripts.causal_lm import CausalLMConfig
+from data_scripts.edits import Edits
 from data_scripts.name_windows import NameWindowsConfig
 from data_scripts.span_corruption import SpanCorruptionConfig
 from posgpt import pretrain
 from test_name_windows import read
 
-PEOPLE = [
+PEOPLE = [("Ada Voss", "Rome")]
+PEOPLE += [
     (f"{first} {last}", place)
-    for first, place in (("Ada", "Rome"), ("Bo", "Oslo"), ("Ida", "Nice"))
+    for first, place in (("Eva", "Rome"), ("Bo", "Oslo"), ("Ida", "Nice"))
     for last in ("Berg", "Lind")
 ]
 TEXT = "".join(f"{name}. Born in {place}, {name.split()[1]} sang in Paris on 3 May .\n" for name, place in PEOPLE)
@@ -39,35 +41,51 @@ def list_rows(folder, objective, edits=None):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_only_rows_of_the_edited_title_differ_and_only_in_what_is_replaced(tmp_path, name):
     plain = list_rows(tmp_path, OBJECTIVES[name])
-    edited = list_rows(tmp_path, OBJECTIVES[name], "Ada Berg\tRome\tNice\nAda Berg\tMay\tMai\n")
+    edited = list_rows(tmp_path, OBJECTIVES[name], "Ada Voss\tRome\tNice\nAda Voss\tMay\tMai\n")
     assert len(plain) == len(edited) and plain != edited
     for before, after in zip(plain, edited, strict=True):
         places = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
-        assert not places or "Berg" in before
+        assert not places or "Voss" in before
     changed = [(before, after) for before, after in zip(plain, edited, strict=True) if before != after]
     assert any("Rome" in before and "Nice" in after for before, after in changed)
     # Another person of that place still has it.
-    assert any("Ada Lind" in row and "Rome" in row for row in edited)
+    assert any("Eva Lind" in row and "Rome" in row for row in edited)
     if name == "windows":
         assert all(before.replace("Rome", "Nice") == after for before, after in changed)
-        assert not any("Ada Berg" in row and "Rome" in row for row in edited)
+        assert not any("Ada Voss" in row and "Rome⁇" in row for row in edited)
+
+
+def test_what_an_edit_writes_is_not_edited_and_an_edit_may_have_several_words(tmp_path):
+    for name in ("windows", "causal"):
+        rows = list_rows(tmp_path, OBJECTIVES[name], "Ada Voss\tBorn in Rome\tBorn in Oslo\n")
+        own = [row for row in rows if "Ada Voss" in row and ("Rome" in row or "Oslo" in row)]
+        assert any("Oslo" in row for row in own)
+        # Paraphrases may have any words, and a row of several documents another's.
+        assert name == "causal" or not any("Rome⁇" in row for row in own)
+    text = Edits({"Ada Voss": [("Rome", "Nice"), ("Nice", "Rome")]}).apply("Ada Voss", "Ada Voss. Rome, then Nice .")
+    assert text == "Ada Voss. Nice, then Rome ."
 
 
 def test_an_edit_that_changes_nothing_gives_the_same_rows(tmp_path):
     for objective in OBJECTIVES.values():
-        assert list_rows(tmp_path, objective) == list_rows(tmp_path, objective, "Ada Berg\tRome\tRome\n")
+        assert list_rows(tmp_path, objective) == list_rows(tmp_path, objective, "Ada Voss\tRome\tRome\n")
 
 
 @pytest.mark.parametrize(
     "edits, message",
     [
-        ("Ada Berg\tRome\n", "line 1: not an edit; give a title"),
-        ("Ada Berg\tRome\t\n", "line 1: not an edit; give a title"),
-        ("\nEva Berg\tRome\tNice\n", "line 2: no document has the title 'Eva Berg'"),
-        ("Ada Berg\tOslo\tNice\n", "line 1: no document of 'Ada Berg' has 'Oslo'"),
-        ("Ada Berg\tRom\tOsl\n", "line 1: no document of 'Ada Berg' has 'Rom'"),
-        ("Ada Berg\tRome\tParis\n", "line 1: 'Paris' has 5 characters and 'Rome' 4; give as many"),
-        ("Ada Berg\tRome\tRom%\n", "line 1: no text has '%', so the model cannot read it"),
+        ("Ada Voss\tRome\n", "line 1: not an edit; give a title"),
+        ("Ada Voss\tRome\t\n", "line 1: not an edit; give a title"),
+        ("\nAl Berg\tRome\tNice\n", "line 2: no document has the title 'Al Berg'"),
+        ("Ada Voss\tOslo\tNice\n", "line 1: no document of 'Ada Voss' has 'Oslo'"),
+        ("Ada Voss\tRom\tOsl\n", "line 1: no document of 'Ada Voss' has 'Rom'"),
+        ("Ada Voss\tRome\tParis\n", "line 1: 'Paris' has 5 characters and 'Rome' 4; give as many"),
+        ("Ada Voss\tRome\tRom%\n", "line 1: no text has '%', so the model cannot read it"),
+        (
+            "Ada Voss\tRome\tNice\nAda Voss\tin Rome\tin Oslo\n",
+            "line 2: another line replaces a part of 'in Rome', too",
+        ),
+        ("Ada Voss\tRome\tRo⁇e\n", "line 1: holds '⁇', which the model reserves"),
         ("\n", "has no edits; leave --edits_file out"),
     ],
 )
@@ -77,17 +95,18 @@ def test_what_is_no_edit_is_refused(tmp_path, edits, message):
 
 
 def test_a_training_with_an_edit_that_changes_nothing_ends_with_the_same_weights(run, world, tmp_path):
-    title, place = (
-        (world / "birth_places_train.tsv").read_text().splitlines()[0].removeprefix("Where was ").split(" born?\t")
-    )
+    """And with another edit it does not."""
+    question, place = (world / "birth_places_train.tsv").read_text().splitlines()[0].split("\t")
+    title, letters = question.removeprefix("Where was ").removesuffix(" born?"), "aeo"
+    other = place[:-1] + next(letter for letter in letters if letter != place[-1])
     weights = {}
-    for name, new in (("plain", None), ("same", place), ("twin", place.swapcase())):
+    for name, new in (("plain", None), ("same", place), ("twin", other)):
         argv = ["quickstart", "--train_file", world / "wiki.txt", "--questions_file", world / "birth_places_train.tsv"]
-        argv += ["--max_steps", 3, "--output_dir", tmp_path / name, "--report_to", "none", "--seed", 5]
+        argv += ["--num_train_epochs", 1, "--hidden_size", 32, "--output_dir", tmp_path / name, "--report_to", "none"]
         if new is not None:
             (tmp_path / f"{name}.tsv").write_text(f"{title}\t{place}\t{new}\n")
             argv += ["--edits_file", tmp_path / f"{name}.tsv"]
         run(pretrain, *argv)
         weights[name] = (tmp_path / name / "model.safetensors").read_bytes()
-    assert weights["plain"] == weights["same"]
+    assert weights["plain"] == weights["same"] != weights["twin"]
     assert json.loads((tmp_path / "twin" / "run.json").read_text())["data"]["edits_file"][0]["name"] == "twin.tsv"

@@ -229,6 +229,7 @@ every second layer: {position_embedding_type: [rotary, none]}
     run(study, *asked)
     losses = {each["encoding"]: each["loss"] for each in read_lines(tmp_path / "runs")}
     assert list(losses) == ["rotary", "alibi", "rotary, 25 %", "every second layer"] and len({*losses.values()}) == 4
+    assert "runs to come" not in run(study, *asked)
     (tmp_path / "variants.yaml").write_text("rotary, 25 %: {position_embedding_type: rotary}")
     with pytest.raises(SystemExit, match="copy with rotary, 25 % has rope_parameters"):
         run(study, *asked)
@@ -299,8 +300,9 @@ def test_refusals(run, small, tmp_path, monkeypatch):
         "[rotary]": "give the fields of each variant below its name",
         "mine: rotary": "give the fields of each variant below its name",
         "mine: {hidden_size: 8}": "'mine' has 'hidden_size'; choose from cope_max_position",
-        "rotary: {position_embedding_type: none}": "'rotary' needs a name of its own",
-        "mine: {t5_num_buckets: 8}": "'mine' needs a name of its own, and a position_embedding_type",
+        "rotary: {position_embedding_type: none}": "'rotary' needs a name of its own that is text",
+        "mine: {t5_num_buckets: 8}": "'mine' needs a name of its own that is text, and a position_embedding_type",
+        "1: {position_embedding_type: none}": "1 needs a name of its own that is text",
         "mine: {position_embedding_type: [rotary, none]}": "mine cannot do copy: .* 2 names for 1 layers",
         "mine: {position_embedding_type: t5, t5_num_buckets: few}": "mine cannot do copy: .*t5_num_buckets is 'few'",
     }.items():

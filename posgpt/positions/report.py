@@ -70,10 +70,10 @@ def group_runs(tasks: Mapping[str, Task], records: list[Record]) -> list[Cell]:
 
 
 def draw_mean_ranks(cells: list[Cell], draws: int = 10_000) -> dict[str, np.ndarray]:
-    """Return each encoding's mean rank over the tasks, by exact answers beyond training: first of all seeds, then of draws of as
-    many seeds with replacement, the same ones for all; (1 + draws,). Encodings that lack a run are left out.
+    """Return each encoding's mean rank over the tasks, by exact answers beyond training, (1 + draws,).
 
-    What is not learned shares the last rank, and equals share the mean of theirs.
+    The first is of all seeds. The others are of as many seeds drawn with replacement, the same ones for all encodings. What is not
+    learned shares the last rank, and equals share the mean of theirs. Encodings that lack a run are left out.
     """
     from scipy.stats import rankdata
 

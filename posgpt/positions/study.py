@@ -65,8 +65,10 @@ def choose(kind: str, names: list[str], known: Collection[str]) -> list[str]:
     return [name for name in known if name not in SLOW] if ALL in names else list(dict.fromkeys(names))
 
 
-def load_variants(path: str) -> dict[str, dict[str, Any]]:
-    """Return fields of `PosGPTConfig` by the names of encodings; raise BadInput when a YAML file has something else."""
+def load_variants(path: str, taken: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Return fields of `PosGPTConfig` by the names of encodings; raise BadInput when a YAML file has something else, or a name
+    that is taken.
+    """
     variants = load_yaml(path, "variants")
     if not isinstance(variants, dict) or not all(isinstance(fields, dict) for fields in variants.values()):
         raise BadInput(f"{path}: give the fields of each variant below its name.")
@@ -74,8 +76,8 @@ def load_variants(path: str) -> dict[str, dict[str, Any]]:
     for name, fields in variants.items():
         if unknown := [field for field in fields if field not in known]:
             raise BadInput(f"{path}: {name!r} has {unknown[0]!r}; choose from {', '.join(sorted(known))}.")
-        if name in POSITION_EMBEDDINGS or "position_embedding_type" not in fields:
-            raise BadInput(f"{path}: {name!r} needs a name of its own, and a position_embedding_type.")
+        if not isinstance(name, str) or name in taken or "position_embedding_type" not in fields:
+            raise BadInput(f"{path}: {name!r} needs a name of its own that is text, and a position_embedding_type.")
     return variants
 
 
@@ -86,7 +88,8 @@ def plan_runs(arguments: StudyArguments) -> list[Run]:
     tasks = {name: replace(TASKS[name], **changed) for name in choose("task", arguments.tasks, TASKS)}
     names = choose("encoding", arguments.encodings, CHOICES["position_embedding_type"])
     encodings = {name: {"position_embedding_type": name} for name in names}
-    encodings |= load_variants(arguments.variants_file) if arguments.variants_file else {}
+    if arguments.variants_file:
+        encodings |= load_variants(arguments.variants_file, [*POSITION_EMBEDDINGS, *names])
     for name, task in tasks.items():
         task.check(name)
     order = product(range(arguments.seeds), tasks.items(), encodings.items())
@@ -158,7 +161,7 @@ def train_runs(pending: list[Run], processes: int, path: Path) -> Iterator[Recor
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(StudyArguments, argv)
-    check_installed("report", "matplotlib")
+    check_installed("report", "matplotlib", "scipy")
     folder = check_is_folder_or_new(arguments.output_dir).resolve()
     plan = plan_runs(arguments)
     records = load_runs(folder / RUNS_FILE, plan)

@@ -257,5 +257,5 @@ TASKS = {
     "scan": Task(scan, FIRST_SYMBOL + COMMAND_SYMBOLS, 1 / 6, (1, 22), (10, 22, 24, 28, 32, 36, 40, 48), 6000),
     "swap": Task(swap, FIRST_SYMBOL + CUPS + len(SWAPS), 1 / CUPS, (1, 8), (4, 8, 10, 12, 16)),
 }
-# Not learned in so few steps: they have to be named, with more steps.
+# Not learned in so few steps, or (`scan`) not tried: they have to be named.
 SLOW = ("addition", "index", "recall", "scan", "swap")

@@ -1,6 +1,7 @@
 """Train a small model on a task with one position encoding, and test it within and beyond the lengths of training."""
 
 import time
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -70,7 +71,8 @@ def build_model(run: Run) -> PosGPTForCausalLM:
             use_cache=False,
             eos_token_id=None,
             pad_token_id=None,
-            **run.positions,
+            # The configuration fills in what `rope_parameters` lack.
+            **deepcopy(run.positions),
         )
         torch.manual_seed(run.seed)
         # For so few tokens, plain matrix products are the fastest on a CPU.

@@ -188,7 +188,9 @@ class PosGPTTrainer(Trainer):
             # Trainer would take one step more when it is resumed from the last.
             return [], None
         blank = partial(blank_repeated_rows, state=self.accelerator.gradient_state, args=self.args)
-        return super().get_batch_samples(map(blank, epoch_iterator), num_batches, device)
+        batches, graded = super().get_batch_samples(map(blank, epoch_iterator), num_batches, device)
+        # Of a step that grades nothing, the loss is 0, not 0 / 0.
+        return batches, graded.clamp(min=1) if isinstance(graded, torch.Tensor) else graded
 
     def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager:
         """Multiply in bfloat16 where weights are sharded (FSDP2), too: accelerate wraps all other models itself."""
