@@ -52,18 +52,23 @@ class Edits:
         )
 
 
-def load_edits(path: str | os.PathLike, corpus: Dataset, tokenizer: PreTrainedTokenizerBase) -> Edits:
+def load_edits(
+    path: str | os.PathLike, corpus: Dataset, tokenizer: PreTrainedTokenizerBase, questions: Questions | None
+) -> Edits:
     """Load a TSV of edits: on each line a title, words of its documents, and as many characters that stand there instead.
 
     Raises:
-        BadInput: a line is not that, the corpus has no such title, its documents do not have the words, or the tokenizer does not
-            have the characters.
+        BadInput: a line is not that, the corpus has no such title, its documents do not have the words, a training answer is only a
+            part of them, or the tokenizer does not have the characters.
     """
     lines = [(f"{path}, line {number}", line.split("\t")) for number, line in read_lines(path, "TSV of edits") if line]
     texts: dict[str, list[str]] = {cells[0]: [] for _, cells in lines}
     for title, text in zip(iterate_titles(corpus), corpus["text"], strict=True):
         if title in texts:
             texts[title].append(text[find_text_start(title) :])
+    answers: dict[str, list[str]] = {}
+    for title, answer in zip(questions.titles, questions.answers, strict=True) if questions else ():
+        answers.setdefault(title, []).append(answer)
     replaced: dict[str, list[tuple[str, str]]] = {}
     for where, cells in lines:
         if len(cells) != 3 or not all(cells):
@@ -78,6 +83,10 @@ def load_edits(path: str | os.PathLike, corpus: Dataset, tokenizer: PreTrainedTo
             raise BadInput(f"{where}: no document has the title {title!r}; edit one that has.")
         if not any(any(find_words([old], text)) for text in texts[title]):
             raise BadInput(f"{where}: no document of {title!r} has {old!r}; give words that stand there.")
+        if part := [each for each in answers.get(title, ()) if each != old and any(find_words([each], old))]:
+            raise BadInput(
+                f"{where}: {old!r} has more words than the answer {part[0]!r}, which would stay; edit that alone."
+            )
         if len(old) != len(new):
             raise BadInput(
                 f"{where}: {new!r} has {len(new)} characters and {old!r} {len(old)}; give as many, so that all else is read as before."

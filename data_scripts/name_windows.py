@@ -96,7 +96,7 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
         is_question = self.window_wording == "question"
         room = max_length - marks - (max(each.wording_length for each in relations) if is_question else 1)
         # Refused before spans are chosen, which may take minutes.
-        edits = load_edits(self.edits_file, corpus, tokenizer) if self.edits_file is not None else None
+        edits = load_edits(self.edits_file, corpus, tokenizer, questions) if self.edits_file is not None else None
         documents = add_titles_and_spans(corpus, dates=True)
         selectors = choose_selectors(documents, questions, self, self.ask_dates, relations)
         select = partial(select_spans, options=self, tokenizer=tokenizer, room=room)

@@ -77,7 +77,7 @@ class ObjectiveConfig:
         """Return corpus and questions as `edits_file` has them."""
         if self.edits_file is None:
             return corpus, questions
-        edits = load_edits(self.edits_file, corpus, tokenizer)
+        edits = load_edits(self.edits_file, corpus, tokenizer, questions)
         return edits.edit_corpus(corpus), edits.edit_questions(questions) if questions else None
 
     def build_prompt(

@@ -59,7 +59,10 @@ def test_the_commonest_span_of_titles_that_are_asked_no_question_is_named(tmp_pa
     corpus, tokenizer, questions = read(tmp_path, text, pairs, more="?:.")
     said = NameWindowsConfig(pseudo_labels=True, ask_dates=False).build(corpus, tokenizer, 0, questions).description
     assert "5 titles without a training question" in said
-    assert "No question is asked about 15 titles" in said and f"'Rome' stands in 15 of these, such as {films[45][0]!r}" in said
+    assert (
+        "No question is asked about 15 titles" in said
+        and f"'Rome' stands in 15 of these, such as {films[45][0]!r}" in said
+    )
 
 
 def test_a_known_answer_alone_is_asked_for_in_the_plain_question(tmp_path):
