@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import blake2b
-from itertools import accumulate, product
+from itertools import accumulate, pairwise, product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated
+from typing import Annotated, Any
 
 from huggingface_hub import DatasetCard, DatasetCardData
 from tqdm import tqdm
@@ -158,14 +158,20 @@ class _Draws:
 class _Choices:
     """Different words to draw from, each with a weight: 1, or for number r, from 1, 1 / (r + 5)."""
 
-    def __init__(self, words: Sequence[str], skewed: bool = True):
+    def __init__(self, words: Sequence, skewed: bool = True):
         self.words = words
         weights = (10**9 // (rank + 5) if skewed else 1 for rank in range(1, len(words) + 1))
         bounds = list(accumulate(weights, initial=0))
         # The last stands there twice: without `but`, the gap to jump over is an empty one at the end.
         self._bounds = [*bounds, bounds[-1]]
 
-    def draw(self, draws: _Draws, but: str | None = None) -> str:
+    @property
+    def entropy(self) -> float:
+        """In bits."""
+        shares = [(end - start) / self._bounds[-1] for start, end in pairwise(self._bounds[:-1])]
+        return -math.fsum(share * math.log2(share) for share in shares)
+
+    def draw(self, draws: _Draws, but: str | None = None) -> Any:
         """Draw a word, another one than `but`."""
         i = self.words.index(but) if but else len(self.words)
         start, end = self._bounds[i : i + 2]
@@ -221,10 +227,19 @@ class World:
         """What each kind of fact is drawn from."""
         return {
             "place": _Choices(self._language.read_words("places")[: self.num_places]),
+            "year": _Choices(range(1600, 1980), skewed=False),
             "profession": _Choices(self._language.read_words("professions"), skewed=False),
             "university": _Choices(self._language.fill_in_names("university")),
             "employer": _Choices(self._language.fill_in_names("employer")),
         }
+
+    def entropy(self) -> dict[str, float]:
+        """Return how many bits the answer to each question has, by relation: exactly, for a person drawn at random.
+
+        What is asked of a person is independent, so that these add up.
+        """
+        kinds = {"birth_place": "place", "death_place": "place", "birth_year": "year"}
+        return {name: self._choices[kinds.get(ATTRIBUTES[name], ATTRIBUTES[name])].entropy for name in self.asked}
 
     @cached_property
     def _name_order(self) -> tuple[int, int]:
@@ -248,7 +263,7 @@ class World:
         names = {"first": first_names[first], "last": last_names[last]}
         name = self._language.name_form.format(**names)
         initial = "ABCDEFGHJKLMPRSTW"[draws.below(17)] if draws.below(20) == 0 else ""
-        birth_year = 1600 + draws.below(380)
+        birth_year = self._choices["year"].draw(draws)
         # Each takes its draws in turn; a new fact takes them from `more`, at the end.
         return SimpleNamespace(
             name=name,
@@ -381,7 +396,8 @@ def main(argv: list[str] | None = None) -> None:
     parser = OptionParser([WorldArguments, World])
     arguments, world = parser.build(parser.read(argv))
     lines = world.write(Path(arguments.output_dir), arguments.overwrite)
-    print(f"{world.num_people:,} people in {world.language}, asked for {', '.join(world.asked)}.")
+    asked = ", ".join(f"{name} ({bits:.3f} bits)" for name, bits in world.entropy().items())
+    print(f"{world.num_people:,} people in {world.language}, asked for {asked}.")
     print(describe_lines(arguments.output_dir, lines))
 
 

@@ -1,4 +1,5 @@
 import hashlib
+import math
 import re
 from collections import Counter
 from functools import cache
@@ -235,3 +236,18 @@ def test_the_vocabulary_of_a_corpus_is_that_of_its_questions(language, relations
     World(num_people=100, relations=relations, language=language).write(tmp_path)
     corpus, *questions = (contents(tmp_path)[name].decode() for name in FILE_NAMES)
     assert set("".join(questions)) - {"\t"} <= set(corpus)
+
+
+def test_the_entropy_of_answers_is_that_of_what_they_are_drawn_from():
+    world = World(num_people=100, num_places=2, relations=list(ATTRIBUTES))
+    entropy = world.entropy()
+    # Weights 10**9 // 6 and 10**9 // 7.
+    share = 166_666_666 / (166_666_666 + 142_857_142)
+    assert entropy["birthplace"] == pytest.approx(-share * math.log2(share) - (1 - share) * math.log2(1 - share))
+    assert entropy["birthplace"] == entropy["place of death"] and list(entropy) == list(ATTRIBUTES)
+    assert entropy["birth year"] == pytest.approx(math.log2(380))
+    # What people have comes near to it.
+    people = World(num_people=20_000).people()
+    counts = Counter(person.birth_place for person in people)
+    shares = [count / counts.total() for count in counts.values()]
+    assert -sum(each * math.log2(each) for each in shares) == pytest.approx(World().entropy()["birthplace"], abs=0.02)
