@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from transformers import initialization
 
 from .position_encoding import Place, register
 from .positions_kerple import PosGPTKerple
@@ -12,13 +13,22 @@ class PosGPTDape(PosGPTKerple):
     """B + MLP(scores, B) is added to the scores q k / sqrt(head_dim) (DAPE, Zheng et al. 2024, arXiv 2405.14722).
 
     For each pair of tokens, the MLP reads the scores and biases of all heads together. B is the bias of `kerple`, as
-    in the paper's DAPE-Kerple. Parameters: KERPLE's and, in each layer, a 2 heads -> 32 -> heads MLP with LeakyReLU.
+    in the paper's DAPE-Kerple. Parameters in each layer: KERPLE's and a 2 heads -> 32 -> heads MLP with LeakyReLU.
     """
+
+    is_shared = False
 
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)
-        num_heads, self.scaling = config.num_attention_heads, config.head_dim**-0.5
-        self.mlp = nn.Sequential(nn.Linear(2 * num_heads, 32), nn.LeakyReLU(), nn.Linear(32, num_heads))
+        self.num_heads, self.scaling = config.num_attention_heads, config.head_dim**-0.5
+        self.mlp = nn.Sequential(nn.Linear(2 * self.num_heads, 32), nn.LeakyReLU(), nn.Linear(32, self.num_heads))
+
+    def init_weights(self) -> None:
+        super().init_weights()
+        # As in the authors' code: torch's own range, for weights and biases.
+        for linear, size in ((self.mlp[0], 2 * self.num_heads), (self.mlp[2], 32)):
+            for parameter in linear.parameters():
+                initialization.uniform_(parameter, -(size**-0.5), size**-0.5)
 
     def relate(self, query: Tensor, key: Tensor, memo: Tensor | None, place: Place) -> tuple[Tensor, Tensor, Tensor]:
         query, key, bias = super().relate(query, key, memo, place)

@@ -9,15 +9,18 @@ from transformers import initialization
 from .position_encoding import Place, PositionEncoding, register
 from .positions_rotary import check_head_size, rotate
 
+# By how much logarithms are multiplied, so that they move less in a training step.
+SLOWNESS = 16
+
 
 @register("grape_m")
 class PosGPTMultiplicativeGrape(PositionEncoding):
-    """The rotation of rotary positions, with frequencies that each head of each layer learns.
+    """The rotation of rotary positions, with frequencies that each layer learns for all its heads.
 
     (Multiplicative GRAPE, Zhang et al. 2025, arXiv 2512.07805, sec. 3.1: the commuting kind, in the planes of the pairs.) A
-    frequency is exp(w), where w begins at the logarithm of rotary's. Parameters: hidden_size / 2 in each layer. The authors'
-    code shares frequencies among heads unless told otherwise, and learns 16 w, which moves more slowly. It turns the other
-    way, which swaps the two dimensions of a pair and changes nothing else.
+    frequency is exp(w / 16), and exp(w / 16) begins at rotary's, as in the authors' code. Parameters: head_dim / 2 in each
+    layer. That code also normalizes queries and keys, which is left out here. It turns the other way, which swaps the two
+    dimensions of a pair and changes nothing else.
     """
 
     is_narrow = True
@@ -25,14 +28,14 @@ class PosGPTMultiplicativeGrape(PositionEncoding):
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)
         self.head_dim = config.head_dim
-        self.log_frequency = nn.Parameter(self.list_log_frequencies().repeat(config.num_attention_heads, 1))
+        self.weight = nn.Parameter(self.list_weights())
 
-    def list_log_frequencies(self) -> Tensor:
-        """Return those of rotary positions, (head_dim / 2,)."""
-        return torch.arange(0, self.head_dim, 2) / self.head_dim * -math.log(10000.0)
+    def list_weights(self) -> Tensor:
+        """Return w of rotary's frequencies, (head_dim / 2,)."""
+        return torch.arange(0, self.head_dim, 2) / self.head_dim * -math.log(10000.0) * SLOWNESS
 
     def init_weights(self) -> None:
-        initialization.copy_(self.log_frequency, self.list_log_frequencies().expand_as(self.log_frequency))
+        initialization.copy_(self.weight, self.list_weights())
 
     @staticmethod
     def check_config(config) -> None:
@@ -40,8 +43,8 @@ class PosGPTMultiplicativeGrape(PositionEncoding):
         check_head_size(config)
 
     def encode(self, query: Tensor, key: Tensor, hidden_states: Tensor, place: Place) -> tuple[Tensor, Tensor, None]:
-        # (batch or 1, heads, length, head_dim / 2)
-        angles = place.queries[:, None, :, None].float() * self.log_frequency.float().exp()[:, None]
+        # (batch or 1, length, head_dim / 2)
+        angles = place.queries[..., None].float() * (self.weight.float() / SLOWNESS).exp()
         angles = angles.repeat_interleave(2, dim=-1)
         query, key = rotate(torch.stack((query, key)), angles.cos(), angles.sin()).unbind(0)
         return query, key, None

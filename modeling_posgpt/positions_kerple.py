@@ -11,9 +11,11 @@ from .position_encoding import Place, PositionEncoding, register
 class PosGPTKerple(PositionEncoding):
     """-r1 log(1 + r2 |i - j|) is added to the score of query i and key j (KERPLE, Chi et al. 2022, arXiv 2205.09921).
 
-    This is the paper's logarithmic variant. Each head of each layer learns its r1 and r2. Both have to be positive:
-    the paper's code raises them to at least 0.01 before each pass, and here their logarithms are learned.
+    This is the paper's logarithmic variant. Each head learns its r1 and r2, which all layers share, as in the paper's code.
+    Both have to be positive: that code raises them to at least 0.01 before each pass, and here their logarithms are learned.
     """
+
+    is_shared = True
 
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)
@@ -29,5 +31,5 @@ class PosGPTKerple(PositionEncoding):
         return place.distances()[:, None].abs().float()
 
     def relate(self, query: Tensor, key: Tensor, memo: Tensor | None, place: Place) -> tuple[Tensor, Tensor, Tensor]:
-        r1, r2 = (parameter.float().exp()[:, None, None] for parameter in (self.log_r1, self.log_r2))
+        r1, r2 = (each.to(query.device).float().exp()[:, None, None] for each in (self.log_r1, self.log_r2))
         return query, key, -r1 * torch.log1p(r2 * place.shared)

@@ -13,12 +13,13 @@ RANK = 32
 class PosGPTHouseholderEncoding(PositionEncoding):
     """Key j meets query i as H_i ... H_(j+1) k_j with H_t = I - beta_t w_t w_t' (PaTH, Yang et al. 2025, arXiv 2505.16381).
 
-    For each head, w is a low-rank map of x_t of length 1, and beta = 2 sigmoid(u . x_t + b); tokens between that the
-    query does not see transform nothing. All products come from one triangular system (the paper's UT transform). Without
-    the authors' short convolution over w; `canon+path` has one over x. Parameters in each layer: 64 x hidden_size for w,
-    heads x (hidden_size + 1) for beta. Keys are as many as the system's equations: the cost of a new token is quadratic.
+    For each head, w has length 1: a low-rank map of x_t, a causal convolution over three tokens and SiLU come before. beta is
+    2 sigmoid(u . x_t + b). Tokens between that the query does not see transform nothing. All products come from one triangular
+    system (the paper's UT transform). Parameters in each layer: 67 x hidden_size for w, heads x (hidden_size + 1) for beta. Keys
+    are as many as the system's equations: the cost of a new token is quadratic.
     """
 
+    history = 2
     has_memo = True
     needs_visibility = True
     is_narrow = True
@@ -29,6 +30,8 @@ class PosGPTHouseholderEncoding(PositionEncoding):
         self.scaling = config.head_dim**-0.5
         low, high = nn.Linear(config.hidden_size, RANK, bias=False), nn.Linear(RANK, config.hidden_size, bias=False)
         self.w = nn.Sequential(low, high)
+        size = config.hidden_size
+        self.conv = nn.Conv1d(size, size, self.history + 1, groups=size, bias=False)
         self.beta = nn.Linear(config.hidden_size, config.num_attention_heads)
 
     def prepare(self, hidden_states: Tensor, place: Place) -> Tensor:
@@ -38,7 +41,11 @@ class PosGPTHouseholderEncoding(PositionEncoding):
         return (visible.mT @ visible > 0).tril(-1)
 
     def encode(self, query: Tensor, key: Tensor, hidden_states: Tensor, place: Place) -> tuple[Tensor, Tensor, Tensor]:
-        w = self.w(hidden_states).unflatten(-1, (-1, query.shape[-1])).transpose(1, 2)
+        assert place.earlier is not None
+        # (batch, 3, length, hidden_size), the token itself first.
+        mapped = self.w(torch.cat([hidden_states[:, None], place.earlier], dim=1))
+        w = nn.functional.silu((mapped * self.conv.weight[:, 0].T.flip(0)[:, None]).sum(1))
+        w = w.unflatten(-1, (-1, query.shape[-1])).transpose(1, 2)
         return query, key, torch.cat([w.float(), 2 * self.beta(hidden_states).float().sigmoid().mT[..., None]], dim=-1)
 
     def relate(self, query: Tensor, key: Tensor, memo: Tensor | None, place: Place) -> tuple[Tensor, Tensor, Tensor]:

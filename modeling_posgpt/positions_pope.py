@@ -34,7 +34,9 @@ class PosGPTPolarEncoding(PositionEncoding):
         return place.queries[:, None, :, None].float() * 10000.0**-exponents
 
     def encode(self, query: Tensor, key: Tensor, hidden_states: Tensor, place: Place) -> tuple[Tensor, Tensor, None]:
-        shifted = place.shared + self.phase.float().clamp(-2 * math.pi, 0)
+        # A clamp alone would stop the gradient, and a phase outside could never come back.
+        phase = self.phase.float()
+        shifted = place.shared + phase + (phase.clamp(-2 * math.pi, 0) - phase).detach()
         return self.to_cartesian(query, place.shared), self.to_cartesian(key, shifted), None
 
     @staticmethod

@@ -109,7 +109,7 @@ def reference_xpos(layer, head):
 
 
 def reference_grape_m(layer, head):
-    frequency = torch.exp(layer.weights["log_frequency"][head])
+    frequency = torch.exp(layer.weights["weight"] / 16)
     return multiply_turned(layer, head, lambda i, j: (i - j) * frequency)
 
 
@@ -127,9 +127,11 @@ def reference_selective_rope(layer, head):
 
 def reference_path(layer, head):
     weights, size = layer.weights, layer.config.head_dim
-    turns = []
-    for x in layer.hidden:
-        w = (weights["w.1.weight"] @ weights["w.0.weight"] @ x)[head * size : (head + 1) * size]
+    turns, taps = [], weights["conv.weight"][:, 0]
+    mapped = [weights["w.1.weight"] @ weights["w.0.weight"] @ x for x in layer.hidden]
+    for t, x in enumerate(layer.hidden):
+        w = sum(taps[:, 2 - back] * mapped[t - back] for back in range(min(t, 2) + 1))
+        w = (w * torch.sigmoid(w))[head * size : (head + 1) * size]
         beta = 2 / (1 + torch.exp(-(weights["beta.weight"][head] @ x + weights["beta.bias"][head])))
         turns.append(torch.eye(size) - beta * torch.outer(w, w) / (w @ w))
 
