@@ -52,6 +52,16 @@ class Edits:
         )
 
 
+def _overlap(texts: Sequence[str], words: str, others: str) -> bool:
+    """Return whether words and others share a place in one of the texts."""
+    return any(
+        begin < last and first < end
+        for text in texts
+        for begin, end in find_words([words], text)
+        for first, last in find_words([others], text)
+    )
+
+
 def load_edits(
     path: str | os.PathLike, corpus: Dataset, tokenizer: PreTrainedTokenizerBase, questions: Questions | None
 ) -> Edits:
@@ -77,16 +87,15 @@ def load_edits(
             )
         title, old, new = cells
         check_text(where, "\t".join(cells))
-        if any(old in other or other in old for other, _ in replaced.get(title, ())):
-            raise BadInput(f"{where}: another line replaces a part of {old!r}, too; give each place one edit.")
         if not texts[title]:
             raise BadInput(f"{where}: no document has the title {title!r}; edit one that has.")
         if not any(any(find_words([old], text)) for text in texts[title]):
             raise BadInput(f"{where}: no document of {title!r} has {old!r}; give words that stand there.")
-        if part := [each for each in answers.get(title, ()) if each != old and any(find_words([each], old))]:
-            raise BadInput(
-                f"{where}: {old!r} has more words than the answer {part[0]!r}, which would stay; edit that alone."
-            )
+        if any(_overlap(texts[title], old, other) for other, _ in replaced.get(title, ())):
+            raise BadInput(f"{where}: another line replaces a part of {old!r}, too; give each place one edit.")
+        for answer in answers.get(title, ()):
+            if _overlap(texts[title], old, answer) and not any(find_words([old], answer)):
+                raise BadInput(f"{where}: {old!r} has only a part of the answer {answer!r}, or more; edit that alone.")
         if len(old) != len(new):
             raise BadInput(
                 f"{where}: {new!r} has {len(new)} characters and {old!r} {len(old)}; give as many, so that all else is read as before."

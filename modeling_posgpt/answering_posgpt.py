@@ -238,11 +238,14 @@ class AnsweringMixin:
             for _, batch in iterate_batches(own, [0] * len(own), batch_size, "Scoring"):
                 read = [own[i] for i in batch]
                 inputs = tokenizer(read, padding=True, padding_side="right", return_tensors="pt").to(self.device)
-                log_probs = self(**inputs, use_cache=False).logits[:, :-1].float().log_softmax(-1)
-                log_probs = log_probs.gather(-1, inputs["input_ids"][:, 1:, None])[..., 0].cpu()
+                # What the `⁇` after the shortest question, and all that follows it, is continued with.
+                first = min(len(questions[fitting[i]]) for i in batch)
+                kept = torch.arange(first, inputs["input_ids"].shape[1] - 1, device=self.device)
+                logits = self(**inputs, use_cache=False, logits_to_keep=kept).logits.float()
+                written = inputs["input_ids"][:, first + 1 :, None]
+                log_probs = logits.log_softmax(-1).gather(-1, written)[..., 0].cpu()
                 for row, i in zip(log_probs, batch, strict=True):
-                    start = len(questions[fitting[i]])
-                    scores[fitting[i]] = row[start : len(own[i]) - 1].sum()
+                    scores[fitting[i]] = row[len(questions[fitting[i]]) - first : len(own[i]) - 1 - first].sum()
         return scores
 
     def _score_batch(

@@ -27,9 +27,9 @@ def check_parts(name: str, parts: Sequence[type[PositionEncoding]]) -> None:
     """Raise ValueError when the encodings of a layer do not work together."""
     if twice := [part for part in split_name(name) if split_name(name).count(part) > 1]:
         raise ValueError(f"position_embedding_type {name!r} names {twice[0]!r} twice; leave one of them out.")
-    mixing, wide = [each for each in parts if each.history], [each for each in parts if each.is_wide]
+    reading, wide = [each for each in parts if each.history], [each for each in parts if each.is_wide]
     for clashing, reason in (
-        (mixing, "both mix earlier states"),
+        (reading, "both read earlier states"),
         (wide and [*wide, *(each for each in parts if each.is_narrow)], "do not take vectors of the same width"),
     ):
         if len(clashing) > 1:

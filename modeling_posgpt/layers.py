@@ -109,7 +109,9 @@ class PosGPTAttention(nn.Module):
         if key_value_states is None or key_place is None:
             remembered = []
             if place.previous is not None and encoding.history:
-                previous = gather_previous(*self.find_states(hidden_states, place, cache))
+                # Another layer's encoding may read more of them.
+                states, index = self.find_states(hidden_states, place, cache)
+                previous = gather_previous(states, index[:, : encoding.history])
                 # As many heads' parts as there are of the key, beside which they are cached.
                 remembered.append(hidden_states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2))
                 hidden_states, place = encoding.mix(hidden_states, previous, place), place._replace(earlier=previous)

@@ -64,7 +64,7 @@ class PositionEncoding(nn.Module):
         is_wide: Whether `encode` changes the width of queries and keys.
         is_narrow: Whether a hook takes queries or keys of width head_dim alone, and so not those of wide encodings.
         has_memo: Whether `encode` returns a memo. Models with a bottleneck are then refused, as they are with `history`.
-        history: How many earlier hidden states `mix` reads.
+        history: How many earlier hidden states `mix` or `encode` reads.
         needs_visibility: Whether a hook reads `place.visible`.
         matrices: Names of linear layers inside that Muon optimizes; AdamW has all other parameters.
         has_bias: Whether `relate` is overridden. Flash attention, which takes no bias, is then refused.

@@ -18,7 +18,7 @@ class PosGPTMultiplicativeGrape(PositionEncoding):
     """The rotation of rotary positions, with frequencies that each layer learns for all its heads.
 
     (Multiplicative GRAPE, Zhang et al. 2025, arXiv 2512.07805, sec. 3.1: the commuting kind, in the planes of the pairs.) A
-    frequency is exp(w / 16), and exp(w / 16) begins at rotary's, as in the authors' code. Parameters: head_dim / 2 in each
+    frequency is exp(w / 16), at first rotary's, as in the authors' code. Parameters: head_dim / 2 in each
     layer. That code also normalizes queries and keys, which is left out here. It turns the other way, which swaps the two
     dimensions of a pair and changes nothing else.
     """

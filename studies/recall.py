@@ -121,7 +121,7 @@ def measure_model(
         return measures | {"recalled as read": grade_answers(model, tokenizer, prompts, places)}
     # No corpus contains the mask.
     beginnings = [prompt.partition(MASK_TOKEN)[0] for prompt in prompts]
-    if beginnings != prompts:
+    if not prompts or beginnings != prompts:
         masked = [prompt + MASK_TOKEN for prompt in prompts]
         measures["recalled as read"] = grade_continuations(model, tokenizer, masked, places)
     return measures | {"continued as read": grade_continuations(model, tokenizer, beginnings, places)}

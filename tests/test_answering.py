@@ -1,11 +1,12 @@
 import math
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import pytest
 import torch
 
 from model_helpers import EACH_HOOK
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM, build_tokenizer
+from posgpt.evaluation.predictions import Prediction, answer_questions, format_predictions, read_predictions
 
 PLACES = ["Rome", "New York City", "Oslo", "Bo", "Aix-en-Provence"]
 QUESTIONS = ["Where was Bo Li born?", "Where was Maria Theresia von Paradis born?", "Where was Al born?"]
@@ -61,6 +62,22 @@ def test_the_likeliest_answers_have_the_probabilities_of_what_was_written(asked)
             end = "⁇" if len(text) < 3 else ""
             expected = math.exp(log_probability(model, tokenizer, question, text + end))
             assert probability == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_surprisal_of_references_is_that_of_all_together(asked, tmp_path):
+    model, tokenizer = asked
+    questions = [Prediction(QUESTIONS[0], "", reference=PLACES[:2]), Prediction(QUESTIONS[1], "", reference=PLACES[0])]
+    answered = answer_questions([*questions, Prediction(QUESTIONS[1], "")], model, tokenizer)
+    for each, of in zip(answered, (PLACES[:2], PLACES[:1]), strict=False):
+        known = sum(math.exp(log_probability(model, tokenizer, each.question, place + "⁇")) for place in of)
+        assert each.surprisal == pytest.approx(-math.log2(known), rel=1e-3)
+    assert answered[2].surprisal is None
+    file = tmp_path / "predictions.jsonl"
+    file.write_text(format_predictions([*answered, replace(answered[0], surprisal=0.0)]))
+    assert [each.surprisal for each in read_predictions(file)] == [*(each.surprisal for each in answered), 0.0]
+    file.write_text('{"question": "?", "answer": "Rome", "surprisal": Infinity}')
+    with pytest.raises(ValueError, match="line 1: no prediction: surprisal is inf"):
+        read_predictions(file)
 
 
 def test_candidates_that_are_not_read_share_the_probability_of_their_beginning(asked):

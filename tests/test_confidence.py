@@ -1,5 +1,7 @@
 """Metrics: what makes an answer correct, and how far a confidence can be trusted."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,15 @@ def test_stored_bits_are_what_a_model_knows_beyond_how_often_each_answer_is_corr
     # 1.5 bits tell which answer it is; who knows the frequencies alone needs as many.
     assert store(0, 0, 0, 0) == pytest.approx(1.5) and store(1, 1, 2, 2) == pytest.approx(0)
     assert store(3, 3, 3, 3) == pytest.approx(-1.5) and store(0, 0, 0, None) is None
+
+    # Which relation is asked is no knowledge, nor is an answer that is always right.
+    kinds = [
+        Prediction("?", "", kind, reference=answer, surprisal=0)
+        for kind, answer in (("place", "Rome"), ("year", "1890"))
+    ]
+    both = [Prediction("?", "", reference=["Rome", other], surprisal=0) for other in ("Bern", "Oslo")]
+    assert measure(ScoredQuestions(kinds))["stored_bits"] == 0
+    assert measure(ScoredQuestions(both))["stored_bits"] == pytest.approx(math.log2(4 / 3))
 
 
 def test_metrics_of_a_case_worked_out_by_hand():

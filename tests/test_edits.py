@@ -58,9 +58,12 @@ def test_only_rows_of_the_edited_title_differ_and_only_in_what_is_replaced(tmp_p
 def test_what_an_edit_writes_is_not_edited_and_an_edit_may_have_several_words(tmp_path):
     for name in ("windows", "causal"):
         rows = list_rows(tmp_path, OBJECTIVES[name], "Ida Lind\tBorn in Nice\tBorn in Oslo\n")
-        assert any("Ida Lind" in row and "Oslo" in row for row in rows)
-        # A row of documents may have another's.
-        assert name == "causal" or not any("Ida Lind" in row and "Nice⁇" in row for row in rows)
+        if name == "windows":
+            assert any("Ida Lind" in row and "Oslo⁇" in row for row in rows)
+            assert not any("Ida Lind" in row and "Nice⁇" in row for row in rows)
+        else:
+            assert any("Ida Lind. Born in Oslo" in row for row in rows)
+            assert not any("Ida Lind. Born in Nice" in row for row in rows)
     text = Edits({"Ada Voss": [("Rome", "Nice"), ("Nice", "Rome")]}).apply("Ada Voss", "Ada Voss. Rome, then Nice .")
     assert text == "Ada Voss. Nice, then Rome ."
 
@@ -84,7 +87,7 @@ def test_an_edit_that_changes_nothing_gives_the_same_rows(tmp_path):
             "Ada Voss\tRome\tNice\nAda Voss\tin Rome\tin Oslo\n",
             "line 2: another line replaces a part of 'in Rome', too",
         ),
-        ("Ada Voss\tin Rome\tin Oslo\n", "line 1: 'in Rome' has more words than the answer 'Rome', which would stay"),
+        ("Ada Voss\tin Rome\tin Oslo\n", "line 1: 'in Rome' has only a part of the answer 'Rome', or more"),
         ("Ada Voss\tRome\tRo⁇e\n", "line 1: holds '⁇', which the model reserves"),
         ("\n", "has no edits; leave --edits_file out"),
     ],

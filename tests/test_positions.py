@@ -25,6 +25,7 @@ SUMS = [
     "learned+canon+cope+fox",
     ["rotary+canon", "alibi"],
     ["learned+t5", "learned+alibi"],
+    ["canon", "path"],
 ]
 MIXES = [["rotary", "t5"], ["rotary", "none"], ["none", "canon"], ["learned", "fox"], ["pope", "alibi"], *SUMS]
 every_mix = pytest.mark.parametrize("name", [*POSITION_EMBEDDINGS, *MIXES], ids=str)
@@ -330,3 +331,11 @@ def test_positions_without_weights_can_be_dropped_from_a_pretrained_model(tmp_pa
 def test_a_pattern_of_layers_is_repeated():
     config = PosGPTConfig(position_embedding_type=["rotary", "rotary", "none"], **SIZES | {"num_hidden_layers": 6})
     assert config.layer_position_embeddings == ["rotary", "rotary", "none"] * 2
+
+
+def test_a_phase_outside_its_bounds_has_a_gradient_that_brings_it_back():
+    model = tiny_model("pope")
+    (phase, *_), ids = (each for name, each in model.named_parameters() if name.endswith("phase")), tokens(2, 6)
+    phase.data.fill_(0.5)
+    model(ids, labels=ids).loss.backward()
+    assert phase.grad.abs().max() > 0

@@ -1,11 +1,15 @@
 """What of transformers' Trainer the commands override: a library that changes it fails here, before a training does."""
 
 import inspect
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
+import torch
+from datasets import Dataset
 from transformers import ProgressCallback, Trainer
 
+from data_scripts.collators import RightPaddingCollator
 from data_scripts.epochs import FixedDataset
 from data_scripts.errors import BadInput
 from model_helpers import tiny_model
@@ -47,6 +51,19 @@ def test_flex_attention_is_refused_where_its_kernels_cannot_train(tmp_path):
         model = tiny_model("learned", "flex_attention", **settings)
         with pytest.raises(BadInput, match=reason):
             PosGPTTrainer(model, args, train_dataset=FixedDataset([], 0))
+
+
+def test_a_step_that_grades_nothing_changes_nothing_and_does_not_end_training(tmp_path):
+    model = tiny_model("learned")
+    before = {name: each.clone() for name, each in model.named_parameters()}
+    rows = Dataset.from_list([{"input_ids": [2, 3, 4], "labels": [-100] * 3}] * 4)
+    args = PosGPTTrainingArguments(
+        str(tmp_path), use_cpu=True, report_to="none", save_strategy="no", max_steps=1, weight_decay=0.0
+    )
+    collator = RightPaddingCollator(SimpleNamespace(pad_token_id=0))
+    trainer = PosGPTTrainer(model, args, train_dataset=FixedDataset(rows, 0), data_collator=collator)
+    assert trainer.train().training_loss == 0
+    assert all(torch.equal(before[name], each) for name, each in model.named_parameters())
 
 
 def test_the_progress_bar_shows_the_newest_figures(tmp_path):

@@ -63,7 +63,7 @@ class Prediction:
             raise ValueError("alternatives is an object of answers and their probabilities")
         if self.probability is not None and not 0 <= self.probability <= 1:
             raise ValueError(f"probability is {self.probability!r}, which is not a number from 0 to 1")
-        if self.surprisal is not None and not self.surprisal >= 0:
+        if self.surprisal is not None and not 0 <= self.surprisal < math.inf:
             raise ValueError(f"surprisal is {self.surprisal!r}, which is not a number of bits from 0")
 
 
@@ -92,7 +92,7 @@ def answer_questions(
     answered = []
     for each, (text, probability) in zip(questions, map(astuple, answers), strict=True):
         known = min(sum(islice(probabilities, len(each.references))), 1.0)
-        surprisal = -math.log2(max(known, _LEAST)) if each.references else None
+        surprisal = math.log2(1 / max(known, _LEAST)) if each.references else None
         others = [other for other in best.get(each.question, ()) if other.text != text][:number]
         alternatives = {other.text: other.probability for other in others} if each.question in best else None
         own = {"answer": text, "probability": probability, "surprisal": surprisal, "alternatives": alternatives}

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import sqrt
+from math import log2, sqrt
 from statistics import NormalDist, fmean
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -225,15 +225,22 @@ def _accuracy_of_answered(scored: ScoredQuestions) -> float | None:
 
 
 def _stored_bits(scored: ScoredQuestions) -> float | None:
-    """The entropy of the correct answers, by how often each is one, minus the mean surprisal: what a model knows beyond that.
+    """How many bits fewer the references surprise a model than one that knows a relation's answers by their frequency alone.
 
     It is the bound of Allen-Zhu and Li 2024 (arXiv 2404.05405, def. 4.3) for one value, with these frequencies as its prior.
     """
-    surprisals = [each.surprisal for each in scored.predictions]
-    if None in surprisals:
-        return None
-    shares = np.array([*Counter(tuple(each.references) for each in scored.predictions).values()]) / len(scored)
-    return float(-(shares * np.log2(shares)).sum() - np.mean(np.array(surprisals, dtype=float)))
+    # Of several references, each counts as a part of an answer.
+    counts: Counter[tuple[str, str]] = Counter()
+    for each in scored.predictions:
+        counts.update({(each.relation, answer): 1 / len(each.references) for answer in each.references})
+    totals = Counter(each.relation for each in scored.predictions)
+    bits = []
+    for each in scored.predictions:
+        if each.surprisal is None:
+            return None
+        prior = sum(counts[each.relation, answer] for answer in set(each.references)) / totals[each.relation]
+        bits.append(-log2(prior) - each.surprisal)
+    return fmean(bits)
 
 
 class Metric(NamedTuple):
