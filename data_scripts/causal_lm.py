@@ -22,7 +22,7 @@ from data_scripts.collators import NameWindowsCollator, OneWindowCollator
 from data_scripts.documents import tokenize_corpus
 from data_scripts.epochs import EpochDataset
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
-from data_scripts.questions import Questions, encode_questions
+from data_scripts.questions import Questions, encode_by_title
 from data_scripts.relations import BIRTHPLACE
 from data_scripts.titles import iterate_titles
 
@@ -112,9 +112,7 @@ class PackedDataset(EpochDataset):
         self.asked: list[list[dict]] = []
         self.num_asked = 0
         if questions:
-            about: dict[str, list[dict]] = {}
-            for title, question in zip(questions.titles, encode_questions(questions, tokenizer), strict=True):
-                about.setdefault(title, []).append(question)
+            about = encode_by_title(questions, tokenizer)
             self.num_asked = len(about)
             alone = about.keys() - set(titles)
             self.asked = [about[title] for title in (*titles, *sorted(alone)) if title in about]

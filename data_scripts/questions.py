@@ -235,6 +235,14 @@ def encode_questions(
     return encoded
 
 
+def encode_by_title(questions: Questions, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[dict]]:
+    """Return the encoded questions about each title."""
+    about: dict[str, list[dict]] = {}
+    for title, question in zip(questions.titles, encode_questions(questions, tokenizer), strict=True):
+        about.setdefault(title, []).append(question)
+    return about
+
+
 def encode_answers(rows: Dataset, tokenizer: PreTrainedTokenizerBase, loss_on_first_mask: bool = False) -> Dataset:
     """Do what `encode_questions` does, for the columns `question` and `answer` of any rows, whatever their length."""
 

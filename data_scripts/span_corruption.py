@@ -23,7 +23,7 @@ from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.options import Range, option
-from data_scripts.questions import Questions, encode_questions
+from data_scripts.questions import Questions, encode_by_title
 from data_scripts.relations import BIRTHPLACE
 from data_scripts.salient_spans import add_titles_and_spans
 from modeling_posgpt import MASK_TOKEN
@@ -109,10 +109,7 @@ class SpanCorruptionDataset(EpochDataset):
         self.document_lengths = documents.data.column("length").to_numpy()
         self.max_length = tokenizer.model_max_length
         # By title, encoded.
-        self.questions: dict[str, list[dict]] = {}
-        if questions:
-            for title, question in zip(questions.titles, encode_questions(questions, tokenizer), strict=True):
-                self.questions.setdefault(title, []).append(question)
+        self.questions = encode_by_title(questions, tokenizer) if questions else {}
         self._cuts: tuple[int, np.ndarray] = (-1, np.empty(0))
 
     def __len__(self) -> int:

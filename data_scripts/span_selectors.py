@@ -258,7 +258,7 @@ def select_spans(
             for title, text, salient in zip(*batch, strict=True)
         ]
         for (title, text, _), *selected in zip(read, *(each.select(read) for each in selectors), strict=True):
-            asked = []
+            asked, told = [], edits.apply(title, text) if edits else text
             for span in sorted(set(chain(*selected))) if title else ():
                 before, after = take_words_beside(title, text, span, *words_taken, readable)
                 left = room - len(title) - (span[1] - span[0])
@@ -269,7 +269,6 @@ def select_spans(
                     if span in own and (has_word or own[span] or not selector.needs_words)
                 }
                 if asked_by and left >= 0:
-                    told = edits.apply(title, text) if edits else text
                     if told != text:
                         before, after = take_words_beside(title, told, span, *words_taken, readable)
                     asked.append((told[slice(*span)], asked_by, " ".join(before), " ".join(after)))

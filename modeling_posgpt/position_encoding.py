@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from transformers import initialization
 from transformers.dynamic_module_utils import get_relative_import_files
 
 
@@ -223,6 +224,20 @@ def save_encodings(folder: Path, encodings: Iterable[type[PositionEncoding]]) ->
         for file in folder.glob("positions_*.py"):
             if file.name not in needed:
                 file.unlink()
+
+
+def init_linears(module: nn.Module) -> None:
+    """Initialize the linear layers of a small network from torch's own range, weights and biases, as authors' code does."""
+    for each in module.modules():
+        if isinstance(each, nn.Linear):
+            for parameter in each.parameters():
+                initialization.uniform_(parameter, -(each.in_features**-0.5), each.in_features**-0.5)
+
+
+def convolve(states: Tensor, conv: nn.Conv1d) -> Tensor:
+    """Return a causal convolution, one filter per dimension, of states (batch, taps, length, width), the token itself first."""
+    # (width, 1, taps), the weight of the token itself last.
+    return (states * conv.weight[:, 0].T.flip(0)[:, None]).sum(1)
 
 
 def find_previous(visible: Tensor, first: int | Tensor, history: int) -> Tensor:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization
 
-from .position_encoding import Place, PositionEncoding, register
+from .position_encoding import Place, PositionEncoding, convolve, register
 
 
 @register("canon")
@@ -28,7 +28,4 @@ class PosGPTCanon(PositionEncoding):
         initialization.uniform_(self.conv.weight, -0.5, 0.5)
 
     def mix(self, hidden_states: Tensor, previous: Tensor, place: Place) -> Tensor:
-        # (hidden_size, 1, 4), the weight of the token itself last.
-        weights = self.conv.weight[:, 0].T.flip(0)[:, None]
-        taps = torch.cat([hidden_states[:, None], previous], dim=1)
-        return hidden_states + (taps * weights).sum(1)
+        return hidden_states + convolve(torch.cat([hidden_states[:, None], previous], dim=1), self.conv)

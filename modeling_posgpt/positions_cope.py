@@ -13,7 +13,8 @@ class PosGPTContextualEncoding(PositionEncoding):
 
     (CoPE, Golovneva et al. 2024, arXiv 2405.18719, eq. 3-5.) Scores gain q_i . e[position], interpolated between the two
     nearest whole positions. Positions are clamped to `cope_max_position`. As in the paper's listing, q . e is not divided by
-    sqrt(head_dim); the authors' code (facebookresearch/RAM) divides it unless told otherwise. Parameters: (cope_max_position + 1) x head_dim in each layer, shared by its heads, and zero at first.
+    sqrt(head_dim); the authors' code (facebookresearch/RAM) divides it unless told otherwise. Parameters: (cope_max_position + 1)
+    x head_dim in each layer, shared by its heads, and zero at first.
     """
 
     settings = {"cope_max_position": Setting(64, "For cope positions: larger positions count as this one.")}

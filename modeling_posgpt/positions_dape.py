@@ -2,9 +2,8 @@
 
 import torch
 from torch import Tensor, nn
-from transformers import initialization
 
-from .position_encoding import Place, register
+from .position_encoding import Place, init_linears, register
 from .positions_kerple import PosGPTKerple
 
 
@@ -20,15 +19,12 @@ class PosGPTDape(PosGPTKerple):
 
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)
-        self.num_heads, self.scaling = config.num_attention_heads, config.head_dim**-0.5
-        self.mlp = nn.Sequential(nn.Linear(2 * self.num_heads, 32), nn.LeakyReLU(), nn.Linear(32, self.num_heads))
+        num_heads, self.scaling = config.num_attention_heads, config.head_dim**-0.5
+        self.mlp = nn.Sequential(nn.Linear(2 * num_heads, 32), nn.LeakyReLU(), nn.Linear(32, num_heads))
 
     def init_weights(self) -> None:
         super().init_weights()
-        # As in the authors' code: torch's own range, for weights and biases.
-        for linear, size in ((self.mlp[0], 2 * self.num_heads), (self.mlp[2], 32)):
-            for parameter in linear.parameters():
-                initialization.uniform_(parameter, -(size**-0.5), size**-0.5)
+        init_linears(self.mlp)
 
     def relate(self, query: Tensor, key: Tensor, memo: Tensor | None, place: Place) -> tuple[Tensor, Tensor, Tensor]:
         query, key, bias = super().relate(query, key, memo, place)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization
 
-from .position_encoding import Place, PositionEncoding, Setting, register
+from .position_encoding import Place, PositionEncoding, Setting, init_linears, register
 
 
 @register("fire")
@@ -36,9 +36,7 @@ class PosGPTFire(PositionEncoding):
         initialization.constant_(self.c, 0.1)
         initialization.ones_(self.multiplier)
         # With biases of zero, all that ReLU makes of a positive number is linear in it.
-        for linear, size in ((self.mlp[0], 1), (self.mlp[2], 32)):
-            for parameter in linear.parameters():
-                initialization.uniform_(parameter, -(size**-0.5), size**-0.5)
+        init_linears(self.mlp)
 
     def prepare(self, hidden_states: Tensor, place: Place) -> Tensor:
         return place.distances().abs().float()

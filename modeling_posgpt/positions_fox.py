@@ -10,8 +10,8 @@ class PosGPTForgettingAttention(PositionEncoding):
     """The score of query i and key j loses what the tokens after j up to i forget (FoX, Lin et al. 2025, arXiv 2503.02130).
 
     f_t = sigmoid(w . x_t + b) for each head, and the sum of log f_l over l = j + 1, ..., i is added (eq. 7 and 8). Of the
-    tokens between, those that the query does not see forget nothing. It is the paper's FoX (LLaMA): Pro's normalized queries and keys,
-    output gates and shifted tokens are left out. Parameters: heads x (hidden_size + 1) in each layer.
+    tokens between, those that the query does not see forget nothing. It is the paper's FoX (LLaMA): Pro's
+    normalized queries and keys, output gates and shifted tokens are left out. Parameters: heads x (hidden_size + 1) in each layer.
     """
 
     has_memo = True

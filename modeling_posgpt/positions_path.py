@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from .position_encoding import Place, PositionEncoding, register
+from .position_encoding import Place, PositionEncoding, convolve, register
 
 # Of the low-rank map to w, as in the authors' code.
 RANK = 32
@@ -44,7 +44,7 @@ class PosGPTHouseholderEncoding(PositionEncoding):
         assert place.earlier is not None
         # (batch, 3, length, hidden_size), the token itself first.
         mapped = self.w(torch.cat([hidden_states[:, None], place.earlier], dim=1))
-        w = nn.functional.silu((mapped * self.conv.weight[:, 0].T.flip(0)[:, None]).sum(1))
+        w = nn.functional.silu(convolve(mapped, self.conv))
         w = w.unflatten(-1, (-1, query.shape[-1])).transpose(1, 2)
         return query, key, torch.cat([w.float(), 2 * self.beta(hidden_states).float().sigmoid().mT[..., None]], dim=-1)
 

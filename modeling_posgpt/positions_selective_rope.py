@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from .position_encoding import Place, PositionEncoding, register
+from .position_encoding import Place, PositionEncoding, convolve, register
 from .positions_rotary import check_head_size, rotate
 
 
@@ -41,7 +41,7 @@ class PosGPTSelectiveRotation(PositionEncoding):
         # (batch, 4, length, hidden_size), the token itself first.
         states = torch.cat([hidden_states[:, None], place.earlier], dim=1).unflatten(-1, (-1, self.head_dim))
         projected = self.project(nn.functional.normalize(states, dim=-1).flatten(-2))
-        steps = (projected * self.conv.weight[:, 0].T.flip(0)[:, None]).sum(1).unflatten(-1, (-1, self.head_dim // 2))
+        steps = convolve(projected, self.conv).unflatten(-1, (-1, self.head_dim // 2))
         theta = 500000.0 ** -(torch.arange(0, self.head_dim, 2, device=query.device) / self.head_dim)
         return query, key, (steps.float() * theta).transpose(1, 2)
 

@@ -4,8 +4,8 @@
     posgpt preview course --train_file birth_places_train.tsv --section finetune
 
 Before pretraining examples, documents from all parts of the corpus are shown: title, `|` and text, before any edits. Name-keyed
-windows also show what is asked for, and how many answers to held-out questions are. The character that a position is graded on stands in
-the second line of each example; a dot where there is no loss.
+windows also show what is asked for, and how many answers to held-out questions are. The character that a position is graded on
+stands in the second line of each example; a dot where there is no loss.
 """
 
 from argparse import ArgumentParser

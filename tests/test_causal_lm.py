@@ -113,18 +113,9 @@ def test_each_text_has_a_row_in_which_it_fits_and_few_rows_have_much_room(sizes,
 
 def test_a_model_learns_to_answer_from_documents_and_questions(run, world, tmp_path):
     folder = tmp_path / "model"
-    argv = [
-        "quickstart",
-        "--objective",
-        "causal_lm",
-        "--train_file",
-        world / "wiki.txt",
-        "--output_dir",
-        folder,
-        "--max_steps",
-        3,
-    ]
-    printed = run(pretrain, *argv, "--questions_file", world / "birth_places_train.tsv", "--report_to", "none")
+    argv = ["quickstart", "--objective", "causal_lm", "--train_file", world / "wiki.txt", "--max_steps", 3]
+    argv += ["--questions_file", world / "birth_places_train.tsv", "--output_dir", folder, "--report_to", "none"]
+    printed = run(pretrain, *argv)
     assert "rows of at most 128" in printed
     argv = ["--model_name_or_path", folder, "--test_file", world / "birth_dev.tsv", "--output_dir", tmp_path / "eval"]
     run(evaluate, *argv)

@@ -66,9 +66,7 @@ def choose(kind: str, names: list[str], known: Collection[str]) -> list[str]:
 
 
 def load_variants(path: str, taken: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return fields of `PosGPTConfig` by the names of encodings; raise BadInput when a YAML file has something else, or a name
-    that is taken.
-    """
+    """Return fields of `PosGPTConfig` by the names of encodings; raise BadInput for other content, or a name that is taken."""
     variants = load_yaml(path, "variants")
     if not isinstance(variants, dict) or not all(isinstance(fields, dict) for fields in variants.values()):
         raise BadInput(f"{path}: give the fields of each variant below its name.")
