@@ -47,11 +47,16 @@ INVISIBLE = re.compile(f"[{_UNSEEN}]|(?<=[ -\u024f])[\u200c\u200d]")
 _UNUSABLE = re.compile(f"[\0{MASK_TOKEN}{PAD_TOKEN}\ud800-\udfff]")
 
 
-def choose_file(number: int, people: int) -> str:
-    """Return which TSV of a task asks about a person, whose number is from 0: they are shared out as in the course's data."""
+def split_people(people: int) -> dict[str, range]:
+    """Return the numbers of the people whom each TSV of a task asks about: they are shared out as in the course's data."""
     train_end = round(people * 2000 / 2937)
     dev_end = train_end + round(people * 500 / 2937)
-    return TRAIN_FILE if number < train_end else DEV_FILE if number < dev_end else TEST_FILE
+    return {TRAIN_FILE: range(train_end), DEV_FILE: range(train_end, dev_end), TEST_FILE: range(dev_end, people)}
+
+
+def choose_file(number: int, people: int) -> str:
+    """Return which TSV of a task asks about a person, whose number is from 0."""
+    return next(file for file, numbers in split_people(people).items() if number in numbers)
 
 
 def check_is_file(path: str | os.PathLike, what: str) -> Path:

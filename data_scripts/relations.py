@@ -112,7 +112,15 @@ UNIVERSITY = Relation("university", ("Where did {title} study?",))
 EMPLOYER = Relation("employer", ("Who employed {title}?",))
 PLACE_OF_DEATH = Relation("place of death", ("Where did {title} die?",))
 # The relations that are known by name. Others are recognized from a file's questions and named by their wording.
-_KNOWN = (BIRTHPLACE, BIRTH_YEAR, PROFESSION, UNIVERSITY, EMPLOYER, PLACE_OF_DEATH)
+_KNOWN = (
+    *(BIRTHPLACE, BIRTH_YEAR, PROFESSION, UNIVERSITY, EMPLOYER, PLACE_OF_DEATH),
+    Relation("teacher", ("Who taught {title}?",)),
+    Relation("person born", ("Who was born in {title}?",)),
+    Relation("birth year's parity", ("Was {title} born in an even or an odd year?",)),
+    Relation("born first", ("Who was born first, {title}?",)),
+    Relation("number born", ("How many were born in {title}?",)),
+    Relation("teacher's birthplace", ("Where was the teacher of {title} born?",)),
+)
 RELATIONS = {relation.name: relation for relation in _KNOWN}
 
 

@@ -13,11 +13,12 @@ import csv
 import math
 import shlex
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import blake2b
-from itertools import accumulate, pairwise, product
+from itertools import accumulate, chain, count, pairwise, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -25,7 +26,7 @@ from typing import Annotated, Any
 from huggingface_hub import DatasetCard, DatasetCardData
 from tqdm import tqdm
 
-from data_scripts.errors import exit_on_bad_input
+from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import (
     CARD_FILE,
     CORPUS_FILE,
@@ -36,25 +37,20 @@ from data_scripts.files import (
     check_none_is_there,
     choose_file,
     describe_lines,
+    split_people,
     write_atomically,
     write_lines,
 )
 from data_scripts.options import OptionParser, Range, check_options, option
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, load_relations
 from data_scripts.salient_spans import MONTHS
+from data_scripts.world_questions import QUESTIONS
 
 MIN_PEOPLE, MAX_PEOPLE = 100, 1_000_000
 # The seed of people who do not exist. All seeds share a language's names, which a world of a million people nearly uses up.
 _STRANGERS = 20_000_003
-# What may be asked about a person: the attribute of a person that answers it, which `sentences/ATTRIBUTE.txt` tells.
-ATTRIBUTES = {
-    "birthplace": "birth_place",
-    "birth year": "birth_year",
-    "profession": "profession",
-    "university": "university",
-    "employer": "employer",
-    "place of death": "death_place",
-}
+# In the order in which `sentences/ATTRIBUTE.txt` is told.
+ATTRIBUTES = tuple(dict.fromkeys(chain(*(kind.told for kind in QUESTIONS.values()))))
 _CARD = """
 # A fictional world
 
@@ -92,6 +88,10 @@ class Language:
     date_form: str = "{day} {month} {year}"
     months: Sequence[str] = tuple(MONTHS)
     space: str = " "
+    # What questions are about that are not about one person; and the answers to those about a year.
+    birth_form: str = "{birth_place} in {birth_year}"
+    pair_form: str = "{} or {}"
+    parities: tuple[str, str] = ("even", "odd")
 
     def _find_file(self, name: str) -> Path:
         own, english = (Path(__file__).parent / "world" / folder / name for folder in (self.folder, "english"))
@@ -114,14 +114,22 @@ class Language:
     @cached_property
     def relations(self) -> dict[str, Relation]:
         """What may be asked, by name, as the language asks it."""
-        file = self._find_file("relations.yaml")
-        return RELATIONS | {relation.name: relation for relation in load_relations(file if file.is_file() else None)}
+        if self.folder == "english":
+            return RELATIONS
+        return {relation.name: relation for relation in load_relations(self._find_file("relations.yaml"))}
 
 
 _GERMAN_MONTHS = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split()
 LANGUAGES = {
     "english": Language("english", "en"),
-    "german": Language("german", "de", date_form="{day}. {month} {year}", months=_GERMAN_MONTHS),
+    "german": Language(
+        "german",
+        "de",
+        date_form="{day}. {month} {year}",
+        months=_GERMAN_MONTHS,
+        birth_form="{birth_year} in {birth_place}",
+        parities=("gerade", "ungerade"),
+    ),
     "chinese": Language(
         "chinese",
         "zh",
@@ -194,10 +202,10 @@ class World:
     )
     seed: int = option("Determines everything: another seed, another world.", default=0)
     relations: list[str] = option(
-        "What is asked. Unless it is the birthplace alone, each answer stands beside another of its kind, and there is"
-        " a document for every two facts.",
+        "What is asked. Unless it is the birthplace alone, documents tell each fact beside another of its kind, two facts each;"
+        f" {', '.join(name for name, kind in QUESTIONS.items() if not kind.is_told)} have to be worked out from these.",
         default_factory=lambda: [BIRTHPLACE.name],
-        choices=list(ATTRIBUTES),
+        choices=list(QUESTIONS),
     )
     language: str = option(
         "What the world is told in; all languages tell of the same people.", default="english", choices=list(LANGUAGES)
@@ -205,69 +213,117 @@ class World:
 
     def __post_init__(self):
         check_options(self)
+        if lacking := [name for name in self.relations if name not in self.language_of.relations]:
+            known = ", ".join(map(repr, self.language_of.relations))
+            raise BadInput(
+                f"relations is {self.relations}: {self.language} has no {lacking[0]!r}; choose from {known}."
+            )
 
     @cached_property
-    def _language(self) -> Language:
+    def language_of(self) -> Language:
+        """What the world is told in."""
         return LANGUAGES[self.language]
 
     @cached_property
     def asked(self) -> dict[str, Relation]:
         """What is asked, by name, as it is asked in the world's language."""
-        return {name: self._language.relations[name] for name in ATTRIBUTES if name in self.relations}
+        return {name: self.language_of.relations[name] for name in QUESTIONS if name in self.relations}
 
     @cached_property
     def _sentences(self) -> dict[str, list[str]]:
         """The wordings of each part of a biography, in a file of that name."""
         # A world of birthplaces stays as it was before there were other relations.
-        parts = ["biography"] if list(self.asked) == [BIRTHPLACE.name] else [ATTRIBUTES[name] for name in self.asked]
-        return {part: self._language.read_words(f"sentences/{part}") for part in parts}
+        told = set(chain(*(QUESTIONS[name].told for name in self.asked)))
+        parts = (
+            ["biography"] if list(self.asked) == [BIRTHPLACE.name] else [name for name in ATTRIBUTES if name in told]
+        )
+        return {part: self.language_of.read_words(f"sentences/{part}") for part in parts}
 
     @cached_property
     def _choices(self) -> dict[str, _Choices]:
         """What each kind of fact is drawn from."""
         return {
-            "place": _Choices(self._language.read_words("places")[: self.num_places]),
+            "place": _Choices(self.language_of.read_words("places")[: self.num_places]),
             "year": _Choices(range(1600, 1980), skewed=False),
-            "profession": _Choices(self._language.read_words("professions"), skewed=False),
-            "university": _Choices(self._language.fill_in_names("university")),
-            "employer": _Choices(self._language.fill_in_names("employer")),
+            "profession": _Choices(self.language_of.read_words("professions"), skewed=False),
+            "university": _Choices(self.language_of.fill_in_names("university")),
+            "employer": _Choices(self.language_of.fill_in_names("employer")),
         }
 
     def entropy(self) -> dict[str, float]:
         """Return how many bits the answer to each question has, by relation: exactly, for a person drawn at random.
 
-        What is asked of a person is independent, so that these add up.
+        What documents tell of a person is independent, so that these add up; what has to be worked out from them has no bits of its
+        own.
         """
         kinds = {"birth_place": "place", "death_place": "place", "birth_year": "year"}
-        return {name: self._choices[kinds.get(ATTRIBUTES[name], ATTRIBUTES[name])].entropy for name in self.asked}
+        told = {name: QUESTIONS[name].told[0] for name in self.asked if QUESTIONS[name].is_told}
+        # Anyone but the person is the teacher.
+        return {
+            name: math.log2(self.num_people - 1) if each == "teacher" else self._choices[kinds.get(each, each)].entropy
+            for name, each in told.items()
+        }
 
     @cached_property
     def _name_order(self) -> tuple[int, int]:
         """Multiplier and shift of an affine permutation of all names, so that none repeats and none must be kept."""
-        names, draws = math.prod(map(len, self._language.names)), _Draws("names", self.seed)
+        names, draws = math.prod(map(len, self.language_of.names)), _Draws("names", self.seed)
         multiplier = names // 3 + draws.below(names // 3)
         while math.gcd(multiplier, names) > 1:
             multiplier += 1
         return multiplier, draws.below(names)
 
     def _draw_date(self, draws: _Draws, year: int) -> str:
-        day, month = 1 + draws.below(28), self._language.months[draws.below(12)]
-        return self._language.date_form.format(day=day, month=month, year=year)
+        day, month = 1 + draws.below(28), self.language_of.months[draws.below(12)]
+        return self.language_of.date_form.format(day=day, month=month, year=year)
+
+    def _draw_name(self, index: int) -> dict[str, str]:
+        """Return the first and the last name of person number `index`, counted from 0."""
+        multiplier, shift = self._name_order
+        first_names, last_names = self.language_of.names
+        first, last = divmod((multiplier * index + shift) % (len(first_names) * len(last_names)), len(last_names))
+        return {"first": first_names[first], "last": last_names[last]}
+
+    def name_person(self, index: int) -> str:
+        """Return what questions call person number `index`."""
+        return self.language_of.name_form.format(**self._draw_name(index))
+
+    def find_teacher(self, index: int) -> int:
+        """Return the number of the teacher of person number `index`, who may be anyone else."""
+        return (index + 1 + _Draws("teacher", self.seed, index).below(self.num_people - 1)) % self.num_people
+
+    def draw_companions(self, index: int, count: int) -> Iterator[int]:
+        """Yield the numbers of `count` people who are asked about in the same file; some may be the same."""
+        draws, people = (
+            _Draws("companions", self.seed, index),
+            split_people(self.num_people)[choose_file(index, self.num_people)],
+        )
+        return (people[draws.below(len(people))] for _ in range(count))
+
+    @cached_property
+    def people_born(self) -> dict[tuple[str, int], list[int]]:
+        """The numbers of the people who were born in each place and year."""
+        born: dict[tuple[str, int], list[int]] = {}
+        for index, person in enumerate(self.people()):
+            born.setdefault((person.birth_place, person.birth_year), []).append(index)
+        return born
+
+    @cached_property
+    def number_born(self) -> Counter[str]:
+        """How many were born in each place."""
+        return Counter(person.birth_place for person in self.people())
 
     def person(self, index: int) -> SimpleNamespace:
         """Return what the world knows of person number `index`, counted from 0; `name` is what questions ask for."""
         draws, more = _Draws("person", self.seed, index), _Draws("more", self.seed, index)
-        multiplier, shift = self._name_order
-        first_names, last_names = self._language.names
-        first, last = divmod((multiplier * index + shift) % (len(first_names) * len(last_names)), len(last_names))
-        names = {"first": first_names[first], "last": last_names[last]}
-        name = self._language.name_form.format(**names)
+        names = self._draw_name(index)
+        name = self.name_person(index)
         initial = "ABCDEFGHJKLMPRSTW"[draws.below(17)] if draws.below(20) == 0 else ""
         birth_year = self._choices["year"].draw(draws)
         # Each takes its draws in turn; a new fact takes them from `more`, at the end.
         return SimpleNamespace(
             name=name,
-            full_name=self._language.full_name_form.format(initial=initial, **names) if initial else name,
+            full_name=self.language_of.full_name_form.format(initial=initial, **names) if initial else name,
             last_name=names["last"],
             birth_year=birth_year,
             birth_place=self._choices["place"].draw(draws),
@@ -291,13 +347,14 @@ class World:
                 for part in parts[begin : begin + _FACTS_PER_DOCUMENT]:
                     left[part] = left.get(part) or list(self._sentences[part])
                     name = person.last_name if sentences else person.full_name
-                    sentences.append(self._tell(person, name, left[part], _Draws(part, self.seed, index, i)))
-                documents.append(f"{person.name}. {self._language.space.join(sentences)}")
+                    sentences.append(self._tell(index, name, left[part], _Draws(part, self.seed, index, i)))
+                documents.append(f"{person.name}. {self.language_of.space.join(sentences)}")
         return documents
 
-    def _tell(self, person: SimpleNamespace, name: str, wordings: list[str], draws: _Draws) -> str:
+    def _tell(self, index: int, name: str, wordings: list[str], draws: _Draws) -> str:
         """Return a sentence in one of the wordings, which is taken out; `name` is what it calls the person."""
-        facts = vars(person) | {"name": name}
+        person, teacher = self.person(index), self.find_teacher(index)
+        facts = vars(person) | {"name": name, "teacher": self.name_person(teacher)}
         facts["profession2"] = self._choices["profession"].draw(draws)
         wording = wordings.pop(draws.below(len(wordings)))
         # The order of the draws stays: more follow after them.
@@ -307,10 +364,19 @@ class World:
         facts["elsewhere"] = self._choices["place"].draw(draws, but=person.death_place)
         facts["other_university"] = self._choices["university"].draw(draws, but=person.university)
         facts["other_employer"] = self._choices["employer"].draw(draws, but=person.employer)
+        others = (draws.below(self.num_people) for _ in count())
+        facts["other_teacher"] = self.name_person(next(i for i in others if i not in (index, teacher)))
         # The English wordings alone use these.
         for noun in ("profession", "profession2", "other_profession"):
             facts[f"a_{noun}"] = f"{'an' if facts[noun][0] in 'aeiou' else 'a'} {facts[noun]}"
         return wording.format(**facts)
+
+    def questions(self, index: int) -> Iterator[tuple[str, list[str]]]:
+        """Yield each question that comes with person number `index`, and its answers, each of which is correct."""
+        person = self.person(index)
+        for name, relation in self.asked.items():
+            for title, answers in QUESTIONS[name].ask(self, index, person):
+                yield relation.ask(title), answers
 
     def write(self, output_dir: Path, overwrite: bool = False) -> dict[str, int]:
         """Write the four files and their card into `output_dir`; return the number of lines of each of the four.
@@ -325,11 +391,10 @@ class World:
             for index in tqdm(range(self.num_people), desc="Writing people", unit="person", disable=None):
                 for document in self.biographies(index):
                     write_line(CORPUS_FILE, document)
-                person = self.person(index)
                 file = choose_file(index, self.num_people)
-                for name, relation in self.asked.items():
-                    answer = "" if file == TEST_FILE else f"\t{getattr(person, ATTRIBUTES[name])}"
-                    write_line(file, relation.ask(person.name) + answer)
+                for question, answers in self.questions(index):
+                    for line in [question] if file == TEST_FILE else (f"{question}\t{answer}" for answer in answers):
+                        write_line(file, line)
             card.write(str(self._format_card()))
         return lines
 
@@ -350,7 +415,7 @@ class World:
             features.append({"config_name": name, "features": texts})
         data = DatasetCardData(
             license="apache-2.0",
-            language=self._language.code,
+            language=self.language_of.code,
             task_categories=["question-answering", "text-generation"],
             tags=["posgpt", "synthetic"],
             configs=configs,
@@ -396,7 +461,8 @@ def main(argv: list[str] | None = None) -> None:
     parser = OptionParser([WorldArguments, World])
     arguments, world = parser.build(parser.read(argv))
     lines = world.write(Path(arguments.output_dir), arguments.overwrite)
-    asked = ", ".join(f"{name} ({bits:.3f} bits)" for name, bits in world.entropy().items())
+    bits = world.entropy()
+    asked = ", ".join(f"{name} ({bits[name]:.3f} bits)" if name in bits else name for name in world.asked)
     print(f"{world.num_people:,} people in {world.language}, asked for {asked}.")
     print(describe_lines(arguments.output_dir, lines))
 

@@ -57,9 +57,9 @@ class RecallArguments:
 
 
 def grade_answers(
-    model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, questions: Sequence[str], references: Sequence[str]
+    model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, questions: Sequence[str], references: Sequence[Any]
 ) -> np.ndarray:
-    """Return (questions,) booleans: whether each question is answered exactly with its reference."""
+    """Return (questions,) booleans: whether each question is answered exactly with its reference, or one of several."""
     return match_exactly([answer.text for answer in model.answer(questions, tokenizer)], references)
 
 

@@ -33,6 +33,7 @@ from data_scripts.files import (
 from data_scripts.hold_out import CALIBRATION_FILE, HoldOutArguments, hold_out
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
+from data_scripts.synthetic_world import World
 from posgpt.compare import load_record
 from posgpt.evaluation.scoring import Proportion
 from posgpt.plots import draw_seeds, make_figure, save_picture
@@ -53,7 +54,10 @@ class SweepArguments:
     """What to train, on which data. What a study's rows say themselves takes precedence."""
 
     study: str = option("A study that comes with PosGPT, or a YAML file of your own.", positional=True)
-    data_dir: str = option(f"Folder with {CORPUS_FILE}, {TRAIN_FILE} and {DEV_FILE}.")
+    data_dir: str | None = option(
+        f"Folder with {CORPUS_FILE}, {TRAIN_FILE} and {DEV_FILE}; a study of a fictional world writes its own.",
+        default=None,
+    )
     output_dir: str | None = option("Folder for models, table and chart (default: runs/STUDY).", default=None)
     rows: list[str] | None = option("Rows to train (default: all).", default=None)
     seeds: Annotated[list[int] | None, Range(0)] = option(
@@ -82,6 +86,8 @@ class Row:
         pretrain, finetune: The recipe and the options of each stage; None: the row does not have it.
         base: The row before it whose options it has, besides its own.
         pairs: How many training pairs it is finetuned on, drawn by the seed (default: all).
+        world: Options of `posgpt world`, on top of the study's.
+        published: What others have measured in its place, for the table.
     """
 
     name: str
@@ -89,6 +95,8 @@ class Row:
     finetune: dict[str, Any] | None = None
     base: str | None = None
     pairs: int | None = None
+    world: dict[str, Any] | None = None
+    published: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,7 @@ class Study:
         recall: Whether to measure what pretrained models recall in the words that they have read (studies/recall.py).
         held_out: How many training pairs are held out to ask about; 0: dev is asked.
         seeds: One training of each row per seed.
+        world: Options of `posgpt world`, which writes what is read and asked; None: `--data_dir` has it.
     """
 
     rows: Any
@@ -111,6 +120,7 @@ class Study:
     recall: bool = False
     held_out: int = 0
     seeds: list[int] = field(default_factory=lambda: [42])
+    world: dict[str, Any] | None = None
 
     def build_rows(self) -> dict[str, Row]:
         """Return the rows by their names."""
@@ -121,7 +131,7 @@ class Study:
         for name, entry in entries.items():
             row = Row(name, **entry)
             base, stages = rows[row.base] if row.base else self, dict[str, Any]()
-            for stage in STAGES:
+            for stage in (*STAGES, "world"):
                 own, below = entry.get(stage, getattr(base, stage)), getattr(base, stage) or {}
                 # A row's `null` leaves out the stage of its base.
                 stages[stage] = None if own is None else below | own
@@ -153,6 +163,13 @@ def load_study(arguments: SweepArguments) -> tuple[Study, dict[str, Row]]:
             study = replace(study, **{shared: getattr(study, shared) | changed})
         study = replace(study, **{option: given[option] for option in ("seeds", "held_out") if option in given})
         rows = study.build_rows()
+        # Refused before anything is written.
+        [World(**row.world) for row in rows.values() if row.world is not None]
+        if (arguments.data_dir is None) == (study.world is None):
+            raise BadInput(
+                f"{path}: "
+                + ("writes a world of its own; leave --data_dir out." if study.world else "give --data_dir.")
+            )
     except (TypeError, KeyError, AttributeError) as error:
         raise BadInput(
             f"{path}: not a study: {shorten_error(error)}; studies/sweep.py says what it may hold."
@@ -164,6 +181,20 @@ def load_study(arguments: SweepArguments) -> tuple[Study, dict[str, Row]]:
 
 
 @dataclass(frozen=True)
+class RowFiles:
+    """What a row is trained on and asked; in `data_dir` nothing is held out."""
+
+    data_dir: Path
+    train: Path
+    asked: Path
+
+    @property
+    def corpus(self) -> Path:
+        """The documents."""
+        return self.data_dir / CORPUS_FILE
+
+
+@dataclass(frozen=True)
 class Sweep:
     """What all trainings of a study have in common; in `results` is what depends on whom the models are asked about."""
 
@@ -171,9 +202,8 @@ class Sweep:
     study: Study
     output_dir: Path
     results: Path
-    corpus_file: Path
-    train_file: Path
-    asked_file: Path
+    # By the names of the rows.
+    files: dict[str, RowFiles]
 
     def find_folder(self, row: Row, seed: int, stage: str) -> Path:
         """Return where a model is. One that has read documents alone does not depend on who is held out."""
@@ -182,19 +212,19 @@ class Sweep:
 
     def list_trainings(self, row: Row, seed: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """Yield stage, section of the recipe and options of each training of a row."""
-        start = self.arguments.model_name_or_path
+        start, files = self.arguments.model_name_or_path, self.files[row.name]
         if row.pretrain is not None:
-            files = {"train_file": self.corpus_file}
+            read = {"train_file": files.corpus}
             if self.study.reads_questions:
-                files["questions_file"] = self.train_file
-            yield "pretrain", "pretrain", self.complete("pretrain", files | {"seed": seed} | row.pretrain)
+                read["questions_file"] = files.train
+            yield "pretrain", "pretrain", self.complete("pretrain", read | {"seed": seed} | row.pretrain)
             start = str(self.find_folder(row, seed, "pretrain"))
         if row.finetune is not None:
             section = "finetune" if start else "finetune_from_scratch"
-            source = {"model_name_or_path": Path(start).resolve()} if start else {"vocabulary_file": self.corpus_file}
+            source = {"model_name_or_path": Path(start).resolve()} if start else {"vocabulary_file": files.corpus}
             drawn = self.find_folder(row, seed, "finetune").with_name(TRAIN_FILE)
             options = source | {
-                "train_file": drawn if row.pairs else self.train_file,
+                "train_file": drawn if row.pairs else files.train,
                 "seed": seed,
                 "eval_strategy": "no",
             }
@@ -233,7 +263,7 @@ class Sweep:
 
     def draw_pairs(self, row: Row, number: int, seed: int) -> None:
         """Write the pairs that a row is finetuned on."""
-        pairs = load_questions(self.train_file, answers=True).rows
+        pairs = load_questions(self.files[row.name].train, answers=True).rows
         if number > len(pairs):
             raise BadInput(f"{row.name}: there are {len(pairs):,} pairs to draw from; leave the row out.")
         # The draws of one seed contain each other.
@@ -245,27 +275,30 @@ class Sweep:
         """Train and ask a row's model, unless that is done.
 
         Returns:
-            `right` (whether each question is answered exactly), `parameters`, what `train` returns of each stage by its
-            name, and `measures`, the right ones and all of each as `measure_recall` counts them.
+            `right` (whether each question is answered exactly), `relations` (what each asks for), `parameters`, what `train`
+            returns of each stage by its name, and `measures`, the right ones and all of each as `measure_recall` counts them.
         """
         if row.pairs:
             self.draw_pairs(row, row.pairs, seed)
-        record: Record = {"measures": {}}
+        asked_file = self.files[row.name].asked
+        asked = load_questions(asked_file, answers=True)
+        relation_of = dict(zip(asked.texts, asked.relation_per_question, strict=True))
+        record: Record = {"measures": {}, "relations": [relation.name for relation in relation_of.values()]}
         model = Path(self.arguments.model_name_or_path or "")
         for stage, section, options in self.list_trainings(row, seed):
             model = self.find_folder(row, seed, stage)
             record[stage] = train(f"{row.name}, seed {seed}", section, options, model)
             if stage == "pretrain" and self.study.recall:
-                record["measures"] = self.measure_recall(model, options)
-        return record | ask(model, self.asked_file, self.results / f"{make_file_name(row.name)}_{seed}" / "asked.json")
+                record["measures"] = self.measure_recall(model, options, self.files[row.name])
+        return record | ask(model, asked_file, self.results / f"{make_file_name(row.name)}_{seed}" / "asked.json")
 
-    def measure_recall(self, model: Path, options: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    def measure_recall(self, model: Path, options: dict[str, Any], files: RowFiles) -> dict[str, tuple[int, int]]:
         """Count what a pretrained model recalls about those whose questions it has not read."""
-        people_file = self.asked_file if self.study.reads_questions else self.corpus_file.with_name(TRAIN_FILE)
+        people_file = files.asked if self.study.reads_questions else files.data_dir / TRAIN_FILE
 
         def compute() -> Record:
             people = load_questions(people_file, answers=True)
-            right = measure_model(str(model), self.corpus_file, people, read_objective(**options))
+            right = measure_model(str(model), files.corpus, people, read_objective(**options))
             return {measure: [int(each.sum()), len(each)] for measure, each in right.items()}
 
         key = {"people": hash_file(people_file), "model": hash_file(model / WEIGHTS_FILE)}
@@ -273,17 +306,35 @@ class Sweep:
 
 
 def ask(model_dir: Path, test_file: Path, kept_file: Path) -> Record:
-    """Return whether a model answers each question of a TSV exactly (`right`), and the number of its `parameters`."""
+    """Return whether a model answers each question of a TSV with one of its answers (`right`), and the number of its `parameters`."""
 
     def compute() -> Record:
         model, tokenizer = load_model(str(model_dir))
         model.to(PartialState().device)
         test = load_questions(test_file, answers=True)
-        is_right = grade_answers(model, tokenizer, test.texts, test.answers)
+        answers: dict[str, list[str]] = {}
+        for text, answer in zip(test.texts, test.answers, strict=True):
+            answers.setdefault(text, []).append(answer)
+        is_right = grade_answers(model, tokenizer, list(answers), list(answers.values()))
         return {"right": is_right.tolist(), "parameters": model.num_parameters()}
 
     key = {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE)}
     return keep_result(kept_file, key, compute)
+
+
+def list_relations(runs: list[Record]) -> list[str]:
+    """Return what is asked of a row's models; nothing if it is one relation."""
+    relations = list(dict.fromkeys(runs[0]["relations"]))
+    return relations if len(relations) > 1 else []
+
+
+def take_relation(runs: list[Record], relation: str) -> list[Record]:
+    """Return runs with what is right of one relation."""
+    return [
+        run
+        | {"right": [right for right, name in zip(run["right"], run["relations"], strict=True) if name == relation]}
+        for run in runs
+    ]
 
 
 def average_right(runs: list[Record]) -> tuple[float, Proportion]:
@@ -301,7 +352,7 @@ def compare_rows(best: list[Record], runs: list[Record]) -> tuple[float, float]:
     return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences)))
 
 
-def describe_row(name: str, runs: list[Record], best: list[Record]) -> dict[str, str]:
+def describe_row(name: str, runs: list[Record], best: list[Record], published: str = "") -> dict[str, str]:
     """Return a row's cells: means over the seeds; characters, minutes and counts are the first one's."""
     first, (accuracy, share) = runs[0], average_right(runs)
     less, error = (100 * value for value in compare_rows(best, runs))
@@ -311,6 +362,7 @@ def describe_row(name: str, runs: list[Record], best: list[Record]) -> dict[str,
         "parameters": f"{first['parameters']:,}",
         "answered": f"**{accuracy:.1%}**",
         "95 % interval": share.format_interval(),
+        **{each: f"{average_right(take_relation(runs, each))[0]:.1%}" for each in list_relations(runs)},
         "points behind the best": "" if runs is best else f"{less:.1f} ± {error:.1f}",
         "each seed": ", ".join(f"{np.mean(run['right']):.1%}" for run in runs),
     }
@@ -323,23 +375,33 @@ def describe_row(name: str, runs: list[Record], best: list[Record]) -> dict[str,
         cells["characters read"] = f"{sum(first[stage]['characters'] for stage in stages) / 1e6:.1f} M"
         cells["minutes"] = f"{sum(first[stage]['minutes'] for stage in stages):.0f}"
         cells["memory"] = f"{max(run[stage]['memory'] for run in runs for stage in stages):,.0f} MiB"
-    return cells
+    return cells | ({"published": published} if published else {})
 
 
 def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
-    """Save a PNG: each row's accuracy with its interval and seeds, and the training loss of all runs by stage."""
+    """Save a PNG: each row's accuracy with its interval and seeds, by relation, and the training loss of all runs by stage."""
     stages = [stage for stage in STAGES if any(stage in of_row[0] for of_row in runs.values())]
-    figure, panels = make_figure(6 + 4.5 * len(stages), 1.6 + 0.35 * max(len(runs), 6), columns=1 + len(stages))
-    dots, *curves = np.atleast_1d(panels)
-    shares = {name: [float(np.mean(run["right"])) for run in of_row] for name, of_row in runs.items()}
-    intervals = {name: average_right(of_row)[1].interval for name, of_row in runs.items()}
+    relations = list_relations(next(iter(runs.values())))
+    asked = {
+        name: {each: take_relation(of_row, each) for each in relations} or {"": of_row}
+        for name, of_row in runs.items()
+    }
+    columns = max(len(relations), 1) + len(stages)
+    figure, panels = make_figure(1.5 + 4.5 * columns, 1.6 + 0.35 * max(len(runs), 6), columns=columns)
+    dots, curves = np.split(np.atleast_1d(panels), [-len(stages) or columns])
     colors = [f"C{number}" for number in range(10)]
-    draw_seeds(dots, {name: (shares[name], intervals[name]) for name in runs}, colors)
+    for axes, relation in zip(dots, relations or [""], strict=True):
+        own = {name: of_row[relation] for name, of_row in asked.items()}
+        shares = {name: [float(np.mean(run["right"])) for run in of_row] for name, of_row in own.items()}
+        draw_seeds(
+            axes, {name: (shares[name], average_right(of_row)[1].interval) for name, of_row in own.items()}, colors
+        )
+        axes.set_title(relation)
+        axes.set_xlabel("answered, %; dots: seeds, line: mean, band: 95 % interval")
     (best, best_runs), *others = runs.items()
     near = sum(less <= 2 * error for less, error in (compare_rows(best_runs, of_row) for _, of_row in others))
     title = f"{best} leads; {near} of {len(others)} others are within two standard errors" if others else best
     figure.suptitle(title, fontsize="large")
-    dots.set_xlabel("answered, %; dots: seeds, line: mean, band: 95 % interval")
     for stage, axes in zip(stages, curves, strict=True):
         last = []
         for number, of_row in enumerate(runs.values()):
@@ -352,27 +414,44 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     save_picture(figure, path)
 
 
-def write_results(runs: dict[str, list[Record]], sweep: Sweep) -> None:
+def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, Row]) -> None:
     """Write `table.md` and `chart.png`, the best row first."""
     runs = dict(sorted(runs.items(), key=lambda item: -average_right(item[1])[0]))
     best = next(iter(runs.values()))
-    table = [describe_row(name, of_row, best) for name, of_row in runs.items()]
-    write_table(sweep.results, table, f"{len(best[0]['right'])} questions of {sweep.asked_file.name}")
+    table = [describe_row(name, of_row, best, rows[name].published) for name, of_row in runs.items()]
+    asked_file = next(iter(sweep.files.values())).asked
+    write_table(sweep.results, table, f"{len(best[0]['right'])} questions of {asked_file.name}")
     draw_rows(runs, sweep.results / "chart.png")
 
 
-def prepare_sweep(arguments: SweepArguments, study: Study) -> Sweep:
-    """Choose the files to train on and to ask; pairs that are held out are written to the results' folder."""
-    data_dir = Path(arguments.data_dir).resolve()
+def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> Sweep:
+    """Choose the files to train on and to ask; worlds, and pairs that are held out, are written to the output folder."""
     folder = arguments.output_dir or f"runs/{Path(arguments.study).stem}"
     output_dir = check_is_folder_or_new(folder).resolve()
-    results, files = output_dir / "dev", [data_dir / TRAIN_FILE, data_dir / DEV_FILE]
-    if study.held_out:
-        results = output_dir / f"held_out_{study.held_out}"
-        read = HoldOutArguments(output_dir=str(results), questions_file=str(files[0]), people=0, overwrite=True)
-        hold_out(replace(read, pairs=study.held_out))
-        files = [results / TRAIN_FILE, results / CALIBRATION_FILE]
-    return Sweep(arguments, study, output_dir, results, data_dir / CORPUS_FILE, *files)
+    results = output_dir / (f"held_out_{study.held_out}" if study.held_out else "dev")
+    files: dict[str, RowFiles] = {}
+    for name, row in rows.items():
+        data_dir, held_out = Path(arguments.data_dir or ""), results
+        if row.world is not None:
+            own = "world" if row.world == study.world else f"world_{make_file_name(name)}"
+            data_dir, held_out = output_dir / own, results / own
+            World(**row.world).write(data_dir, overwrite=True)
+        files[name] = choose_files(data_dir.resolve(), held_out, study.held_out)
+    counts = {name: len(set(load_questions(each.asked, answers=True).texts)) for name, each in files.items()}
+    for name, count in counts.items():
+        if count != (first := next(iter(counts.values()))):
+            raise BadInput(f"{name}: is asked {count} questions, another row {first}; give all worlds as many people.")
+    return Sweep(arguments, study, output_dir, results, files)
+
+
+def choose_files(data_dir: Path, held_out: Path, pairs: int) -> RowFiles:
+    """Return what is trained on and asked: dev, or so many pairs, which are written to the folder `held_out`."""
+    train_file = data_dir / TRAIN_FILE
+    if not pairs:
+        return RowFiles(data_dir, train_file, data_dir / DEV_FILE)
+    read = HoldOutArguments(output_dir=str(held_out), questions_file=str(train_file), people=0, overwrite=True)
+    hold_out(replace(read, pairs=pairs))
+    return RowFiles(data_dir, held_out / TRAIN_FILE, held_out / CALIBRATION_FILE)
 
 
 @exit_on_bad_input()
@@ -388,14 +467,14 @@ def main(argv: list[str] | None = None) -> None:
             )
     elif untrained := [row.name for row in rows.values() if row.pairs or row.pretrain is row.finetune is None]:
         raise BadInput(f"{untrained[0]}: begins with a pretrained model; give one with --model_name_or_path.")
-    sweep = prepare_sweep(arguments, study)
+    sweep = prepare_sweep(arguments, study, rows)
     sweep.say_minutes(list(rows.values()))
     runs: dict[str, list[Record]] = {name: [] for name in rows}
     # One seed after the other, so that an early table compares all rows.
     plan = list(product(study.seeds, rows.values()))
     for seed, row in tqdm(plan, desc="Models", unit="model", disable=None):
         runs[row.name].append(sweep.run(row, seed))
-        write_results({name: of_row for name, of_row in runs.items() if of_row}, sweep)
+        write_results({name: of_row for name, of_row in runs.items() if of_row}, sweep, rows)
 
 
 if __name__ == "__main__":

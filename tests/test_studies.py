@@ -15,7 +15,8 @@ from benchmarks import speedrun
 from conftest import ON_CPU, ROOT, wait_until
 from data_scripts.errors import BadInput
 from data_scripts.objective_config import ObjectiveConfig
-from modeling_posgpt import POSITION_EMBEDDINGS
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM
+from modeling_posgpt.answering_posgpt import Answer
 from posgpt.plots import make_figure, render_picture
 from posgpt.pretrain import PretrainingArguments
 from posgpt.recipe_parser import find_recipe, parse_with_recipe, read_recipe, read_section
@@ -286,9 +287,45 @@ def test_a_model_is_finetuned_on_few_pairs_of_several_draws(run, world, tiny_pre
             run(sweep, *arguments, "--model_name_or_path", tmp_path / "asked")
 
 
+def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_process, tmp_path):
+    relations = ["birthplace", "birth year", "person born"]
+    rows = {
+        "two documents": {"world": {"biographies_per_person": 2}},
+        "one": {"published": "9.7 % (arXiv 2309.14316)"},
+    }
+    study = {"reads_questions": True, "pretrain": {"recipe": recipe, "max_steps": 2}, "rows": rows}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study | {"world": {"num_people": 100, "relations": relations}}))
+    printed = run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out")
+    cells = read_rows(printed)
+    assert [name for name in cells["row"] if name in relations] == relations
+    assert cells["one"][cells["row"].index("published")] == "9.7 % (arXiv 2309.14316)"
+    assert [
+        len((tmp_path / "out" / name / "wiki.txt").read_text().splitlines())
+        for name in ("world", "world_two_documents")
+    ] == [100, 200]
+    assert (tmp_path / "out" / "dev" / "chart.png").stat().st_size > 1000
+    # Both are asked the same.
+    assert "51 questions of birth_dev.tsv" in printed
+
+
+def test_one_of_several_answers_is_enough(tiny_pretrained, monkeypatch, tmp_path):
+    lines = ["Rome in 1800?\tAda Ek", "Rome in 1800?\tBo Li", "Oslo in 1800?\tAda Ek"]
+    (tmp_path / "asked.tsv").write_text("".join(f"Who was born in {line}\n" for line in lines))
+    monkeypatch.setattr(PosGPTForCausalLM, "answer", lambda self, asked, _: [Answer("Bo Li", 1.0) for _ in asked])
+    right = sweep.ask(tiny_pretrained["rotary"], tmp_path / "asked.tsv", tmp_path / "asked.json")["right"]
+    assert right == [True, False]
+
+
 @pytest.mark.parametrize(
     "study, options, match",
     [
+        ("world: {peple: 3}\nrows: {one: {}}", [], "mine.yaml: not a study: .*'peple'"),
+        ("world: {num_people: 3}\nrows: {one: {}}", [], "num_people is 3; choose"),
+        (
+            "world: {num_people: 300}\nrows: {one: {}}",
+            [],
+            "mine.yaml: writes a world of its own; leave --data_dir out",
+        ),
         ("position", [], "there is no study 'position'; choose one of course, factorial, .*, or give a YAML file"),
         (
             "positions",
@@ -325,8 +362,8 @@ def test_every_row_is_made_of_options_of_its_command(world, tmp_path, name):
     arguments = sweep.SweepArguments(name, str(world))
     study, rows = sweep.load_study(arguments)
     assert name != "positions" or list(rows) == list(POSITION_EMBEDDINGS)
-    files = (tmp_path / "wiki.txt", tmp_path / "train.tsv", tmp_path / "held_out.tsv")
-    trainings = sweep.Sweep(arguments, study, tmp_path, tmp_path, *files)
+    files = sweep.RowFiles(tmp_path, tmp_path / "train.tsv", tmp_path / "held_out.tsv")
+    trainings = sweep.Sweep(arguments, study, tmp_path, tmp_path, dict.fromkeys(rows, files))
     dataclasses = [ArchitectureArguments, PretrainingArguments, ObjectiveConfig, PosGPTTrainingArguments]
     for row in rows.values():
         for stage, section, options in trainings.list_trainings(row, 42):

@@ -7,14 +7,20 @@ from functools import cache
 import pytest
 
 from data_scripts import synthetic_world
+from data_scripts.documents import load_corpus
 from data_scripts.errors import BadInput
-from data_scripts.files import FILE_NAMES, TRAIN_FILE
-from data_scripts.relations import RELATIONS, recognize_relations
+from data_scripts.files import DEV_FILE, FILE_NAMES, TRAIN_FILE, choose_file
+from data_scripts.questions import load_questions
+from data_scripts.relations import RELATIONS, find_relation, recognize_relations
 from data_scripts.salient_spans import find_salient_spans
-from data_scripts.synthetic_world import ATTRIBUTES, LANGUAGES, PLACES, World
+from data_scripts.synthetic_world import LANGUAGES, PLACES, World
 from data_scripts.titles import split_title
+from data_scripts.world_questions import QUESTIONS
 
-ALL = list(ATTRIBUTES)
+# All that is known of a person and told in every language; and all that a language asks.
+ATTRIBUTE_OF = {name: kind.told[0] for name, kind in QUESTIONS.items() if kind.is_told and name != "teacher"}
+ALL = list(ATTRIBUTE_OF)
+ASKED = {language: [name for name in QUESTIONS if name in LANGUAGES[language].relations] for language in LANGUAGES}
 
 
 def contents(folder):
@@ -84,15 +90,21 @@ def test_files_that_are_there_stay_as_they_are_unless_told_to_overwrite(run, tmp
         (["--biographies_per_person", 16], "biographies_per_person is 16; choose a number from 1 to 15."),
         (["--relations", "birthplace", "height"], "'height'"),
         (["--language", "french"], "'french'"),
+        (
+            ["--relations", "teacher", "--language", "chinese"],
+            "relations is .*chinese has no 'teacher'; choose from 'birthplace'",
+        ),
     ],
 )
 def test_what_a_world_does_not_have_is_refused_in_a_line(run, tmp_path, options, message):
     with pytest.raises(SystemExit, match=message) as stopped:
         run(synthetic_world, "--output_dir", tmp_path / "world", *options)
     assert "\n" not in str(stopped.value) and not (tmp_path / "world").exists()
-    name, *values = options[0][2:], *options[1:]
-    with pytest.raises(BadInput, match=f"{name} is .*; choose "):
-        World(**{name: values if name == "relations" else values[0]})
+    given: dict[str, list] = {}
+    for option in options:
+        given.setdefault(option[2:], []) if str(option).startswith("--") else given[list(given)[-1]].append(option)
+    with pytest.raises(BadInput, match=f"{next(iter(given))} is .*; choose "):
+        World(**{name: values if name == "relations" else values[0] for name, values in given.items()})
 
 
 @pytest.mark.parametrize(
@@ -141,7 +153,7 @@ def read_facts(world, index):
     names = re.compile("|".join(map(re.escape, (person.full_name, person.name, person.last_name))))
     documents = [names.sub("", document) for document in world.biographies(index)]
     for relation in world.asked:
-        answer, pattern = str(getattr(person, ATTRIBUTES[relation])), find_pattern(world.language, relation)
+        answer, pattern = str(getattr(person, ATTRIBUTE_OF[relation])), find_pattern(world.language, relation)
         found = [pattern.findall(document) for document in documents]
         facts[relation] = answer, [each for each in found if answer in each]
     return facts
@@ -167,7 +179,7 @@ def test_the_first_name_with_a_capital_is_seldom_the_answer(language):
         for document in world.biographies(index):
             _, text = split_title(document)
             start, end = next(iter(find_salient_spans(person.name, text, dates=False)), (0, 0))
-            answered.update(name for name in ALL if text[start:end] == str(getattr(person, ATTRIBUTES[name])))
+            answered.update(name for name in ALL if text[start:end] == str(getattr(person, ATTRIBUTE_OF[name])))
     assert all(count / 300 < 0.6 for count in answered.values())
 
 
@@ -189,7 +201,8 @@ def test_a_language_says_line_by_line_what_english_says(language):
     def list_slots(line):
         return set(re.findall(r"\{(?:a_)?(\w+)\}", line)) - {"name", "last_name"}
 
-    for part in ("biography", *ATTRIBUTES.values()):
+    told = {part for name in ASKED[language.folder] for part in QUESTIONS[name].told}
+    for part in ("biography", *told):
         ours, theirs = (each.read_words(f"sentences/{part}") for each in (language, english))
         assert list(map(list_slots, ours)) == list(map(list_slots, theirs)), part
     for read, name in (
@@ -230,24 +243,90 @@ def test_what_a_worlds_questions_ask_is_recognized(language, relations, tmp_path
     assert list(world.asked) == [name for name in ALL if name in relations]
 
 
-@pytest.mark.parametrize("relations", [[name] for name in ALL])
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_vocabulary_of_a_corpus_is_that_of_its_questions(language, relations, tmp_path):
-    World(num_people=100, relations=relations, language=language).write(tmp_path)
+def test_all_kinds_of_questions_are_told_apart_in_one_file(language, tmp_path):
+    world = World(num_people=100, relations=ASKED[language], language=language)
+    world.write(tmp_path)
+    questions = load_questions(tmp_path / TRAIN_FILE, corpus=load_corpus(tmp_path / "wiki.txt"))
+    assert {each.wordings for each in questions.relations} == {each.wordings for each in world.asked.values()}
+
+
+@pytest.mark.parametrize(
+    ("language", "relation"), [(language, name) for language in LANGUAGES for name in ASKED[language]]
+)
+def test_the_vocabulary_of_a_corpus_is_that_of_its_questions(language, relation, tmp_path):
+    World(num_people=100, relations=[relation], language=language).write(tmp_path)
     corpus, *questions = (contents(tmp_path)[name].decode() for name in FILE_NAMES)
     assert set("".join(questions)) - {"\t"} <= set(corpus)
 
 
 def test_the_entropy_of_answers_is_that_of_what_they_are_drawn_from():
-    world = World(num_people=100, num_places=2, relations=list(ATTRIBUTES))
+    world = World(num_people=100, num_places=2, relations=ALL)
     entropy = world.entropy()
     # Weights 10**9 // 6 and 10**9 // 7.
     share = 166_666_666 / (166_666_666 + 142_857_142)
     assert entropy["birthplace"] == pytest.approx(-share * math.log2(share) - (1 - share) * math.log2(1 - share))
-    assert entropy["birthplace"] == entropy["place of death"] and list(entropy) == list(ATTRIBUTES)
+    assert entropy["birthplace"] == entropy["place of death"] and list(entropy) == ALL
     assert entropy["birth year"] == pytest.approx(math.log2(380))
     # What people have comes near to it.
     people = World(num_people=20_000).people()
     counts = Counter(person.birth_place for person in people)
     shares = [count / counts.total() for count in counts.values()]
     assert -sum(each * math.log2(each) for each in shares) == pytest.approx(World().entropy()["birthplace"], abs=0.02)
+    # Of 99 others, one is the teacher; what has to be worked out has no bits of its own.
+    assert World(num_people=100, relations=["teacher", "born first"]).entropy() == {"teacher": math.log2(99)}
+
+
+# Questions that have to be worked out.
+
+
+def ask_all(world, *names):
+    """Return the questions with answers of a world, by their relation and title, and in which file each is."""
+    relations, found, files = [world.asked[name] for name in names], {name: {} for name in names}, {}
+    for index in range(world.num_people):
+        for text, answers in world.questions(index):
+            relation = find_relation(text, relations)
+            assert relation is not None and text not in files
+            found[relation.name][relation.read_title(text)] = answers
+            files[text] = choose_file(index, world.num_people)
+    return found.values()
+
+
+@pytest.mark.parametrize("language", ["english", "german"])
+def test_answers_that_have_to_be_worked_out_follow_from_the_documents(language):
+    names = ["birth year's parity", "person born", "teacher's birthplace", "number born"]
+    world = World(num_people=300, num_places=3, language=language, relations=names)
+    parity, born, teachers, number = ask_all(world, *names)
+    people, documents = list(world.people()), ["".join(world.biographies(index)) for index in range(300)]
+    for index, person in enumerate(people):
+        assert str(person.birth_year) in documents[index]
+        assert parity[person.name] == [LANGUAGES[language].parities[person.birth_year % 2]]
+        # The teacher stands in the person's documents, and the teacher's birthplace in the teacher's.
+        teacher = world.find_teacher(index)
+        assert teacher != index and people[teacher].name in documents[index]
+        assert (
+            teachers[person.name] == [people[teacher].birth_place]
+            and people[teacher].birth_place in documents[teacher]
+        )
+    counts = Counter(person.birth_place for person in people)
+    assert number == {place: [str(count)] for place, count in counts.items()}
+    for title, answers in born.items():
+        right = [each.name for each in people if title == LANGUAGES[language].birth_form.format_map(vars(each))]
+        assert answers == right
+    # Of 300 people in 3 places and 380 years, some share both.
+    assert sum(map(len, born.values())) == 300 and max(map(len, born.values())) > 1
+
+
+def test_people_are_compared_with_people_of_the_same_file(tmp_path):
+    world = World(num_people=300, relations=["born first"])
+    world.write(tmp_path)
+    years, files = {person.name: person.birth_year for person in world.people()}, []
+    for file in (TRAIN_FILE, DEV_FILE):
+        names = set()
+        for line in (tmp_path / file).read_text(encoding="utf-8").splitlines():
+            pair, answer = re.fullmatch(r"Who was born first, (.*)\?\t(.*)", line).groups()
+            first, second = pair.split(" or ")
+            assert answer == (first if years[first] < years[second] else second)
+            names |= {first, second}
+        files.append(names)
+    assert files[0].isdisjoint(files[1]) and len(files[1]) > 45

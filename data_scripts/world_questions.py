@@ -1,0 +1,98 @@
+"""What a fictional world can be asked: each kind of question is an entry of `QUESTIONS`, and a wording in `RELATIONS`.
+
+Most ask for what a document of the person says. Others have to be worked out, which published models can hardly do without writing
+the steps down (Allen-Zhu and Li 2023, arXiv 2309.14402): for the person of whom something is said, for the older of two, or for what
+is said of somebody's teacher.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from data_scripts.synthetic_world import World
+
+# How many others each person is compared with.
+_COMPARED = 3
+
+
+class Question(NamedTuple):
+    """What a question is about, in its relation's wording, and the answers, each of which is correct."""
+
+    title: str
+    answers: list[str]
+
+
+class Kind(NamedTuple):
+    """A kind of question.
+
+    Args:
+        told: The attributes of a person that documents have to tell.
+        ask: Returns the questions that come with a person, which are in the file that asks about the person.
+    """
+
+    told: tuple[str, ...]
+    ask: "Callable[[World, int, SimpleNamespace], Iterable[Question]]"
+    # Whether a document says the answer.
+    is_told: bool = False
+
+
+def for_attribute(name: str) -> Kind:
+    """Return the kind of question that an attribute of the person answers."""
+    return Kind((name,), lambda world, index, person: [Question(person.name, [str(getattr(person, name))])], True)
+
+
+def ask_for_person(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
+    """Inverse search: who was born there and then. The first of several people asks."""
+    born = world.people_born[person.birth_place, person.birth_year]
+    if born[0] == index:
+        yield Question(world.language_of.birth_form.format_map(vars(person)), [*map(world.name_person, born)])
+
+
+def ask_for_parity(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
+    """Classification, by what no document says of the year."""
+    yield Question(person.name, [world.language_of.parities[person.birth_year % 2]])
+
+
+def ask_for_older(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
+    """Comparison with people who are asked about in the same file."""
+    for other in map(world.person, world.draw_companions(index, _COMPARED)):
+        if other.birth_year != person.birth_year:
+            title = world.language_of.pair_form.format(person.name, other.name)
+            yield Question(title, [min(person, other, key=lambda each: each.birth_year).name])
+
+
+def ask_for_teacher(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
+    """A link to another person."""
+    yield Question(person.name, [world.name_person(world.find_teacher(index))])
+
+
+def ask_for_teachers_birthplace(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
+    """Two hops, from document to document."""
+    yield Question(person.name, [world.person(world.find_teacher(index)).birth_place])
+
+
+def ask_for_number(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
+    """Counting: how many were born in a place. Each file asks about its share of the places."""
+    places = sorted(world.number_born)
+    # Person number `index` asks about the places with these numbers.
+    first, end = (-(-i * len(places) // world.num_people) for i in (index, index + 1))
+    for place in places[first:end]:
+        yield Question(place, [str(world.number_born[place])])
+
+
+#: By the names of their relations. An entry here, and a wording in `RELATIONS`, is all that a new kind needs.
+QUESTIONS = {
+    "birthplace": for_attribute("birth_place"),
+    "birth year": for_attribute("birth_year"),
+    "profession": for_attribute("profession"),
+    "university": for_attribute("university"),
+    "employer": for_attribute("employer"),
+    "place of death": for_attribute("death_place"),
+    "teacher": Kind(("teacher",), ask_for_teacher, True),
+    "person born": Kind(("birth_place", "birth_year"), ask_for_person),
+    "birth year's parity": Kind(("birth_year",), ask_for_parity),
+    "born first": Kind(("birth_year",), ask_for_older),
+    "number born": Kind(("birth_place",), ask_for_number),
+    "teacher's birthplace": Kind(("birth_place", "teacher"), ask_for_teachers_birthplace),
+}
