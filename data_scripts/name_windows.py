@@ -42,7 +42,7 @@ from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation, Wording
 from data_scripts.salient_spans import add_titles_and_spans, take_words_beside
 from data_scripts.span_selectors import SpanArguments, SpanSelector, choose_selectors, describe_held_out, select_spans
-from data_scripts.words import join_words
+from data_scripts.words import join_words, split_words
 from modeling_posgpt import MASK_TOKEN
 
 # A cue and a span.
@@ -73,6 +73,10 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
     paraphrases: Annotated[float, Range(0, 1)] = option(
         "The share of questions that are put in other words, drawn from the wording, the documents and the words beside answers:"
         " a model then understands wordings that it has not read.",
+        default=0,
+    )
+    title_share: Annotated[float, Range(0, 1)] = option(
+        "The share of rows that ask for the title instead, by spans and words beside them: for questions such as who was born somewhere.",
         default=0,
     )
     window_wording: Literal["question", "document"] = option(
@@ -241,7 +245,12 @@ class NameWindowsDataset(EpochDataset):
         rng = np.random.default_rng([self.seed, epoch, 0, index])
         if index < self.rows_with_document:
             number = self.find_document(index)
-            return self._draw_windows(documents[number], index - int(self.starts[number]), rng)
+            document, own = documents[number], index - int(self.starts[number])
+            if self.config.title_share and rng.random() < self.config.title_share:
+                # What does not fit is not asked for.
+                if windows := self._draw_title_windows(document, own, rng):
+                    return "", windows
+            return self._draw_windows(document, own, rng)
         title, relation = self.standalone[index - self.rows_with_document]
         wording = draw_one(self.wordings[relation], rng)
         return self._draw_question((title, relation), self.answers_of[title, relation], wording, rng, share=1)
@@ -301,6 +310,22 @@ class NameWindowsDataset(EpochDataset):
             words = document["before"][own].split()[-1:] if needs_words else []
             windows.append((join_words(words) + mark + MASK_TOKEN, spans[own] + MASK_TOKEN))
         return start, windows
+
+    def _draw_title_windows(self, document: dict[str, Any], own: int, rng: np.random.Generator) -> list[Window]:
+        """Return windows that ask for the title by some of the spans, a row's own among them, as many as fit."""
+        title, room, windows = document["title"] + MASK_TOKEN, self.tokenizer.model_max_length, list[Window]()
+        mark = draw_one(self.wordings[self.selectors[draw_one(document["asked_by"][own], rng)].relation], rng).mark
+        while True:
+            chosen = rng.permutation(len(document["asked"]))[: int(rng.integers(len(document["asked"])) + 1)]
+            cue = ""
+            for span in rng.permutation(list({own, *chosen.tolist()})).tolist():
+                cue += self._draw_cue(document["before"][span].split(), document["after"][span].split(), False, rng)
+                cue += join_words(split_words(document["asked"][span]))
+            window = (cue.strip() + mark + MASK_TOKEN, title)
+            if (length := sum(map(len, window))) > room:
+                return windows
+            windows.append(window)
+            room -= length
 
     def _draw_cue(self, before: list[str], after: list[str], keeps_last: bool, rng: np.random.Generator) -> str:
         max_words = int(rng.integers(min(self.config.max_cue_words, 1), self.config.max_cue_words + 1))
