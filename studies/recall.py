@@ -57,9 +57,9 @@ class RecallArguments:
 
 
 def grade_answers(
-    model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, questions: Sequence[str], references: Sequence[Any]
+    model: PosGPTForCausalLM, tokenizer: PreTrainedTokenizerBase, questions: Sequence[str], references: Sequence[str]
 ) -> np.ndarray:
-    """Return (questions,) booleans: whether each question is answered exactly with its reference, or one of several."""
+    """Return (questions,) booleans: whether each question is answered exactly with its reference."""
     return match_exactly([answer.text for answer in model.answer(questions, tokenizer)], references)
 
 

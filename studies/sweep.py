@@ -35,13 +35,15 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.synthetic_world import World
 from posgpt.compare import load_record
-from posgpt.evaluation.scoring import Proportion
+from posgpt.evaluation.data import EvaluationData
+from posgpt.evaluation.predictions import TEST, answer_questions
+from posgpt.evaluation.scoring import Proportion, ScoredQuestions
 from posgpt.plots import draw_seeds, make_figure, save_picture
 from posgpt.recipe_parser import LENGTHS
 from posgpt.training.architecture import CHOICES
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.saved_models import load_model
-from studies.recall import grade_answers, measure_model, read_objective
+from studies.recall import measure_model, read_objective
 from studies.tables import write_table
 from studies.training_runs import Record, count_rows_per_step, estimate_minutes, keep_result, train
 
@@ -275,15 +277,13 @@ class Sweep:
         """Train and ask a row's model, unless that is done.
 
         Returns:
-            `right` (whether each question is answered exactly), `relations` (what each asks for), `parameters`, what `train`
-            returns of each stage by its name, and `measures`, the right ones and all of each as `measure_recall` counts them.
+            What `ask` returns, what `train` returns of each stage by its name, and `measures`, the right ones and all of each as
+            `measure_recall` counts them.
         """
         if row.pairs:
             self.draw_pairs(row, row.pairs, seed)
         asked_file = self.files[row.name].asked
-        asked = load_questions(asked_file, answers=True)
-        relation_of = dict(zip(asked.texts, asked.relation_per_question, strict=True))
-        record: Record = {"measures": {}, "relations": [relation.name for relation in relation_of.values()]}
+        record: Record = {"measures": {}}
         model = Path(self.arguments.model_name_or_path or "")
         for stage, section, options in self.list_trainings(row, seed):
             model = self.find_folder(row, seed, stage)
@@ -306,19 +306,27 @@ class Sweep:
 
 
 def ask(model_dir: Path, test_file: Path, kept_file: Path) -> Record:
-    """Return whether a model answers each question of a TSV with one of its answers (`right`), and the number of its `parameters`."""
+    """Ask a model the questions of a TSV, each once.
+
+    Returns:
+        `right` (whether each is answered with one of its answers), `surprisals` of these in bits, `relations` (what each asks for)
+        and the number of the model's `parameters`.
+    """
 
     def compute() -> Record:
         model, tokenizer = load_model(str(model_dir))
         model.to(PartialState().device)
-        test = load_questions(test_file, answers=True)
-        answers: dict[str, list[str]] = {}
-        for text, answer in zip(test.texts, test.answers, strict=True):
-            answers.setdefault(text, []).append(answer)
-        is_right = grade_answers(model, tokenizer, list(answers), list(answers.values()))
-        return {"right": is_right.tolist(), "parameters": model.num_parameters()}
+        questions = EvaluationData({TEST: load_questions(test_file, answers=True)}).questions
+        answered = answer_questions(questions, model, tokenizer)
+        return {
+            "right": ScoredQuestions(answered).correct.tolist(),
+            "surprisals": [each.surprisal for each in answered],
+            "relations": [each.relation for each in answered],
+            "parameters": model.num_parameters(),
+        }
 
-    key = {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE)}
+    # What is kept of earlier versions lacks surprisals.
+    key = {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE), "surprisals": True}
     return keep_result(kept_file, key, compute)
 
 
@@ -329,12 +337,22 @@ def list_relations(runs: list[Record]) -> list[str]:
 
 
 def take_relation(runs: list[Record], relation: str) -> list[Record]:
-    """Return runs with what is right of one relation."""
+    """Return runs with the answers of one relation."""
+    taken = [[i for i, name in enumerate(run["relations"]) if name == relation] for run in runs]
     return [
-        run
-        | {"right": [right for right, name in zip(run["right"], run["relations"], strict=True) if name == relation]}
-        for run in runs
+        run | {column: [run[column][i] for i in own] for column in ("right", "surprisals")}
+        for run, own in zip(runs, taken, strict=True)
     ]
+
+
+def count_stored_bits(world: World, runs: list[Record]) -> tuple[float, float]:
+    """Return how many bits of each person models have stored, and how many there are: what is worked out from others has none.
+
+    It is the bound of Allen-Zhu and Li 2024 (arXiv 2404.05405, def. 4.3) for the values, on the people who are asked about.
+    """
+    entropy = world.entropy()
+    left = {name: [run["surprisals"] for run in take_relation(runs, name)] for name in entropy}
+    return sum(bits - float(np.mean(left[name])) for name, bits in entropy.items()), sum(entropy.values())
 
 
 def average_right(runs: list[Record]) -> tuple[float, Proportion]:
@@ -352,13 +370,13 @@ def compare_rows(best: list[Record], runs: list[Record]) -> tuple[float, float]:
     return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences)))
 
 
-def describe_row(name: str, runs: list[Record], best: list[Record], published: str = "") -> dict[str, str]:
+def describe_row(row: Row, runs: list[Record], best: list[Record]) -> dict[str, str]:
     """Return a row's cells: means over the seeds; characters, minutes and counts are the first one's."""
     first, (accuracy, share) = runs[0], average_right(runs)
     less, error = (100 * value for value in compare_rows(best, runs))
     stages = [stage for stage in STAGES if stage in first]
     cells = {
-        "row": name,
+        "row": row.name,
         "parameters": f"{first['parameters']:,}",
         "answered": f"**{accuracy:.1%}**",
         "95 % interval": share.format_interval(),
@@ -375,7 +393,11 @@ def describe_row(name: str, runs: list[Record], best: list[Record], published: s
         cells["characters read"] = f"{sum(first[stage]['characters'] for stage in stages) / 1e6:.1f} M"
         cells["minutes"] = f"{sum(first[stage]['minutes'] for stage in stages):.0f}"
         cells["memory"] = f"{max(run[stage]['memory'] for run in runs for stage in stages):,.0f} MiB"
-    return cells | ({"published": published} if published else {})
+    if row.world is not None and (world := World(**row.world)).entropy():
+        stored, entropy = count_stored_bits(world, runs)
+        cells["bits per person"] = f"{stored:.2f} of {entropy:.2f}"
+        cells["bits per parameter"] = f"{stored * world.num_people / first['parameters']:.3f}"
+    return cells | ({"published": row.published} if row.published else {})
 
 
 def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
@@ -418,7 +440,7 @@ def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, R
     """Write `table.md` and `chart.png`, the best row first."""
     runs = dict(sorted(runs.items(), key=lambda item: -average_right(item[1])[0]))
     best = next(iter(runs.values()))
-    table = [describe_row(name, of_row, best, rows[name].published) for name, of_row in runs.items()]
+    table = [describe_row(rows[name], of_row, best) for name, of_row in runs.items()]
     asked_file = next(iter(sweep.files.values())).asked
     write_table(sweep.results, table, f"{len(best[0]['right'])} questions of {asked_file.name}")
     draw_rows(runs, sweep.results / "chart.png")

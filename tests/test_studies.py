@@ -15,6 +15,7 @@ from benchmarks import speedrun
 from conftest import ON_CPU, ROOT, wait_until
 from data_scripts.errors import BadInput
 from data_scripts.objective_config import ObjectiveConfig
+from data_scripts.synthetic_world import World
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM
 from modeling_posgpt.answering_posgpt import Answer
 from posgpt.plots import make_figure, render_picture
@@ -304,6 +305,7 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
         for name in ("world", "world_two_documents")
     ] == [100, 200]
     assert (tmp_path / "out" / "dev" / "chart.png").stat().st_size > 1000
+    assert re.fullmatch(r"-?\d+\.\d+ of 14\.72", cells["one"][cells["row"].index("bits per person")])
     # Both are asked the same.
     assert "51 questions of birth_dev.tsv" in printed
 
@@ -312,8 +314,16 @@ def test_one_of_several_answers_is_enough(tiny_pretrained, monkeypatch, tmp_path
     lines = ["Rome in 1800?\tAda Ek", "Rome in 1800?\tBo Li", "Oslo in 1800?\tAda Ek"]
     (tmp_path / "asked.tsv").write_text("".join(f"Who was born in {line}\n" for line in lines))
     monkeypatch.setattr(PosGPTForCausalLM, "answer", lambda self, asked, _: [Answer("Bo Li", 1.0) for _ in asked])
-    right = sweep.ask(tiny_pretrained["rotary"], tmp_path / "asked.tsv", tmp_path / "asked.json")["right"]
-    assert right == [True, False]
+    asked = sweep.ask(tiny_pretrained["rotary"], tmp_path / "asked.tsv", tmp_path / "asked.json")
+    assert asked["right"] == [True, False] and asked["relations"] == 2 * ["person born"]
+
+
+def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
+    world = World(num_people=100, num_places=2, relations=["birthplace", "birth year", "born first"])
+    entropy, relations = world.entropy(), ["birthplace", "birthplace", "birth year", "born first"]
+    runs = [{"relations": relations, "right": 4 * [True], "surprisals": each} for each in ([0, 1, 3, 9], [1, 2, 1, 9])]
+    bits = entropy["birthplace"] + entropy["birth year"]
+    assert sweep.count_stored_bits(world, runs) == pytest.approx((bits - 1 - 2, bits))
 
 
 @pytest.mark.parametrize(
