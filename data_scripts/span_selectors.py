@@ -31,6 +31,8 @@ from data_scripts.words import WORD, find_words, is_unspaced, join_words, split_
 
 # Capitals find a relation's answers if they find at least this share of those that documents state.
 _MOSTLY = 0.93
+# Of answers that have to be worked out, documents say about so many by chance, at most.
+_BY_CHANCE = 0.2
 # Too few answers to matter, as a share of them; and too few questions to show that capitals never find an answer, or how many
 # spans are worth reading.
 _NEGLIGIBLE, _FEWEST, _FEW = 0.02, 10, 50
@@ -196,14 +198,13 @@ def choose_selectors(
         for relation, pairs in pairs_of.items()
     ]
     documents_of = find_documents(questions, documents)
+    stated_of = {relation: find_stated(pairs, documents_of) for relation, pairs in pairs_of.items()}
 
     def finds_answers(selector: SpanSelector) -> bool:
         # Rows that ask for everything need not have the answers among the first spans.
         judged = replace(selector, max_spans=sys.maxsize) if ask_dates else selector
-        pairs = set(pairs_of[selector.relation])
-        texts = [(title, answer, document.text) for title, answer in pairs for document in documents_of[title]]
-        stated = {(title, answer) for title, answer, text in texts if answer in text[find_text_start(title) :]}
-        return len(find_selected(judged, pairs, documents_of)) >= _MOSTLY * len(stated)
+        found = find_selected(judged, set(pairs_of[selector.relation]), documents_of)
+        return len(found) >= _MOSTLY * len(stated_of[selector.relation])
 
     # If several relations ask for every name, or for every number, most of what they ask for is the answer to another's question,
     # so each learns what its own answers look like. With few pairs, there is no telling these apart.
@@ -213,6 +214,10 @@ def choose_selectors(
     chosen = []
     for selector in by_capitals:
         pairs, better = pairs_of[selector.relation], selector
+        if _FEWEST <= len(pairs) and len(stated_of[selector.relation]) < _BY_CHANCE * len(pairs):
+            # What looks like an answer is none: where somebody's teacher was born, the teacher's documents say.
+            chosen.append(replace(selector, max_spans=0))
+            continue
         is_alone = ask_dates or len(pairs) < _FEW or kinds[selector.kind] == 1
         own_finder = "capitals" if selector in finding and is_alone else finder
         if own_finder != "capitals" or options.pseudo_labels:
@@ -302,6 +307,12 @@ def list_pairs(questions: Questions, relation: Relation) -> list[Pair]:
     """Return what shows a relation's answers: the titles and answers of its questions, of very many every second, third or so."""
     rows = questions.rows_of[relation]
     return [(questions.titles[row], questions.answers[row]) for row in rows[:: -(-len(rows) // _MAX_JUDGED)]]
+
+
+def find_stated(pairs: Collection[Pair], documents_of: DocumentsOf) -> set[Pair]:
+    """Return the pairs whose answer stands in a document of the title."""
+    texts = ((title, answer, document.text) for title, answer in set(pairs) for document in documents_of[title])
+    return {(title, answer) for title, answer, text in texts if answer in text[find_text_start(title) :]}
 
 
 def find_selected(selector: SpanSelector, pairs: Collection[Pair], documents_of: DocumentsOf) -> set[Pair]:

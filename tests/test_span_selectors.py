@@ -288,3 +288,15 @@ def test_more_spans_never_ask_for_fewer_of_the_held_out_answers(tmp_path):
         [said] = train(corpus, questions, max_spans=max_spans).describe_held_out()
         shares.append(float(re.search(r"asked for ([\d.]+)%", said)[1]))
     assert shares == sorted(shares), shares
+
+
+def test_answers_that_have_to_be_worked_out_are_looked_for_in_no_document(tmp_path):
+    world = World(num_people=300, relations=["birthplace", "teacher", "teacher's birthplace", "person born"])
+    world.write(tmp_path)
+    documents = add_titles_and_spans(load_corpus(tmp_path / "wiki.txt"), dates=True)
+    questions = load_questions(tmp_path / "birth_places_train.tsv", answers=True)
+    selectors = choose_selectors(documents, questions, NameWindowsConfig(pseudo_labels=True))
+    kinds = {each.relation.name: each.kind for each in selectors}
+    # Some teachers were born where their pupils were; that tells nothing.
+    assert kinds["teacher's birthplace"] == kinds["person born"] == "the training questions alone"
+    assert "look like its answers" in kinds["birthplace"] and "look like its answers" in kinds["teacher"]
