@@ -18,7 +18,8 @@ from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folde
 from data_scripts.options import option, parse_options
 from modeling_posgpt import PosGPTConfig
 from posgpt.training.architecture import PositionArguments
-from studies.sweep import ask, average_right
+from studies.rows import average_right
+from studies.sweep import ask
 from studies.tables import write_table
 from studies.training_runs import Record, train
 

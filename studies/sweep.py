@@ -37,18 +37,17 @@ from data_scripts.synthetic_world import World
 from posgpt.compare import load_record
 from posgpt.evaluation.data import EvaluationData
 from posgpt.evaluation.predictions import TEST, answer_questions
-from posgpt.evaluation.scoring import Proportion, ScoredQuestions
-from posgpt.plots import draw_seeds, make_figure, save_picture
+from posgpt.evaluation.scoring import ScoredQuestions
 from posgpt.recipe_parser import LENGTHS
 from posgpt.training.architecture import CHOICES
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.saved_models import load_model
 from studies.recall import measure_model, read_objective
+from studies.rows import STAGES, Row, average_right, describe_row, draw_rows
 from studies.tables import write_table
 from studies.training_runs import Record, count_rows_per_step, estimate_minutes, keep_result, train
 
 FOLDER = Path(__file__).parent
-STAGES = {"pretrain": "pretraining", "finetune": "finetuning"}
 
 
 @dataclass
@@ -78,27 +77,6 @@ class SweepArguments:
         "The largest batch of a training step; larger steps are made of several. Give the same in every command.",
         default=None,
     )
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of a study.
-
-    Args:
-        pretrain, finetune: The recipe and the options of each stage; None: the row does not have it.
-        base: The row before it whose options it has, besides its own.
-        pairs: How many training pairs it is finetuned on, drawn by the seed (default: all).
-        world: Options of `posgpt world`, on top of the study's.
-        published: What others have measured in its place, for the table.
-    """
-
-    name: str
-    pretrain: dict[str, Any] | None = None
-    finetune: dict[str, Any] | None = None
-    base: str | None = None
-    pairs: int | None = None
-    world: dict[str, Any] | None = None
-    published: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,6 +167,7 @@ class RowFiles:
     data_dir: Path
     train: Path
     asked: Path
+    edits: Path
 
     @property
     def corpus(self) -> Path:
@@ -219,6 +198,8 @@ class Sweep:
             read = {"train_file": files.corpus}
             if self.study.reads_questions:
                 read["questions_file"] = files.train
+            if row.edits:
+                read["edits_file"] = files.edits
             yield "pretrain", "pretrain", self.complete("pretrain", read | {"seed": seed} | row.pretrain)
             start = str(self.find_folder(row, seed, "pretrain"))
         if row.finetune is not None:
@@ -282,7 +263,6 @@ class Sweep:
         """
         if row.pairs:
             self.draw_pairs(row, row.pairs, seed)
-        asked_file = self.files[row.name].asked
         record: Record = {"measures": {}}
         model = Path(self.arguments.model_name_or_path or "")
         for stage, section, options in self.list_trainings(row, seed):
@@ -290,7 +270,9 @@ class Sweep:
             record[stage] = train(f"{row.name}, seed {seed}", section, options, model)
             if stage == "pretrain" and self.study.recall:
                 record["measures"] = self.measure_recall(model, options, self.files[row.name])
-        return record | ask(model, asked_file, self.results / f"{make_file_name(row.name)}_{seed}" / "asked.json")
+        return record | ask(
+            model, self.files[row.name].asked, self.results / f"{make_file_name(row.name)}_{seed}" / "asked.json"
+        )
 
     def measure_recall(self, model: Path, options: dict[str, Any], files: RowFiles) -> dict[str, tuple[int, int]]:
         """Count what a pretrained model recalls about those whose questions it has not read."""
@@ -309,7 +291,7 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path) -> Record:
     """Ask a model the questions of a TSV, each once.
 
     Returns:
-        `right` (whether each is answered with one of its answers), `surprisals` of these in bits, `relations` (what each asks for)
+        `answers`, `right` (whether each is a correct one), `surprisals` of these in bits, `relations` (what each question asks for)
         and the number of the model's `parameters`.
     """
 
@@ -319,6 +301,7 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path) -> Record:
         questions = EvaluationData({TEST: load_questions(test_file, answers=True)}).questions
         answered = answer_questions(questions, model, tokenizer)
         return {
+            "answers": [each.answer for each in answered],
             "right": ScoredQuestions(answered).correct.tolist(),
             "surprisals": [each.surprisal for each in answered],
             "relations": [each.relation for each in answered],
@@ -330,117 +313,11 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path) -> Record:
     return keep_result(kept_file, key, compute)
 
 
-def list_relations(runs: list[Record]) -> list[str]:
-    """Return what is asked of a row's models; nothing if it is one relation."""
-    relations = list(dict.fromkeys(runs[0]["relations"]))
-    return relations if len(relations) > 1 else []
-
-
-def take_relation(runs: list[Record], relation: str) -> list[Record]:
-    """Return runs with the answers of one relation."""
-    taken = [[i for i, name in enumerate(run["relations"]) if name == relation] for run in runs]
-    return [
-        run | {column: [run[column][i] for i in own] for column in ("right", "surprisals")}
-        for run, own in zip(runs, taken, strict=True)
-    ]
-
-
-def count_stored_bits(world: World, runs: list[Record]) -> tuple[float, float]:
-    """Return how many bits of each person models have stored, and how many there are: what is worked out from others has none.
-
-    It is the bound of Allen-Zhu and Li 2024 (arXiv 2404.05405, def. 4.3) for the values, on the people who are asked about.
-    """
-    entropy = world.entropy()
-    left = {name: [run["surprisals"] for run in take_relation(runs, name)] for name in entropy}
-    return sum(bits - float(np.mean(left[name])) for name, bits in entropy.items()), sum(entropy.values())
-
-
-def average_right(runs: list[Record]) -> tuple[float, Proportion]:
-    """Return the mean accuracy of runs, and its interval's proportion: more seeds do not narrow it, for all ask the same people."""
-    accuracy, people = float(np.mean([run["right"] for run in runs])), len(runs[0]["right"])
-    return accuracy, Proportion(round(accuracy * people), people)
-
-
-def compare_rows(best: list[Record], runs: list[Record]) -> tuple[float, float]:
-    """Compute how much less is right in `runs` than in `best`, and that difference's standard error, 0 to 1 each.
-
-    It is taken person by person, for some people are hard for every model; that tells more rows apart than two intervals do.
-    """
-    differences = np.mean([run["right"] for run in best], axis=0) - np.mean([run["right"] for run in runs], axis=0)
-    return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences)))
-
-
-def describe_row(row: Row, runs: list[Record], best: list[Record]) -> dict[str, str]:
-    """Return a row's cells: means over the seeds; characters, minutes and counts are the first one's."""
-    first, (accuracy, share) = runs[0], average_right(runs)
-    less, error = (100 * value for value in compare_rows(best, runs))
-    stages = [stage for stage in STAGES if stage in first]
-    cells = {
-        "row": row.name,
-        "parameters": f"{first['parameters']:,}",
-        "answered": f"**{accuracy:.1%}**",
-        "95 % interval": share.format_interval(),
-        **{each: f"{average_right(take_relation(runs, each))[0]:.1%}" for each in list_relations(runs)},
-        "points behind the best": "" if runs is best else f"{less:.1f} ± {error:.1f}",
-        "each seed": ", ".join(f"{np.mean(run['right']):.1%}" for run in runs),
-    }
-    for stage in stages:
-        cells[f"last loss, {STAGES[stage]}"] = f"{np.mean([run[stage]['losses'][-1][1] for run in runs]):.3f}"
-    for measure in first["measures"]:
-        right, total = (sum(run["measures"][measure][part] for run in runs) for part in (0, 1))
-        cells[f"pretrained: {measure}"] = f"{right / max(total, 1):.1%}"
-    if stages:
-        cells["characters read"] = f"{sum(first[stage]['characters'] for stage in stages) / 1e6:.1f} M"
-        cells["minutes"] = f"{sum(first[stage]['minutes'] for stage in stages):.0f}"
-        cells["memory"] = f"{max(run[stage]['memory'] for run in runs for stage in stages):,.0f} MiB"
-    if row.world is not None and (world := World(**row.world)).entropy():
-        stored, entropy = count_stored_bits(world, runs)
-        cells["bits per person"] = f"{stored:.2f} of {entropy:.2f}"
-        cells["bits per parameter"] = f"{stored * world.num_people / first['parameters']:.3f}"
-    return cells | ({"published": row.published} if row.published else {})
-
-
-def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
-    """Save a PNG: each row's accuracy with its interval and seeds, by relation, and the training loss of all runs by stage."""
-    stages = [stage for stage in STAGES if any(stage in of_row[0] for of_row in runs.values())]
-    relations = list_relations(next(iter(runs.values())))
-    asked = {
-        name: {each: take_relation(of_row, each) for each in relations} or {"": of_row}
-        for name, of_row in runs.items()
-    }
-    columns = max(len(relations), 1) + len(stages)
-    figure, panels = make_figure(1.5 + 4.5 * columns, 1.6 + 0.35 * max(len(runs), 6), columns=columns)
-    dots, curves = np.split(np.atleast_1d(panels), [-len(stages) or columns])
-    colors = [f"C{number}" for number in range(10)]
-    for axes, relation in zip(dots, relations or [""], strict=True):
-        own = {name: of_row[relation] for name, of_row in asked.items()}
-        shares = {name: [float(np.mean(run["right"])) for run in of_row] for name, of_row in own.items()}
-        draw_seeds(
-            axes, {name: (shares[name], average_right(of_row)[1].interval) for name, of_row in own.items()}, colors
-        )
-        axes.set_title(relation)
-        axes.set_xlabel("answered, %; dots: seeds, line: mean, band: 95 % interval")
-    (best, best_runs), *others = runs.items()
-    near = sum(less <= 2 * error for less, error in (compare_rows(best_runs, of_row) for _, of_row in others))
-    title = f"{best} leads; {near} of {len(others)} others are within two standard errors" if others else best
-    figure.suptitle(title, fontsize="large")
-    for stage, axes in zip(stages, curves, strict=True):
-        last = []
-        for number, of_row in enumerate(runs.values()):
-            for run in (run for run in of_row if stage in run):
-                axes.plot(*zip(*run[stage]["losses"], strict=True), color=colors[number % 10], lw=1)
-                last.append(run[stage]["losses"][-1][1])
-        axes.set(yscale="log", xlabel="optimizer step", ylabel="loss (nats per character)")
-        ends = dict.fromkeys(f"{loss:.3f}" for loss in (min(last), max(last)))
-        axes.set_title(f"{STAGES[stage]}: last loss {' to '.join(ends)}")
-    save_picture(figure, path)
-
-
 def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, Row]) -> None:
     """Write `table.md` and `chart.png`, the best row first."""
     runs = dict(sorted(runs.items(), key=lambda item: -average_right(item[1])[0]))
     best = next(iter(runs.values()))
-    table = [describe_row(rows[name], of_row, best) for name, of_row in runs.items()]
+    table = [describe_row(rows[name], runs, best) for name in runs]
     asked_file = next(iter(sweep.files.values())).asked
     write_table(sweep.results, table, f"{len(best[0]['right'])} questions of {asked_file.name}")
     draw_rows(runs, sweep.results / "chart.png")
@@ -458,7 +335,13 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
             own = "world" if row.world == study.world else f"world_{make_file_name(name)}"
             data_dir, held_out = output_dir / own, results / own
             World(**row.world).write(data_dir, overwrite=True)
-        files[name] = choose_files(data_dir.resolve(), held_out, study.held_out)
+        train_file, asked_file = choose_files(data_dir.resolve(), held_out, study.held_out)
+        files[name] = RowFiles(
+            data_dir.resolve(), train_file, asked_file, output_dir / f"edits_{make_file_name(name)}.tsv"
+        )
+        if row.edits:
+            with write_atomically(files[name].edits) as file:
+                file.writelines("\t".join(edit) + "\n" for edit in row.edits)
     counts = {name: len(set(load_questions(each.asked, answers=True).texts)) for name, each in files.items()}
     for name, count in counts.items():
         if count != (first := next(iter(counts.values()))):
@@ -466,14 +349,14 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
     return Sweep(arguments, study, output_dir, results, files)
 
 
-def choose_files(data_dir: Path, held_out: Path, pairs: int) -> RowFiles:
-    """Return what is trained on and asked: dev, or so many pairs, which are written to the folder `held_out`."""
+def choose_files(data_dir: Path, held_out: Path, pairs: int) -> tuple[Path, Path]:
+    """Return which questions are trained on and asked: dev's, or so many pairs', which are written to the folder `held_out`."""
     train_file = data_dir / TRAIN_FILE
     if not pairs:
-        return RowFiles(data_dir, train_file, data_dir / DEV_FILE)
+        return train_file, data_dir / DEV_FILE
     read = HoldOutArguments(output_dir=str(held_out), questions_file=str(train_file), people=0, overwrite=True)
     hold_out(replace(read, pairs=pairs))
-    return RowFiles(data_dir, held_out / TRAIN_FILE, held_out / CALIBRATION_FILE)
+    return held_out / TRAIN_FILE, held_out / CALIBRATION_FILE
 
 
 @exit_on_bad_input()

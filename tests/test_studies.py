@@ -25,7 +25,7 @@ from posgpt.training import estimate
 from posgpt.training.architecture import ArchitectureArguments
 from posgpt.training.arguments import PosGPTTrainingArguments
 from studies import __main__ as studies
-from studies import length, sweep, training_runs
+from studies import length, rows, sweep, training_runs
 from studies.recall import read_objective
 from study_helpers import SMALL, read_rows, train_in_process
 
@@ -310,6 +310,26 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
     assert "51 questions of birth_dev.tsv" in printed
 
 
+def test_a_row_with_edits_is_compared_with_its_base_seed_by_seed(run, recipe, in_process, tmp_path):
+    world = World(num_people=100)
+    person = world.person(0)
+    other = next(
+        each.birth_place
+        for each in world.people()
+        if len(each.birth_place) == len(person.birth_place) and each.birth_place != person.birth_place
+    )
+    entries = {"as it is": {}, "edited": {"base": "as it is", "edits": [[person.name, person.birth_place, other]]}}
+    study = {"reads_questions": True, "seeds": [1, 2], "pretrain": {"recipe": recipe, "max_steps": 2}, "rows": entries}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study | {"world": {"num_people": 100}}))
+    cells = read_rows(run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out"))
+    edited = dict(zip(cells["row"], cells["edited"], strict=True))
+    assert edited.keys() > {"answers that the edits changed", "that another seed changes"}
+    assert (tmp_path / "out" / "edits_edited.tsv").read_text() == f"{person.name}\t{person.birth_place}\t{other}\n"
+    # 2 of 3 answers differ with the edit for one seed, none for the other; 1 of 3 from seed to seed.
+    base, runs = [{"answers": each} for each in ("abc", "abd")], [{"answers": each} for each in ("axy", "abd")]
+    assert rows.count_unlike(base, runs) == 1 and rows.count_unlike(base[:1], base[1:]) == 1
+
+
 def test_one_of_several_answers_is_enough(tiny_pretrained, monkeypatch, tmp_path):
     lines = ["Rome in 1800?\tAda Ek", "Rome in 1800?\tBo Li", "Oslo in 1800?\tAda Ek"]
     (tmp_path / "asked.tsv").write_text("".join(f"Who was born in {line}\n" for line in lines))
@@ -323,7 +343,7 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
     entropy, relations = world.entropy(), ["birthplace", "birthplace", "birth year", "born first"]
     runs = [{"relations": relations, "right": 4 * [True], "surprisals": each} for each in ([0, 1, 3, 9], [1, 2, 1, 9])]
     bits = entropy["birthplace"] + entropy["birth year"]
-    assert sweep.count_stored_bits(world, runs) == pytest.approx((bits - 1 - 2, bits))
+    assert rows.count_stored_bits(world, runs) == pytest.approx((bits - 1 - 2, bits))
 
 
 @pytest.mark.parametrize(
@@ -372,7 +392,7 @@ def test_every_row_is_made_of_options_of_its_command(world, tmp_path, name):
     arguments = sweep.SweepArguments(name, str(world))
     study, rows = sweep.load_study(arguments)
     assert name != "positions" or list(rows) == list(POSITION_EMBEDDINGS)
-    files = sweep.RowFiles(tmp_path, tmp_path / "train.tsv", tmp_path / "held_out.tsv")
+    files = sweep.RowFiles(tmp_path, tmp_path / "train.tsv", tmp_path / "held_out.tsv", tmp_path / "edits.tsv")
     trainings = sweep.Sweep(arguments, study, tmp_path, tmp_path, dict.fromkeys(rows, files))
     dataclasses = [ArchitectureArguments, PretrainingArguments, ObjectiveConfig, PosGPTTrainingArguments]
     for row in rows.values():
@@ -389,11 +409,11 @@ def test_every_row_is_made_of_options_of_its_command(world, tmp_path, name):
 
 def test_more_seeds_do_not_narrow_the_interval_and_rows_are_compared_person_by_person():
     runs = [{"right": [True] * right + [False] * (500 - right)} for right in (440, 460)]
-    assert sweep.average_right(runs) == (0.9, (450, 500))
+    assert rows.average_right(runs) == (0.9, (450, 500))
     hard_for_both = [True] * 60 + [False] * 40
     better = [{"right": hard_for_both}, {"right": [True] * 64 + [False] * 36}]
-    less, error = sweep.compare_rows(better, [{"right": hard_for_both}])
-    assert less == pytest.approx(0.02) and 0.009 < error < 0.011 and sweep.compare_rows(better, better) == (0, 0)
+    less, error = rows.compare_rows(better, [{"right": hard_for_both}])
+    assert less == pytest.approx(0.02) and 0.009 < error < 0.011 and rows.compare_rows(better, better) == (0, 0)
 
 
 # The race.

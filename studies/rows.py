@@ -1,0 +1,163 @@
+"""The rows of a study, and what their runs say: accuracy and its interval, differences, stored bits; as a table and a chart."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_scripts.synthetic_world import World
+from posgpt.evaluation.scoring import Proportion
+from posgpt.plots import draw_seeds, make_figure, save_picture
+from studies.training_runs import Record
+
+STAGES = {"pretrain": "pretraining", "finetune": "finetuning"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a study.
+
+    Args:
+        pretrain, finetune: The recipe and the options of each stage; None: the row does not have it.
+        base: The row before it whose options it has, besides its own.
+        pairs: How many training pairs it is finetuned on, drawn by the seed (default: all).
+        world: Options of `posgpt world`, on top of the study's.
+        edits: Lines of its `edits_file`: title, words, and what they say instead. Its answers are compared with its base's.
+        published: What others have measured in its place, for the table.
+    """
+
+    name: str
+    pretrain: dict[str, Any] | None = None
+    finetune: dict[str, Any] | None = None
+    base: str | None = None
+    pairs: int | None = None
+    world: dict[str, Any] | None = None
+    edits: list[list[str]] | None = None
+    published: str = ""
+
+
+def list_relations(runs: list[Record]) -> list[str]:
+    """Return what is asked of a row's models; nothing if it is one relation."""
+    relations = list(dict.fromkeys(runs[0]["relations"]))
+    return relations if len(relations) > 1 else []
+
+
+def take_relation(runs: list[Record], relation: str) -> list[Record]:
+    """Return runs with the answers of one relation."""
+    taken = [[i for i, name in enumerate(run["relations"]) if name == relation] for run in runs]
+    return [
+        run | {column: [run[column][i] for i in own] for column in ("right", "surprisals")}
+        for run, own in zip(runs, taken, strict=True)
+    ]
+
+
+def count_stored_bits(world: World, runs: list[Record]) -> tuple[float, float]:
+    """Return how many bits of each person models have stored, and how many there are: what is worked out from others has none.
+
+    It is the bound of Allen-Zhu and Li 2024 (arXiv 2404.05405, def. 4.3) for the values, on the people who are asked about.
+    """
+    entropy = world.entropy()
+    left = {name: [run["surprisals"] for run in take_relation(runs, name)] for name in entropy}
+    return sum(bits - float(np.mean(left[name])) for name, bits in entropy.items()), sum(entropy.values())
+
+
+def average_right(runs: list[Record]) -> tuple[float, Proportion]:
+    """Return the mean accuracy of runs, and its interval's proportion: more seeds do not narrow it, for all ask the same people."""
+    accuracy, people = float(np.mean([run["right"] for run in runs])), len(runs[0]["right"])
+    return accuracy, Proportion(round(accuracy * people), people)
+
+
+def compare_rows(best: list[Record], runs: list[Record]) -> tuple[float, float]:
+    """Compute how much less is right in `runs` than in `best`, and that difference's standard error, 0 to 1 each.
+
+    It is taken person by person, for some people are hard for every model; that tells more rows apart than two intervals do.
+    """
+    differences = np.mean([run["right"] for run in best], axis=0) - np.mean([run["right"] for run in runs], axis=0)
+    return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences)))
+
+
+def count_unlike(runs: list[Record], others: list[Record]) -> float:
+    """Return how many questions are answered differently in `others` than in `runs`, on average over the pairs of the two."""
+    pairs = zip(runs, others, strict=False)
+    return float(
+        np.mean([sum(a != b for a, b in zip(run["answers"], other["answers"], strict=True)) for run, other in pairs])
+    )
+
+
+def describe_row(row: Row, runs_of: Mapping[str, list[Record]], best: list[Record]) -> dict[str, str]:
+    """Return a row's cells: means over the seeds; characters, minutes and counts are the first one's.
+
+    `runs_of` has the runs of all rows, and `best` those of the first one.
+    """
+    runs = runs_of[row.name]
+    first, (accuracy, share) = runs[0], average_right(runs)
+    less, error = (100 * value for value in compare_rows(best, runs))
+    stages = [stage for stage in STAGES if stage in first]
+    cells = {
+        "row": row.name,
+        "parameters": f"{first['parameters']:,}",
+        "answered": f"**{accuracy:.1%}**",
+        "95 % interval": share.format_interval(),
+        **{each: f"{average_right(take_relation(runs, each))[0]:.1%}" for each in list_relations(runs)},
+        "points behind the best": "" if runs is best else f"{less:.1f} ± {error:.1f}",
+        "each seed": ", ".join(f"{np.mean(run['right']):.1%}" for run in runs),
+    }
+    for stage in stages:
+        cells[f"last loss, {STAGES[stage]}"] = f"{np.mean([run[stage]['losses'][-1][1] for run in runs]):.3f}"
+    for measure in first["measures"]:
+        right, total = (sum(run["measures"][measure][part] for run in runs) for part in (0, 1))
+        cells[f"pretrained: {measure}"] = f"{right / max(total, 1):.1%}"
+    if stages:
+        cells["characters read"] = f"{sum(first[stage]['characters'] for stage in stages) / 1e6:.1f} M"
+        cells["minutes"] = f"{sum(first[stage]['minutes'] for stage in stages):.0f}"
+        cells["memory"] = f"{max(run[stage]['memory'] for run in runs for stage in stages):,.0f} MiB"
+    if row.world is not None and (world := World(**row.world)).entropy():
+        stored, entropy = count_stored_bits(world, runs)
+        cells["bits per person"] = f"{stored:.2f} of {entropy:.2f}"
+        cells["bits per parameter"] = f"{stored * world.num_people / first['parameters']:.3f}"
+    if row.edits and row.base and row.base in runs_of:
+        # Of the same seed, with and without the edits; and of the base's seeds, which chance tells apart.
+        base = runs_of[row.base]
+        cells["answers that the edits changed"] = f"{count_unlike(base, runs):.1f}"
+        if pairs := list(combinations(base, 2)):
+            cells["that another seed changes"] = f"{count_unlike(*map(list, zip(*pairs, strict=True))):.1f}"
+    return cells | ({"published": row.published} if row.published else {})
+
+
+def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
+    """Save a PNG: each row's accuracy with its interval and seeds, by relation, and the training loss of all runs by stage."""
+    stages = [stage for stage in STAGES if any(stage in of_row[0] for of_row in runs.values())]
+    relations = list_relations(next(iter(runs.values())))
+    asked = {
+        name: {each: take_relation(of_row, each) for each in relations} or {"": of_row}
+        for name, of_row in runs.items()
+    }
+    columns = max(len(relations), 1) + len(stages)
+    figure, panels = make_figure(1.5 + 4.5 * columns, 1.6 + 0.35 * max(len(runs), 6), columns=columns)
+    dots, curves = np.split(np.atleast_1d(panels), [-len(stages) or columns])
+    colors = [f"C{number}" for number in range(10)]
+    for axes, relation in zip(dots, relations or [""], strict=True):
+        own = {name: of_row[relation] for name, of_row in asked.items()}
+        shares = {name: [float(np.mean(run["right"])) for run in of_row] for name, of_row in own.items()}
+        draw_seeds(
+            axes, {name: (shares[name], average_right(of_row)[1].interval) for name, of_row in own.items()}, colors
+        )
+        axes.set_title(relation)
+        axes.set_xlabel("answered, %; dots: seeds, line: mean, band: 95 % interval")
+    (best, best_runs), *others = runs.items()
+    near = sum(less <= 2 * error for less, error in (compare_rows(best_runs, of_row) for _, of_row in others))
+    title = f"{best} leads; {near} of {len(others)} others are within two standard errors" if others else best
+    figure.suptitle(title, fontsize="large")
+    for stage, axes in zip(stages, curves, strict=True):
+        last = []
+        for number, of_row in enumerate(runs.values()):
+            for run in (run for run in of_row if stage in run):
+                axes.plot(*zip(*run[stage]["losses"], strict=True), color=colors[number % 10], lw=1)
+                last.append(run[stage]["losses"][-1][1])
+        axes.set(yscale="log", xlabel="optimizer step", ylabel="loss (nats per character)")
+        ends = dict.fromkeys(f"{loss:.3f}" for loss in (min(last), max(last)))
+        axes.set_title(f"{STAGES[stage]}: last loss {' to '.join(ends)}")
+    save_picture(figure, path)
