@@ -10,6 +10,8 @@ facts that are read in one phrasing are memorized but cannot be extracted (Allen
 that of the questions (cloze questions: Lewis et al. 2019, arXiv 1906.04980). A window sees the title and itself, never the row's
 other windows. There is loss only on the spans and on the `⁇` after each.
 
+With `title_share`, some rows ask for the title instead, by spans and their cues (`Rome born in 1931?⁇Ada Ek⁇`), and begin with nothing.
+
 A document has a row for each span, so that no fact is read less often than another (a small model needs a number of exposures to
 store a fact: Allen-Zhu and Li 2024, arXiv 2404.05405). Training questions are windows too, mixed into the rows of their titles. With
 questions of several relations, each row begins as those of one of them do, drawn again each time, and has its questions only.
@@ -42,7 +44,7 @@ from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation, Wording
 from data_scripts.salient_spans import add_titles_and_spans, take_words_beside
 from data_scripts.span_selectors import SpanArguments, SpanSelector, choose_selectors, describe_held_out, select_spans
-from data_scripts.words import join_words, split_words
+from data_scripts.words import join_words, list_title_words, split_words
 from modeling_posgpt import MASK_TOKEN
 
 # A cue and a span.
@@ -205,11 +207,15 @@ class NameWindowsDataset(EpochDataset):
     def exposures_per_epoch(self) -> float:
         """How many windows ask for a span in an epoch, on average: as many as a row has, since each span has a row."""
         rows = np.unique(np.linspace(0, self.rows_with_document - 1, _MAX_COUNTED_ROWS, dtype=np.int64)).tolist()
-        return sum(len(features["windows"]) - 1 for features in self.__getitems__(rows)) / len(rows)
+        drawn = self.__getitems__(rows)
+        # Rows that ask for the title begin with nothing.
+        return sum(len(each["windows"]) - 1 for each in drawn if each["windows"][0]) / len(rows)
 
     @cached_property
-    def loss_without_facts(self) -> float:
+    def loss_without_facts(self) -> float | None:
         """The entropy of the spans per character that is graded, in nats."""
+        if self.config.title_share:
+            return None
         counted = pc.value_counts(pc.list_flatten(self.documents.data.column("asked")))
         counts = counted.field("counts").to_numpy()
         characters = counts @ (pc.utf8_length(counted.field("values")).to_numpy() + len(MASK_TOKEN))
@@ -314,12 +320,19 @@ class NameWindowsDataset(EpochDataset):
     def _draw_title_windows(self, document: dict[str, Any], own: int, rng: np.random.Generator) -> list[Window]:
         """Return windows that ask for the title by some of the spans, a row's own among them, as many as fit."""
         title, room, windows = document["title"] + MASK_TOKEN, self.tokenizer.model_max_length, list[Window]()
+        # Cues may have the title's words, unless they are plain.
+        own_words = list_title_words(document["title"])
+        words = [
+            [[word for word in text.split() if word not in own_words] for text in beside]
+            for beside in zip(document["before"], document["after"], strict=True)
+        ]
         mark = draw_one(self.wordings[self.selectors[draw_one(document["asked_by"][own], rng)].relation], rng).mark
         while True:
             chosen = rng.permutation(len(document["asked"]))[: int(rng.integers(len(document["asked"])) + 1)]
             cue = ""
             for span in rng.permutation(list({own, *chosen.tolist()})).tolist():
-                cue += self._draw_cue(document["before"][span].split(), document["after"][span].split(), False, rng)
+                before, after = words[span]
+                cue += self._draw_cue(before, after, False, rng)
                 cue += join_words(split_words(document["asked"][span]))
             window = (cue.strip() + mark + MASK_TOKEN, title)
             if (length := sum(map(len, window))) > room:
@@ -361,6 +374,8 @@ def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterato
         yield f"{len(alone):,} of these titles have no document with such a span; the questions about them are rows of their own."
     if share := dataset.config.paraphrases:
         yield f"{share:.0%} of all questions are put in other words, drawn anew each time."
+    if share := dataset.config.title_share:
+        yield f"{share:.0%} of the documents' rows ask for the title."
     if any(selector.min_guess < math.inf for selector in dataset.selectors):
         yield from describe_labels(dataset)
 

@@ -200,21 +200,29 @@ def choose_selectors(
     documents_of = find_documents(questions, documents)
     stated_of = {relation: find_stated(pairs, documents_of) for relation, pairs in pairs_of.items()}
 
+    def is_worked_out(relation: Relation) -> bool:
+        documented = sum(bool(documents_of[title]) for title, _ in pairs_of[relation])
+        return documented >= _FEWEST and len(stated_of[relation]) < _BY_CHANCE * documented
+
     def finds_answers(selector: SpanSelector) -> bool:
         # Rows that ask for everything need not have the answers among the first spans.
         judged = replace(selector, max_spans=sys.maxsize) if ask_dates else selector
-        found = find_selected(judged, set(pairs_of[selector.relation]), documents_of)
-        return len(found) >= _MOSTLY * len(stated_of[selector.relation])
+        found, stated = (
+            find_selected(judged, set(pairs_of[selector.relation]), documents_of),
+            stated_of[selector.relation],
+        )
+        return bool(stated) and len(found) >= _MOSTLY * len(stated)
 
     # If several relations ask for every name, or for every number, most of what they ask for is the answer to another's question,
     # so each learns what its own answers look like. With few pairs, there is no telling these apart.
-    finding = [each for each in by_capitals if finder == "auto" and finds_answers(each)]
+    told = [each for each in by_capitals if finder == "auto" and not is_worked_out(each.relation)]
+    finding = [each for each in told if finds_answers(each)]
     kinds = Counter(each.kind for each in finding)
 
     chosen = []
     for selector in by_capitals:
         pairs, better = pairs_of[selector.relation], selector
-        if _FEWEST <= len(pairs) and len(stated_of[selector.relation]) < _BY_CHANCE * len(pairs):
+        if finder != "answers" and is_worked_out(selector.relation):
             # What looks like an answer is none: where somebody's teacher was born, the teacher's documents say.
             chosen.append(replace(selector, max_spans=0))
             continue
@@ -312,7 +320,9 @@ def list_pairs(questions: Questions, relation: Relation) -> list[Pair]:
 def find_stated(pairs: Collection[Pair], documents_of: DocumentsOf) -> set[Pair]:
     """Return the pairs whose answer stands in a document of the title."""
     texts = ((title, answer, document.text) for title, answer in set(pairs) for document in documents_of[title])
-    return {(title, answer) for title, answer, text in texts if answer in text[find_text_start(title) :]}
+    return {
+        (title, answer) for title, answer, text in texts if any(find_words([answer], text[find_text_start(title) :]))
+    }
 
 
 def find_selected(selector: SpanSelector, pairs: Collection[Pair], documents_of: DocumentsOf) -> set[Pair]:

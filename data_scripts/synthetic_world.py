@@ -5,7 +5,7 @@
 
 writes `wiki.txt`, `birth_places_train.tsv`, `birth_dev.tsv`, `birth_test_inputs.tsv` and the card `README.md`, with which
 `load_dataset` reads the folder: the same bytes for the same arguments on every machine, without ever holding more than one
-person in memory. Places are real cities with the real data's skew (London is the commonest), so that the baselines mean the
+person in memory, unless questions are about several. Places are real cities with the real data's skew (London is the commonest), so that the baselines mean the
 same; the people are made up, and so are universities and employers.
 """
 
@@ -49,7 +49,7 @@ from data_scripts.world_questions import QUESTIONS
 MIN_PEOPLE, MAX_PEOPLE = 100, 1_000_000
 # The seed of people who do not exist. All seeds share a language's names, which a world of a million people nearly uses up.
 _STRANGERS = 20_000_003
-# In the order in which `sentences/ATTRIBUTE.txt` is told.
+# What `sentences/ATTRIBUTE.txt` tells; their order decides what is drawn.
 ATTRIBUTES = tuple(dict.fromkeys(chain(*(kind.told for kind in QUESTIONS.values()))))
 _CARD = """
 # A fictional world
@@ -71,6 +71,8 @@ questions = load_dataset(folder, "questions")
 """
 # More would make documents much longer than the 128 characters that most recipes read at once.
 _FACTS_PER_DOCUMENT = 2
+# With fewer places, a file may have none to count the people of.
+_MIN_COUNTED = 20
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ class _Draws:
         self._digest, draw = divmod(self._digest, limit)
         return draw
 
-    def shuffle(self, items: Sequence[str]) -> list[str]:
+    def shuffle(self, items: Sequence) -> list:
         left = list(items)
         return [left.pop(self.below(len(left))) for _ in items]
 
@@ -218,6 +220,10 @@ class World:
             raise BadInput(
                 f"relations is {self.relations}: {self.language} has no {lacking[0]!r}; choose from {known}."
             )
+        if "number born" in self.relations and self.num_places < _MIN_COUNTED:
+            raise BadInput(
+                f"num_places is {self.num_places}; choose at least {_MIN_COUNTED}, so that each file counts some."
+            )
 
     @cached_property
     def language_of(self) -> Language:
@@ -232,8 +238,8 @@ class World:
     @cached_property
     def _sentences(self) -> dict[str, list[str]]:
         """The wordings of each part of a biography, in a file of that name."""
-        # A world of birthplaces stays as it was before there were other relations.
         told = set(chain(*(QUESTIONS[name].told for name in self.asked)))
+        # A world of birthplaces stays as it was before there were other relations.
         parts = (
             ["biography"] if list(self.asked) == [BIRTHPLACE.name] else [name for name in ATTRIBUTES if name in told]
         )
@@ -292,13 +298,13 @@ class World:
         """Return the number of the teacher of person number `index`, who may be anyone else."""
         return (index + 1 + _Draws("teacher", self.seed, index).below(self.num_people - 1)) % self.num_people
 
-    def draw_companions(self, index: int, count: int) -> Iterator[int]:
-        """Yield the numbers of `count` people who are asked about in the same file; some may be the same."""
-        draws, people = (
-            _Draws("companions", self.seed, index),
-            split_people(self.num_people)[choose_file(index, self.num_people)],
-        )
-        return (people[draws.below(len(people))] for _ in range(count))
+    def list_companions(self, index: int, count: int) -> list[int]:
+        """Return the numbers of `count` others whom the same file asks about. No two people are each other's companions."""
+        file = choose_file(index, self.num_people)
+        people = split_people(self.num_people)[file]
+        # As many places further on in the file, for all of its people.
+        steps = _Draws("companions", self.seed, file).shuffle(range(1, min((len(people) + 1) // 2, 50)))[:count]
+        return [people[(index - people[0] + step) % len(people)] for step in steps]
 
     @cached_property
     def people_born(self) -> dict[tuple[str, int], list[int]]:
@@ -309,9 +315,11 @@ class World:
         return born
 
     @cached_property
-    def number_born(self) -> Counter[str]:
-        """How many were born in each place."""
-        return Counter(person.birth_place for person in self.people())
+    def number_born(self) -> dict[str, int]:
+        """How many were born in each place, in an order that tells nothing."""
+        counts = Counter(place for (place, _), people in self.people_born.items() for _ in people)
+        order = sorted(counts, key=lambda place: _Draws("place", self.seed, place).below(10**9))
+        return {place: counts[place] for place in order}
 
     def person(self, index: int) -> SimpleNamespace:
         """Return what the world knows of person number `index`, counted from 0; `name` is what questions ask for."""

@@ -1,18 +1,19 @@
 """What a fictional world can be asked: each kind of question is an entry of `QUESTIONS`, and a wording in `RELATIONS`.
 
-Most ask for what a document of the person says. Others have to be worked out, which published models can hardly do without writing
-the steps down (Allen-Zhu and Li 2023, arXiv 2309.14402): for the person of whom something is said, for the older of two, or for what
-is said of somebody's teacher.
+Most ask for what a document of the person says. Others have to be worked out from several facts, or from the answer: inverse search,
+classification and comparison (Allen-Zhu and Li 2023, arXiv 2309.14402), two hops and counting.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
+from data_scripts.files import choose_file
+
 if TYPE_CHECKING:
     from data_scripts.synthetic_world import World
 
-# How many others each person is compared with.
+# How many others each person is compared with, but for those born in the same year.
 _COMPARED = 3
 
 
@@ -29,11 +30,11 @@ class Kind(NamedTuple):
     Args:
         told: The attributes of a person that documents have to tell.
         ask: Returns the questions that come with a person, which are in the file that asks about the person.
+        is_told: Whether a document says the answer.
     """
 
     told: tuple[str, ...]
     ask: "Callable[[World, int, SimpleNamespace], Iterable[Question]]"
-    # Whether a document says the answer.
     is_told: bool = False
 
 
@@ -43,9 +44,9 @@ def for_attribute(name: str) -> Kind:
 
 
 def ask_for_person(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
-    """Inverse search: who was born there and then. The first of several people asks."""
+    """Inverse search: who was born there and then. It comes with the first of several people, all of whom one file asks about."""
     born = world.people_born[person.birth_place, person.birth_year]
-    if born[0] == index:
+    if born[0] == index and len({choose_file(i, world.num_people) for i in born}) == 1:
         yield Question(world.language_of.birth_form.format_map(vars(person)), [*map(world.name_person, born)])
 
 
@@ -55,8 +56,8 @@ def ask_for_parity(world: "World", index: int, person: SimpleNamespace) -> Itera
 
 
 def ask_for_older(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
-    """Comparison with people who are asked about in the same file."""
-    for other in map(world.person, world.draw_companions(index, _COMPARED)):
+    """Comparison with a few others whom the same file asks about."""
+    for other in map(world.person, world.list_companions(index, _COMPARED)):
         if other.birth_year != person.birth_year:
             title = world.language_of.pair_form.format(person.name, other.name)
             yield Question(title, [min(person, other, key=lambda each: each.birth_year).name])
@@ -74,14 +75,15 @@ def ask_for_teachers_birthplace(world: "World", index: int, person: SimpleNamesp
 
 def ask_for_number(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
     """Counting: how many were born in a place. Each file asks about its share of the places."""
-    places = sorted(world.number_born)
+    places = list(world.number_born)
     # Person number `index` asks about the places with these numbers.
     first, end = (-(-i * len(places) // world.num_people) for i in (index, index + 1))
     for place in places[first:end]:
         yield Question(place, [str(world.number_born[place])])
 
 
-#: By the names of their relations. An entry here, and a wording in `RELATIONS`, is all that a new kind needs.
+#: By the names of their relations. An entry here, and a wording in `RELATIONS`, is all that a new kind needs which is worked out; what
+#: documents tell needs sentences, too, and a draw in `World`.
 QUESTIONS = {
     "birthplace": for_attribute("birth_place"),
     "birth year": for_attribute("birth_year"),

@@ -12,6 +12,10 @@ SWEEPS = {
     "factorial": "objective × optimizer × dropout, equal characters",
     "few_questions": "how many labelled questions a model needs that has read without any",
     "positions": "every position embedding, same data, same budget",
+    "extraction": "what was read, said: one wording of each fact or five",
+    "inverse": "who was born there and then: names as answers",
+    "two_hop": "where somebody's teacher was born",
+    "twin": "how far one changed fact reaches",
     "FILE.yaml": "a study of your own",
 }
 ANALYSES = {

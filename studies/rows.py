@@ -1,6 +1,6 @@
 """The rows of a study, and what their runs say: accuracy and its interval, differences, stored bits; as a table and a chart."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -24,7 +24,7 @@ class Row:
         pretrain, finetune: The recipe and the options of each stage; None: the row does not have it.
         base: The row before it whose options it has, besides its own.
         pairs: How many training pairs it is finetuned on, drawn by the seed (default: all).
-        world: Options of `posgpt world`, on top of the study's.
+        world: Options of `posgpt world`, on top of the study's or the base's; in a built row, the world.
         edits: Lines of its `edits_file`: title, words, and what they say instead. Its answers are compared with its base's.
         published: What others have measured in its place, for the table.
     """
@@ -34,9 +34,19 @@ class Row:
     finetune: dict[str, Any] | None = None
     base: str | None = None
     pairs: int | None = None
-    world: dict[str, Any] | None = None
+    world: Any = None
     edits: list[list[str]] | None = None
     published: str = ""
+
+    def check(self) -> None:
+        """Raise TypeError for what is no edit, or an edit that is compared with nothing."""
+        lines = self.edits or []
+        if not isinstance(lines, list) or any(
+            not isinstance(line, list) or [*map(type, line)] != [str, str, str] for line in lines
+        ):
+            raise TypeError(f"the edits of {self.name!r} are no lists of three texts each: title, words, other words")
+        if lines and self.base is None:
+            raise TypeError(f"{self.name!r} has edits and no base to compare it with")
 
 
 def list_relations(runs: list[Record]) -> list[str]:
@@ -46,11 +56,11 @@ def list_relations(runs: list[Record]) -> list[str]:
 
 
 def take_relation(runs: list[Record], relation: str) -> list[Record]:
-    """Return runs with the answers of one relation."""
+    """Return runs with the questions of one relation alone."""
     taken = [[i for i, name in enumerate(run["relations"]) if name == relation] for run in runs]
+    columns = ("right", "relations", "surprisals")
     return [
-        run | {column: [run[column][i] for i in own] for column in ("right", "surprisals")}
-        for run, own in zip(runs, taken, strict=True)
+        run | {name: [run[name][i] for i in own] for name in columns} for run, own in zip(runs, taken, strict=True)
     ]
 
 
@@ -79,20 +89,17 @@ def compare_rows(best: list[Record], runs: list[Record]) -> tuple[float, float]:
     return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences)))
 
 
-def count_unlike(runs: list[Record], others: list[Record]) -> float:
-    """Return how many questions are answered differently in `others` than in `runs`, on average over the pairs of the two."""
-    pairs = zip(runs, others, strict=False)
-    return float(
-        np.mean([sum(a != b for a, b in zip(run["answers"], other["answers"], strict=True)) for run, other in pairs])
-    )
+def count_different(pairs: Iterable[tuple[Record, Record]]) -> float:
+    """Return how many questions two runs answer differently, on average over pairs of runs."""
+    return float(np.mean([np.not_equal(run["answers"], other["answers"]).sum() for run, other in pairs]))
 
 
-def describe_row(row: Row, runs_of: Mapping[str, list[Record]], best: list[Record]) -> dict[str, str]:
+def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str]:
     """Return a row's cells: means over the seeds; characters, minutes and counts are the first one's.
 
-    `runs_of` has the runs of all rows, and `best` those of the first one.
+    `runs_of` has the runs of all rows, the best first.
     """
-    runs = runs_of[row.name]
+    runs, best = runs_of[row.name], next(iter(runs_of.values()))
     first, (accuracy, share) = runs[0], average_right(runs)
     less, error = (100 * value for value in compare_rows(best, runs))
     stages = [stage for stage in STAGES if stage in first]
@@ -114,16 +121,16 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]], best: list[Recor
         cells["characters read"] = f"{sum(first[stage]['characters'] for stage in stages) / 1e6:.1f} M"
         cells["minutes"] = f"{sum(first[stage]['minutes'] for stage in stages):.0f}"
         cells["memory"] = f"{max(run[stage]['memory'] for run in runs for stage in stages):,.0f} MiB"
-    if row.world is not None and (world := World(**row.world)).entropy():
-        stored, entropy = count_stored_bits(world, runs)
+    if row.world is not None and row.world.entropy():
+        stored, entropy = count_stored_bits(row.world, runs)
         cells["bits per person"] = f"{stored:.2f} of {entropy:.2f}"
-        cells["bits per parameter"] = f"{stored * world.num_people / first['parameters']:.3f}"
+        # As if all people were known as those who are asked about.
+        cells["bits per parameter"] = f"{stored * row.world.num_people / first['parameters']:.3f}"
     if row.edits and row.base and row.base in runs_of:
-        # Of the same seed, with and without the edits; and of the base's seeds, which chance tells apart.
         base = runs_of[row.base]
-        cells["answers that the edits changed"] = f"{count_unlike(base, runs):.1f}"
-        if pairs := list(combinations(base, 2)):
-            cells["that another seed changes"] = f"{count_unlike(*map(list, zip(*pairs, strict=True))):.1f}"
+        cells["answers unlike the base's"] = f"{count_different(zip(base, runs, strict=False)):.1f}"
+        if base[1:]:
+            cells["unlike from seed to seed"] = f"{count_different(combinations(base, 2)):.1f}"
     return cells | ({"published": row.published} if row.published else {})
 
 

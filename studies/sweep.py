@@ -9,8 +9,8 @@ trainings are kept and interrupted ones are resumed, so the same command can be 
 and the chart are of the rows and seeds of one command, and are written after each of them.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,6 +33,7 @@ from data_scripts.files import (
 from data_scripts.hold_out import CALIBRATION_FILE, HoldOutArguments, hold_out
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
+from data_scripts.relations import Relation
 from data_scripts.synthetic_world import World
 from posgpt.compare import load_record
 from posgpt.evaluation.data import EvaluationData
@@ -90,7 +91,7 @@ class Study:
         recall: Whether to measure what pretrained models recall in the words that they have read (studies/recall.py).
         held_out: How many training pairs are held out to ask about; 0: dev is asked.
         seeds: One training of each row per seed.
-        world: Options of `posgpt world`, which writes what is read and asked; None: `--data_dir` has it.
+        world: Options of `posgpt world`, which writes what is read and asked (dev); None: `--data_dir` has it.
     """
 
     rows: Any
@@ -110,11 +111,17 @@ class Study:
             entries = {choice: {"pretrain": {entries: choice}} for choice in CHOICES[entries]}
         for name, entry in entries.items():
             row = Row(name, **entry)
+            row.check()
             base, stages = rows[row.base] if row.base else self, dict[str, Any]()
-            for stage in (*STAGES, "world"):
+            for stage in STAGES:
                 own, below = entry.get(stage, getattr(base, stage)), getattr(base, stage) or {}
                 # A row's `null` leaves out the stage of its base.
                 stages[stage] = None if own is None else below | own
+            if row.edits and (stages["pretrain"] is None or stages["finetune"] is not None):
+                raise TypeError(f"{name!r} has edits, which pretraining alone reads")
+            if self.world is not None:
+                below = asdict(rows[row.base].world) if row.base else self.world
+                row = replace(row, world=parse_options(World, [], **below | (row.world or {})))
             rows[name] = replace(row, **stages)
         return rows
 
@@ -143,12 +150,15 @@ def load_study(arguments: SweepArguments) -> tuple[Study, dict[str, Row]]:
             study = replace(study, **{shared: getattr(study, shared) | changed})
         study = replace(study, **{option: given[option] for option in ("seeds", "held_out") if option in given})
         rows = study.build_rows()
-        # Refused before anything is written.
-        [World(**row.world) for row in rows.values() if row.world is not None]
-        if (arguments.data_dir is None) == (study.world is None):
+        if study.world is None:
+            if arguments.data_dir is None or any(row.world is not None for row in rows.values()):
+                raise BadInput(f"{path}: has no world for all rows; give one, or --data_dir and no world.")
+        elif arguments.data_dir is not None or study.held_out:
+            raise BadInput(f"{path}: writes a world and its dev of its own; leave --data_dir and --held_out out.")
+        # Rows are compared question by question.
+        elif len({repr(replace(row.world, biographies_per_person=1)) for row in rows.values()}) > 1:
             raise BadInput(
-                f"{path}: "
-                + ("writes a world of its own; leave --data_dir out." if study.world else "give --data_dir.")
+                f"{path}: its worlds may differ in biographies_per_person alone, or they are asked other questions."
             )
     except (TypeError, KeyError, AttributeError) as error:
         raise BadInput(
@@ -162,12 +172,13 @@ def load_study(arguments: SweepArguments) -> tuple[Study, dict[str, Row]]:
 
 @dataclass(frozen=True)
 class RowFiles:
-    """What a row is trained on and asked; in `data_dir` nothing is held out."""
+    """What a row is trained on and asked, and the relations that this asks for, where known; in `data_dir` nothing is held out."""
 
     data_dir: Path
     train: Path
     asked: Path
     edits: Path
+    relations: tuple[Relation, ...] = ()
 
     @property
     def corpus(self) -> Path:
@@ -270,9 +281,8 @@ class Sweep:
             record[stage] = train(f"{row.name}, seed {seed}", section, options, model)
             if stage == "pretrain" and self.study.recall:
                 record["measures"] = self.measure_recall(model, options, self.files[row.name])
-        return record | ask(
-            model, self.files[row.name].asked, self.results / f"{make_file_name(row.name)}_{seed}" / "asked.json"
-        )
+        kept_file = self.results / f"{make_file_name(row.name)}_{seed}" / "asked.json"
+        return record | ask(model, self.files[row.name].asked, kept_file, self.files[row.name].relations)
 
     def measure_recall(self, model: Path, options: dict[str, Any], files: RowFiles) -> dict[str, tuple[int, int]]:
         """Count what a pretrained model recalls about those whose questions it has not read."""
@@ -287,8 +297,8 @@ class Sweep:
         return keep_result(model / "recall.json", key, compute)
 
 
-def ask(model_dir: Path, test_file: Path, kept_file: Path) -> Record:
-    """Ask a model the questions of a TSV, each once.
+def ask(model_dir: Path, test_file: Path, kept_file: Path, relations: Sequence[Relation] = ()) -> Record:
+    """Ask a model the questions of a TSV, each once; `relations` are known besides those that all files know.
 
     Returns:
         `answers`, `right` (whether each is a correct one), `surprisals` of these in bits, `relations` (what each question asks for)
@@ -298,7 +308,8 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path) -> Record:
     def compute() -> Record:
         model, tokenizer = load_model(str(model_dir))
         model.to(PartialState().device)
-        questions = EvaluationData({TEST: load_questions(test_file, answers=True)}).questions
+        asked = load_questions(test_file, answers=True, known=relations)
+        questions = EvaluationData({TEST: asked}).questions
         answered = answer_questions(questions, model, tokenizer)
         return {
             "answers": [each.answer for each in answered],
@@ -317,7 +328,7 @@ def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, R
     """Write `table.md` and `chart.png`, the best row first."""
     runs = dict(sorted(runs.items(), key=lambda item: -average_right(item[1])[0]))
     best = next(iter(runs.values()))
-    table = [describe_row(rows[name], runs, best) for name in runs]
+    table = [describe_row(rows[name], runs) for name in runs]
     asked_file = next(iter(sweep.files.values())).asked
     write_table(sweep.results, table, f"{len(best[0]['right'])} questions of {asked_file.name}")
     draw_rows(runs, sweep.results / "chart.png")
@@ -329,23 +340,19 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
     output_dir = check_is_folder_or_new(folder).resolve()
     results = output_dir / (f"held_out_{study.held_out}" if study.held_out else "dev")
     files: dict[str, RowFiles] = {}
+    if study.world is None:
+        data_dir = Path(arguments.data_dir or "").resolve()
+        own = RowFiles(data_dir, *choose_files(data_dir, results, study.held_out), output_dir / "edits.tsv")
     for name, row in rows.items():
-        data_dir, held_out = Path(arguments.data_dir or ""), results
         if row.world is not None:
-            own = "world" if row.world == study.world else f"world_{make_file_name(name)}"
-            data_dir, held_out = output_dir / own, results / own
-            World(**row.world).write(data_dir, overwrite=True)
-        train_file, asked_file = choose_files(data_dir.resolve(), held_out, study.held_out)
-        files[name] = RowFiles(
-            data_dir.resolve(), train_file, asked_file, output_dir / f"edits_{make_file_name(name)}.tsv"
-        )
+            data_dir = output_dir / f"world_{row.world.biographies_per_person}"
+            row.world.write(data_dir, overwrite=True)
+            asked = tuple(row.world.asked.values())
+            own = RowFiles(data_dir, data_dir / TRAIN_FILE, data_dir / DEV_FILE, output_dir / "edits.tsv", asked)
+        files[name] = replace(own, edits=output_dir / f"edits_{make_file_name(name)}.tsv")
         if row.edits:
             with write_atomically(files[name].edits) as file:
                 file.writelines("\t".join(edit) + "\n" for edit in row.edits)
-    counts = {name: len(set(load_questions(each.asked, answers=True).texts)) for name, each in files.items()}
-    for name, count in counts.items():
-        if count != (first := next(iter(counts.values()))):
-            raise BadInput(f"{name}: is asked {count} questions, another row {first}; give all worlds as many people.")
     return Sweep(arguments, study, output_dir, results, files)
 
 

@@ -301,8 +301,7 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
     assert [name for name in cells["row"] if name in relations] == relations
     assert cells["one"][cells["row"].index("published")] == "9.7 % (arXiv 2309.14316)"
     assert [
-        len((tmp_path / "out" / name / "wiki.txt").read_text().splitlines())
-        for name in ("world", "world_two_documents")
+        len((tmp_path / "out" / name / "wiki.txt").read_text().splitlines()) for name in ("world_1", "world_2")
     ] == [100, 200]
     assert (tmp_path / "out" / "dev" / "chart.png").stat().st_size > 1000
     assert re.fullmatch(r"-?\d+\.\d+ of 14\.72", cells["one"][cells["row"].index("bits per person")])
@@ -323,11 +322,15 @@ def test_a_row_with_edits_is_compared_with_its_base_seed_by_seed(run, recipe, in
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study | {"world": {"num_people": 100}}))
     cells = read_rows(run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out"))
     edited = dict(zip(cells["row"], cells["edited"], strict=True))
-    assert edited.keys() > {"answers that the edits changed", "that another seed changes"}
+    assert edited.keys() > {"answers unlike the base's", "unlike from seed to seed"}
     assert (tmp_path / "out" / "edits_edited.tsv").read_text() == f"{person.name}\t{person.birth_place}\t{other}\n"
-    # 2 of 3 answers differ with the edit for one seed, none for the other; 1 of 3 from seed to seed.
-    base, runs = [{"answers": each} for each in ("abc", "abd")], [{"answers": each} for each in ("axy", "abd")]
-    assert rows.count_unlike(base, runs) == 1 and rows.count_unlike(base[:1], base[1:]) == 1
+    # The edit reaches training, and only that of its row.
+    kept = [tmp_path / "out" / "dev" / f"{name}_1" / "pretrain" / "study.json" for name in ("edited", "as_it_is")]
+    with_edits, without = (json.loads(path.read_text())["key"]["options"] for path in kept)
+    assert "edits_edited.tsv" in with_edits and "edits" not in without
+    # 2 of 3 answers differ from the base's with one seed, none with the other.
+    base, runs = [{"answers": [*each]} for each in ("abc", "abd")], [{"answers": [*each]} for each in ("axy", "abd")]
+    assert rows.count_different(zip(base, runs, strict=True)) == 1 == rows.count_different([tuple(base)])
 
 
 def test_one_of_several_answers_is_enough(tiny_pretrained, monkeypatch, tmp_path):
@@ -349,14 +352,27 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
 @pytest.mark.parametrize(
     "study, options, match",
     [
-        ("world: {peple: 3}\nrows: {one: {}}", [], "mine.yaml: not a study: .*'peple'"),
+        ("world: {peple: 3}\nrows: {one: {}}", [], "unknown option --peple"),
         ("world: {num_people: 3}\nrows: {one: {}}", [], "num_people is 3; choose"),
         (
             "world: {num_people: 300}\nrows: {one: {}}",
             [],
-            "mine.yaml: writes a world of its own; leave --data_dir out",
+            "mine.yaml: writes a world and its dev of its own; leave --data_dir",
         ),
-        ("position", [], "there is no study 'position'; choose one of course, factorial, .*, or give a YAML file"),
+        ("rows: {one: {world: {}}, two: {}}", [], "mine.yaml: has no world for all rows"),
+        ("rows: {one: {world: {seed: 1}}}", [], "mine.yaml: has no world for all rows"),
+        (
+            "rows: {one: {pretrain: {}}, two: {base: one, edits: [[Ann Ek, 1931, 1932]]}}",
+            [],
+            "the edits of 'two' are no lists",
+        ),
+        ("rows: {one: {pretrain: {}, edits: [[Ann Ek, Rome, Oslo]]}}", [], "'one' has edits and no base"),
+        (
+            "finetune: {}\nrows: {one: {}, two: {base: one, edits: [[Ann Ek, Rome, Oslo]]}}",
+            [],
+            "'two' has edits, which pretr",
+        ),
+        ("position", [], "there is no study 'position'; choose one of course, .*, factorial, .*, or give a YAML file"),
         (
             "positions",
             ["--rows", "other"],
@@ -376,6 +392,27 @@ def test_a_study_that_is_none_is_refused_in_one_line(run, world, tmp_path, study
     with pytest.raises(SystemExit, match=match) as stop:
         run(sweep, study, "--data_dir", world, "--output_dir", tmp_path / "out", *options)
     assert "\n" not in stop.value.code and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "study, match",
+    [
+        (
+            "world: {}\nrows: {one: {}, two: {world: {seed: 1}}}",
+            "mine.yaml: its worlds may differ in biographies_per_person",
+        ),
+        (
+            "world: {}\nheld_out: 9\nrows: {one: {}}",
+            "mine.yaml: writes a world and its dev of its own; leave .*--held_out out",
+        ),
+        ("rows: {one: {}}", "mine.yaml: has no world for all rows; give one, or --data_dir"),
+    ],
+)
+def test_a_study_without_data_needs_one_world(run, tmp_path, study, match):
+    (tmp_path / "mine.yaml").write_text(study)
+    with pytest.raises(SystemExit, match=match):
+        run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_usage_lists_every_study_and_each_lists_its_options(run):
