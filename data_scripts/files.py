@@ -55,7 +55,7 @@ def split_people(people: int) -> dict[str, range]:
 
 
 def choose_file(number: int, people: int) -> str:
-    """Return which TSV of a task asks about a person, whose number is from 0."""
+    """Return which TSV of a task asks about a person, whose number is from 0 and below `people`."""
     return next(file for file, numbers in split_people(people).items() if number in numbers)
 
 

@@ -77,7 +77,7 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
         " a model then understands wordings that it has not read.",
         default=0,
     )
-    title_share: Annotated[float, Range(0, 1)] = option(
+    title_share: Annotated[float, Range(0, 0.9)] = option(
         "The share of rows that ask for the title instead, by spans and words beside them: for questions such as who was born somewhere.",
         default=0,
     )

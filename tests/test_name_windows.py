@@ -258,21 +258,28 @@ def test_in_the_documents_wording_windows_follow_the_title_and_questions_stand_a
     assert 0.2 * len(dataset) < questions < 0.5 * len(dataset)
 
 
-def test_rows_may_ask_for_the_title_by_what_its_document_says(tmp_path):
+@pytest.mark.parametrize("plain_cues", [True, False])
+def test_rows_may_ask_for_the_title_by_what_its_document_says(tmp_path, plain_cues):
     text = "Ann Ek. Ek was born in Oslo in 1979 and left Bolt for Nice .\n"
     corpus, tokenizer, questions = read(tmp_path, text, "Where was Ann Ek born?\tOslo\n")
-    rows = decode(
-        windows_of(corpus, tokenizer, questions, title_share=1.0, min_cue_kept=1.0, plain_cues=True), range(200)
-    )
-    # Several to a row, each by itself: none sees the title in another.
+    options = {"min_cue_kept": 1.0, "plain_cues": plain_cues}
+    dataset = windows_of(corpus, tokenizer, questions, title_share=1.0, **options)
+    rows = decode(dataset, range(200))
     asked = [piece for row in rows for piece in row.split("⁇")[:-1:2]]
     assert all(row.split("⁇")[1::2] == ["Ann Ek"] * row.count("⁇Ann Ek⁇") and len(row) <= BLOCK for row in rows)
-    assert any(row.count("⁇Ann Ek⁇") > 1 for row in rows) and not any("Ek" in cue for cue in asked)
-    # Some of the spans in any order, with words beside them.
+    # Some of the spans in any order, with words beside them, none of them the title's.
     spans = {tuple(re.findall("Oslo|1979|Bolt|Nice", cue)) for cue in asked}
     assert {("Oslo",), ("1979", "Oslo"), ("Oslo", "1979")} <= spans and "was born in Oslo in 1979?" in asked
-    dataset = windows_of(corpus, tokenizer, questions, title_share=0.5)
-    assert 50 < sum(row.endswith("⁇Ann Ek⁇") for row in decode(dataset, range(200))) < 150
+    assert not any("Ek" in cue for cue in asked)
+    # Several to a row, each by itself: none sees the title in another.
+    features = next(row for row in map(dataset.__getitem__, range(200)) if len(row["windows"]) > 2)
+    seen, first = NameWindowsCollator(tokenizer)([features])["attention_mask"][0, 0], features["windows"][1]
+    assert features["windows"][0] == 0 and seen[first - 1, :first].all() and not seen[first:, :first].any()
+    # Half of the rows, which are not read as asking for a span.
+    half = windows_of(corpus, tokenizer, questions, title_share=0.5, **options)
+    assert 50 < sum(row.endswith("⁇Ann Ek⁇") for row in decode(half, range(200))) < 150
+    assert half.exposures_per_epoch < windows_of(corpus, tokenizer, questions, **options).exposures_per_epoch
+    assert dataset.exposures_per_epoch == 0 and dataset.loss_without_facts is None
 
 
 def is_subsequence(words, of):

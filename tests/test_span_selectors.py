@@ -300,3 +300,8 @@ def test_answers_that_have_to_be_worked_out_are_looked_for_in_no_document(tmp_pa
     # Some teachers were born where their pupils were; that tells nothing.
     assert kinds["teacher's birthplace"] == kinds["person born"] == "the training questions alone"
     assert "look like its answers" in kinds["birthplace"] and "look like its answers" in kinds["teacher"]
+    # With documents of few titles, too, what these say counts.
+    few = choose_selectors(documents.select(range(60)), questions, NameWindowsConfig(pseudo_labels=True))
+    assert "look like its answers" in next(each.kind for each in few if each.relation.name == "birthplace")
+    with pytest.raises(BadInput, match="no answer to 'Who was born in NAME"):
+        choose_selectors(documents, questions, NameWindowsConfig(span_finder="answers"))
