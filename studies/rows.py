@@ -128,9 +128,9 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
         cells["bits per parameter"] = f"{stored * row.world.num_people / first['parameters']:.3f}"
     if row.edits and row.base and row.base in runs_of:
         base = runs_of[row.base]
-        cells["answers unlike the base's"] = f"{count_different(zip(base, runs, strict=False)):.1f}"
+        cells["different answers than the base"] = f"{count_different(zip(base, runs, strict=False)):.1f}"
         if base[1:]:
-            cells["unlike from seed to seed"] = f"{count_different(combinations(base, 2)):.1f}"
+            cells["different answers from seed to seed"] = f"{count_different(combinations(base, 2)):.1f}"
     return cells | ({"published": row.published} if row.published else {})
 
 

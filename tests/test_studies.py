@@ -322,7 +322,7 @@ def test_a_row_with_edits_is_compared_with_its_base_seed_by_seed(run, recipe, in
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study | {"world": {"num_people": 100}}))
     cells = read_rows(run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out"))
     edited = dict(zip(cells["row"], cells["edited"], strict=True))
-    assert edited.keys() > {"answers unlike the base's", "unlike from seed to seed"}
+    assert edited.keys() > {"different answers than the base", "different answers from seed to seed"}
     assert (tmp_path / "out" / "edits_edited.tsv").read_text() == f"{person.name}\t{person.birth_place}\t{other}\n"
     # The edit reaches training, and only that of its row.
     kept = [tmp_path / "out" / "dev" / f"{name}_1" / "pretrain" / "study.json" for name in ("edited", "as_it_is")]
