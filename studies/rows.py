@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from data_scripts.synthetic_world import World
 from posgpt.evaluation.scoring import Proportion
@@ -132,6 +133,20 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
         if base[1:]:
             cells["different answers from seed to seed"] = f"{count_different(combinations(base, 2)):.1f}"
     return cells | ({"published": row.published} if row.published else {})
+
+
+def list_results(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
+    """Return a line for each row, seed and relation: how many `questions` there are, their `accuracy` and mean `surprisal` in bits."""
+    lines = [
+        {"row": name, "seed": run["seed"], "relation": relation, **part}
+        for name, of_row in runs.items()
+        for run in of_row
+        for relation, part in pd.DataFrame({name: run[name] for name in ("relations", "right", "surprisals")})
+        .groupby("relations", sort=False)
+        .agg(questions=("right", "size"), accuracy=("right", "mean"), surprisal=("surprisals", "mean"))
+        .iterrows()
+    ]
+    return pd.DataFrame(lines).astype({"questions": int})
 
 
 def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:

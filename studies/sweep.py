@@ -9,13 +9,14 @@ trainings are kept and interrupted ones are resumed, so the same command can be 
 and the chart are of the rows and seeds of one command, and are written after each of them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import pandas as pd
 from accelerate import PartialState
 from tqdm import tqdm
 
@@ -31,7 +32,7 @@ from data_scripts.files import (
     write_atomically,
 )
 from data_scripts.hold_out import CALIBRATION_FILE, HoldOutArguments, hold_out
-from data_scripts.options import Range, option, parse_options
+from data_scripts.options import Range, check_options, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import Relation
 from data_scripts.synthetic_world import World
@@ -44,7 +45,7 @@ from posgpt.training.architecture import CHOICES
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.saved_models import load_model
 from studies.recall import measure_model, read_objective
-from studies.rows import STAGES, Row, average_right, describe_row, draw_rows
+from studies.rows import STAGES, Row, average_right, describe_row, draw_rows, list_results
 from studies.tables import write_table
 from studies.training_runs import Record, count_rows_per_step, estimate_minutes, keep_result, train
 
@@ -126,15 +127,15 @@ class Study:
         return rows
 
 
-def load_study(arguments: SweepArguments) -> tuple[Study, dict[str, Row]]:
-    """Return a study and those of its rows that are wanted.
+def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = None) -> tuple[Study, dict[str, Row]]:
+    """Return a study, from its file unless its `content` is given, and those of its rows that are wanted.
 
     Raises:
         BadInput: there is no such study or row, its file is not one, or its rows share nothing that an option could change.
     """
     name = arguments.study
     path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
-    if path.parent == FOLDER and not path.is_file():
+    if content is None and path.parent == FOLDER and not path.is_file():
         known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.yaml")))
         raise BadInput(f"there is no study {name!r}; choose one of {known}, or give a YAML file.")
     given = {option: value for option, value in vars(arguments).items() if value is not None}
@@ -142,7 +143,7 @@ def load_study(arguments: SweepArguments) -> tuple[Study, dict[str, Row]]:
         option: given[option] for option in ("recipe", "position_embedding_type", "max_steps") if option in given
     }
     try:
-        study = Study(**load_yaml(path, "study"))
+        study = Study(**load_yaml(path, "study") if content is None else content)
         shared = "pretrain" if study.pretrain else "finetune"
         if changed:
             if not getattr(study, shared):
@@ -269,12 +270,12 @@ class Sweep:
         """Train and ask a row's model, unless that is done.
 
         Returns:
-            What `ask` returns, what `train` returns of each stage by its name, and `measures`, the right ones and all of each as
+            The `seed`, what `ask` returns, what `train` returns of each stage by its name, and `measures`, the right ones and all of each as
             `measure_recall` counts them.
         """
         if row.pairs:
             self.draw_pairs(row, row.pairs, seed)
-        record: Record = {"measures": {}}
+        record: Record = {"measures": {}, "seed": seed}
         model = Path(self.arguments.model_name_or_path or "")
         for stage, section, options in self.list_trainings(row, seed):
             model = self.find_folder(row, seed, stage)
@@ -325,13 +326,15 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path, relations: Sequence[R
 
 
 def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, Row]) -> None:
-    """Write `table.md` and `chart.png`, the best row first."""
+    """Write `table.md` and `chart.png`, the best row first, and `results.csv`."""
     runs = dict(sorted(runs.items(), key=lambda item: -average_right(item[1])[0]))
     best = next(iter(runs.values()))
     table = [describe_row(rows[name], runs) for name in runs]
     asked_file = next(iter(sweep.files.values())).asked
     write_table(sweep.results, table, f"{len(best[0]['right'])} questions of {asked_file.name}")
     draw_rows(runs, sweep.results / "chart.png")
+    with write_atomically(sweep.results / "results.csv") as file:
+        list_results(runs).to_csv(file, index=False)
 
 
 def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> Sweep:
@@ -366,10 +369,26 @@ def choose_files(data_dir: Path, held_out: Path, pairs: int) -> tuple[Path, Path
     return held_out / TRAIN_FILE, held_out / CALIBRATION_FILE
 
 
-@exit_on_bad_input()
-def main(argv: list[str] | None = None) -> None:
-    arguments = parse_options(SweepArguments, argv)
-    study, rows = load_study(arguments)
+def run_study(study: str | Mapping[str, Any], **options: Any) -> pd.DataFrame:
+    """Train and ask the models of a study; return what `list_results` does.
+
+        run_study("inverse", seeds=[43], output_dir="runs/inverse")
+        run_study({"world": {"num_people": 400}, "pretrain": {"recipe": "quickstart"}, "rows": {"mine": {}}}, output_dir="runs/mine")
+
+    Args:
+        study: Its name or file, or what its file would hold, as in `Study`.
+        options: Fields of `SweepArguments`.
+
+    Raises:
+        BadInput: an option, the study or a file is not what it should be, or a training could not go on.
+    """
+    content = None if isinstance(study, str) else study
+    arguments = SweepArguments(study if isinstance(study, str) else "study", **options)
+    check_options(arguments)
+    return _run(arguments, *load_study(arguments, content))
+
+
+def _run(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> pd.DataFrame:
     if model := arguments.model_name_or_path:
         # The last two are what finetuning alone reads: a pretrained model, or without one a vocabulary.
         read = {("data", name) for name in ("questions_file", "model_name_or_path", "vocabulary_file")}
@@ -387,6 +406,13 @@ def main(argv: list[str] | None = None) -> None:
     for seed, row in tqdm(plan, desc="Models", unit="model", disable=None):
         runs[row.name].append(sweep.run(row, seed))
         write_results({name: of_row for name, of_row in runs.items() if of_row}, sweep, rows)
+    return list_results(runs)
+
+
+@exit_on_bad_input()
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(SweepArguments, argv)
+    _run(arguments, *load_study(arguments))
 
 
 if __name__ == "__main__":

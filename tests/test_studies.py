@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+import pandas as pd
 import psutil
 import pytest
 import yaml
@@ -307,6 +308,12 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
     assert re.fullmatch(r"-?\d+\.\d+ of 14\.72", cells["one"][cells["row"].index("bits per person")])
     # Both are asked the same.
     assert "51 questions of birth_dev.tsv" in printed
+    results = pd.read_csv(tmp_path / "out" / "dev" / "results.csv")
+    assert [*results["relation"]] == 2 * relations and set(results["questions"]) == {17}
+    again = sweep.run_study(
+        study | {"world": {"num_people": 100, "relations": relations}}, output_dir=tmp_path / "out", rows=["one"]
+    )
+    assert again.equals(results[results["row"] == "one"].reset_index(drop=True))
 
 
 def test_a_row_with_edits_is_compared_with_its_base_seed_by_seed(run, recipe, in_process, tmp_path):
