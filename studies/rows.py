@@ -1,6 +1,6 @@
 """The rows of a study, and what their runs say: accuracy and its interval, differences, stored bits; as a table and a chart."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -26,7 +26,7 @@ class Row:
         base: The row before it whose options it has, besides its own.
         pairs: How many training pairs it is finetuned on, drawn by the seed (default: all).
         world: Options of `posgpt world`, on top of the study's or the base's; in a built row, the world.
-        edits: Lines of its `edits_file`: title, words, and what they say instead. Its answers are compared with its base's.
+        edits: Lines of its `edits_file`: title, words, and what they say instead. Its answers about others are compared with its base's.
         published: What others have measured in its place, for the table.
     """
 
@@ -90,9 +90,16 @@ def compare_rows(best: list[Record], runs: list[Record]) -> tuple[float, float]:
     return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences)))
 
 
-def count_different(pairs: Iterable[tuple[Record, Record]]) -> float:
-    """Return how many questions two runs answer differently, on average over pairs of runs."""
-    return float(np.mean([np.not_equal(run["answers"], other["answers"]).sum() for run, other in pairs]))
+def count_different(pairs: Iterable[tuple[Record, Record]], but: Collection[str] = ()) -> float:
+    """Return how many questions two runs answer differently, on average over pairs of runs; but for questions about some titles."""
+    counts = [
+        sum(
+            a != b and title not in but
+            for a, b, title in zip(run["answers"], other["answers"], run["titles"], strict=True)
+        )
+        for run, other in pairs
+    ]
+    return float(np.mean(counts))
 
 
 def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str]:
@@ -128,10 +135,10 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
         # As if all people were known as those who are asked about.
         cells["bits per parameter"] = f"{stored * row.world.num_people / first['parameters']:.3f}"
     if row.edits and row.base and row.base in runs_of:
-        base = runs_of[row.base]
-        cells["different answers than the base"] = f"{count_different(zip(base, runs, strict=False)):.1f}"
+        base, edited = runs_of[row.base], {title for title, *_ in row.edits}
+        cells["other answers than the base"] = f"{count_different(zip(base, runs, strict=False), edited):.1f}"
         if base[1:]:
-            cells["different answers from seed to seed"] = f"{count_different(combinations(base, 2)):.1f}"
+            cells["other answers from seed to seed"] = f"{count_different(combinations(base, 2), edited):.1f}"
     return cells | ({"published": row.published} if row.published else {})
 
 

@@ -9,8 +9,11 @@ trainings are kept and interrupted ones are resumed, so the same command can be 
 and the chart are of the rows and seeds of one command, and are written after each of them.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,14 +43,22 @@ from posgpt.compare import load_record
 from posgpt.evaluation.data import EvaluationData
 from posgpt.evaluation.predictions import TEST, answer_questions
 from posgpt.evaluation.scoring import ScoredQuestions
-from posgpt.recipe_parser import LENGTHS
+from posgpt.recipe_parser import LENGTHS, parse_with_recipe
 from posgpt.training.architecture import CHOICES
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.saved_models import load_model
 from studies.recall import measure_model, read_objective
 from studies.rows import STAGES, Row, average_right, describe_row, draw_rows, list_results
 from studies.tables import write_table
-from studies.training_runs import Record, count_rows_per_step, estimate_minutes, keep_result, train
+from studies.training_runs import (
+    COMMANDS,
+    Record,
+    build_command,
+    count_rows_per_step,
+    estimate_minutes,
+    keep_result,
+    train,
+)
 
 FOLDER = Path(__file__).parent
 
@@ -108,11 +119,17 @@ class Study:
         """Return the rows by their names."""
         rows: dict[str, Row] = {}
         entries = self.rows
+        if not isinstance(self.seeds, list) or not all(isinstance(seed, int) for seed in self.seeds):
+            raise TypeError(f"seeds is {self.seeds!r}, and has to be a list of whole numbers")
+        if not entries or not isinstance(entries, str | dict):
+            raise TypeError("rows has to give at least one row below its name")
         if isinstance(entries, str):
             entries = {choice: {"pretrain": {entries: choice}} for choice in CHOICES[entries]}
         for name, entry in entries.items():
             row = Row(name, **entry)
             row.check()
+            if row.base and row.base not in rows:
+                raise TypeError(f"the base of {name!r}, {row.base!r}, is no row above it")
             base, stages = rows[row.base] if row.base else self, dict[str, Any]()
             for stage in STAGES:
                 own, below = entry.get(stage, getattr(base, stage)), getattr(base, stage) or {}
@@ -134,7 +151,7 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
         BadInput: there is no such study or row, its file is not one, or its rows share nothing that an option could change.
     """
     name = arguments.study
-    path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
+    path = Path(name) if content or name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     if content is None and path.parent == FOLDER and not path.is_file():
         known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.yaml")))
         raise BadInput(f"there is no study {name!r}; choose one of {known}, or give a YAML file.")
@@ -163,11 +180,14 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
             )
     except (TypeError, KeyError, AttributeError) as error:
         raise BadInput(
-            f"{path}: not a study: {shorten_error(error)}; studies/sweep.py says what it may hold."
+            f"{path}: not a study: {shorten_error(error)}; studies/sweep.py and studies/rows.py say what it may hold."
         ) from None
     wanted = set(arguments.rows or rows)
     if unknown := wanted - rows.keys():
         raise BadInput(f"{min(unknown)!r} is not a row of {path.name}; there are: {', '.join(rows)}.")
+    for row in rows.values():
+        if row.name in wanted and row.edits and row.base not in wanted:
+            raise BadInput(f"--rows: {row.name!r} is compared with {row.base!r}; name both.")
     return study, {name: row for name, row in rows.items() if name in wanted}
 
 
@@ -237,6 +257,19 @@ class Sweep:
             )
         return options | {"per_device_train_batch_size": micro, "gradient_accumulation_steps": size // micro}
 
+    def check_options(self, rows: list[Row]) -> None:
+        """Raise BadInput for an option that a training would refuse after those before it were trained."""
+        for row in rows:
+            for _, section, options in self.list_trainings(row, self.study.seeds[0]):
+                command = import_module(f"posgpt.{COMMANDS[section]}")
+                argv = build_command(**options, output_dir=self.output_dir)
+                try:
+                    # What a recipe says in vain is said again when the row is trained.
+                    with redirect_stdout(None):
+                        parse_with_recipe(command.TYPES, section, argv)
+                except BadInput as error:
+                    raise BadInput(f"row {row.name!r}: {error}") from None
+
     def say_minutes(self, rows: list[Row]) -> None:
         """Say how many trainings are to come and how long they take, by a few steps with each recipe and length.
 
@@ -302,8 +335,8 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path, relations: Sequence[R
     """Ask a model the questions of a TSV, each once; `relations` are known besides those that all files know.
 
     Returns:
-        `answers`, `right` (whether each is a correct one), `surprisals` of these in bits, `relations` (what each question asks for)
-        and the number of the model's `parameters`.
+        `answers`, `right` (whether each is a correct one), `surprisals` of these in bits, `relations` and `titles` (what each question
+        asks for, and about what), and the number of the model's `parameters`.
     """
 
     def compute() -> Record:
@@ -317,11 +350,12 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path, relations: Sequence[R
             "right": ScoredQuestions(answered).correct.tolist(),
             "surprisals": [each.surprisal for each in answered],
             "relations": [each.relation for each in answered],
+            "titles": [each.title for each in answered],
             "parameters": model.num_parameters(),
         }
 
-    # What is kept of earlier versions lacks surprisals.
-    key = {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE), "surprisals": True}
+    # What is kept of earlier versions lacks some of these.
+    key = {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE), "columns": 5}
     return keep_result(kept_file, key, compute)
 
 
@@ -369,11 +403,11 @@ def choose_files(data_dir: Path, held_out: Path, pairs: int) -> tuple[Path, Path
     return held_out / TRAIN_FILE, held_out / CALIBRATION_FILE
 
 
-def run_study(study: str | Mapping[str, Any], **options: Any) -> pd.DataFrame:
+def run_study(study: str | os.PathLike | Mapping[str, Any], **options: Any) -> pd.DataFrame:
     """Train and ask the models of a study; return what `list_results` does.
 
         run_study("inverse", seeds=[43], output_dir="runs/inverse")
-        run_study({"world": {"num_people": 400}, "pretrain": {"recipe": "quickstart"}, "rows": {"mine": {}}}, output_dir="runs/mine")
+        run_study({"world": {}, "reads_questions": True, "pretrain": {"recipe": "quickstart"}, "rows": {"mine": {}}})
 
     Args:
         study: Its name or file, or what its file would hold, as in `Study`.
@@ -382,8 +416,8 @@ def run_study(study: str | Mapping[str, Any], **options: Any) -> pd.DataFrame:
     Raises:
         BadInput: an option, the study or a file is not what it should be, or a training could not go on.
     """
-    content = None if isinstance(study, str) else study
-    arguments = SweepArguments(study if isinstance(study, str) else "study", **options)
+    content = study if isinstance(study, Mapping) else None
+    arguments = SweepArguments("study" if content else str(study), **options)
     check_options(arguments)
     return _run(arguments, *load_study(arguments, content))
 
@@ -399,6 +433,7 @@ def _run(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> pd.Da
     elif untrained := [row.name for row in rows.values() if row.pairs or row.pretrain is row.finetune is None]:
         raise BadInput(f"{untrained[0]}: begins with a pretrained model; give one with --model_name_or_path.")
     sweep = prepare_sweep(arguments, study, rows)
+    sweep.check_options(list(rows.values()))
     sweep.say_minutes(list(rows.values()))
     runs: dict[str, list[Record]] = {name: [] for name in rows}
     # One seed after the other, so that an early table compares all rows.

@@ -98,6 +98,10 @@ def test_a_result_is_kept_and_so_is_what_it_can_resume_from(tmp_path, monkeypatc
         patch.setattr(training_runs, "VERSION", training_runs.VERSION + 1)
         keep(seed=1)
     assert keep(seed=1) == {"figure": 2} and (folder / "half.txt").exists()
+    # What a training that was refused has left is in nobody's way.
+    (refused := tmp_path / "refused").mkdir()
+    (refused / "result.json").write_text('{"key": {"seed": 9, "version": 1}}')
+    training_runs.keep_result(refused / "result.json", {"seed": 1}, dict, refused)
     # A folder that no study has made is left as it is.
     for file in (tmp_path / "mine" / "result.json", tmp_path / "yours" / "deep" / "model.safetensors"):
         file.parent.mkdir(parents=True)
@@ -329,15 +333,18 @@ def test_a_row_with_edits_is_compared_with_its_base_seed_by_seed(run, recipe, in
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study | {"world": {"num_people": 100}}))
     cells = read_rows(run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out"))
     edited = dict(zip(cells["row"], cells["edited"], strict=True))
-    assert edited.keys() > {"different answers than the base", "different answers from seed to seed"}
+    assert edited.keys() > {"other answers than the base", "other answers from seed to seed"}
     assert (tmp_path / "out" / "edits_edited.tsv").read_text() == f"{person.name}\t{person.birth_place}\t{other}\n"
     # The edit reaches training, and only that of its row.
     kept = [tmp_path / "out" / "dev" / f"{name}_1" / "pretrain" / "study.json" for name in ("edited", "as_it_is")]
     with_edits, without = (json.loads(path.read_text())["key"]["options"] for path in kept)
     assert "edits_edited.tsv" in with_edits and "edits" not in without
-    # 2 of 3 answers differ from the base's with one seed, none with the other.
-    base, runs = [{"answers": [*each]} for each in ("abc", "abd")], [{"answers": [*each]} for each in ("axy", "abd")]
+    # 2 of 3 answers differ from the base's with one seed, none with the other; the edited title's own do not count.
+    base, runs = ([{"answers": [*each], "titles": "ABC"} for each in own] for own in (("abc", "abd"), ("axy", "abd")))
     assert rows.count_different(zip(base, runs, strict=True)) == 1 == rows.count_different([tuple(base)])
+    assert rows.count_different(zip(base, runs, strict=True), "B") == 0.5
+    with pytest.raises(SystemExit, match="--rows: 'edited' is compared with 'as it is'; name both"):
+        run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out", "--rows", "edited")
 
 
 def test_one_of_several_answers_is_enough(tiny_pretrained, monkeypatch, tmp_path):
@@ -388,7 +395,9 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
         ("course", ["--max_steps", 2], "course.yaml: its rows share no options that --max_steps could change"),
         ("rows: {one: {pretrained: {}}}", [], "mine.yaml: not a study: .*unexpected keyword argument 'pretrained'"),
         ("row: {}", [], "mine.yaml: not a study: .*'row'"),
-        ("rows: {one: {base: other}}", [], "mine.yaml: not a study: 'other'"),
+        ("rows: {one: {base: other}}", [], "mine.yaml: not a study: the base of 'one', 'other', is no row above it"),
+        ("rows: {}", [], "mine.yaml: not a study: rows has to give at least one"),
+        ("seeds: 43\nrows: {one: {}}", [], "mine.yaml: not a study: seeds is 43, and has to be a list"),
         ("[]", [], "mine.yaml: not a study"),
     ],
 )
@@ -420,6 +429,17 @@ def test_a_study_without_data_needs_one_world(run, tmp_path, study, match):
     with pytest.raises(SystemExit, match=match):
         run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_wrong_option_of_a_later_row_is_refused_before_anything_is_trained(run, recipe, never_again, tmp_path):
+    never_again()
+    study = {
+        "world": {"num_people": 100},
+        "rows": {"a": {"pretrain": {"recipe": recipe}}, "b": {"base": "a", "pretrain": {"max_stepz": 3}}},
+    }
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
+    with pytest.raises(SystemExit, match="row 'b': unknown option --max_stepz; did you mean --max_steps"):
+        run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out")
 
 
 def test_the_usage_lists_every_study_and_each_lists_its_options(run):

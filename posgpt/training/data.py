@@ -81,9 +81,12 @@ def describe_pairs(questions: Questions, titles: Mapping[str, str] | None) -> It
     if titles is not None:
         yield from describe_cases(titles)
         known = set(titles.values())
-        if absent := [title for title in questions.titles if title not in known]:
-            asked = f"{len(absent):,} of {len(questions):,} questions are about titles that no document has"
-            yield f"{asked}, first {absent[0]!r}; write titles as the corpus does"
+        asked = list(zip(questions.titles, questions.relation_per_question, strict=True))
+        # Questions of some relations are about no title, such as who was born in a place and a year.
+        documented = {relation for title, relation in asked if title in known} or {*questions.relations}
+        if absent := [title for title, relation in asked if title not in known and relation in documented]:
+            counted = f"{len(absent):,} of {len(questions):,} questions are about titles that no document has"
+            yield f"{counted}, first {absent[0]!r}; write titles as the corpus does"
     if cut := [answer for answer in questions.answers if _GOES_ON.search(answer)]:
         yield f"{len(cut):,} of {len(questions):,} answers go on after a full stop, first {cut[0]!r}; end them there"
     if several := [own for own in spellings.values() if len(own) > 1]:
