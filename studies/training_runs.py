@@ -48,9 +48,8 @@ def keep_result(path: Path, key: Record, compute: Callable[[], Record], folder: 
     kept = load_json(path, "result of a study") if path.exists() else {}
     if kept.get("key") != key:
         # A key alone is left by a training that was refused.
-        left = (
-            [each for each in folder.iterdir() if each != path or len(kept) > 1] if folder and folder.is_dir() else []
-        )
+        own = [path] if kept.keys() == {"key"} else []
+        left = [each for each in folder.iterdir() if each not in own] if folder and folder.is_dir() else []
         if left:
             raise BadInput(
                 f"{folder}: holds a training with other options or files than this, or none of a study's ({path.name} says"
