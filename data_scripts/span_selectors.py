@@ -230,7 +230,7 @@ def choose_selectors(
         own_finder = "capitals" if selector in finding and is_alone else finder
         if own_finder != "capitals" or options.pseudo_labels:
             better = learn_selector(selector, pairs, documents_of, own_finder, options.pseudo_labels)
-        if finder == "answers" and not better.is_learned:
+        if finder == "answers" and not better.is_learned and (stated_of[selector.relation] or len(pairs_of) == 1):
             raise BadInput(
                 f"{questions.path}: no answer to {selector.relation.form!r} stands in a document of its title as a run of at"
                 f" most {_MAX_WORDS} words and marks; give answers in the documents' own words."
