@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT
 from data_scripts.questions import load_questions
 from posgpt import cli
+from studies import sweep
 from test_readme import list_blocks, list_commands, make_quick
 
 
@@ -57,6 +58,16 @@ def test_the_page_on_a_text_of_your_own(run, tmp_path, monkeypatch, capsys):
     assert "Report: runs/films_report/report.html" in report
     exec(ask, {})
     assert capsys.readouterr().out.count("('") == 2
+
+
+def test_the_page_on_experiments_has_a_study_of_a_world(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (printed,) = run_commands(run, "docs/gym.md")
+    assert "teacher's birthplace" in printed and (tmp_path / "hops" / "birth_dev.tsv").is_file()
+    (study,) = [block for block in list_blocks("docs/gym.md") if "rows:" in block]
+    (tmp_path / "mine.yaml").write_text(study)
+    _, rows = sweep.load_study(sweep.SweepArguments("mine.yaml"))
+    assert [row.world.biographies_per_person for row in rows.values()] == [1, 3]
 
 
 def test_the_page_on_positions_adds_one(in_world):
