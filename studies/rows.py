@@ -175,7 +175,9 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
             axes, {name: (shares[name], average_right(of_row)[1].interval) for name, of_row in own.items()}, colors
         )
         axes.set_title(relation)
-        axes.set_xlabel("answered, %; dots: seeds, line: mean, band: 95 % interval")
+        axes.set_xlabel("answered, %; dots: seeds, line: mean, band: 95 % interval" if columns < 3 else "answered (%)")
+        if axes is not dots[0]:
+            axes.set_yticklabels([])
     (best, best_runs), *others = runs.items()
     near = sum(less <= 2 * error for less, error in (compare_rows(best_runs, of_row) for _, of_row in others))
     title = f"{best} leads; {near} of {len(others)} others are within two standard errors" if others else best
