@@ -325,7 +325,7 @@ class World:
         """Return what the world knows of person number `index`, counted from 0; `name` is what questions ask for."""
         draws, more = _Draws("person", self.seed, index), _Draws("more", self.seed, index)
         names = self._draw_name(index)
-        name = self.name_person(index)
+        name = self.language_of.name_form.format(**names)
         initial = "ABCDEFGHJKLMPRSTW"[draws.below(17)] if draws.below(20) == 0 else ""
         birth_year = self._choices["year"].draw(draws)
         # Each takes its draws in turn; a new fact takes them from `more`, at the end.
@@ -355,14 +355,13 @@ class World:
                 for part in parts[begin : begin + _FACTS_PER_DOCUMENT]:
                     left[part] = left.get(part) or list(self._sentences[part])
                     name = person.last_name if sentences else person.full_name
-                    sentences.append(self._tell(index, name, left[part], _Draws(part, self.seed, index, i)))
+                    sentences.append(self._tell(index, person, name, left[part], _Draws(part, self.seed, index, i)))
                 documents.append(f"{person.name}. {self.language_of.space.join(sentences)}")
         return documents
 
-    def _tell(self, index: int, name: str, wordings: list[str], draws: _Draws) -> str:
+    def _tell(self, index: int, person: SimpleNamespace, name: str, wordings: list[str], draws: _Draws) -> str:
         """Return a sentence in one of the wordings, which is taken out; `name` is what it calls the person."""
-        person, teacher = self.person(index), self.find_teacher(index)
-        facts = vars(person) | {"name": name, "teacher": self.name_person(teacher)}
+        facts = vars(person) | {"name": name}
         facts["profession2"] = self._choices["profession"].draw(draws)
         wording = wordings.pop(draws.below(len(wordings)))
         # The order of the draws stays: more follow after them.
@@ -372,8 +371,10 @@ class World:
         facts["elsewhere"] = self._choices["place"].draw(draws, but=person.death_place)
         facts["other_university"] = self._choices["university"].draw(draws, but=person.university)
         facts["other_employer"] = self._choices["employer"].draw(draws, but=person.employer)
-        others = (draws.below(self.num_people) for _ in count())
-        facts["other_teacher"] = self.name_person(next(i for i in others if i not in (index, teacher)))
+        if "{teacher}" in wording:
+            teacher, others = self.find_teacher(index), (draws.below(self.num_people) for _ in count())
+            facts["teacher"] = self.name_person(teacher)
+            facts["other_teacher"] = self.name_person(next(i for i in others if i not in (index, teacher)))
         # The English wordings alone use these.
         for noun in ("profession", "profession2", "other_profession"):
             facts[f"a_{noun}"] = f"{'an' if facts[noun][0] in 'aeiou' else 'a'} {facts[noun]}"

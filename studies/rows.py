@@ -144,16 +144,16 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
 
 def list_results(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
     """Return a line for each row, seed and relation: how many `questions` there are, their `accuracy` and mean `surprisal` in bits."""
-    lines = [
-        {"row": name, "seed": run["seed"], "relation": relation, **part}
-        for name, of_row in runs.items()
-        for run in of_row
-        for relation, part in pd.DataFrame({name: run[name] for name in ("relations", "right", "surprisals")})
-        .groupby("relations", sort=False)
-        .agg(questions=("right", "size"), accuracy=("right", "mean"), surprisal=("surprisals", "mean"))
-        .iterrows()
-    ]
-    return pd.DataFrame(lines).astype({"questions": int})
+    lines = []
+    for name, of_row in runs.items():
+        for run in of_row:
+            for relation in dict.fromkeys(run["relations"]):
+                (own,) = take_relation([run], relation)
+                means = {"accuracy": np.mean(own["right"]), "surprisal": np.mean(own["surprisals"])}
+                lines.append(
+                    {"row": name, "seed": run["seed"], "relation": relation, "questions": len(own["right"]), **means}
+                )
+    return pd.DataFrame(lines)
 
 
 def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:

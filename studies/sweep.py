@@ -198,7 +198,6 @@ class RowFiles:
     data_dir: Path
     train: Path
     asked: Path
-    edits: Path
     relations: tuple[Relation, ...] = ()
 
     @property
@@ -223,6 +222,10 @@ class Sweep:
         folder = self.output_dir if stage == "pretrain" and not self.study.reads_questions else self.results
         return folder / f"{make_file_name(row.name)}_{seed}" / stage
 
+    def find_edits(self, row: Row) -> Path:
+        """Return where a row's edits are."""
+        return self.output_dir / f"edits_{make_file_name(row.name)}.tsv"
+
     def list_trainings(self, row: Row, seed: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """Yield stage, section of the recipe and options of each training of a row."""
         start, files = self.arguments.model_name_or_path, self.files[row.name]
@@ -231,7 +234,7 @@ class Sweep:
             if self.study.reads_questions:
                 read["questions_file"] = files.train
             if row.edits:
-                read["edits_file"] = files.edits
+                read["edits_file"] = self.find_edits(row)
             yield "pretrain", "pretrain", self.complete("pretrain", read | {"seed": seed} | row.pretrain)
             start = str(self.find_folder(row, seed, "pretrain"))
         if row.finetune is not None:
@@ -257,7 +260,7 @@ class Sweep:
             )
         return options | {"per_device_train_batch_size": micro, "gradient_accumulation_steps": size // micro}
 
-    def check_options(self, rows: list[Row]) -> None:
+    def check_rows(self, rows: list[Row]) -> None:
         """Raise BadInput for an option that a training would refuse after those before it were trained."""
         for row in rows:
             for _, section, options in self.list_trainings(row, self.study.seeds[0]):
@@ -303,8 +306,8 @@ class Sweep:
         """Train and ask a row's model, unless that is done.
 
         Returns:
-            The `seed`, what `ask` returns, what `train` returns of each stage by its name, and `measures`, the right ones and all of each as
-            `measure_recall` counts them.
+            The `seed`, what `ask` returns, what `train` returns of each stage by its name, and `measures`, the right ones and all
+            of each as `measure_recall` counts them.
         """
         if row.pairs:
             self.draw_pairs(row, row.pairs, seed)
@@ -379,18 +382,21 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
     files: dict[str, RowFiles] = {}
     if study.world is None:
         data_dir = Path(arguments.data_dir or "").resolve()
-        own = RowFiles(data_dir, *choose_files(data_dir, results, study.held_out), output_dir / "edits.tsv")
-    for name, row in rows.items():
-        if row.world is not None:
-            data_dir = output_dir / f"world_{row.world.biographies_per_person}"
-            row.world.write(data_dir, overwrite=True)
-            asked = tuple(row.world.asked.values())
-            own = RowFiles(data_dir, data_dir / TRAIN_FILE, data_dir / DEV_FILE, output_dir / "edits.tsv", asked)
-        files[name] = replace(own, edits=output_dir / f"edits_{make_file_name(name)}.tsv")
+        files = dict.fromkeys(rows, RowFiles(data_dir, *choose_files(data_dir, results, study.held_out)))
+    else:
+        # Rows of equally many documents share a folder.
+        worlds = {row.world.biographies_per_person: row.world for row in rows.values()}
+        for number, world in worlds.items():
+            world.write(output_dir / f"world_{number}", overwrite=True)
+        for name, row in rows.items():
+            data_dir, asked = output_dir / f"world_{row.world.biographies_per_person}", tuple(row.world.asked.values())
+            files[name] = RowFiles(data_dir, data_dir / TRAIN_FILE, data_dir / DEV_FILE, asked)
+    sweep = Sweep(arguments, study, output_dir, results, files)
+    for row in rows.values():
         if row.edits:
-            with write_atomically(files[name].edits) as file:
+            with write_atomically(sweep.find_edits(row)) as file:
                 file.writelines("\t".join(edit) + "\n" for edit in row.edits)
-    return Sweep(arguments, study, output_dir, results, files)
+    return sweep
 
 
 def choose_files(data_dir: Path, held_out: Path, pairs: int) -> tuple[Path, Path]:
@@ -433,7 +439,7 @@ def _run(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> pd.Da
     elif untrained := [row.name for row in rows.values() if row.pairs or row.pretrain is row.finetune is None]:
         raise BadInput(f"{untrained[0]}: begins with a pretrained model; give one with --model_name_or_path.")
     sweep = prepare_sweep(arguments, study, rows)
-    sweep.check_options(list(rows.values()))
+    sweep.check_rows(list(rows.values()))
     sweep.say_minutes(list(rows.values()))
     runs: dict[str, list[Record]] = {name: [] for name in rows}
     # One seed after the other, so that an early table compares all rows.

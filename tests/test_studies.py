@@ -456,7 +456,7 @@ def test_every_row_is_made_of_options_of_its_command(world, tmp_path, name):
     arguments = sweep.SweepArguments(name, str(world))
     study, rows = sweep.load_study(arguments)
     assert name != "positions" or list(rows) == list(POSITION_EMBEDDINGS)
-    files = sweep.RowFiles(tmp_path, tmp_path / "train.tsv", tmp_path / "held_out.tsv", tmp_path / "edits.tsv")
+    files = sweep.RowFiles(tmp_path, tmp_path / "train.tsv", tmp_path / "held_out.tsv")
     trainings = sweep.Sweep(arguments, study, tmp_path, tmp_path, dict.fromkeys(rows, files))
     dataclasses = [ArchitectureArguments, PretrainingArguments, ObjectiveConfig, PosGPTTrainingArguments]
     for row in rows.values():
