@@ -12,7 +12,7 @@ from transformers import Cache, PreTrainedConfig
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
-from .layers import PosGPTDecoderLayer, build_mask
+from .layers import PosGPTDecoderLayer, build_mask, keep_states
 from .position_encoding import Place
 
 #: Where the limits of m latents are. `perceiver` is the course's arrangement, after the Perceiver (Jaegle et al. 2021, arXiv
@@ -50,7 +50,7 @@ class PosGPTDownProjection(PosGPTDecoderLayer):
         super().__init__(config, layer_idx)
         self.basis = PosGPTLatentBasis(config.bottleneck_size, config.hidden_size)
 
-    def forward(self, hidden_states: Tensor, **kwargs: Unpack[TransformersKwargs]) -> Tensor:
+    def forward(self, hidden_states: Tensor, **kwargs: Unpack[TransformersKwargs]) -> Tensor:  # type: ignore[override]
         """(batch, length, hidden_size) -> (batch, bottleneck_size, hidden_size)"""
         latents = self.basis.weight.expand(hidden_states.shape[0], -1, -1)
         queries = self.input_layernorm(latents)
@@ -62,12 +62,16 @@ class PosGPTUpProjection(PosGPTDecoderLayer):
     """The last layer of a model with a bottleneck: the tokens, as they were before the first layer, read the latents."""
 
     def forward(  # type: ignore[override]
-        self, hidden_states: Tensor, inputs: Tensor, **kwargs: Unpack[TransformersKwargs]
+        self,
+        hidden_states: Tensor,
+        inputs: Tensor,
+        states_to_keep: Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Tensor:
-        """(batch, keys, hidden_size) and `inputs` (batch, length, hidden_size) -> (batch, length, hidden_size)"""
+        """(batch, keys, hidden_size) and `inputs` (batch, length, hidden_size) -> the inputs' shape, or what is kept of it"""
         latents = self.input_layernorm(hidden_states)
-        attn_output, _ = self.self_attn(inputs, key_value_states=latents, **kwargs)
-        return self.add_residuals(inputs, attn_output)
+        attn_output, _ = self.self_attn(inputs, key_value_states=latents, states_to_keep=states_to_keep, **kwargs)
+        return self.add_residuals(keep_states(inputs, states_to_keep), attn_output)
 
 
 def check_inputs(attention_mask: Tensor | None, cache: Cache | None) -> None:
@@ -89,9 +93,10 @@ def read_through_latents(
     positions: Tensor,
     attention_mask: Tensor | None,
     config: PreTrainedConfig,
+    states_to_keep: Tensor | None = None,
     **kwargs: Unpack[TransformersKwargs],
 ) -> Tensor:
-    """Read the embedded tokens `inputs` (batch, length, hidden_size) through the latents; returns the same shape.
+    """Read the embedded tokens `inputs` (batch, length, hidden_size) through the latents; returns the same shape, or what is kept.
 
     `positions` are (batch or 1, length), the `attention_mask` (batch, length). A latent is at the last position it sees.
     """
@@ -135,4 +140,5 @@ def read_through_latents(
         latents = torch.cat([latents, inputs], dim=1)
         key_positions = torch.cat([latent_positions, positions], dim=1)
         is_visible = torch.cat([is_visible, find_tokens_after_limits(positions, limits) & is_real], dim=2)
-    return layers[-1](latents, inputs, **prepare(len(layers) - 1, positions, key_positions, is_visible))
+    told = prepare(len(layers) - 1, positions, key_positions, is_visible)
+    return layers[-1](latents, inputs, states_to_keep=states_to_keep, **told)

@@ -9,7 +9,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from transformers import Cache, PreTrainedConfig
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, slice_logits_to_keep
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
@@ -33,6 +33,11 @@ def build_mask(implementation: str, is_visible: Tensor) -> Tensor | BlockMask:
     return create_block_mask(
         lambda b, h, q, k: is_visible[b, 0, q, k], batch_size, None, queries, keys, is_visible.device
     )
+
+
+def keep_states(states: Tensor, states_to_keep: Tensor | None) -> Tensor:
+    """Return those of `states` (batch, length, hidden_size) that are kept, (number of true, hidden_size), or all of them."""
+    return states if states_to_keep is None else slice_logits_to_keep(states, states_to_keep)
 
 
 def eager_attention_forward(
@@ -97,13 +102,15 @@ class PosGPTAttention(nn.Module):
         cache: Cache | None = None,
         key_value_states: Tensor | None = None,
         key_place: Place | None = None,
+        states_to_keep: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[Tensor, Tensor | None]:
         """Attend with the implementation that the configuration names, and project the heads' outputs.
 
         (batch, length, hidden_size) -> the same shape, and the weights of `eager_attention_forward`, which only some
         implementations return. Keys and values are those of `hidden_states` and of the cache, or of `key_value_states`
-        (batch, kv_length, hidden_size), at `key_place`. A `position_encoding` takes the place of the layer's own.
+        (batch, kv_length, hidden_size), at `key_place`. A `position_encoding` takes the place of the layer's own. With
+        `states_to_keep` (batch, length), the output is (number of true, hidden_size).
         """
         encoding = self.position_encoding if position_encoding is None else position_encoding
         if key_value_states is None or key_place is None:
@@ -143,7 +150,7 @@ class PosGPTAttention(nn.Module):
         attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         options = {"dropout": dropout, "scaling": self.scaling, **biases, **kwargs}
         attn_output, attn_weights = attend(self, query, key, value, attention_mask, **options)
-        return self.o_proj(attn_output.flatten(2)), attn_weights
+        return self.o_proj(keep_states(attn_output.flatten(2), states_to_keep)), attn_weights
 
     def update(
         self, cache: Cache, key: Tensor, value: Tensor, memo: Any, remembered: list[Tensor]
@@ -199,10 +206,12 @@ class PosGPTDecoderLayer(GradientCheckpointingLayer):
         self.mlp = PosGPTMLP(config)
         self.dropout = PosGPTDropout(config.resid_pdrop)
 
-    def forward(self, hidden_states: Tensor, **kwargs: Unpack[TransformersKwargs]) -> Tensor:
-        """(batch, length, hidden_size) -> the same shape; `kwargs` are those of `PosGPTAttention`."""
-        attn_output, _ = self.self_attn(self.input_layernorm(hidden_states), **kwargs)
-        return self.add_residuals(hidden_states, attn_output)
+    def forward(
+        self, hidden_states: Tensor, states_to_keep: Tensor | None = None, **kwargs: Unpack[TransformersKwargs]
+    ) -> Tensor:
+        """(batch, length, hidden_size) -> the same shape, or what is kept of it; `kwargs` are those of `PosGPTAttention`."""
+        attn_output, _ = self.self_attn(self.input_layernorm(hidden_states), states_to_keep=states_to_keep, **kwargs)
+        return self.add_residuals(keep_states(hidden_states, states_to_keep), attn_output)
 
     def add_residuals(self, hidden_states: Tensor, attn_output: Tensor) -> Tensor:
         """Add the attention's output to its input, then the MLP's output to the sum."""

@@ -85,6 +85,11 @@ def number_key_positions(position_ids: Tensor, cache: Cache | None) -> Tensor:
     return torch.cat([keys[:, :past_length], position_ids, keys[:, past_length + length :]], dim=1)
 
 
+def shift_labels(labels: Tensor) -> Tensor:
+    """Return what each token is to be continued with, -100 after the last; (batch, length), as `labels` are."""
+    return nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
+
+
 @auto_docstring
 class PosGPTModel(PosGPTPreTrainedModel):
     def __init__(self, config: PosGPTConfig):
@@ -117,12 +122,15 @@ class PosGPTModel(PosGPTPreTrainedModel):
         cache: Cache | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
         use_cache: bool | None = None,
+        states_to_keep: torch.BoolTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPast:
         r"""
         cache (`Cache`, *optional*):
             The keys and values of the tokens before these, from an output with `use_cache=True`. It may also be called
             `past_key_values`, its name before transformers 5.24.
+        states_to_keep (`torch.BoolTensor` of shape `(batch_size, sequence_length)`, *optional*):
+            True for the tokens that the last layer writes: `last_hidden_state` is then `(number of them, hidden_size)`.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
@@ -157,7 +165,15 @@ class PosGPTModel(PosGPTPreTrainedModel):
         # Through the latents, or through each layer in full.
         if has_bottleneck:
             hidden_states = read_through_latents(
-                self.layers, encodings, shared, hidden_states, positions, attention_mask, self.config, **kwargs
+                self.layers,
+                encodings,
+                shared,
+                hidden_states,
+                positions,
+                attention_mask,
+                self.config,
+                states_to_keep,
+                **kwargs,
             )
         else:
             # The caller's positions may restart, which shows that documents are packed. Those numbered here never do:
@@ -167,6 +183,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
             places = {
                 name: place._replace(shared=each.prepare(hidden_states, place)) for name, each in by_name.items()
             }
+            last = self.config.num_hidden_layers - 1
             for layer_idx, name in enumerate(self.config.layer_position_embeddings):
                 hidden_states = self.layers[layer_idx](
                     hidden_states,
@@ -175,6 +192,8 @@ class PosGPTModel(PosGPTPreTrainedModel):
                     attention_mask=mask,
                     cache=cache,
                     position_ids=positions,
+                    # Every token is read by others until there.
+                    states_to_keep=states_to_keep if layer_idx == last else None,
                     **kwargs,
                 )
         # By its place: transformers gave the cache another name (see cache.py).
@@ -284,7 +303,13 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
         cache (`Cache`, *optional*):
             The keys and values of the tokens before these, from an output with `use_cache=True`. It may also be called
             `past_key_values`, its name before transformers 5.24.
+        logits_to_keep (`int` or `torch.Tensor`, *optional*):
+            How many of the last logits, or which, to compute. A boolean tensor of shape `(batch_size, sequence_length)`
+            also saves the last layer's work on the other tokens; `logits` are then `(number of true, vocab_size)`.
         """
+        is_mask = (
+            isinstance(logits_to_keep, Tensor) and logits_to_keep.dtype == torch.bool and logits_to_keep.dim() == 2
+        )
         outputs: BaseModelOutputWithPast = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -292,11 +317,14 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
             cache=cache,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
+            states_to_keep=logits_to_keep if is_mask else None,
             **kwargs,
         )
-        logits = self.lm_head(slice_logits_to_keep(outputs[0], logits_to_keep))
+        logits = self.lm_head(outputs[0] if is_mask else slice_logits_to_keep(outputs[0], logits_to_keep))
         loss = None
         if labels is not None:
+            if is_mask:
+                kwargs["shift_labels"] = shift_labels(labels)[logits_to_keep]
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
         return CausalLMOutputWithPast(loss, logits, outputs.get(CACHE), outputs.hidden_states, outputs.attentions)
 

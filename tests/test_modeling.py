@@ -14,6 +14,7 @@ from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosG
 from modeling_posgpt.cache import CACHE
 from modeling_posgpt.dropout import round_rate
 from modeling_posgpt.layers import build_mask
+from modeling_posgpt.modeling_posgpt import shift_labels
 from modeling_posgpt.position_encoding import Place
 from modeling_posgpt.positions_alibi import PosGPTAlibi
 
@@ -267,9 +268,39 @@ def test_other_inputs_of_forward():
     input_ids = tokens(2, 9)
     close(model(input_ids, logits_to_keep=2).logits, model(input_ids).logits[:, -2:])
     close(model(input_ids, logits_to_keep=torch.tensor([1, 5])).logits, model(input_ids).logits[:, [1, 5]])
+    positions = torch.tensor([[0, 3], [2, 8]])
+    close(model(input_ids, logits_to_keep=positions).logits[1], model(input_ids).logits[1, [2, 8]])
     for inputs in ({}, {"input_ids": input_ids, "inputs_embeds": torch.zeros(2, 9, 32)}):
         with pytest.raises(ValueError, match="exactly one"):
             model(**inputs)
+
+
+@pytest.mark.parametrize("bottleneck", [None, *BOTTLENECKS])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_what_the_last_layer_leaves_out_changes_no_logit_and_no_gradient(bottleneck, attention):
+    settings = {"bottleneck_size": 6, "bottleneck_type": bottleneck} if bottleneck else {}
+    model, input_ids, labels = (
+        tiny_model("rotary", attention, num_hidden_layers=3, **settings),
+        tokens(3, 9),
+        tokens(3, 9, seed=1),
+    )
+    labels[0, :5], labels[1] = -100, -100
+    kept, read = shift_labels(labels) != -100, []
+    model.model.layers[-1].mlp.register_forward_pre_hook(
+        lambda _, inputs: read.append(inputs[0].flatten(0, -2).shape[0])
+    )
+    outputs, gradients = [], []
+    for given in ({}, {"logits_to_keep": kept}):
+        model.zero_grad()
+        outputs.append(model(input_ids, labels=labels, **given))
+        outputs[-1].loss.backward()
+        gradients.append([each.grad.clone() for each in model.parameters() if each.grad is not None])
+    whole, part = outputs
+    close(part.logits, whole.logits[kept])
+    close(part.loss, whole.loss)
+    close(gradients[1], gradients[0])
+    # Of three rows of nine symbols, four are graded in the first, none in the second, and all but the first in the third.
+    assert read == [27, 12]
 
 
 @pytest.mark.parametrize(
