@@ -214,7 +214,6 @@ class AnsweringMixin:
             lengths = torch.tensor([len(candidate) + len(MASK_TOKEN) for candidate in candidates])
             return scores.masked_fill(lengths > torch.tensor(budgets)[:, None], -torch.inf)
 
-    @torch.inference_mode()
     def compute_log_probs(
         self,
         questions: Sequence[str],
@@ -227,25 +226,39 @@ class AnsweringMixin:
         It is -inf where the answer does not fit within the maximum sequence length after its question. Raises ValueError as
         `_compute_answer_budgets` does.
         """
-        budgets = self._compute_answer_budgets(questions)
-        texts = [
-            f"{question}{MASK_TOKEN}{answer}{MASK_TOKEN}" for question, answer in zip(questions, answers, strict=True)
-        ]
-        fitting = [i for i, budget in enumerate(budgets) if len(answers[i]) + len(MASK_TOKEN) <= budget]
-        scores = torch.full((len(texts),), -torch.inf)
-        own = [texts[i] for i in fitting]
+        budgets, scores = self._compute_answer_budgets(questions), torch.full((len(questions),), -torch.inf)
+        written = [answer + MASK_TOKEN for answer in answers]
+        fitting = [i for i, budget in enumerate(budgets) if len(written[i]) <= budget]
+        pairs = [questions[i] + MASK_TOKEN for i in fitting], [written[i] for i in fitting]
+        scores[fitting] = self.compute_continuation_log_probs(*pairs, tokenizer, batch_size)
+        return scores
+
+    @torch.inference_mode()
+    def compute_continuation_log_probs(
+        self,
+        texts: Sequence[str],
+        continuations: Sequence[str],
+        tokenizer: PreTrainedTokenizerBase,
+        batch_size: int = 128,
+    ) -> Tensor:
+        """Return log P(continuation | text) of one continuation of each text, (texts,) in float32 on the CPU.
+
+        Neither is empty, and both fit within the maximum sequence length together.
+        """
+        scores = torch.empty(len(texts))
+        own = [text + continuation for text, continuation in zip(texts, continuations, strict=True)]
         with in_evaluation_mode(self):
             for _, batch in iterate_batches(own, [0] * len(own), batch_size, "Scoring"):
                 read = [own[i] for i in batch]
                 inputs = tokenizer(read, padding=True, padding_side="right", return_tensors="pt").to(self.device)
-                # What the `⁇` after the shortest question, and all that follows it, is continued with.
-                first = min(len(questions[fitting[i]]) for i in batch)
+                # What the last character of the shortest text, and all that follows it, is continued with.
+                first = min(len(texts[i]) for i in batch) - 1
                 kept = torch.arange(first, inputs["input_ids"].shape[1] - 1, device=self.device)
                 logits = self(**inputs, use_cache=False, logits_to_keep=kept).logits.float()
                 written = inputs["input_ids"][:, first + 1 :, None]
                 log_probs = logits.log_softmax(-1).gather(-1, written)[..., 0].cpu()
                 for row, i in zip(log_probs, batch, strict=True):
-                    scores[fitting[i]] = row[len(questions[fitting[i]]) - first : len(own[i]) - 1 - first].sum()
+                    scores[i] = row[len(texts[i]) - 1 - first : len(own[i]) - 1 - first].sum()
         return scores
 
     def _score_batch(

@@ -16,10 +16,11 @@ The last two are about the people whose place is a name in their document, one t
 corruption, one within the characters that it reads.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from accelerate import PartialState
@@ -72,8 +73,9 @@ def read_objective(recipe: str, **settings: Any) -> ObjectiveConfig:
 
 def build_recall_prompts(
     corpus_file: Path, questions: Questions, objective: ObjectiveConfig, max_length: int
-) -> tuple[list[str], list[str]]:
-    """Return prompts, without the `⁇` at the end, and answers: of each answer that is a span of its document, where it is first.
+) -> tuple[list[str], list[str], list[str]]:
+    """Return prompts, without the `⁇` at the end, answers and what they answer, the names of relations: of each answer that is a
+    span of its document, where it is first.
 
     What cannot be asked for in the form of the objective's rows, of `max_length` characters, is left out.
     """
@@ -82,17 +84,17 @@ def build_recall_prompts(
     asked = zip(questions.titles, questions.answers, questions.relation_per_question, strict=True)
     for title, answer, relation in asked:
         missing.setdefault((title, answer), []).append(relation)
-    prompts, answers = [], []
+    prompts, answers, names = [], [], []
     for document in add_titles_and_spans(load_corpus(corpus_file), dates=True):
         title, text = document["title"], document["text"]
         for start, end in document["spans"]:
             if relations := missing.get((title, text[start:end])):
                 prompt = objective.build_prompt(relations[0], title, text, start, end, max_length)
                 if prompt is not None:
-                    del relations[0]
+                    names.append(relations.pop(0).name)
                     prompts.append(prompt)
                     answers.append(text[start:end])
-    return prompts, answers
+    return prompts, answers, names
 
 
 def grade_continuations(
@@ -109,22 +111,36 @@ def grade_continuations(
     return match_exactly([written[index] for index in range(len(texts))], references)
 
 
-def measure_model(
-    name: str, corpus_file: Path, questions: Questions, objective: ObjectiveConfig
-) -> dict[str, np.ndarray]:
-    """Return which people a model answers and recalls: by measure, (people,) booleans; raises as `load_model` does."""
+class Recall(NamedTuple):
+    """What a model recalls. `measures`: by measure, (people,) booleans. `surprisals`: of the answers as they were read, -log2 of the
+    probability of each, and what it answers.
+    """
+
+    measures: dict[str, np.ndarray]
+    surprisals: list[float]
+    relations: list[str]
+
+
+def measure_model(name: str, corpus_file: Path, questions: Questions, objective: ObjectiveConfig) -> Recall:
+    """Return what a model recalls of people, and which it answers about; raises as `load_model` does."""
     model, tokenizer = load_model(name)
     model.to(PartialState().device)
-    prompts, places = build_recall_prompts(corpus_file, questions, objective, model.config.max_position_embeddings)
+    max_length = model.config.max_position_embeddings
+    prompts, places, relations = build_recall_prompts(corpus_file, questions, objective, max_length)
     measures = {"answered when asked": grade_answers(model, tokenizer, questions.texts, questions.answers)}
-    if not objective.reads_text:
-        return measures | {"recalled as read": grade_answers(model, tokenizer, prompts, places)}
     # No corpus contains the mask.
     beginnings = [prompt.partition(MASK_TOKEN)[0] for prompt in prompts]
+    if objective.reads_text:
+        log_probs = model.compute_continuation_log_probs(beginnings, places, tokenizer)
+    else:
+        log_probs = model.compute_log_probs(prompts, places, tokenizer)
+    read = (-log_probs / math.log(2)).tolist(), relations
+    if not objective.reads_text:
+        return Recall(measures | {"recalled as read": grade_answers(model, tokenizer, prompts, places)}, *read)
     if not prompts or beginnings != prompts:
         masked = [prompt + MASK_TOKEN for prompt in prompts]
         measures["recalled as read"] = grade_continuations(model, tokenizer, masked, places)
-    return measures | {"continued as read": grade_continuations(model, tokenizer, beginnings, places)}
+    return Recall(measures | {"continued as read": grade_continuations(model, tokenizer, beginnings, places)}, *read)
 
 
 @exit_on_bad_input()
@@ -136,7 +152,7 @@ def main(argv: list[str] | None = None) -> None:
     rows = []
     for name in arguments.models:
         row = {"model": name}
-        for measure, right in measure_model(name, data_dir / CORPUS_FILE, questions, objective).items():
+        for measure, right in measure_model(name, data_dir / CORPUS_FILE, questions, objective).measures.items():
             row[measure] = f"{right.sum():,} of {len(right):,} ({right.sum() / max(len(right), 1):.1%})"
         rows.append(row)
     write_table(output_dir, rows, f"The {len(questions):,} questions of {questions.path}, objective {objective.name}:")

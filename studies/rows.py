@@ -59,9 +59,10 @@ def list_relations(runs: list[Record]) -> list[str]:
 def take_relation(runs: list[Record], relation: str) -> list[Record]:
     """Return runs with the questions of one relation alone."""
     taken = [[i for i, name in enumerate(run["relations"]) if name == relation] for run in runs]
-    columns = ("right", "relations", "surprisals")
+    columns = {"right", "relations", "surprisals"}
     return [
-        run | {name: [run[name][i] for i in own] for name in columns} for run, own in zip(runs, taken, strict=True)
+        run | {name: [run[name][i] for i in own] for name in columns & run.keys()}
+        for run, own in zip(runs, taken, strict=True)
     ]
 
 
@@ -71,7 +72,8 @@ def count_stored_bits(world: World, runs: list[Record]) -> tuple[float, float]:
     It is the bound of Allen-Zhu and Li 2024 (arXiv 2404.05405, def. 4.3) for the values, on the people who are asked about.
     """
     entropy = world.entropy()
-    left = {name: [run["surprisals"] for run in take_relation(runs, name)] for name in entropy}
+    # Seeds may recall different numbers of people.
+    left = {name: np.concatenate([run["surprisals"] for run in take_relation(runs, name)]) for name in entropy}
     return sum(bits - float(np.mean(left[name])) for name, bits in entropy.items()), sum(entropy.values())
 
 
@@ -126,6 +128,8 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
         right, total = (sum(run["measures"][measure][part] for run in runs) for part in (0, 1))
         cells[f"pretrained: {measure}"] = f"{right / max(total, 1):.1%}"
     if stages:
+        if exposures := first.get("pretrain", {}).get("exposures"):
+            cells["exposures"] = f"{exposures:.0f}"
         cells["characters read"] = f"{sum(first[stage]['characters'] for stage in stages) / 1e6:.1f} M"
         cells["minutes"] = f"{sum(first[stage]['minutes'] for stage in stages):.0f}"
         cells["memory"] = f"{max(run[stage]['memory'] for run in runs for stage in stages):,.0f} MiB"
@@ -133,7 +137,11 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
         stored, entropy = count_stored_bits(row.world, runs)
         cells["bits per person"] = f"{stored:.2f} of {entropy:.2f}"
         # As if all people were known as those who are asked about.
-        cells["bits per parameter"] = f"{stored * row.world.num_people / first['parameters']:.3f}"
+        people_per_parameter = row.world.num_people / first["parameters"]
+        cells["bits per parameter"] = f"{stored * people_per_parameter:.3f}"
+        if "recalled" in first:
+            stored, _ = count_stored_bits(row.world, [run["recalled"] for run in runs])
+            cells["bits per parameter, as read"] = f"{stored * people_per_parameter:.3f}"
     if row.edits and row.base and row.base in runs_of:
         base, edited = runs_of[row.base], {title for title, *_ in row.edits}
         cells["other answers than the base"] = f"{count_different(zip(base, runs, strict=False), edited):.1f}"
@@ -156,17 +164,38 @@ def list_results(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
+def list_curves(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
+    """Return a line for each time that models were asked during pretraining: `row`, `seed`, `step`, `exposures` and shares that were
+    answered, `accuracy` of all and `accuracy_RELATION` of each.
+    """
+    lines = []
+    for name, of_row in runs.items():
+        for run in of_row:
+            stage = run.get("pretrain", {})
+            for asked in stage.get("asked", []):
+                shares = {key.removeprefix("eval_"): value for key, value in asked.items() if key != "step"}
+                exposures = stage["exposures"] * asked["step"] / stage["steps"]
+                lines.append(
+                    {"row": name, "seed": run["seed"], "step": asked["step"], "exposures": exposures} | shares
+                )
+    return pd.DataFrame(lines)
+
+
 def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
-    """Save a PNG: each row's accuracy with its interval and seeds, by relation, and the training loss of all runs by stage."""
+    """Save a PNG: each row's accuracy with its interval and seeds, by relation, the training loss of all runs by stage, and what was
+    answered on the way.
+    """
     stages = [stage for stage in STAGES if any(stage in of_row[0] for of_row in runs.values())]
     relations = list_relations(next(iter(runs.values())))
     asked = {
         name: {each: take_relation(of_row, each) for each in relations} or {"": of_row}
         for name, of_row in runs.items()
     }
-    columns = max(len(relations), 1) + len(stages)
+    curves = list_curves(runs)
+    first = max(len(relations), 1)
+    columns = first + len(stages) + (not curves.empty)
     figure, panels = make_figure(1.5 + 4.5 * columns, 1.6 + 0.35 * max(len(runs), 6), columns=columns)
-    dots, curves = np.split(np.atleast_1d(panels), [-len(stages) or columns])
+    dots, over_time = np.split(np.atleast_1d(panels), [first])
     colors = [f"C{number}" for number in range(10)]
     for axes, relation in zip(dots, relations or [""], strict=True):
         own = {name: of_row[relation] for name, of_row in asked.items()}
@@ -182,7 +211,7 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     near = sum(less <= 2 * error for less, error in (compare_rows(best_runs, of_row) for _, of_row in others))
     title = f"{best} leads; {near} of {len(others)} others are within two standard errors" if others else best
     figure.suptitle(title, fontsize="large")
-    for stage, axes in zip(stages, curves, strict=True):
+    for stage, axes in zip(stages, over_time[: len(stages)], strict=True):
         last = []
         for number, of_row in enumerate(runs.values()):
             for run in (run for run in of_row if stage in run):
@@ -191,4 +220,9 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
         axes.set(yscale="log", xlabel="optimizer step", ylabel="loss (nats per character)")
         ends = dict.fromkeys(f"{loss:.3f}" for loss in (min(last), max(last)))
         axes.set_title(f"{STAGES[stage]}: last loss {' to '.join(ends)}")
+    if not curves.empty:
+        for (name, _), own in curves.groupby(["row", "seed"]):
+            color = colors[list(runs).index(name) % 10]
+            over_time[-1].plot(own["exposures"], 100 * own["accuracy"], color=color, lw=1)
+        over_time[-1].set(xlabel="exposures", ylabel="answered (%)", title="during pretraining")
     save_picture(figure, path)

@@ -48,7 +48,7 @@ from posgpt.training.architecture import CHOICES
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.saved_models import load_model
 from studies.recall import measure_model, read_objective
-from studies.rows import STAGES, Row, average_right, describe_row, draw_rows, list_results
+from studies.rows import STAGES, Row, average_right, describe_row, draw_rows, list_curves, list_results
 from studies.tables import write_table
 from studies.training_runs import (
     COMMANDS,
@@ -102,6 +102,7 @@ class Study:
         reads_questions: Whether pretraining reads the training questions, too.
         recall: Whether to measure what pretrained models recall in the words that they have read (studies/recall.py).
         held_out: How many training pairs are held out to ask about; 0: dev is asked.
+        ask_every: After so many steps of pretraining each, the questions are asked, for curves; None: only after it.
         seeds: One training of each row per seed.
         world: Options of `posgpt world`, which writes what is read and asked (dev); None: `--data_dir` has it.
     """
@@ -112,6 +113,7 @@ class Study:
     reads_questions: bool = False
     recall: bool = False
     held_out: int = 0
+    ask_every: int | None = None
     seeds: list[int] = field(default_factory=lambda: [42])
     world: dict[str, Any] | None = None
 
@@ -230,11 +232,13 @@ class Sweep:
         """Yield stage, section of the recipe and options of each training of a row."""
         start, files = self.arguments.model_name_or_path, self.files[row.name]
         if row.pretrain is not None:
-            read = {"train_file": files.corpus}
+            read: dict[str, Any] = {"train_file": files.corpus}
             if self.study.reads_questions:
                 read["questions_file"] = files.train
             if row.edits:
                 read["edits_file"] = self.find_edits(row)
+            if every := self.study.ask_every:
+                read |= {"validation_file": files.asked, "eval_strategy": "steps", "eval_steps": every}
             yield "pretrain", "pretrain", self.complete("pretrain", read | {"seed": seed} | row.pretrain)
             start = str(self.find_folder(row, seed, "pretrain"))
         if row.finetune is not None:
@@ -306,8 +310,7 @@ class Sweep:
         """Train and ask a row's model, unless that is done.
 
         Returns:
-            The `seed`, what `ask` returns, what `train` returns of each stage by its name, and `measures`, the right ones and all
-            of each as `measure_recall` counts them.
+            The `seed`, what `ask` returns, what `train` returns of each stage by its name, and what `measure_recall` does.
         """
         if row.pairs:
             self.draw_pairs(row, row.pairs, seed)
@@ -317,20 +320,25 @@ class Sweep:
             model = self.find_folder(row, seed, stage)
             record[stage] = train(f"{row.name}, seed {seed}", section, options, model)
             if stage == "pretrain" and self.study.recall:
-                record["measures"] = self.measure_recall(model, options, self.files[row.name])
+                record |= self.measure_recall(model, options, self.files[row.name])
         kept_file = self.results / f"{make_file_name(row.name)}_{seed}" / "asked.json"
         return record | ask(model, self.files[row.name].asked, kept_file, self.files[row.name].relations)
 
-    def measure_recall(self, model: Path, options: dict[str, Any], files: RowFiles) -> dict[str, tuple[int, int]]:
-        """Count what a pretrained model recalls about those whose questions it has not read."""
+    def measure_recall(self, model: Path, options: dict[str, Any], files: RowFiles) -> Record:
+        """Return what a pretrained model recalls about those whose questions it has not read.
+
+        `measures`, the right ones and all of each, and `recalled`, the `surprisals` and `relations` of `measure_model`.
+        """
         people_file = files.asked if self.study.reads_questions else files.data_dir / TRAIN_FILE
 
         def compute() -> Record:
             people = load_questions(people_file, answers=True)
-            right = measure_model(str(model), files.corpus, people, read_objective(**options))
-            return {measure: [int(each.sum()), len(each)] for measure, each in right.items()}
+            recall = measure_model(str(model), files.corpus, people, read_objective(**options))
+            measures = {measure: [int(each.sum()), len(each)] for measure, each in recall.measures.items()}
+            return {"measures": measures, "recalled": {"surprisals": recall.surprisals, "relations": recall.relations}}
 
-        key = {"people": hash_file(people_file), "model": hash_file(model / WEIGHTS_FILE)}
+        # What is kept of earlier versions lacks surprisals.
+        key = {"people": hash_file(people_file), "model": hash_file(model / WEIGHTS_FILE), "columns": 2}
         return keep_result(model / "recall.json", key, compute)
 
 
@@ -363,7 +371,7 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path, relations: Sequence[R
 
 
 def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, Row]) -> None:
-    """Write `table.md` and `chart.png`, the best row first, and `results.csv`."""
+    """Write `table.md` and `chart.png`, the best row first, `results.csv`, and `curves.csv` of what was asked on the way."""
     runs = dict(sorted(runs.items(), key=lambda item: -average_right(item[1])[0]))
     best = next(iter(runs.values()))
     table = [describe_row(rows[name], runs) for name in runs]
@@ -372,6 +380,9 @@ def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, R
     draw_rows(runs, sweep.results / "chart.png")
     with write_atomically(sweep.results / "results.csv") as file:
         list_results(runs).to_csv(file, index=False)
+    if not (curves := list_curves(runs)).empty:
+        with write_atomically(sweep.results / "curves.csv") as file:
+            curves.to_csv(file, index=False)
 
 
 def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> Sweep:

@@ -107,8 +107,8 @@ def train(name: str, section: str, options: dict[str, Any], folder: Path) -> Rec
 
     Returns:
         `minutes` of training (of the whole, extrapolated from the steps since it was last started; NaN if there were none),
-        `memory`, the peak of the process in MiB (on CUDA, of its tensors on the GPU), `characters` read, and
-        `losses`, pairs of step and loss.
+        `memory`, the peak of the process in MiB (on CUDA, of its tensors on the GPU), `steps`, `characters` read,
+        `exposures` of what is stored, `losses`, pairs of step and loss, and what was `asked` on the way: `step` and shares each time.
 
     Raises:
         BadInput: the training failed; it has said why. Or `folder` is not this study's to train in (see `keep_result`).
@@ -127,12 +127,21 @@ def train(name: str, section: str, options: dict[str, Any], folder: Path) -> Rec
         state, results = (load_json(folder / file, "record") for file in (TRAINER_STATE_NAME, "train_results.json"))
         steps = state["global_step"]
         losses = [[entry["step"], entry["loss"]] for entry in state["log_history"] if "loss" in entry]
+        asked = [
+            {"step": entry["step"]}
+            | {name: value for name, value in entry.items() if name.startswith("eval_accuracy")}
+            for entry in state["log_history"]
+            if "eval_accuracy" in entry
+        ]
         for checkpoint in list_checkpoints(folder):
             shutil.rmtree(checkpoint)
         figures = {
             "minutes": results["train_runtime"] / 60 * steps / (steps - before) if steps > before else math.nan,
             "memory": results.get("peak_gpu_memory_mib", results["peak_memory_mib"]),
+            "steps": steps,
             "characters": state["num_input_tokens_seen"],
+            "exposures": results["exposures"],
+            "asked": asked,
             # Too short a training logs none.
             "losses": losses or [[steps, results["train_loss"]]],
         }

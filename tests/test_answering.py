@@ -51,6 +51,11 @@ def test_every_candidate_is_scored_as_if_it_were_read_after_the_question(setting
     pairs = [(question, place) for question in QUESTIONS for place in PLACES]
     own = model.compute_log_probs(*zip(*pairs, strict=True), tokenizer, batch_size=5)
     torch.testing.assert_close(own, torch.tensor(expected).flatten(), atol=1e-4, rtol=1e-4)
+    # Without marks: what comes after `⁇` is read as any text.
+    texts = [question + "⁇" for question, _ in pairs]
+    places = model.compute_continuation_log_probs(texts, [place for _, place in pairs], tokenizer, batch_size=5)
+    expected = [log_probability(model, tokenizer, question, place) for question, place in pairs]
+    torch.testing.assert_close(places, torch.tensor(expected), atol=1e-4, rtol=1e-4)
 
 
 def test_the_likeliest_answers_have_the_probabilities_of_what_was_written(asked):

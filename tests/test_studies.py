@@ -256,7 +256,7 @@ def test_what_reads_questions_is_measured_on_those_held_out(run, world, recipe, 
     arguments = [tmp_path / "mine.yaml", "--data_dir", world, "--output_dir", tmp_path / "out", "--rows", "windows"]
     printed, folder = run(sweep, *arguments), tmp_path / "out" / "held_out_20"
     assert "20 questions of calibration.tsv" in printed and "never" not in printed
-    measures = json.loads((folder / "windows_42" / "pretrain" / "recall.json").read_text())
+    measures = json.loads((folder / "windows_42" / "pretrain" / "recall.json").read_text())["measures"]
     assert measures["answered when asked"][1] == 20 and 0 < measures["recalled as read"][1] <= 20
     never_again()
     assert (folder / "table.md").read_text() in run(sweep, *arguments)
@@ -300,7 +300,8 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
         "one": {"published": "9.7 % (arXiv 2309.14316)"},
     }
     study = {"reads_questions": True, "pretrain": {"recipe": recipe, "max_steps": 2}, "rows": rows}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study | {"world": {"num_people": 100, "relations": relations}}))
+    study |= {"world": {"num_people": 100, "relations": relations}, "recall": True}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
     printed = run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out")
     cells = read_rows(printed)
     assert [name for name in cells["row"] if name in relations] == relations
@@ -310,14 +311,34 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
     ] == [100, 200]
     assert (tmp_path / "out" / "dev" / "chart.png").stat().st_size > 1000
     assert re.fullmatch(r"-?\d+\.\d+ of 14\.72", cells["one"][cells["row"].index("bits per person")])
+    # After two steps, what the model has read is as new to it as before.
+    assert float(cells["one"][cells["row"].index("bits per parameter, as read")]) < 0
     # Both are asked the same.
     assert "51 questions of birth_dev.tsv" in printed
     results = pd.read_csv(tmp_path / "out" / "dev" / "results.csv")
     assert [*results["relation"]] == 2 * relations and set(results["questions"]) == {17}
-    again = sweep.run_study(
-        study | {"world": {"num_people": 100, "relations": relations}}, output_dir=tmp_path / "out", rows=["one"]
-    )
+    again = sweep.run_study(study, output_dir=tmp_path / "out", rows=["one"])
     assert again.equals(results[results["row"] == "one"].reset_index(drop=True))
+
+
+def test_models_are_asked_on_the_way_and_curves_count_exposures(run, recipe, in_process, tmp_path):
+    study = {
+        "reads_questions": True,
+        "ask_every": 2,
+        "world": {"num_people": 100, "relations": ["birthplace", "birth year"]},
+        "pretrain": {"recipe": recipe, "max_steps": 5},
+        "rows": {"mine": {}},
+    }
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
+    run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out", "--seeds", 1, 2)
+    curves = pd.read_csv(tmp_path / "out" / "dev" / "curves.csv")
+    assert [*curves["seed"]] == [1] * 3 + [2] * 3 and [*curves["step"]] == [2, 4, 5] * 2
+    results = json.loads((tmp_path / "out" / "dev" / "mine_1" / "pretrain" / "train_results.json").read_text())
+    assert results["exposures"] > 0
+    assert [*curves["exposures"][:3]] == pytest.approx([results["exposures"] * step / 5 for step in (2, 4, 5)])
+    # As many people are asked for each relation.
+    means = (curves["accuracy_birthplace"] + curves["accuracy_birth_year"]) / 2
+    assert [*curves["accuracy"]] == pytest.approx([*means])
 
 
 def test_a_row_with_edits_is_compared_with_its_base_seed_by_seed(run, recipe, in_process, tmp_path):

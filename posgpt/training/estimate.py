@@ -24,9 +24,10 @@ PLANNED_SHARE, FEWEST_STEPS = 0.95, 10
 
 
 class Plan(NamedTuple):
-    """How long a training is. `seconds` are those of a step, NaN where none was timed."""
+    """How long a training is, and how often it reads each span. `seconds` are those of a step, NaN where none was timed."""
 
     steps: int
+    exposures: float
     seconds: float
     description: str
 
@@ -67,11 +68,12 @@ def plan_training(trainer: Any, checkpoint: str | None = None, is_timed: bool = 
     elif args.exposures:
         args.num_train_epochs = math.ceil(max(args.exposures / per_epoch, LEAST_STEPS / steps_per_epoch))
     steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * steps_per_epoch)
+    exposures = steps / steps_per_epoch * per_epoch
     said = f"{steps:,} training steps, {steps / steps_per_epoch:.3g} times all {len(dataset):,} rows"
     if (level := dataset.loss_without_facts) is not None:
         said += (
-            f", read each span about {steps / steps_per_epoch * per_epoch:.0f} times; {ENOUGH} were enough wherever that was"
+            f", read each span about {exposures:.0f} times; {ENOUGH} were enough wherever that was"
             f" measured. Until each has been read about {FLAT} times, around step {FLAT / per_epoch * steps_per_epoch:,.0f},"
             f" the loss may stay near {level:.2f} and accuracy near 0: that is normal"
         )
-    return Plan(steps, seconds, f"{said}.")
+    return Plan(steps, exposures, seconds, f"{said}.")

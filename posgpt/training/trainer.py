@@ -107,7 +107,7 @@ class PosGPTTrainer(Trainer):
                 print(plan.description)
             self.options = self.args.to_dict()
             self.prepare_folder(checkpoint)
-            figures = self.train_from(checkpoint)
+            figures = self.train_from(checkpoint) | {"exposures": plan.exposures}
             self.log_metrics("train", figures)
             self.save_metrics("train", figures)
             self.save_state()
