@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from benchmarks import throughput
+from benchmarks import encodings, throughput
 from conftest import ROOT
 from modeling_posgpt import PosGPTConfig
 from study_helpers import read_rows
@@ -23,6 +23,26 @@ def test_the_benchmark_prints_ratios_and_writes_them(run, tmp_path, monkeypatch)
     assert rows.pop("pretraining") == ["characters/s", "share of (c)", "beside (a)", "beside (b)"]
     assert rows[throughput.PLAIN][2] == rows[throughput.GPT2][3] == "1.0×" and "PosGPT" in rows
     assert len(rows) >= 5 and all(int(row[0].replace(",", "")) > 0 for row in rows.values())
+
+
+def test_what_encodings_cost_is_measured_in_one_table(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(encodings, "ROWS", 4)
+    sizes = ["--block_size", 64, "--new_tokens", 2, "--rounds", 1]
+    run(encodings, "--output_dir", tmp_path, "--position_embedding_types", "none", "learned", "cope", *sizes)
+    rows = read_rows((tmp_path / "table.md").read_text())
+    header = rows.pop("encoding")
+    cells = {name: dict(zip(header, row, strict=True)) for name, row in rows.items()}
+    # A vector of 256 numbers for each of 66 positions; `none` has no parameters.
+    more = {name: own["parameters more than the fewest"] for name, own in cells.items()}
+    assert more["none"] == "0" and more["learned"] == "16,896" and more["cope"] != "0"
+    # Gates are kept for the backward pass.
+    assert all(float(own["training step (ms)"]) > 0 for own in cells.values())
+    kept = {name: float(own["kept for the backward pass (MiB)"]) for name, own in cells.items()}
+    assert kept["cope"] > kept["none"] > 0
+    with pytest.raises(
+        SystemExit, match="--position_embedding_types: there is no 'rope'; choose from learned, .*rotary"
+    ):
+        run(encodings, "--output_dir", tmp_path / "other", "--position_embedding_types", "rope")
 
 
 @pytest.fixture

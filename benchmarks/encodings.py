@@ -1,0 +1,140 @@
+"""What each position encoding costs on one core, or on a GPU: time and memory of a training step, time of a new token, parameters.
+
+    python -m benchmarks.encodings --position_embedding_types none rotary alibi
+
+All take turns in one run; the fastest round of each counts. A training step is forward and backward, in bfloat16 where that is
+fast; what it keeps is the memory of all tensors that the backward pass needs. Writes `table.md`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import torch
+from tqdm import tqdm
+
+from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.files import check_is_folder_or_new
+from data_scripts.options import Range, option, parse_options
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
+from modeling_posgpt.composition import split_name
+from posgpt.positions.train import choose_device, prepare_process, read_clock
+from posgpt.training.hardware import bf16_is_fast
+from studies.tables import write_table
+
+DEVICE = choose_device()
+# It only changes positions, and needs an encoding that reads them.
+ALL = [f"{name}+rotary" if name == "randomized" else name for name in POSITION_EMBEDDINGS]
+ROWS = 32
+
+
+@dataclass
+class EncodingsArguments:
+    """What to measure and for how long."""
+
+    output_dir: str = option("Folder for the table.", default="runs/encodings")
+    position_embedding_types: list[str] = option("Position encodings.", default_factory=ALL.copy)
+    block_size: Annotated[int, Range(2)] = option("How many tokens each of the 32 rows has.", default=128)
+    new_tokens: Annotated[int, Range(2)] = option("How many tokens each row is continued with.", default=16)
+    rounds: Annotated[int, Range(1)] = option(
+        "How often the encodings take turns; the fastest round counts.", default=5
+    )
+
+
+def train(model: PosGPTForCausalLM, ids: torch.Tensor) -> None:
+    """Compute a step's gradients."""
+    with torch.autocast(DEVICE.type, torch.bfloat16, enabled=bf16_is_fast(DEVICE)):
+        loss = model(ids, labels=ids).loss
+    loss.backward()
+    model.zero_grad()
+
+
+def measure_kept_bytes(model: PosGPTForCausalLM, ids: torch.Tensor) -> int:
+    """Return how much memory a training step's forward pass leaves for its backward pass, besides the weights."""
+    kept = {each.untyped_storage().data_ptr(): 0 for each in model.parameters()}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        kept.setdefault(storage.data_ptr(), storage.nbytes())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        with torch.autocast(DEVICE.type, torch.bfloat16, enabled=bf16_is_fast(DEVICE)):
+            loss = model(ids, labels=ids).loss
+        total = sum(kept.values())
+        loss.backward()
+    model.zero_grad()
+    return total
+
+
+def time_call(call: Callable[[], Any]) -> float:
+    """Return how many milliseconds a call takes: of one core, which other programs do not slow down, or of a GPU."""
+    wait = torch.cuda.synchronize if DEVICE.type == "cuda" else lambda: None
+    wait()
+    start = read_clock()
+    call()
+    wait()
+    return 1000 * (read_clock() - start)
+
+
+def measure(arguments: EncodingsArguments) -> list[dict[str, str]]:
+    """Return the table's rows; each encoding's first call does not count."""
+    length, models = arguments.block_size, {}
+    for name in arguments.position_embedding_types:
+        config = PosGPTConfig(
+            position_embedding_type=name,
+            max_position_embeddings=length + arguments.new_tokens,
+            embd_pdrop=0.0,
+            resid_pdrop=0.0,
+            attention_dropout=0.0,
+            # Nothing ends an answer before all tokens are written.
+            eos_token_id=None,
+            pad_token_id=None,
+        )
+        torch.manual_seed(0)
+        # As in training: plain matrix products are the fastest on a CPU.
+        attention = "eager" if DEVICE.type == "cpu" else "sdpa"
+        models[name] = PosGPTForCausalLM._from_config(config, attn_implementation=attention).to(DEVICE)
+    ids = torch.randint(2, 256, (ROWS, length), device=DEVICE)
+    kept = {name: measure_kept_bytes(model.train(), ids) for name, model in models.items()}
+    steps: dict[str, list[float]] = {name: [] for name in models}
+    tokens: dict[str, list[float]] = {name: [] for name in models}
+    for turn in tqdm(range(arguments.rounds + 1), desc="Rounds", unit="round", disable=None):
+        for name, model in models.items():
+            taken = time_call(partial(train, model.train(), ids))
+            many, one = (
+                time_call(partial(model.eval().generate, ids, max_new_tokens=count, min_new_tokens=count))
+                for count in (arguments.new_tokens, 1)
+            )
+            if turn:
+                steps[name].append(taken)
+                # Without reading the text.
+                tokens[name].append((many - one) / (arguments.new_tokens - 1))
+    fewest = min(model.num_parameters() for model in models.values())
+    return [
+        {
+            "encoding": name,
+            "parameters more than the fewest": f"{models[name].num_parameters() - fewest:,}",
+            "training step (ms)": f"{min(steps[name]):.0f}",
+            "kept for the backward pass (MiB)": f"{kept[name] / 2**20:.0f}",
+            "new token of 32 rows (ms)": f"{min(tokens[name]):.1f}",
+        }
+        for name in sorted(models, key=lambda name: min(steps[name]))
+    ]
+
+
+@exit_on_bad_input()
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_options(EncodingsArguments, argv)
+    for name in arguments.position_embedding_types:
+        if unknown := set(split_name(name)) - POSITION_EMBEDDINGS.keys():
+            raise BadInput(f"--position_embedding_types: there is no {min(unknown)!r}; choose from {', '.join(ALL)}.")
+    output_dir = check_is_folder_or_new(arguments.output_dir)
+    prepare_process()
+    caption = f"{ROWS} rows of {arguments.block_size} tokens, a model of {PosGPTConfig().num_hidden_layers} layers, {DEVICE.type}:"
+    write_table(output_dir, measure(arguments), caption)
+
+
+if __name__ == "__main__":
+    main()
