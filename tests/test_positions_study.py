@@ -8,7 +8,7 @@ import pytest
 
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.positions import study
-from posgpt.positions.report import NOT_LEARNED, draw_mean_ranks, group_runs, write_report
+from posgpt.positions.report import NOT_LEARNED, describe_ranks, draw_mean_ranks, group_runs, write_report
 from posgpt.positions.tasks import (
     CUPS,
     DIGITS,
@@ -269,6 +269,10 @@ def test_mean_ranks_are_over_tasks_and_their_intervals_over_seeds():
     assert {name: own[0] for name, own in ranks.items()} == {"alibi": 1.25, "none": 1.75, "rotary": 3.0}
     # The third seed is the median in 7 of 27 draws: drawn at least twice.
     assert (ranks["alibi"] > ranks["none"]).mean() == pytest.approx(7 / 27, abs=0.04)
+    early = group_runs(
+        TASKS, [run for run in runs if (run["task"], run["encoding"]) in {("copy", "none"), ("count", "t5")}]
+    )
+    assert describe_ranks(early).startswith("No mean ranks yet")
 
 
 def test_refusals(run, small, tmp_path, monkeypatch):

@@ -105,6 +105,8 @@ def describe_ranks(cells: list[Cell]) -> str:
     for encoding, (rank, *drawn) in ranks:
         low, high = np.quantile(drawn, (0.025, 0.975))
         rows.append([encoding, f"{rank:.1f}", f"{low:.1f} to {high:.1f}"])
+    if not rows:
+        return "No mean ranks yet: each encoding lacks a run of some task and seed."
     return format_table(["encoding", "mean rank", "95 %, seeds"], rows)
 
 
