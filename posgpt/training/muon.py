@@ -77,30 +77,37 @@ class Muon(torch.optim.Muon):
         for group in self.param_groups:
             tensors: tuple[list, list, list] = ([], [], [])
             self._init_group(group, *tensors)
+            matrices, gradients, momenta = tensors
             pairs = zip(group["params"], group["stacked"], strict=True)
             counts = [count for matrix, count in pairs if matrix.grad is not None]
+            # Operations on lists, torch.optim's own: on a GPU, each of a step's many small operations takes time to be launched.
+            torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
+            # Gradients become updates in place: sharded ones have no other such operation, and nobody reads them again.
+            torch._foreach_lerp_(gradients, momenta, group["momentum"])
+            torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
             # Matrices of one shape, lying or standing, are one batch.
             batches: dict[tuple[int, ...], list[tuple]] = {}
-            for entry in zip(*tensors, counts, strict=True):
-                (rows, columns), count = entry[0].shape, entry[3]
+            for entry in zip(matrices, gradients, counts, strict=True):
+                (rows, columns), count = entry[0].shape, entry[2]
                 batches.setdefault(tuple(sorted((rows // count, columns))), []).append(entry)
             for (shorter, longer), entries in batches.items():
                 parts: list[torch.Tensor] = []
-                for _, gradient, momentum, count in entries:
-                    momentum.lerp_(gradient, 1 - group["momentum"])
-                    update = gradient.lerp(momentum, group["momentum"])
+                for _, update, count in entries:
                     update = update.full_tensor() if isinstance(update, DTensor) else update
                     parts += [part if len(part) == shorter else part.T for part in update.chunk(count)]
                 iterations = group["ns_coefficients"], group["ns_steps"], group["eps"]
                 results = orthogonalize(torch.stack(parts), *iterations, getattr(torch, group["newton_schulz_dtype"]))
-                for matrix, _, _, count in entries:
+                orthogonal = []
+                for matrix, _, count in entries:
                     own, results = results[:count], results[count:]
                     update = (own if matrix.shape[1] == longer else own.mT).flatten(0, 1)
                     if isinstance(matrix, DTensor):
                         # Without a source, no process waits for another's.
                         update = distribute_tensor(update, matrix.device_mesh, matrix.placements, src_data_rank=None)
-                    matrix.mul_(1 - group["lr"] * group["weight_decay"])
-                    matrix.add_(update, alpha=-group["lr"] * 0.2 * math.sqrt(longer))
+                    orthogonal.append(update)
+                torch._foreach_add_(
+                    [matrix for matrix, *_ in entries], orthogonal, alpha=-group["lr"] * 0.2 * math.sqrt(longer)
+                )
         return loss
 
 
