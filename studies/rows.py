@@ -69,12 +69,13 @@ def take_relation(runs: list[Record], relation: str) -> list[Record]:
 def count_stored_bits(world: World, runs: list[Record]) -> tuple[float, float]:
     """Return how many bits of each person models have stored, and how many there are: what is worked out from others has none.
 
-    It is the bound of Allen-Zhu and Li 2024 (arXiv 2404.05405, def. 4.3) for the values, on the people who are asked about.
+    What no run was asked, such as a profession as read, which is no name, does not count. It is the bound of Allen-Zhu and Li 2024 (arXiv 2404.05405, def. 4.3) for the values, on the people who are asked about.
     """
     entropy = world.entropy()
     # Seeds may recall different numbers of people.
     left = {name: np.concatenate([run["surprisals"] for run in take_relation(runs, name)]) for name in entropy}
-    return sum(bits - float(np.mean(left[name])) for name, bits in entropy.items()), sum(entropy.values())
+    asked = {name: bits for name, bits in entropy.items() if len(left[name])}
+    return sum(bits - float(np.mean(left[name])) for name, bits in asked.items()), sum(asked.values())
 
 
 def average_right(runs: list[Record]) -> tuple[float, Proportion]:
