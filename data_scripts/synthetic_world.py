@@ -113,12 +113,16 @@ class Language:
         """Return every kind of institution with every name."""
         return [form.format(name) for form, name in product(*map(self.read_words, (f"{kind}_kinds", f"{kind}_names")))]
 
+    @property
+    def relations_file(self) -> Path | None:
+        """What may be asked, as `--relations` takes it; None: PosGPT knows the English questions without a file."""
+        return None if self.folder == "english" else self._find_file("relations.yaml")
+
     @cached_property
     def relations(self) -> dict[str, Relation]:
         """What may be asked, by name, as the language asks it."""
-        if self.folder == "english":
-            return RELATIONS
-        return {relation.name: relation for relation in load_relations(self._find_file("relations.yaml"))}
+        file = self.relations_file
+        return {relation.name: relation for relation in load_relations(file)} if file else RELATIONS
 
 
 _GERMAN_MONTHS = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split()

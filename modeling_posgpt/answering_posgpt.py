@@ -227,10 +227,12 @@ class AnsweringMixin:
         `_compute_answer_budgets` does.
         """
         budgets, scores = self._compute_answer_budgets(questions), torch.full((len(questions),), -torch.inf)
-        written = [answer + MASK_TOKEN for answer in answers]
-        fitting = [i for i, budget in enumerate(budgets) if len(written[i]) <= budget]
-        pairs = [questions[i] + MASK_TOKEN for i in fitting], [written[i] for i in fitting]
-        scores[fitting] = self.compute_continuation_log_probs(*pairs, tokenizer, batch_size)
+        pairs = [
+            (question + MASK_TOKEN, answer + MASK_TOKEN) for question, answer in zip(questions, answers, strict=True)
+        ]
+        fitting = [i for i, budget in enumerate(budgets) if len(pairs[i][1]) <= budget]
+        texts, written = [pairs[i][0] for i in fitting], [pairs[i][1] for i in fitting]
+        scores[fitting] = self.compute_continuation_log_probs(texts, written, tokenizer, batch_size)
         return scores
 
     @torch.inference_mode()
@@ -243,10 +245,14 @@ class AnsweringMixin:
     ) -> Tensor:
         """Return log P(continuation | text) of one continuation of each text, (texts,) in float32 on the CPU.
 
-        Neither is empty, and both fit within the maximum sequence length together.
+        Raises ValueError for an empty text, or one that is longer than the maximum sequence length with its continuation.
         """
         scores = torch.empty(len(texts))
         own = [text + continuation for text, continuation in zip(texts, continuations, strict=True)]
+        if not all(texts) or max(map(len, own), default=0) > self.config.max_position_embeddings:
+            raise ValueError(
+                f"a text is empty, or has more than {self.config.max_position_embeddings} characters with its continuation"
+            )
         with in_evaluation_mode(self):
             for _, batch in iterate_batches(own, [0] * len(own), batch_size, "Scoring"):
                 read = [own[i] for i in batch]

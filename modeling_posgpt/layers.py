@@ -9,7 +9,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from transformers import Cache, PreTrainedConfig
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, slice_logits_to_keep
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
@@ -37,7 +37,7 @@ def build_mask(implementation: str, is_visible: Tensor) -> Tensor | BlockMask:
 
 def keep_states(states: Tensor, states_to_keep: Tensor | None) -> Tensor:
     """Return those of `states` (batch, length, hidden_size) that are kept, (number of true, hidden_size), or all of them."""
-    return states if states_to_keep is None else slice_logits_to_keep(states, states_to_keep)
+    return states if states_to_keep is None else states[states_to_keep]
 
 
 def eager_attention_forward(

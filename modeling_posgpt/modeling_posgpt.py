@@ -85,7 +85,7 @@ def number_key_positions(position_ids: Tensor, cache: Cache | None) -> Tensor:
     return torch.cat([keys[:, :past_length], position_ids, keys[:, past_length + length :]], dim=1)
 
 
-def shift_labels(labels: Tensor) -> Tensor:
+def shift_left(labels: Tensor) -> Tensor:
     """Return what each token is to be continued with, -100 after the last; (batch, length), as `labels` are."""
     return nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
 
@@ -130,7 +130,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
             The keys and values of the tokens before these, from an output with `use_cache=True`. It may also be called
             `past_key_values`, its name before transformers 5.24.
         states_to_keep (`torch.BoolTensor` of shape `(batch_size, sequence_length)`, *optional*):
-            True for the tokens that the last layer writes: `last_hidden_state` is then `(number of them, hidden_size)`.
+            True for the tokens that the last layer computes: its hidden states are then `(number of true, hidden_size)`.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
@@ -164,16 +164,9 @@ class PosGPTModel(PosGPTPreTrainedModel):
 
         # Through the latents, or through each layer in full.
         if has_bottleneck:
+            kwargs["states_to_keep"] = states_to_keep
             hidden_states = read_through_latents(
-                self.layers,
-                encodings,
-                shared,
-                hidden_states,
-                positions,
-                attention_mask,
-                self.config,
-                states_to_keep,
-                **kwargs,
+                self.layers, encodings, shared, hidden_states, positions, attention_mask, self.config, **kwargs
             )
         else:
             # The caller's positions may restart, which shows that documents are packed. Those numbered here never do:
@@ -304,11 +297,11 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
             The keys and values of the tokens before these, from an output with `use_cache=True`. It may also be called
             `past_key_values`, its name before transformers 5.24.
         logits_to_keep (`int` or `torch.Tensor`, *optional*):
-            How many of the last logits, or which, to compute. A boolean tensor of shape `(batch_size, sequence_length)`
-            also saves the last layer's work on the other tokens; `logits` are then `(number of true, vocab_size)`.
+            How many of the last logits, or which, to compute. With a boolean tensor of shape `(batch_size, sequence_length)`,
+            the last layer computes only its true tokens; `logits` and its hidden states are then `(number of true, size)`.
         """
         is_mask = (
-            isinstance(logits_to_keep, Tensor) and logits_to_keep.dtype == torch.bool and logits_to_keep.dim() == 2
+            isinstance(logits_to_keep, Tensor) and logits_to_keep.dtype == torch.bool and logits_to_keep.ndim == 2
         )
         outputs: BaseModelOutputWithPast = self.model(
             input_ids=input_ids,
@@ -324,7 +317,8 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
         loss = None
         if labels is not None:
             if is_mask:
-                kwargs["shift_labels"] = shift_labels(labels)[logits_to_keep]
+                given = kwargs.get("shift_labels")
+                kwargs["shift_labels"] = (shift_left(labels) if given is None else given)[logits_to_keep]
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
         return CausalLMOutputWithPast(loss, logits, outputs.get(CACHE), outputs.hidden_states, outputs.attentions)
 

@@ -74,8 +74,8 @@ def read_objective(recipe: str, **settings: Any) -> ObjectiveConfig:
 def build_recall_prompts(
     corpus_file: Path, questions: Questions, objective: ObjectiveConfig, max_length: int
 ) -> tuple[list[str], list[str], list[str]]:
-    """Return prompts, without the `⁇` at the end, answers and what they answer, the names of relations: of each answer that is a
-    span of its document, where it is first.
+    """Return the prompt, without the `⁇` at the end, the answer and the relation's name for each answer that is a span of its
+    document: the first such span.
 
     What cannot be asked for in the form of the objective's rows, of `max_length` characters, is left out.
     """
@@ -112,8 +112,12 @@ def grade_continuations(
 
 
 class Recall(NamedTuple):
-    """What a model recalls. `measures`: by measure, (people,) booleans. `surprisals`: of the answers as they were read, -log2 of the
-    probability of each, and what it answers.
+    """What a model recalls.
+
+    Args:
+        measures: By measure, (people,) booleans.
+        surprisals: -log2 of the probability of each answer, in the words that were read.
+        relations: The relation of each of these.
     """
 
     measures: dict[str, np.ndarray]
@@ -122,7 +126,7 @@ class Recall(NamedTuple):
 
 
 def measure_model(name: str, corpus_file: Path, questions: Questions, objective: ObjectiveConfig) -> Recall:
-    """Return what a model recalls of people, and which it answers about; raises as `load_model` does."""
+    """Return what a model recalls of the people in `questions`; raises as `load_model` does."""
     model, tokenizer = load_model(name)
     model.to(PartialState().device)
     max_length = model.config.max_position_embeddings

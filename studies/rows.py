@@ -69,7 +69,8 @@ def take_relation(runs: list[Record], relation: str) -> list[Record]:
 def count_stored_bits(world: World, runs: list[Record]) -> tuple[float, float]:
     """Return how many bits of each person models have stored, and how many there are: what is worked out from others has none.
 
-    What no run was asked, such as a profession as read, which is no name, does not count. It is the bound of Allen-Zhu and Li 2024 (arXiv 2404.05405, def. 4.3) for the values, on the people who are asked about.
+    Relations that no run was asked do not count, such as professions as read: they are no names. This is the bound of Allen-Zhu
+    and Li 2024 (arXiv 2404.05405, def. 4.3) for the values, on the people who are asked about.
     """
     entropy = world.entropy()
     # Seeds may recall different numbers of people.
@@ -138,11 +139,10 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
         stored, entropy = count_stored_bits(row.world, runs)
         cells["bits per person"] = f"{stored:.2f} of {entropy:.2f}"
         # As if all people were known as those who are asked about.
-        people_per_parameter = row.world.num_people / first["parameters"]
-        cells["bits per parameter"] = f"{stored * people_per_parameter:.3f}"
+        cells["bits per parameter"] = f"{stored * row.world.num_people / first['parameters']:.3f}"
         if "recalled" in first:
-            stored, _ = count_stored_bits(row.world, [run["recalled"] for run in runs])
-            cells["bits per parameter, as read"] = f"{stored * people_per_parameter:.3f}"
+            stored, entropy = count_stored_bits(row.world, [run["recalled"] for run in runs])
+            cells["bits per person, as read"] = f"{stored:.2f} of {entropy:.2f}" if entropy else ""
     if row.edits and row.base and row.base in runs_of:
         base, edited = runs_of[row.base], {title for title, *_ in row.edits}
         cells["other answers than the base"] = f"{count_different(zip(base, runs, strict=False), edited):.1f}"
@@ -193,10 +193,10 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
         for name, of_row in runs.items()
     }
     curves = list_curves(runs)
-    first = max(len(relations), 1)
-    columns = first + len(stages) + (not curves.empty)
+    num_panels = max(len(relations), 1)
+    columns = num_panels + len(stages) + (not curves.empty)
     figure, panels = make_figure(1.5 + 4.5 * columns, 1.6 + 0.35 * max(len(runs), 6), columns=columns)
-    dots, over_time = np.split(np.atleast_1d(panels), [first])
+    dots, over_time = np.split(np.atleast_1d(panels), [num_panels])
     colors = [f"C{number}" for number in range(10)]
     for axes, relation in zip(dots, relations or [""], strict=True):
         own = {name: of_row[relation] for name, of_row in asked.items()}

@@ -102,7 +102,7 @@ class Study:
         reads_questions: Whether pretraining reads the training questions, too.
         recall: Whether to measure what pretrained models recall in the words that they have read (studies/recall.py).
         held_out: How many training pairs are held out to ask about; 0: dev is asked.
-        ask_every: After so many steps of pretraining each, the questions are asked, for curves; None: only after it.
+        ask_every: Ask the questions every so many steps of pretraining, for curves; None: only after it.
         seeds: One training of each row per seed.
         world: Options of `posgpt world`, which writes what is read and asked (dev); None: `--data_dir` has it.
     """
@@ -220,8 +220,9 @@ class Sweep:
     files: dict[str, RowFiles]
 
     def find_folder(self, row: Row, seed: int, stage: str) -> Path:
-        """Return where a model is. One that has read documents alone does not depend on who is held out."""
-        folder = self.output_dir if stage == "pretrain" and not self.study.reads_questions else self.results
+        """Return where a model is. One that has only read documents does not depend on who is held out."""
+        is_shared = stage == "pretrain" and not self.study.reads_questions and not self.study.ask_every
+        folder = self.output_dir if is_shared else self.results
         return folder / f"{make_file_name(row.name)}_{seed}" / stage
 
     def find_edits(self, row: Row) -> Path:
@@ -237,6 +238,8 @@ class Sweep:
                 read["questions_file"] = files.train
             if row.edits:
                 read["edits_file"] = self.find_edits(row)
+            if row.world and (relations := row.world.language_of.relations_file):
+                read["relations"] = relations
             if every := self.study.ask_every:
                 read |= {"validation_file": files.asked, "eval_strategy": "steps", "eval_steps": every}
             yield "pretrain", "pretrain", self.complete("pretrain", read | {"seed": seed} | row.pretrain)
@@ -332,7 +335,7 @@ class Sweep:
         people_file = files.asked if self.study.reads_questions else files.data_dir / TRAIN_FILE
 
         def compute() -> Record:
-            people = load_questions(people_file, answers=True)
+            people = load_questions(people_file, answers=True, known=files.relations)
             recall = measure_model(str(model), files.corpus, people, read_objective(**options))
             measures = {measure: [int(each.sum()), len(each)] for measure, each in recall.measures.items()}
             return {"measures": measures, "recalled": {"surprisals": recall.surprisals, "relations": recall.relations}}

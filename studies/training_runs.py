@@ -21,7 +21,8 @@ from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list
 from posgpt.training.estimate import plan_training
 
 Record = dict[str, Any]
-# To be raised when a change of the code changes what a training or a measurement gives: what was kept is then refused.
+# To be raised when a change of the code changes what a training or a measurement gives by more than rounding: what was kept is
+# then refused.
 VERSION = 1
 # The command that reads each section of a recipe.
 COMMANDS = {"pretrain": "pretrain", "finetune": "finetune", "finetune_from_scratch": "finetune"}
@@ -140,7 +141,8 @@ def train(name: str, section: str, options: dict[str, Any], folder: Path) -> Rec
             "memory": results.get("peak_gpu_memory_mib", results["peak_memory_mib"]),
             "steps": steps,
             "characters": state["num_input_tokens_seen"],
-            "exposures": results["exposures"],
+            # A training that finished with an earlier version has not counted them.
+            "exposures": results.get("exposures"),
             "asked": asked,
             # Too short a training logs none.
             "losses": losses or [[steps, results["train_loss"]]],

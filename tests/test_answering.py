@@ -56,6 +56,9 @@ def test_every_candidate_is_scored_as_if_it_were_read_after_the_question(setting
     places = model.compute_continuation_log_probs(texts, [place for _, place in pairs], tokenizer, batch_size=5)
     expected = [log_probability(model, tokenizer, question, place) for question, place in pairs]
     torch.testing.assert_close(places, torch.tensor(expected), atol=1e-4, rtol=1e-4)
+    for text, continuation in (("", "Rome"), ("W" * 80, "R" * 80)):
+        with pytest.raises(ValueError, match="a text is empty, or has more than"):
+            model.compute_continuation_log_probs([text], [continuation], tokenizer)
 
 
 def test_the_likeliest_answers_have_the_probabilities_of_what_was_written(asked):

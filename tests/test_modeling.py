@@ -14,7 +14,7 @@ from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosG
 from modeling_posgpt.cache import CACHE
 from modeling_posgpt.dropout import round_rate
 from modeling_posgpt.layers import build_mask
-from modeling_posgpt.modeling_posgpt import shift_labels
+from modeling_posgpt.modeling_posgpt import shift_left
 from modeling_posgpt.position_encoding import Place
 from modeling_posgpt.positions_alibi import PosGPTAlibi
 
@@ -285,7 +285,7 @@ def test_what_the_last_layer_leaves_out_changes_no_logit_and_no_gradient(bottlen
         tokens(3, 9, seed=1),
     )
     labels[0, :5], labels[1] = -100, -100
-    kept, read = shift_labels(labels) != -100, []
+    kept, read = shift_left(labels) != -100, []
     model.model.layers[-1].mlp.register_forward_pre_hook(
         lambda _, inputs: read.append(inputs[0].flatten(0, -2).shape[0])
     )
@@ -299,6 +299,10 @@ def test_what_the_last_layer_leaves_out_changes_no_logit_and_no_gradient(bottlen
     close(part.logits, whole.logits[kept])
     close(part.loss, whole.loss)
     close(gradients[1], gradients[0])
+    # Labels that are shifted already take the place of those that are not.
+    given = {"labels": labels.flip(0), "shift_labels": shift_left(labels), "logits_to_keep": kept}
+    close(model(input_ids, **given).loss, whole.loss)
+    read.pop()
     # Of three rows of nine symbols, four are graded in the first, none in the second, and all but the first in the third.
     assert read == [27, 12]
 

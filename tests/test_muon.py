@@ -43,6 +43,15 @@ def test_in_bfloat16_it_is_torchs_own_muon_bit_for_bit():
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
+def test_what_has_no_gradient_stays():
+    read, unread = make_matrices((8, 24), (8, 24))
+    optimizer, before = Muon([read, unread], 0.02, 0.1, torch.float32), unread.detach().clone()
+    optimizer.step()
+    read.grad = torch.ones(8, 24)
+    optimizer.step()
+    assert torch.equal(unread, before) and not torch.equal(read, before)
+
+
 def test_stacked_matrices_are_updated_like_single_ones():
     (stacked,) = make_matrices((24, 8))
     single = [torch.nn.Parameter(part.clone()) for part in stacked.detach().split(8)]

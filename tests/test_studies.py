@@ -248,6 +248,11 @@ def test_both_stages_are_trained_measured_drawn_and_kept(run, world, in_process,
     assert table in run(sweep, *arguments) and "whole" in run(sweep, *held_out)
     with pytest.raises(SystemExit, match="--micro_batch_size 48 does not divide .*'s 256; choose a divisor"):
         run(sweep, *arguments[:-1], 48)
+    # Asked during pretraining, it does.
+    study.write_text(yaml.safe_dump({"ask_every": 2, "rows": {"whole": rows["whole"]}}))
+    monkeypatch.setattr(training_runs, "launch", train_in_process)
+    run(sweep, study, *arguments[1:], "--held_out", 10)
+    assert len(pd.read_csv(tmp_path / "out" / "held_out_10" / "curves.csv")) == 2
 
 
 def test_what_reads_questions_is_measured_on_those_held_out(run, world, recipe, in_process, never_again, tmp_path):
@@ -312,13 +317,28 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
     assert (tmp_path / "out" / "dev" / "chart.png").stat().st_size > 1000
     assert re.fullmatch(r"-?\d+\.\d+ of 14\.72", cells["one"][cells["row"].index("bits per person")])
     # After two steps, what the model has read is as new to it as before.
-    assert float(cells["one"][cells["row"].index("bits per parameter, as read")]) < 0
+    assert re.fullmatch(r"-\d+\.\d+ of 14\.72", cells["one"][cells["row"].index("bits per person, as read")])
     # Both are asked the same.
     assert "51 questions of birth_dev.tsv" in printed
     results = pd.read_csv(tmp_path / "out" / "dev" / "results.csv")
     assert [*results["relation"]] == 2 * relations and set(results["questions"]) == {17}
     again = sweep.run_study(study, output_dir=tmp_path / "out", rows=["one"])
     assert again.equals(results[results["row"] == "one"].reset_index(drop=True))
+
+
+def test_a_study_in_another_language_has_the_same_relations(run, recipe, in_process, tmp_path):
+    study = {
+        "reads_questions": True,
+        "recall": True,
+        "ask_every": 1,
+        "world": {"num_people": 100, "language": "german", "relations": ["birthplace", "birth year"]},
+        "pretrain": {"recipe": recipe, "max_steps": 1},
+        "rows": {"windows": {}},
+    }
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
+    cells = read_rows(run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out"))
+    assert re.fullmatch(r"-\d+\.\d+ of 14\.72", cells["windows"][cells["row"].index("bits per person, as read")])
+    assert "accuracy_birth_year" in pd.read_csv(tmp_path / "out" / "dev" / "curves.csv")
 
 
 def test_models_are_asked_on_the_way_and_curves_count_exposures(run, recipe, in_process, tmp_path):
@@ -382,6 +402,10 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
     runs = [{"relations": relations, "right": 4 * [True], "surprisals": each} for each in ([0, 1, 3, 9], [1, 2, 1, 9])]
     bits = entropy["birthplace"] + entropy["birth year"]
     assert rows.count_stored_bits(world, runs) == pytest.approx((bits - 1 - 2, bits))
+    # As read, seeds may recall different numbers of people, and of a relation nobody.
+    runs = [{"relations": ["birthplace"] * len(each), "surprisals": each} for each in ([0, 1], [2])]
+    assert rows.count_stored_bits(world, runs) == pytest.approx((entropy["birthplace"] - 1, entropy["birthplace"]))
+    assert rows.count_stored_bits(world, [{"relations": [], "surprisals": []}]) == (0, 0)
 
 
 @pytest.mark.parametrize(

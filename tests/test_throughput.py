@@ -40,7 +40,7 @@ def test_what_encodings_cost_is_measured_in_one_table(run, tmp_path, monkeypatch
     kept = {name: float(own["kept for the backward pass (MiB)"]) for name, own in cells.items()}
     assert kept["cope"] > kept["none"] > 0
     with pytest.raises(
-        SystemExit, match="--position_embedding_types: there is no 'rope'; choose from learned, .*rotary"
+        SystemExit, match="--position_embedding_types: rope: position_embedding_type is 'rope'; choose"
     ):
         run(encodings, "--output_dir", tmp_path / "other", "--position_embedding_types", "rope")
 

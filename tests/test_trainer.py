@@ -54,7 +54,7 @@ def test_flex_attention_is_refused_where_its_kernels_cannot_train(tmp_path):
 
 
 @pytest.mark.parametrize("dropout, smoothing, has_read", [(0.0, 0.0, 1), (0.0, 0.1, 3), (0.1, 0.0, 3)])
-def test_the_last_layer_writes_what_is_graded_alone(tmp_path, dropout, smoothing, has_read):
+def test_the_last_layer_computes_only_what_is_graded(tmp_path, dropout, smoothing, has_read):
     model, read = tiny_model("learned", resid_pdrop=dropout), []
     model.lm_head.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0].flatten(0, -2).shape[0]))
     rows = Dataset.from_list([{"input_ids": [2, 3, 4], "labels": [-100, -100, 4]}])
@@ -63,7 +63,10 @@ def test_the_last_layer_writes_what_is_graded_alone(tmp_path, dropout, smoothing
     trainer = PosGPTTrainer(model, args, train_dataset=FixedDataset(rows, 0), data_collator=collator)
     trainer.compute_loss(model.train(), collator(list(rows)))
     trainer.compute_loss(model.eval(), collator(list(rows)))
-    assert read == [has_read, 3]
+    # A loss of one's own is given all logits.
+    trainer.compute_loss_func = lambda outputs, *_, **__: outputs.logits.sum()
+    trainer.compute_loss(model.train(), collator(list(rows)))
+    assert read == [has_read, 3, 3]
 
 
 def test_a_step_that_grades_nothing_changes_nothing_and_does_not_end_training(tmp_path):

@@ -52,7 +52,7 @@ def orthogonalize(
 class Muon(torch.optim.Muon):
     """torch.optim.Muon with a choice of the type that Newton-Schulz iterations multiply in.
 
-    In bfloat16 a step is torch's own, up to how a batch of products rounds; updates are scaled to AdamW's size. Where weights
+    In bfloat16 a step is torch's own, up to how a batch of products rounds, but it overwrites the gradients. Updates are scaled to AdamW's size. Where weights
     are sharded (FSDP2), momenta are too, and each process orthogonalizes every update whole: a product of shards would wait
     for the network in every iteration.
 
@@ -78,11 +78,13 @@ class Muon(torch.optim.Muon):
             tensors: tuple[list, list, list] = ([], [], [])
             self._init_group(group, *tensors)
             matrices, gradients, momenta = tensors
+            if not matrices:
+                continue
             pairs = zip(group["params"], group["stacked"], strict=True)
             counts = [count for matrix, count in pairs if matrix.grad is not None]
             # Operations on lists, torch.optim's own: on a GPU, each of a step's many small operations takes time to be launched.
             torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
-            # Gradients become updates in place: sharded ones have no other such operation, and nobody reads them again.
+            # In place: DTensor has no `_foreach_lerp` that returns new tensors.
             torch._foreach_lerp_(gradients, momenta, group["momentum"])
             torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
             # Matrices of one shape, lying or standing, are one batch.
@@ -97,17 +99,13 @@ class Muon(torch.optim.Muon):
                     parts += [part if len(part) == shorter else part.T for part in update.chunk(count)]
                 iterations = group["ns_coefficients"], group["ns_steps"], group["eps"]
                 results = orthogonalize(torch.stack(parts), *iterations, getattr(torch, group["newton_schulz_dtype"]))
-                orthogonal = []
                 for matrix, _, count in entries:
                     own, results = results[:count], results[count:]
                     update = (own if matrix.shape[1] == longer else own.mT).flatten(0, 1)
                     if isinstance(matrix, DTensor):
                         # Without a source, no process waits for another's.
                         update = distribute_tensor(update, matrix.device_mesh, matrix.placements, src_data_rank=None)
-                    orthogonal.append(update)
-                torch._foreach_add_(
-                    [matrix for matrix, *_ in entries], orthogonal, alpha=-group["lr"] * 0.2 * math.sqrt(longer)
-                )
+                    matrix.add_(update, alpha=-group["lr"] * 0.2 * math.sqrt(longer))
         return loss
 
 

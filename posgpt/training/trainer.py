@@ -20,7 +20,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from data_scripts.errors import REFUSED_OPTIONS, BadInput, reraise_as_bad_input
 from data_scripts.files import write_atomically
 from data_scripts.questions import Questions
-from modeling_posgpt.modeling_posgpt import shift_labels
+from modeling_posgpt.modeling_posgpt import shift_left
 from posgpt.training import callbacks, checkpoints, hardware, metrics, run_record
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.batches import blank_repeated_rows, describe_batch, describe_rows
@@ -194,11 +194,12 @@ class PosGPTTrainer(Trainer):
         return batches, graded.clamp(min=1) if isinstance(graded, torch.Tensor) else graded
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Compute the loss; on a CPU, the last layer writes what is graded alone. An accelerator would wait for the count."""
+        """Compute the loss. On a CPU, the last layer computes only graded tokens; an accelerator would wait for their number."""
         is_cheaper = model.training and self.args.device.type == "cpu" and not self.args.torch_compile
+        is_own_loss = self.label_smoother is None and self.compute_loss_func is None
         # With dropout, a run that is resumed from an earlier version would draw what is dropped differently.
-        if is_cheaper and self.label_smoother is None and not self.model.config.resid_pdrop:
-            inputs = {**inputs, "logits_to_keep": shift_labels(inputs["labels"]) != -100}
+        if is_cheaper and is_own_loss and not self.model.config.resid_pdrop:
+            inputs = {**inputs, "logits_to_keep": shift_left(inputs["labels"]) != -100}
         return super().compute_loss(model, inputs, *args, **kwargs)
 
     def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager:
