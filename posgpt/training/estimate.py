@@ -72,8 +72,12 @@ def plan_training(trainer: Any, checkpoint: str | None = None, is_timed: bool = 
     said = f"{steps:,} training steps, {steps / steps_per_epoch:.3g} times all {len(dataset):,} rows"
     if (level := dataset.loss_without_facts) is not None:
         said += (
-            f", read each span about {exposures:.0f} times; {ENOUGH} were enough wherever that was"
-            f" measured. Until each has been read about {FLAT} times, around step {FLAT / per_epoch * steps_per_epoch:,.0f},"
+            f", read each span about {exposures:.0f} times; {ENOUGH} were enough for models of 0.8 million parameters"
+            f" or more. Until each has been read about {FLAT} times, around step {FLAT / per_epoch * steps_per_epoch:,.0f},"
             f" the loss may stay near {level:.2f} and accuracy near 0: that is normal"
         )
+        if exposures < FLAT:
+            said += (
+                ". This training ends before that, so it stores few facts: choose more minutes, steps or --exposures"
+            )
     return Plan(steps, exposures, seconds, f"{said}.")
