@@ -120,6 +120,8 @@ _KNOWN = (
     Relation("born first", ("Who was born first, {title}?",)),
     Relation("number born", ("How many were born in {title}?",)),
     Relation("teacher's birthplace", ("Where was the teacher of {title} born?",)),
+    Relation("teacher's birth year", ("When was the teacher of {title} born?",)),
+    Relation("teacher's profession", ("What did the teacher of {title} do for a living?",)),
 )
 RELATIONS = {relation.name: relation for relation in _KNOWN}
 

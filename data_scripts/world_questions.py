@@ -43,6 +43,15 @@ def for_attribute(name: str) -> Kind:
     return Kind((name,), lambda world, index, person: [Question(person.name, [str(getattr(person, name))])], True)
 
 
+def for_teachers_attribute(name: str) -> Kind:
+    """Return the kind of question that an attribute of the person's teacher answers: two hops, from document to document."""
+
+    def ask(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
+        yield Question(person.name, [str(getattr(world.person(world.find_teacher(index)), name))])
+
+    return Kind((name, "teacher"), ask)
+
+
 def ask_for_person(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
     """Inverse search: who was born there and then. It comes with the first of several people, all of whom one file asks about."""
     born = world.people_born[person.birth_place, person.birth_year]
@@ -68,11 +77,6 @@ def ask_for_teacher(world: "World", index: int, person: SimpleNamespace) -> Iter
     yield Question(person.name, [world.name_person(world.find_teacher(index))])
 
 
-def ask_for_teachers_birthplace(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
-    """Two hops, from document to document."""
-    yield Question(person.name, [world.person(world.find_teacher(index)).birth_place])
-
-
 def ask_for_number(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
     """Counting: how many were born in a place. Each file asks about its share of the places."""
     places = list(world.number_born)
@@ -96,5 +100,7 @@ QUESTIONS = {
     "birth year's parity": Kind(("birth_year",), ask_for_parity),
     "born first": Kind(("birth_year",), ask_for_older),
     "number born": Kind(("birth_place",), ask_for_number),
-    "teacher's birthplace": Kind(("birth_place", "teacher"), ask_for_teachers_birthplace),
+    "teacher's birthplace": for_teachers_attribute("birth_place"),
+    "teacher's birth year": for_teachers_attribute("birth_year"),
+    "teacher's profession": for_teachers_attribute("profession"),
 }
