@@ -17,7 +17,7 @@ from posgpt.training.callbacks import TimingCallback
 
 # However small a corpus is, `exposures` are at least as many training steps (docs/results.md has figures for all of these).
 LEAST_STEPS = 600
-# How often spans are read in the best runs, and until facts are learned at all, at the latest.
+# How often spans are read in the best runs, and until facts are learned at all, at the latest; with 0.8 million parameters or more.
 ENOUGH, FLAT = "100 to 150", 35
 # The share of `minutes` that is planned, and the fewest steps that are worth a training.
 PLANNED_SHARE, FEWEST_STEPS = 0.95, 10
