@@ -250,7 +250,7 @@ class World:
         return {part: self.language_of.read_words(f"sentences/{part}") for part in parts}
 
     @cached_property
-    def _choices(self) -> dict[str, _Choices]:
+    def choices(self) -> dict[str, _Choices]:
         """What each kind of fact is drawn from."""
         return {
             "place": _Choices(self.language_of.read_words("places")[: self.num_places]),
@@ -266,13 +266,8 @@ class World:
         What documents tell of a person is independent, so that these add up; what has to be worked out from them has no bits of its
         own.
         """
-        kinds = {"birth_place": "place", "death_place": "place", "birth_year": "year"}
-        told = {name: QUESTIONS[name].told[0] for name in self.asked if QUESTIONS[name].is_told}
-        # Anyone but the person is the teacher.
-        return {
-            name: math.log2(self.num_people - 1) if each == "teacher" else self._choices[kinds.get(each, each)].entropy
-            for name, each in told.items()
-        }
+        kinds = ((name, QUESTIONS[name]) for name in self.asked)
+        return {name: kind.entropy(self) for name, kind in kinds if kind.entropy is not None}
 
     @cached_property
     def _name_order(self) -> tuple[int, int]:
@@ -331,21 +326,21 @@ class World:
         names = self._draw_name(index)
         name = self.language_of.name_form.format(**names)
         initial = "ABCDEFGHJKLMPRSTW"[draws.below(17)] if draws.below(20) == 0 else ""
-        birth_year = self._choices["year"].draw(draws)
+        birth_year = self.choices["year"].draw(draws)
         # Each takes its draws in turn; a new fact takes them from `more`, at the end.
         return SimpleNamespace(
             name=name,
             full_name=self.language_of.full_name_form.format(initial=initial, **names) if initial else name,
             last_name=names["last"],
             birth_year=birth_year,
-            birth_place=self._choices["place"].draw(draws),
+            birth_place=self.choices["place"].draw(draws),
             birth_date=self._draw_date(draws, birth_year),
             death_year=(death_year := birth_year + 25 + draws.below(20)),
             death_date=self._draw_date(draws, death_year),
-            profession=self._choices["profession"].draw(draws),
-            death_place=self._choices["place"].draw(more),
-            university=self._choices["university"].draw(more),
-            employer=self._choices["employer"].draw(more),
+            profession=self.choices["profession"].draw(draws),
+            death_place=self.choices["place"].draw(more),
+            university=self.choices["university"].draw(more),
+            employer=self.choices["employer"].draw(more),
         )
 
     def biographies(self, index: int) -> list[str]:
@@ -366,15 +361,15 @@ class World:
     def _tell(self, index: int, person: SimpleNamespace, name: str, wordings: list[str], draws: _Draws) -> str:
         """Return a sentence in one of the wordings, which is taken out; `name` is what it calls the person."""
         facts = vars(person) | {"name": name}
-        facts["profession2"] = self._choices["profession"].draw(draws)
+        facts["profession2"] = self.choices["profession"].draw(draws)
         wording = wordings.pop(draws.below(len(wordings)))
         # The order of the draws stays: more follow after them.
-        facts["other"] = self._choices["place"].draw(draws, but=person.birth_place)
+        facts["other"] = self.choices["place"].draw(draws, but=person.birth_place)
         facts["year"] = person.birth_year + 20 + draws.below(25)
-        facts["other_profession"] = self._choices["profession"].draw(draws, but=person.profession)
-        facts["elsewhere"] = self._choices["place"].draw(draws, but=person.death_place)
-        facts["other_university"] = self._choices["university"].draw(draws, but=person.university)
-        facts["other_employer"] = self._choices["employer"].draw(draws, but=person.employer)
+        facts["other_profession"] = self.choices["profession"].draw(draws, but=person.profession)
+        facts["elsewhere"] = self.choices["place"].draw(draws, but=person.death_place)
+        facts["other_university"] = self.choices["university"].draw(draws, but=person.university)
+        facts["other_employer"] = self.choices["employer"].draw(draws, but=person.employer)
         if "{teacher}" in wording:
             teacher, others = self.find_teacher(index), (draws.below(self.num_people) for _ in count())
             facts["teacher"] = self.name_person(teacher)

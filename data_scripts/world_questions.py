@@ -4,6 +4,7 @@ Most ask for what a document of the person says. Others have to be worked out fr
 classification and comparison (Allen-Zhu and Li 2023, arXiv 2309.14402), two hops and counting.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,17 +31,26 @@ class Kind(NamedTuple):
     Args:
         told: The attributes of a person that documents have to tell.
         ask: Returns the questions that come with a person, which are in the file that asks about the person.
-        is_told: Whether a document says the answer.
+        entropy: Returns how many bits the answer has in a world; None: no document says it, so that it has none of its own.
     """
 
     told: tuple[str, ...]
     ask: "Callable[[World, int, SimpleNamespace], Iterable[Question]]"
-    is_told: bool = False
+    entropy: "Callable[[World], float] | None" = None
+
+    @property
+    def is_told(self) -> bool:
+        """Whether a document says the answer."""
+        return self.entropy is not None
 
 
-def for_attribute(name: str) -> Kind:
-    """Return the kind of question that an attribute of the person answers."""
-    return Kind((name,), lambda world, index, person: [Question(person.name, [str(getattr(person, name))])], True)
+def for_attribute(name: str, drawn_from: str) -> Kind:
+    """Return the kind of question that an attribute of the person answers; `drawn_from` is one of `World.choices`."""
+    return Kind(
+        (name,),
+        lambda world, index, person: [Question(person.name, [str(getattr(person, name))])],
+        lambda world: world.choices[drawn_from].entropy,
+    )
 
 
 def for_teachers_attribute(name: str) -> Kind:
@@ -89,13 +99,14 @@ def ask_for_number(world: "World", index: int, person: SimpleNamespace) -> Itera
 #: By the names of their relations. An entry here, and a wording in `RELATIONS`, is all that a new kind needs which is worked out; what
 #: documents tell needs sentences, too, and a draw in `World`.
 QUESTIONS = {
-    "birthplace": for_attribute("birth_place"),
-    "birth year": for_attribute("birth_year"),
-    "profession": for_attribute("profession"),
-    "university": for_attribute("university"),
-    "employer": for_attribute("employer"),
-    "place of death": for_attribute("death_place"),
-    "teacher": Kind(("teacher",), ask_for_teacher, True),
+    "birthplace": for_attribute("birth_place", "place"),
+    "birth year": for_attribute("birth_year", "year"),
+    "profession": for_attribute("profession", "profession"),
+    "university": for_attribute("university", "university"),
+    "employer": for_attribute("employer", "employer"),
+    "place of death": for_attribute("death_place", "place"),
+    # Anyone but the person is the teacher.
+    "teacher": Kind(("teacher",), ask_for_teacher, lambda world: math.log2(world.num_people - 1)),
     "person born": Kind(("birth_place", "birth_year"), ask_for_person),
     "birth year's parity": Kind(("birth_year",), ask_for_parity),
     "born first": Kind(("birth_year",), ask_for_older),
