@@ -122,11 +122,10 @@ def measure(arguments: EncodingsArguments) -> list[dict[str, str]]:
         one, all_of_them = (min(texts[name, count]) for count in (1, arguments.new_tokens))
         return (all_of_them - one) / (arguments.new_tokens - 1)
 
-    fewest = min(model.num_parameters() for model in models.values())
     return [
         {
             "encoding": name,
-            "parameters more than the fewest": f"{models[name].num_parameters() - fewest:,}",
+            "parameters": f"{models[name].num_parameters():,}",
             "training step (ms)": f"{min(steps[name]):.0f}",
             "kept for the backward pass (MiB)": f"{kept[name] / 2**20:.0f}",
             f"new token of {ROWS} rows, float32 (ms)": f"{measure_token(name):.1f}",
