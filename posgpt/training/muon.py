@@ -52,9 +52,9 @@ def orthogonalize(
 class Muon(torch.optim.Muon):
     """torch.optim.Muon with a choice of the type that Newton-Schulz iterations multiply in.
 
-    In bfloat16 a step is torch's own, up to how a batch of products rounds, but it overwrites the gradients. Updates are scaled to AdamW's size. Where weights
-    are sharded (FSDP2), momenta are too, and each process orthogonalizes every update whole: a product of shards would wait
-    for the network in every iteration.
+    In bfloat16 a step is torch's own, up to how a batch of products rounds, but it overwrites the gradients. Updates are scaled
+    to AdamW's size. Where weights are sharded (FSDP2), momenta are too, and each process orthogonalizes every update whole: a
+    product of shards would wait for the network in every iteration.
 
     Args:
         stacked: For each of `params`, how many matrices it holds one upon the other, such as those of queries, keys and
