@@ -20,7 +20,7 @@ from data_scripts.errors import exit_on_bad_input, reraise_as_bad_input
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import Range, option, parse_options
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
-from posgpt.positions.train import choose_device, prepare_process, read_clock
+from posgpt.positions.train import choose_device, prepare_process, read_clock, start_model
 from posgpt.training.hardware import bf16_is_fast
 from studies.tables import write_table
 
@@ -43,11 +43,15 @@ class EncodingsArguments:
     )
 
 
+def compute_loss(model: PosGPTForCausalLM, ids: torch.Tensor) -> torch.Tensor:
+    """Return the loss of a training step's forward pass."""
+    with torch.autocast(DEVICE.type, torch.bfloat16, enabled=bf16_is_fast(DEVICE)):
+        return model(ids, labels=ids).loss
+
+
 def train(model: PosGPTForCausalLM, ids: torch.Tensor) -> None:
     """Compute a step's gradients."""
-    with torch.autocast(DEVICE.type, torch.bfloat16, enabled=bf16_is_fast(DEVICE)):
-        loss = model(ids, labels=ids).loss
-    loss.backward()
+    compute_loss(model, ids).backward()
     model.zero_grad()
 
 
@@ -64,12 +68,8 @@ def measure_kept_bytes(model: PosGPTForCausalLM, ids: torch.Tensor) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        with torch.autocast(DEVICE.type, torch.bfloat16, enabled=bf16_is_fast(DEVICE)):
-            loss = model(ids, labels=ids).loss
-        total = sum(kept.values())
-        loss.backward()
-    model.zero_grad()
-    return total
+        compute_loss(model, ids)
+    return sum(kept.values())
 
 
 def time_call(call: Callable[[], Any]) -> float:
@@ -99,10 +99,7 @@ def measure(arguments: EncodingsArguments) -> list[dict[str, str]]:
                 eos_token_id=None,
                 pad_token_id=None,
             )
-            torch.manual_seed(0)
-            # As in training: plain matrix products are the fastest on a CPU.
-            attention = "eager" if DEVICE.type == "cpu" else "sdpa"
-            models[name] = PosGPTForCausalLM._from_config(config, attn_implementation=attention).to(DEVICE)
+            models[name] = start_model(config, seed=0)
     ids = torch.randint(2, 256, (ROWS, length), device=DEVICE)
     kept = {name: measure_kept_bytes(model.train(), ids) for name, model in models.items()}
     steps: dict[str, list[float]] = {name: [] for name in models}

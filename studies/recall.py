@@ -132,19 +132,18 @@ def measure_model(name: str, corpus_file: Path, questions: Questions, objective:
     max_length = model.config.max_position_embeddings
     prompts, places, relations = build_recall_prompts(corpus_file, questions, objective, max_length)
     measures = {"answered when asked": grade_answers(model, tokenizer, questions.texts, questions.answers)}
-    # No corpus contains the mask.
-    beginnings = [prompt.partition(MASK_TOKEN)[0] for prompt in prompts]
     if objective.reads_text:
+        # No corpus contains the mask.
+        beginnings = [prompt.partition(MASK_TOKEN)[0] for prompt in prompts]
         log_probs = model.compute_continuation_log_probs(beginnings, places, tokenizer)
+        if not prompts or beginnings != prompts:
+            masked = [prompt + MASK_TOKEN for prompt in prompts]
+            measures["recalled as read"] = grade_continuations(model, tokenizer, masked, places)
+        measures["continued as read"] = grade_continuations(model, tokenizer, beginnings, places)
     else:
         log_probs = model.compute_log_probs(prompts, places, tokenizer)
-    read = (-log_probs / math.log(2)).tolist(), relations
-    if not objective.reads_text:
-        return Recall(measures | {"recalled as read": grade_answers(model, tokenizer, prompts, places)}, *read)
-    if not prompts or beginnings != prompts:
-        masked = [prompt + MASK_TOKEN for prompt in prompts]
-        measures["recalled as read"] = grade_continuations(model, tokenizer, masked, places)
-    return Recall(measures | {"continued as read": grade_continuations(model, tokenizer, beginnings, places)}, *read)
+        measures["recalled as read"] = grade_answers(model, tokenizer, prompts, places)
+    return Recall(measures, (-log_probs / math.log(2)).tolist(), relations)
 
 
 @exit_on_bad_input()

@@ -54,9 +54,17 @@ def prepare_process() -> None:
     avoid_cudnn_attention()
 
 
+def start_model(config: PosGPTConfig, seed: int) -> PosGPTForCausalLM:
+    """Return a model with random weights on the device, with the attention that is the fastest there."""
+    device = choose_device()
+    torch.manual_seed(seed)
+    # For so few tokens, plain matrix products are the fastest on a CPU.
+    attention = "eager" if device.type == "cpu" else "sdpa"
+    return PosGPTForCausalLM._from_config(config, attn_implementation=attention).to(device)
+
+
 def build_model(run: Run) -> PosGPTForCausalLM:
     """Build a model with positions for the longest test: those beyond training are untrained."""
-    device = choose_device()
     problem, fix = f"{run.encoding} cannot do {run.name}", "choose another encoding, or shorter lengths."
     with reraise_as_bad_input(problem, fix, StrictDataclassError, ValueError, KeyError, TypeError):
         config = PosGPTConfig(
@@ -74,10 +82,7 @@ def build_model(run: Run) -> PosGPTForCausalLM:
             # The configuration fills in what `rope_parameters` lack.
             **deepcopy(run.positions),
         )
-        torch.manual_seed(run.seed)
-        # For so few tokens, plain matrix products are the fastest on a CPU.
-        attention = "eager" if device.type == "cpu" else "sdpa"
-        return PosGPTForCausalLM._from_config(config, attn_implementation=attention).to(device)
+        return start_model(config, run.seed)
 
 
 def predict(model: PosGPTForCausalLM, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
