@@ -164,6 +164,10 @@ class NameWindowsDataset(EpochDataset):
         asked = set(self.answers_of).intersection(keys)
         self.standalone = [key for key in self.answers_of if key not in asked]
         self.paraphraser_of = self._build_paraphrasers() if config.paraphrases else {}
+        # What has to be worked out, since no document says it of anybody, is read as often as a span.
+        told = {relation for _, relation in asked}
+        if derived := [key for key in self.standalone if key[1] not in told]:
+            self.standalone += derived * (round(self.exposures_per_epoch) - 1)
 
     def _build_paraphrasers(self) -> dict[Relation, Paraphraser]:
         cues: dict[Relation, list[str]] = {selector.relation: [] for selector in self.selectors}

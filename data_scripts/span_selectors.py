@@ -222,7 +222,7 @@ def choose_selectors(
     chosen = []
     for selector in by_capitals:
         pairs, better = pairs_of[selector.relation], selector
-        if finder != "answers" and is_worked_out(selector.relation):
+        if (finder != "answers" or len(pairs_of) > 1) and is_worked_out(selector.relation):
             # What looks like an answer is none: where somebody's teacher was born, the teacher's documents say.
             chosen.append(replace(selector, max_spans=0))
             continue

@@ -2,6 +2,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -256,6 +257,24 @@ def test_in_the_documents_wording_windows_follow_the_title_and_questions_stand_a
             pieces = written.removeprefix(f"{title}.").split("⁇")
             assert len(pieces) > 3 and all(span in texts[title] for span in pieces[1::2])
     assert 0.2 * len(dataset) < questions < 0.5 * len(dataset)
+
+
+def test_what_has_to_be_worked_out_is_read_as_often_as_what_documents_say(tmp_path):
+    World(num_people=100, relations=["birthplace", "birth year", "birth year's parity"]).write(tmp_path)
+    corpus, tokenizer, _ = read(tmp_path, (tmp_path / "wiki.txt").read_text(encoding="utf-8"))
+    pairs = (tmp_path / "birth_places_train.tsv").read_text(encoding="utf-8")
+    (tmp_path / "pairs.tsv").write_text(f"{pairs}Where was Nobody Else born?\tParis\n", encoding="utf-8")
+    questions = load_questions(tmp_path / "pairs.tsv", answers=True)
+    dataset = NameWindowsConfig(pseudo_labels=True).build(corpus, tokenizer, 0, questions).dataset
+    rows = Counter((title, relation.name) for title, relation in dataset.standalone)
+    # That there is no document of one title does not make its question one to work out.
+    assert rows.pop(("Nobody Else", "birthplace")) == 1
+    assert {name for _, name in rows} == {"birth year's parity"} and len(rows) == 68
+    spans = Counter(
+        span for row in decode(dataset, range(dataset.rows_with_document)) for span in row.split("⁇")[1::2]
+    )
+    per_span = sum(spans.values()) / dataset.rows_with_document
+    assert per_span > 2 and all(abs(count - per_span) <= 0.6 for count in rows.values())
 
 
 @pytest.mark.parametrize("plain_cues", [True, False])
