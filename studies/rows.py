@@ -1,5 +1,6 @@
 """The rows of a study, and what their runs say: accuracy and its interval, differences, stored bits; as a table and a chart."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -88,8 +89,11 @@ def average_right(runs: list[Record]) -> tuple[float, Proportion]:
 def compare_rows(best: list[Record], runs: list[Record]) -> tuple[float, float]:
     """Compute how much less is right in `runs` than in `best`, and that difference's standard error, 0 to 1 each.
 
-    It is taken person by person, for some people are hard for every model; that tells more rows apart than two intervals do.
+    It is taken person by person, for some people are hard for every model; that tells more rows apart than two intervals do. Models
+    that are asked about different people are not compared: NaN.
     """
+    if best[0]["titles"] != runs[0]["titles"]:
+        return math.nan, math.nan
     differences = np.mean([run["right"] for run in best], axis=0) - np.mean([run["right"] for run in runs], axis=0)
     return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences)))
 
@@ -121,7 +125,7 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
         "answered": f"**{accuracy:.1%}**",
         "95 % interval": share.format_interval(),
         **{each: f"{average_right(take_relation(runs, each))[0]:.1%}" for each in list_relations(runs)},
-        "points behind the best": "" if runs is best else f"{less:.1f} ± {error:.1f}",
+        "points behind the best": "" if runs is best or math.isnan(less) else f"{less:.1f} ± {error:.1f}",
         "each seed": ", ".join(f"{np.mean(run['right']):.1%}" for run in runs),
     }
     for stage in stages:
@@ -132,6 +136,8 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
     if stages:
         if exposures := first.get("pretrain", {}).get("exposures"):
             cells["exposures"] = f"{exposures:.0f}"
+        if steps := find_halves(runs):
+            cells["half answered"] = "not by all" if np.isnan(steps).any() else f"after {np.mean(steps):,.0f} steps"
         cells["characters read"] = f"{sum(first[stage]['characters'] for stage in stages) / 1e6:.1f} M"
         cells["minutes"] = f"{sum(first[stage]['minutes'] for stage in stages):.0f}"
         cells["memory"] = f"{max(run[stage]['memory'] for run in runs for stage in stages):,.0f} MiB"
@@ -182,6 +188,20 @@ def list_curves(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
+def find_halves(runs: list[Record]) -> list[float]:
+    """Return after how many steps of pretraining each run answered half of the questions, between two times that it was asked; NaN: it
+    never did. Nothing if none was asked on the way.
+    """
+    halves = []
+    for run in runs:
+        if asked := run.get("pretrain", {}).get("asked"):
+            steps, shares = ([0, *(each[key] for each in asked)] for key in ("step", "eval_accuracy"))
+            # Of a curve that falls again, the first time counts.
+            best = np.maximum.accumulate(shares)
+            halves.append(float(np.interp(0.5, best, steps)) if best[-1] >= 0.5 else math.nan)
+    return halves
+
+
 def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     """Save a PNG: each row's accuracy with its interval and seeds, by relation, the training loss of all runs by stage, and what was
     answered on the way.
@@ -208,9 +228,11 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
         axes.set_xlabel("answered, %; dots: seeds, line: mean, band: 95 % interval" if columns < 3 else "answered (%)")
         if axes is not dots[0]:
             axes.set_yticklabels([])
-    (best, best_runs), *others = runs.items()
-    near = sum(less <= 2 * error for less, error in (compare_rows(best_runs, of_row) for _, of_row in others))
-    title = f"{best} leads; {near} of {len(others)} others are within two standard errors" if others else best
+    (title, best_runs), *others = runs.items()
+    compared = np.array([compare_rows(best_runs, of_row) for _, of_row in others])
+    if compared.size and not np.isnan(compared).any():
+        near = sum(compared[:, 0] <= 2 * compared[:, 1])
+        title += f" leads; {near} of {len(others)} others are within two standard errors"
     figure.suptitle(title, fontsize="large")
     for stage, axes in zip(stages, over_time[: len(stages)], strict=True):
         last = []

@@ -175,10 +175,9 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
                 raise BadInput(f"{path}: has no world for all rows; give one, or --data_dir and no world.")
         elif arguments.data_dir is not None or study.held_out:
             raise BadInput(f"{path}: writes a world and its dev of its own; leave --data_dir and --held_out out.")
-        # Rows are compared question by question.
-        elif len({repr(replace(row.world, biographies_per_person=1)) for row in rows.values()}) > 1:
+        elif len({(*row.world.asked, row.world.language) for row in rows.values()}) > 1:
             raise BadInput(
-                f"{path}: its worlds may differ in biographies_per_person alone, or they are asked other questions."
+                f"{path}: its worlds differ in what they are asked, or in language; make it several studies."
             )
     except (TypeError, KeyError, AttributeError) as error:
         raise BadInput(
@@ -292,7 +291,7 @@ class Sweep:
                     continue
                 count += 1
                 if number == 0 and not row.pairs:
-                    key = section, *map(options.get, ("recipe", *LENGTHS))
+                    key = section, *map(options.get, ("recipe", "train_file", *LENGTHS))
                     if key not in timed:
                         timed[key] = estimate_minutes(section, options)
                     minutes += timed[key]
@@ -398,13 +397,17 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
         data_dir = Path(arguments.data_dir or "").resolve()
         files = dict.fromkeys(rows, RowFiles(data_dir, *choose_files(data_dir, results, study.held_out)))
     else:
-        # Rows of equally many documents share a folder.
-        worlds = {row.world.biographies_per_person: row.world for row in rows.values()}
-        for number, world in worlds.items():
-            world.write(output_dir / f"world_{number}", overwrite=True)
+        written = set()
         for name, row in rows.items():
-            data_dir, asked = output_dir / f"world_{row.world.biographies_per_person}", tuple(row.world.asked.values())
-            files[name] = RowFiles(data_dir, data_dir / TRAIN_FILE, data_dir / DEV_FILE, asked)
+            # Rows of the same world share a folder: all that they may differ in are numbers, which name it.
+            numbers = [value for value in asdict(row.world).values() if isinstance(value, int | float)]
+            world_dir = output_dir / "_".join(map(str, ["world", *numbers]))
+            if world_dir not in written:
+                row.world.write(world_dir, overwrite=True)
+                written.add(world_dir)
+            files[name] = RowFiles(
+                world_dir, world_dir / TRAIN_FILE, world_dir / DEV_FILE, tuple(row.world.asked.values())
+            )
     sweep = Sweep(arguments, study, output_dir, results, files)
     for row in rows.values():
         if row.edits:

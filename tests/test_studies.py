@@ -302,6 +302,7 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
     relations = ["birthplace", "birth year", "person born"]
     rows = {
         "two documents": {"world": {"biographies_per_person": 2}},
+        "more people": {"world": {"num_people": 150}},
         "one": {"published": "9.7 % (arXiv 2309.14316)"},
     }
     study = {"reads_questions": True, "pretrain": {"recipe": recipe, "max_steps": 2}, "rows": rows}
@@ -311,17 +312,16 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
     cells = read_rows(printed)
     assert [name for name in cells["row"] if name in relations] == relations
     assert cells["one"][cells["row"].index("published")] == "9.7 % (arXiv 2309.14316)"
-    assert [
-        len((tmp_path / "out" / name / "wiki.txt").read_text().splitlines()) for name in ("world_1", "world_2")
-    ] == [100, 200]
+    # Number of people, of places, of documents of each person, seed.
+    folders = [tmp_path / "out" / f"world_{numbers}" for numbers in ("100_100_1_0", "100_100_2_0", "150_100_1_0")]
+    assert [len((folder / "wiki.txt").read_text().splitlines()) for folder in folders] == [100, 200, 150]
     assert (tmp_path / "out" / "dev" / "chart.png").stat().st_size > 1000
     assert re.fullmatch(r"-?\d+\.\d+ of 14\.72", cells["one"][cells["row"].index("bits per person")])
     # After two steps, what the model has read is as new to it as before.
     assert re.fullmatch(r"-\d+\.\d+ of 14\.72", cells["one"][cells["row"].index("bits per person, as read")])
-    # Both are asked the same.
-    assert "51 questions of birth_dev.tsv" in printed
     results = pd.read_csv(tmp_path / "out" / "dev" / "results.csv")
-    assert [*results["relation"]] == 2 * relations and set(results["questions"]) == {17}
+    assert [*results["relation"]] == 3 * relations
+    assert set(results["questions"][results["row"] != "more people"]) == {17}
     again = sweep.run_study(study, output_dir=tmp_path / "out", rows=["one"])
     assert again.equals(results[results["row"] == "one"].reset_index(drop=True))
 
@@ -356,6 +356,12 @@ def test_models_are_asked_on_the_way_and_curves_count_exposures(run, recipe, in_
     results = json.loads((tmp_path / "out" / "dev" / "mine_1" / "pretrain" / "train_results.json").read_text())
     assert results["exposures"] > 0
     assert [*curves["exposures"][:3]] == pytest.approx([results["exposures"] * step / 5 for step in (2, 4, 5)])
+    # At the first of two times that at least half was answered, or between it and the one before.
+    asked = [
+        {"pretrain": {"asked": [{"step": 10, "eval_accuracy": 0.25}, {"step": 20, "eval_accuracy": last}]}}
+        for last in (0.75, 0.5, 0.4)
+    ]
+    assert rows.find_halves(asked[:2]) == [15, 20] and math.isnan(rows.find_halves(asked)[2])
     # As many people are asked for each relation.
     means = (curves["accuracy_birthplace"] + curves["accuracy_birth_year"]) / 2
     assert [*curves["accuracy"]] == pytest.approx([*means])
@@ -459,8 +465,8 @@ def test_a_study_that_is_none_is_refused_in_one_line(run, world, tmp_path, study
     "study, match",
     [
         (
-            "world: {}\nrows: {one: {}, two: {world: {seed: 1}}}",
-            "mine.yaml: its worlds may differ in biographies_per_person",
+            "world: {}\nrows: {one: {}, two: {world: {language: german}}}",
+            "mine.yaml: its worlds differ in what they are asked, or in language",
         ),
         (
             "world: {}\nheld_out: 9\nrows: {one: {}}",
@@ -519,10 +525,11 @@ def test_every_row_is_made_of_options_of_its_command(world, tmp_path, name):
 def test_more_seeds_do_not_narrow_the_interval_and_rows_are_compared_person_by_person():
     runs = [{"right": [True] * right + [False] * (500 - right)} for right in (440, 460)]
     assert rows.average_right(runs) == (0.9, (450, 500))
-    hard_for_both = [True] * 60 + [False] * 40
-    better = [{"right": hard_for_both}, {"right": [True] * 64 + [False] * 36}]
-    less, error = rows.compare_rows(better, [{"right": hard_for_both}])
+    hard_for_both = {"right": [True] * 60 + [False] * 40, "titles": [*range(100)]}
+    better = [hard_for_both, hard_for_both | {"right": [True] * 64 + [False] * 36}]
+    less, error = rows.compare_rows(better, [hard_for_both])
     assert less == pytest.approx(0.02) and 0.009 < error < 0.011 and rows.compare_rows(better, better) == (0, 0)
+    assert all(map(math.isnan, rows.compare_rows(better, [hard_for_both | {"titles": [*range(1, 101)]}])))
 
 
 # The race.
