@@ -206,7 +206,15 @@ class World:
     biographies_per_person: Annotated[int, Range(1, _NUM_BIOGRAPHIES)] = option(
         "How often each person's facts are told, each time in other words.", default=1
     )
+    frequency: Annotated[float, Range(0, 2)] = option(
+        "How unevenly people are told of: person number r in that order has a share of the biographies in proportion to"
+        " 1 / r ** frequency (Zipf's law), and at least one; 0: all are told of equally often.",
+        default=0,
+    )
     seed: int = option("Determines everything: another seed, another world.", default=0)
+    disjoint_names: bool = option(
+        "Whether worlds of other seeds have none of its names, if they have as many people.", default=False
+    )
     relations: list[str] = option(
         "What is asked. Unless it is the birthplace alone, documents tell each fact beside another of its kind, two facts each;"
         f" {', '.join(name for name, kind in QUESTIONS.items() if not kind.is_told)} have to be worked out from these.",
@@ -223,6 +231,11 @@ class World:
             known = ", ".join(map(repr, self.language_of.relations))
             raise BadInput(
                 f"relations is {self.relations}: {self.language} has no {lacking[0]!r}; choose from {known}."
+            )
+        if self.disjoint_names and not 0 <= self.seed < (num_worlds := self._count_names() // self.num_people):
+            raise BadInput(
+                f"seed is {self.seed}; there are names for {num_worlds:,} worlds of {self.num_people:,} people with"
+                f" disjoint_names; choose 0 to {num_worlds - 1:,}."
             )
         if "number born" in self.relations and self.num_places < _MIN_COUNTED:
             raise BadInput(
@@ -269,10 +282,13 @@ class World:
         kinds = ((name, QUESTIONS[name]) for name in self.asked)
         return {name: kind.entropy(self) for name, kind in kinds if kind.entropy is not None}
 
+    def _count_names(self) -> int:
+        return math.prod(map(len, self.language_of.names))
+
     @cached_property
     def _name_order(self) -> tuple[int, int]:
         """Multiplier and shift of an affine permutation of all names, so that none repeats and none must be kept."""
-        names, draws = math.prod(map(len, self.language_of.names)), _Draws("names", self.seed)
+        names, draws = self._count_names(), _Draws("names", 0 if self.disjoint_names else self.seed)
         multiplier = names // 3 + draws.below(names // 3)
         while math.gcd(multiplier, names) > 1:
             multiplier += 1
@@ -285,6 +301,8 @@ class World:
     def _draw_name(self, index: int) -> dict[str, str]:
         """Return the first and the last name of person number `index`, counted from 0."""
         multiplier, shift = self._name_order
+        if self.disjoint_names:
+            index += self.seed * self.num_people
         first_names, last_names = self.language_of.names
         first, last = divmod((multiplier * index + shift) % (len(first_names) * len(last_names)), len(last_names))
         return {"first": first_names[first], "last": last_names[last]}
@@ -343,11 +361,25 @@ class World:
             employer=self.choices["employer"].draw(more),
         )
 
+    @cached_property
+    def _shares_told(self) -> dict[int, float]:
+        """The share of all biographies that each person has, in the order of these shares."""
+        order = sorted(range(self.num_people), key=lambda index: _Draws("rank", self.seed, index).below(10**18))
+        weights = {index: rank**-self.frequency for rank, index in enumerate(order, 1)}
+        total = math.fsum(weights.values())
+        return {index: weight / total for index, weight in weights.items()}
+
+    def count_biographies(self, index: int) -> int:
+        """Return how often the facts of person number `index` are told."""
+        if not self.frequency:
+            return self.biographies_per_person
+        return max(round(self._shares_told[index] * self.num_people * self.biographies_per_person), 1)
+
     def biographies(self, index: int) -> list[str]:
         """Person number `index`'s documents, `Name. text`; nothing is worded twice as long as there are wordings."""
         person, documents = self.person(index), []
         left: dict[str, list[str]] = {}
-        for i in range(self.biographies_per_person):
+        for i in range(self.count_biographies(index)):
             parts = _Draws("order", self.seed, index, i).shuffle(list(self._sentences))
             for begin in range(0, len(parts), _FACTS_PER_DOCUMENT):
                 sentences: list[str] = []

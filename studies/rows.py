@@ -149,6 +149,7 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
         if "recalled" in first:
             stored, entropy = count_stored_bits(row.world, [run["recalled"] for run in runs])
             cells["bits per person, as read"] = f"{stored:.2f} of {entropy:.2f}" if entropy else ""
+    cells |= {f"told from {least} times": f"{share:.1%}" for least, share in average_by_told(runs).items()}
     if row.edits and row.base and row.base in runs_of:
         base, edited = runs_of[row.base], {title for title, *_ in row.edits}
         cells["other answers than the base"] = f"{count_different(zip(base, runs, strict=False), edited):.1f}"
@@ -157,18 +158,37 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
     return cells | ({"published": row.published} if row.published else {})
 
 
-def list_results(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
+def list_answers(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
+    """Return a line for each row, seed and question: its `relation` and `title`, the `answer`, whether it is `right`, the `surprisal` of the
+    correct one in bits, and in a world with `frequency`, how often the title's facts are `told`.
+    """
+    columns = {"relation": "relations", "title": "titles", "answer": "answers", "right": "right"}
+    columns |= {"surprisal": "surprisals", "told": "told"}
+    tables = [
+        pd.DataFrame({name: run[key] for name, key in columns.items() if key in run}).assign(
+            row=name, seed=run["seed"]
+        )
+        for name, of_row in runs.items()
+        for run in of_row
+    ]
+    table = pd.concat(tables, ignore_index=True)
+    return table[["row", "seed", *table.columns.drop(["row", "seed"])]]
+
+
+def list_results(answers: pd.DataFrame) -> pd.DataFrame:
     """Return a line for each row, seed and relation: how many `questions` there are, their `accuracy` and mean `surprisal` in bits."""
-    lines = []
-    for name, of_row in runs.items():
-        for run in of_row:
-            for relation in dict.fromkeys(run["relations"]):
-                (own,) = take_relation([run], relation)
-                means = {"accuracy": np.mean(own["right"]), "surprisal": np.mean(own["surprisals"])}
-                lines.append(
-                    {"row": name, "seed": run["seed"], "relation": relation, "questions": len(own["right"]), **means}
-                )
-    return pd.DataFrame(lines)
+    groups = answers.groupby(["row", "seed", "relation"], sort=False)
+    measures = {"questions": ("right", "size"), "accuracy": ("right", "mean"), "surprisal": ("surprisal", "mean")}
+    return groups.agg(**measures).reset_index()
+
+
+def average_by_told(runs: list[Record]) -> dict[int, float]:
+    """Return the share of answered questions by how often the title's facts are told: once, then from 2, 4, 8 and so on, times."""
+    told = np.array([run["told"] for run in runs if "told" in run])
+    # 0 where the title is nobody's name.
+    groups = np.where(told > 0, 2 ** np.log2(np.maximum(told, 1)).astype(int), 0)
+    right = np.array([run["right"] for run in runs])
+    return {int(least): float(right[groups == least].mean()) for least in np.unique(groups) if least}
 
 
 def list_curves(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
@@ -214,7 +234,8 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     }
     curves = list_curves(runs)
     num_panels = max(len(relations), 1)
-    columns = num_panels + len(stages) + (not curves.empty)
+    told = {name: average_by_told(of_row) for name, of_row in runs.items() if "told" in of_row[0]}
+    columns = num_panels + len(stages) + (not curves.empty) + bool(told)
     figure, panels = make_figure(1.5 + 4.5 * columns, 1.6 + 0.35 * max(len(runs), 6), columns=columns)
     dots, over_time = np.split(np.atleast_1d(panels), [num_panels])
     colors = [f"C{number}" for number in range(10)]
@@ -248,4 +269,9 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
             color = colors[list(runs).index(name) % 10]
             over_time[-1].plot(own["exposures"], 100 * own["accuracy"], color=color, lw=1)
         over_time[-1].set(xlabel="exposures", ylabel="answered (%)", title="during pretraining")
+    for name, by_told in told.items():
+        axes, color = over_time[len(stages)], colors[list(runs).index(name) % 10]
+        axes.plot([*by_told], [100 * share for share in by_told.values()], "o-", color=color)
+        axes.set_xscale("log", base=2)
+        axes.set(xlabel="how often the facts are told, from", ylabel="answered (%)", title="by frequency")
     save_picture(figure, path)

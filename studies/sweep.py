@@ -32,6 +32,7 @@ from data_scripts.files import (
     hash_file,
     load_yaml,
     make_file_name,
+    split_people,
     write_atomically,
 )
 from data_scripts.hold_out import CALIBRATION_FILE, HoldOutArguments, hold_out
@@ -48,7 +49,7 @@ from posgpt.training.architecture import CHOICES
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.saved_models import load_model
 from studies.recall import measure_model, read_objective
-from studies.rows import STAGES, Row, average_right, describe_row, draw_rows, list_curves, list_results
+from studies.rows import STAGES, Row, average_right, describe_row, draw_rows, list_answers, list_curves, list_results
 from studies.tables import write_table
 from studies.training_runs import (
     COMMANDS,
@@ -324,7 +325,13 @@ class Sweep:
             if stage == "pretrain" and self.study.recall:
                 record |= self.measure_recall(model, options, self.files[row.name])
         kept_file = self.results / f"{make_file_name(row.name)}_{seed}" / "asked.json"
-        return record | ask(model, self.files[row.name].asked, kept_file, self.files[row.name].relations)
+        record |= ask(model, self.files[row.name].asked, kept_file, self.files[row.name].relations)
+        if row.world and row.world.frequency:
+            people = split_people(row.world.num_people)[DEV_FILE]
+            told = {row.world.name_person(i): row.world.count_biographies(i) for i in people}
+            # What is about several people, or about a place, is told of by none in particular.
+            record["told"] = [told.get(title, 0) for title in record["titles"]]
+        return record
 
     def measure_recall(self, model: Path, options: dict[str, Any], files: RowFiles) -> Record:
         """Return what a pretrained model recalls about those whose questions it has not read.
@@ -373,18 +380,19 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path, relations: Sequence[R
 
 
 def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, Row]) -> None:
-    """Write `table.md` and `chart.png`, the best row first, `results.csv`, and `curves.csv` of what was asked on the way."""
+    """Write `table.md` and `chart.png`, the best row first, `answers.csv`, `results.csv`, and `curves.csv` of what was asked on the way."""
     runs = dict(sorted(runs.items(), key=lambda item: -average_right(item[1])[0]))
     best = next(iter(runs.values()))
     table = [describe_row(rows[name], runs) for name in runs]
     asked_file = next(iter(sweep.files.values())).asked
     write_table(sweep.results, table, f"{len(best[0]['right'])} questions of {asked_file.name}")
     draw_rows(runs, sweep.results / "chart.png")
-    with write_atomically(sweep.results / "results.csv") as file:
-        list_results(runs).to_csv(file, index=False)
-    if not (curves := list_curves(runs)).empty:
-        with write_atomically(sweep.results / "curves.csv") as file:
-            curves.to_csv(file, index=False)
+    answers = list_answers(runs)
+    tables = {"answers": answers, "results": list_results(answers), "curves": list_curves(runs)}
+    for name, lines in tables.items():
+        if not lines.empty:
+            with write_atomically(sweep.results / f"{name}.csv") as file:
+                lines.to_csv(file, index=False)
 
 
 def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> Sweep:
@@ -464,7 +472,7 @@ def _run(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> pd.Da
     for seed, row in tqdm(plan, desc="Models", unit="model", disable=None):
         runs[row.name].append(sweep.run(row, seed))
         write_results({name: of_row for name, of_row in runs.items() if of_row}, sweep, rows)
-    return list_results(runs)
+    return list_results(list_answers(runs))
 
 
 @exit_on_bad_input()

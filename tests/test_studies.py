@@ -312,8 +312,8 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
     cells = read_rows(printed)
     assert [name for name in cells["row"] if name in relations] == relations
     assert cells["one"][cells["row"].index("published")] == "9.7 % (arXiv 2309.14316)"
-    # Number of people, of places, of documents of each person, seed.
-    folders = [tmp_path / "out" / f"world_{numbers}" for numbers in ("100_100_1_0", "100_100_2_0", "150_100_1_0")]
+    # Numbers of people, of places and of documents of each person, then frequency, seed and whether names are disjoint.
+    folders = [tmp_path / "out" / f"world_{numbers}_0_0_False" for numbers in ("100_100_1", "100_100_2", "150_100_1")]
     assert [len((folder / "wiki.txt").read_text().splitlines()) for folder in folders] == [100, 200, 150]
     assert (tmp_path / "out" / "dev" / "chart.png").stat().st_size > 1000
     assert re.fullmatch(r"-?\d+\.\d+ of 14\.72", cells["one"][cells["row"].index("bits per person")])
@@ -345,7 +345,7 @@ def test_models_are_asked_on_the_way_and_curves_count_exposures(run, recipe, in_
     study = {
         "reads_questions": True,
         "ask_every": 2,
-        "world": {"num_people": 100, "relations": ["birthplace", "birth year"]},
+        "world": {"num_people": 100, "frequency": 1, "relations": ["birthplace", "birth year"]},
         "pretrain": {"recipe": recipe, "max_steps": 5},
         "rows": {"mine": {}},
     }
@@ -356,6 +356,15 @@ def test_models_are_asked_on_the_way_and_curves_count_exposures(run, recipe, in_
     results = json.loads((tmp_path / "out" / "dev" / "mine_1" / "pretrain" / "train_results.json").read_text())
     assert results["exposures"] > 0
     assert [*curves["exposures"][:3]] == pytest.approx([results["exposures"] * step / 5 for step in (2, 4, 5)])
+    answers = pd.read_csv(tmp_path / "out" / "dev" / "answers.csv")
+    assert len(answers) == 2 * 34 and set(answers["told"]) == {1, 4}
+    world = World(num_people=100, frequency=1)
+    assert set(zip(answers["title"], answers["told"], strict=True)) == {
+        (world.name_person(i), world.count_biographies(i)) for i in range(68, 85)
+    }
+    # Once, at least twice, and so on; the title of the last is nobody's name.
+    told = {"told": [1, 2, 3, 4, 0], "right": [False, True, False, True, True]}
+    assert rows.average_by_told([told, told]) == {1: 0, 2: 0.5, 4: 1}
     # At the first of two times that at least half was answered, or between it and the one before.
     asked = [
         {"pretrain": {"asked": [{"step": 10, "eval_accuracy": 0.25}, {"step": 20, "eval_accuracy": last}]}}

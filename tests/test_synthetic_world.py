@@ -34,6 +34,30 @@ def test_a_person_stays_the_same_in_a_larger_world_and_is_another_with_another_s
     assert len({largest.person(index).name for index in (0, 1, 999_998, 999_999)}) == 4
 
 
+def test_worlds_with_disjoint_names_share_none():
+    worlds = [World(num_people=1000, seed=seed, disjoint_names=True) for seed in range(3)]
+    assert len({world.name_person(index) for world in worlds for index in range(1000)}) == 3000
+    # The others do, and so do worlds of another size.
+    shared = {World(seed=0).name_person(i) for i in range(2937)} & {World(seed=1).name_person(i) for i in range(2937)}
+    assert shared and worlds[0].name_person(0) == World(num_people=100, disjoint_names=True).name_person(0)
+
+
+def test_how_often_people_are_told_of_follows_zipfs_law(tmp_path):
+    world = World(num_people=1000, biographies_per_person=3, frequency=0.8)
+    told = [world.count_biographies(index) for index in range(1000)]
+    # By the harmonic numbers: 3,000 / sum(r ** -0.8) is 185 for the first, and a tenth of it comes after the rank of 10 ** (1 / 0.8).
+    ordered = sorted(told, reverse=True)
+    assert ordered[0] == round(3000 / sum(r**-0.8 for r in range(1, 1001))) and ordered[-1] == 1
+    assert ordered[17] == pytest.approx(ordered[0] / 10, abs=1) and 2900 < sum(told) < 3300
+    # The files ask about frequent and rare people alike.
+    assert 2 < sum(told[680:850]) / 170 < 5 and told.index(ordered[0]) != 0
+    world = World(num_people=100, frequency=1, relations=["birthplace", "birth year"])
+    world.write(tmp_path)
+    titles = Counter(line.split(". ")[0] for line in (tmp_path / "wiki.txt").read_text().splitlines())
+    assert [titles[world.name_person(i)] for i in range(100)] == [world.count_biographies(i) for i in range(100)]
+    assert world.entropy() == World(num_people=100, relations=["birthplace", "birth year"]).entropy()
+
+
 def test_splits_have_the_real_datas_proportions(tmp_path):
     world = World()
     world.write(tmp_path)
@@ -90,6 +114,10 @@ def test_files_that_are_there_stay_as_they_are_unless_told_to_overwrite(run, tmp
         (["--biographies_per_person", 16], "biographies_per_person is 16; choose a number from 1 to 15."),
         (["--relations", "birthplace", "height"], "'height'"),
         (["--language", "french"], "'french'"),
+        (
+            ["--seed", 2, "--num_people", 400_000, "--disjoint_names", True],
+            "seed is 2; there are names for 2 worlds of 400,000",
+        ),
         (["--num_places", 19, "--relations", "number born"], "num_places is 19; choose at least 20"),
         (
             ["--relations", "teacher", "--language", "chinese"],
