@@ -122,6 +122,8 @@ _KNOWN = (
     Relation("teacher's birthplace", ("Where was the teacher of {title} born?",)),
     Relation("teacher's birth year", ("When was the teacher of {title} born?",)),
     Relation("teacher's profession", ("What did the teacher of {title} do for a living?",)),
+    Relation("country", ("In which country is {title}?",)),
+    Relation("country of birth", ("In which country was {title} born?",)),
 )
 RELATIONS = {relation.name: relation for relation in _KNOWN}
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import blake2b
-from itertools import accumulate, chain, count, pairwise, product
+from itertools import accumulate, chain, count, cycle, islice, pairwise, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -71,8 +71,8 @@ questions = load_dataset(folder, "questions")
 """
 # More would make documents much longer than the 128 characters that most recipes read at once.
 _FACTS_PER_DOCUMENT = 2
-# With fewer places, a file may have none to count the people of.
-_MIN_COUNTED = 20
+# With fewer places, a file may have none to ask about.
+_MIN_PLACES = 20
 
 
 @dataclass(frozen=True)
@@ -237,9 +237,9 @@ class World:
                 f"seed is {self.seed}; there are names for {num_worlds:,} worlds of {self.num_people:,} people with"
                 f" disjoint_names; choose 0 to {num_worlds - 1:,}."
             )
-        if "number born" in self.relations and self.num_places < _MIN_COUNTED:
+        if {"number born", "country"}.intersection(self.relations) and self.num_places < _MIN_PLACES:
             raise BadInput(
-                f"num_places is {self.num_places}; choose at least {_MIN_COUNTED}, so that each file counts some."
+                f"num_places is {self.num_places}; choose at least {_MIN_PLACES}, so that each file asks about some."
             )
 
     @cached_property
@@ -255,7 +255,8 @@ class World:
     @cached_property
     def _sentences(self) -> dict[str, list[str]]:
         """The wordings of each part of a biography, in a file of that name."""
-        told = set(chain(*(QUESTIONS[name].told for name in self.asked)))
+        # Where a place lies, its own documents tell.
+        told = set(chain(*(QUESTIONS[name].told for name in self.asked))) - {"country"}
         # A world of birthplaces stays as it was before there were other relations.
         parts = (
             ["biography"] if list(self.asked) == [BIRTHPLACE.name] else [name for name in ATTRIBUTES if name in told]
@@ -333,10 +334,38 @@ class World:
 
     @cached_property
     def number_born(self) -> dict[str, int]:
-        """How many were born in each place, in an order that tells nothing."""
+        """How many were born in each place with any."""
         counts = Counter(place for (place, _), people in self.people_born.items() for _ in people)
-        order = sorted(counts, key=lambda place: _Draws("place", self.seed, place).below(10**9))
-        return {place: counts[place] for place in order}
+        return {place: counts[place] for place in self._places if counts[place]}
+
+    @cached_property
+    def _places(self) -> list[str]:
+        """All places, in an order that tells nothing."""
+        return sorted(self.choices["place"].words, key=lambda place: _Draws("place", self.seed, place).below(10**9))
+
+    @cached_property
+    def countries(self) -> dict[str, str]:
+        """In which country each place lies that documents can be about: in `St. Louis. St. Louis is`, the title would be `St`."""
+        names = ("places", "countries")
+        found = dict(zip(*map(self.language_of.read_words, names), strict=True))
+        return {place: found[place] for place in self._places if ". " not in place}
+
+    def share_out(self, index: int, items: list[str]) -> list[str]:
+        """Return which of the items come with person number `index`; each comes with one person."""
+        first, end = (-(-i * len(items) // self.num_people) for i in (index, index + 1))
+        return items[first:end]
+
+    def describe_places(self) -> Iterator[str]:
+        """Yield the documents of places, `Place. text`, as many of each as people have on average; none if nothing asked needs them."""
+        if not {"country", "country of birth"}.intersection(self.asked):
+            return
+        wordings = self.language_of.read_words("sentences/country")
+        for place, country in self.countries.items():
+            others = [each for each in dict.fromkeys(self.countries.values()) if each != country]
+            told = cycle(_Draws("country", self.seed, place).shuffle(wordings))
+            for i, wording in enumerate(islice(told, self.biographies_per_person)):
+                other = others[_Draws("other country", self.seed, place, i).below(len(others))]
+                yield f"{place}. {wording.format(name=place, country=country, other_country=other)}"
 
     def person(self, index: int) -> SimpleNamespace:
         """Return what the world knows of person number `index`, counted from 0; `name` is what questions ask for."""
@@ -435,6 +464,8 @@ class World:
                 for question, answers in self.questions(index):
                     for line in [question] if file == TEST_FILE else (f"{question}\t{answer}" for answer in answers):
                         write_line(file, line)
+            for document in self.describe_places():
+                write_line(CORPUS_FILE, document)
             card.write(str(self._format_card()))
         return lines
 

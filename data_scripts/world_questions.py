@@ -31,17 +31,14 @@ class Kind(NamedTuple):
     Args:
         told: The attributes of a person that documents have to tell.
         ask: Returns the questions that come with a person, which are in the file that asks about the person.
-        entropy: Returns how many bits the answer has in a world; None: no document says it, so that it has none of its own.
+        is_told: Whether a document says the answer.
+        entropy: Returns how many bits the answer has in a world, where a person's document says it; None: it has none of its own.
     """
 
     told: tuple[str, ...]
     ask: "Callable[[World, int, SimpleNamespace], Iterable[Question]]"
+    is_told: bool = False
     entropy: "Callable[[World], float] | None" = None
-
-    @property
-    def is_told(self) -> bool:
-        """Whether a document says the answer."""
-        return self.entropy is not None
 
 
 def for_attribute(name: str, drawn_from: str) -> Kind:
@@ -49,6 +46,7 @@ def for_attribute(name: str, drawn_from: str) -> Kind:
     return Kind(
         (name,),
         lambda world, index, person: [Question(person.name, [str(getattr(person, name))])],
+        True,
         lambda world: world.choices[drawn_from].entropy,
     )
 
@@ -89,11 +87,20 @@ def ask_for_teacher(world: "World", index: int, person: SimpleNamespace) -> Iter
 
 def ask_for_number(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
     """Counting: how many were born in a place. Each file asks about its share of the places."""
-    places = list(world.number_born)
-    # Person number `index` asks about the places with these numbers.
-    first, end = (-(-i * len(places) // world.num_people) for i in (index, index + 1))
-    for place in places[first:end]:
+    for place in world.share_out(index, [*world.number_born]):
         yield Question(place, [str(world.number_born[place])])
+
+
+def ask_for_country(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
+    """Where a place lies, which documents of the places tell. Each file asks about its share of the places."""
+    for place in world.share_out(index, [*world.countries]):
+        yield Question(place, [world.countries[place]])
+
+
+def ask_for_country_of_birth(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
+    """Two hops, from the person's document to that of the place."""
+    if person.birth_place in world.countries:
+        yield Question(person.name, [world.countries[person.birth_place]])
 
 
 #: By the names of their relations. An entry here, and a wording in `RELATIONS`, is all that a new kind needs which is worked out; what
@@ -106,7 +113,7 @@ QUESTIONS = {
     "employer": for_attribute("employer", "employer"),
     "place of death": for_attribute("death_place", "place"),
     # Anyone but the person is the teacher.
-    "teacher": Kind(("teacher",), ask_for_teacher, lambda world: math.log2(world.num_people - 1)),
+    "teacher": Kind(("teacher",), ask_for_teacher, True, lambda world: math.log2(world.num_people - 1)),
     "person born": Kind(("birth_place", "birth_year"), ask_for_person),
     "birth year's parity": Kind(("birth_year",), ask_for_parity),
     "born first": Kind(("birth_year",), ask_for_older),
@@ -114,4 +121,6 @@ QUESTIONS = {
     "teacher's birthplace": for_teachers_attribute("birth_place"),
     "teacher's birth year": for_teachers_attribute("birth_year"),
     "teacher's profession": for_teachers_attribute("profession"),
+    "country": Kind(("birth_place", "country"), ask_for_country, True),
+    "country of birth": Kind(("birth_place", "country"), ask_for_country_of_birth),
 }

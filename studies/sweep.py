@@ -407,9 +407,11 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
     else:
         written = set()
         for name, row in rows.items():
-            # Rows of the same world share a folder: all that they may differ in are numbers, which name it.
-            numbers = [value for value in asdict(row.world).values() if isinstance(value, int | float)]
-            world_dir = output_dir / "_".join(map(str, ["world", *numbers]))
+            # Rows of the same world share a folder, which is named after what they may differ in.
+            numbers = {each: value for each, value in asdict(row.world).items() if isinstance(value, int | float)}
+            world_dir = output_dir / "_".join(
+                ["world", *(f"{each}_{value}" for each, value in numbers.items() if value)]
+            )
             if world_dir not in written:
                 row.world.write(world_dir, overwrite=True)
                 written.add(world_dir)

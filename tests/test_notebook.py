@@ -1,24 +1,33 @@
 import json
 
+import pandas as pd
 import pytest
 
 from conftest import ROOT
 
-NOTEBOOK = ROOT / "docs" / "posgpt.ipynb"
+
+def check_accuracy(folder):
+    for positions in ("learned", "rotary"):
+        assert json.loads((folder / "notebook" / f"eval_{positions}" / "metrics.json").read_text())["accuracy"] > 0.8
+
+
+def check_inverse_search(folder):
+    table = pd.read_csv(folder / "gym" / "dev" / "results.csv").pivot_table("accuracy", "row", "relation")
+    assert table[["birthplace", "birth year"]].min().min() > 0.8
+    assert table["person born"]["facts as read"] < 0.1 and table["person born"]["names asked for, too"] > 0.7
 
 
 @pytest.mark.slow
-def test_the_notebook_runs_from_top_to_bottom_and_its_models_know_the_world(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name, check", [("posgpt", check_accuracy), ("gym", check_inverse_search)])
+def test_the_notebooks_run_from_top_to_bottom_and_their_models_answer_as_told(tmp_path, monkeypatch, name, check):
     nbformat, nbclient, _ = (
         pytest.importorskip(name, reason="pip install nbclient ipykernel ipywidgets")
         for name in ("nbformat", "nbclient", "ipykernel")
     )
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook = nbformat.read(ROOT / "docs" / f"{name}.ipynb", as_version=4)
     nbclient.NotebookClient(notebook, timeout=3600, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    for positions in ("learned", "rotary"):
-        metrics = json.loads((tmp_path / "runs" / "notebook" / f"eval_{positions}" / "metrics.json").read_text())
-        assert metrics["accuracy"] > 0.8
+    check(tmp_path / "runs")
     pictures = [
         output
         for cell in notebook.cells

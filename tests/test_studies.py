@@ -312,8 +312,10 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
     cells = read_rows(printed)
     assert [name for name in cells["row"] if name in relations] == relations
     assert cells["one"][cells["row"].index("published")] == "9.7 % (arXiv 2309.14316)"
-    # Numbers of people, of places and of documents of each person, then frequency, seed and whether names are disjoint.
-    folders = [tmp_path / "out" / f"world_{numbers}_0_0_False" for numbers in ("100_100_1", "100_100_2", "150_100_1")]
+    folders = [
+        tmp_path / "out" / f"world_num_people_{people}_num_places_100_biographies_per_person_{biographies}"
+        for people, biographies in ((100, 1), (100, 2), (150, 1))
+    ]
     assert [len((folder / "wiki.txt").read_text().splitlines()) for folder in folders] == [100, 200, 150]
     assert (tmp_path / "out" / "dev" / "chart.png").stat().st_size > 1000
     assert re.fullmatch(r"-?\d+\.\d+ of 14\.72", cells["one"][cells["row"].index("bits per person")])

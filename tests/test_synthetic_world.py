@@ -18,7 +18,7 @@ from data_scripts.titles import split_title
 from data_scripts.world_questions import QUESTIONS
 
 # All that is known of a person and told in every language; and all that a language asks.
-ATTRIBUTE_OF = {name: kind.told[0] for name, kind in QUESTIONS.items() if kind.is_told and name != "teacher"}
+ATTRIBUTE_OF = {name: kind.told[0] for name, kind in QUESTIONS.items() if kind.entropy and name != "teacher"}
 ALL = list(ATTRIBUTE_OF)
 ASKED = {language: [name for name in QUESTIONS if name in LANGUAGES[language].relations] for language in LANGUAGES}
 
