@@ -345,10 +345,10 @@ class World:
 
     @cached_property
     def countries(self) -> dict[str, str]:
-        """In which country each place lies that documents can be about: in `St. Louis. St. Louis is`, the title would be `St`."""
+        """In which country each place lies whose name does not say so, but for `St. Louis`: its documents' title would be `St`."""
         names = ("places", "countries")
         found = dict(zip(*map(self.language_of.read_words, names), strict=True))
-        return {place: found[place] for place in self._places if ". " not in place}
+        return {place: found[place] for place in self._places if ". " not in place and found[place] not in place}
 
     def share_out(self, index: int, items: list[str]) -> list[str]:
         """Return which of the items come with person number `index`; each comes with one person."""

@@ -321,6 +321,30 @@ def ask_all(world, *names):
     return found.values()
 
 
+def test_documents_of_places_tell_in_which_country_they_are(tmp_path):
+    names = ["country", "country of birth"]
+    world = World(num_people=300, num_places=len(PLACES), biographies_per_person=3, relations=names)
+    country, of_birth = ask_all(world, *names)
+    assert set(PLACES) - set(country) == {"St. Louis", "Singapore", "Mexico City"}
+    assert country["Paris"] == ["France"] and country["Kyoto"] == ["Japan"]
+    told = {person.name: country.get(person.birth_place) for person in world.people()}
+    assert of_birth == {name: answers for name, answers in told.items() if answers}
+    world.write(tmp_path)
+    lines = (tmp_path / "wiki.txt").read_text(encoding="utf-8").splitlines()
+    known = [answer for (answer,) in country.values()]
+    countries = re.compile(rf"\b({'|'.join(known)})\b")
+    for place, (answer,) in country.items():
+        documents = [line.removeprefix(f"{place}. ") for line in lines if line.startswith(f"{place}. ")]
+        # Each in other words, and beside another country.
+        assert len(documents) == 3 == len({countries.sub("", document) for document in documents})
+        assert all(answer in document and len(countries.findall(document)) == 2 for document in documents)
+    # As often before the other as after it.
+    first = [countries.findall(line)[0] == country[line.split(". ")[0]][0] for line in lines[-600:]]
+    assert 250 < sum(first) < 350
+    # Of people, the documents tell no country, and other worlds have no documents of places.
+    assert len(lines) == 3 * (300 + len(country)) and not [*World(num_people=300).describe_places()]
+
+
 @pytest.mark.parametrize("language", ["english", "german"])
 def test_answers_that_have_to_be_worked_out_follow_from_the_documents(language):
     hops = {
