@@ -29,6 +29,7 @@ from itertools import chain
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
@@ -135,7 +136,8 @@ class NameWindowsDataset(EpochDataset):
     """A row for each span of each document: its window, and windows of the document's other spans as far as they fit.
 
     The documents and their selectors are from `select_spans`. Training questions that no row of a document can ask make rows of
-    their own: the title has no document, or none of its spans is selected for their relation.
+    their own: the title has no document, or none of its spans is selected for their relation. If nothing is selected for a relation,
+    as its answers stand in no document, each of its questions has as many rows as a span is read times in an epoch.
     """
 
     def __init__(
@@ -164,10 +166,11 @@ class NameWindowsDataset(EpochDataset):
         asked = set(self.answers_of).intersection(keys)
         self.standalone = [key for key in self.answers_of if key not in asked]
         self.paraphraser_of = self._build_paraphrasers() if config.paraphrases else {}
-        # What has to be worked out, since no document says it of anybody, is read as often as a span.
-        told = {relation for _, relation in asked}
-        if derived := [key for key in self.standalone if key[1] not in told]:
-            self.standalone += derived * (round(self.exposures_per_epoch) - 1)
+        # What no document answers, about anybody, is read as often as a span.
+        untold = {selector.relation for selector in selectors if not selector.max_spans}
+        self.untold = [key for key in self.standalone if key[1] in untold]
+        if self.untold:
+            self.standalone += self.untold * (round(self.exposures_per_epoch) - 1)
 
     def _build_paraphrasers(self) -> dict[Relation, Paraphraser]:
         cues: dict[Relation, list[str]] = {selector.relation: [] for selector in self.selectors}
@@ -195,7 +198,7 @@ class NameWindowsDataset(EpochDataset):
         return self.rows_with_document + len(self.standalone)
 
     def lengths(self, epoch: int) -> np.ndarray:
-        """(rows,) integers: rows are filled nearly up to the maximum sequence length; few hold a question alone."""
+        """(rows,) integers: rows that documents fill nearly have the maximum sequence length; one that holds a question alone counts as such."""
         return np.broadcast_to(self.tokenizer.model_max_length, len(self))
 
     def list_asked(self, titles: Collection[str]) -> dict[str, list[str]]:
@@ -217,10 +220,12 @@ class NameWindowsDataset(EpochDataset):
 
     @cached_property
     def loss_without_facts(self) -> float | None:
-        """The entropy of the spans per character that is graded, in nats."""
+        """The entropy of what is asked for, spans and what no document answers, per character that is graded, in nats."""
         if self.config.title_share:
             return None
-        counted = pc.value_counts(pc.list_flatten(self.documents.data.column("asked")))
+        asked = pc.list_flatten(self.documents.data.column("asked")).combine_chunks()
+        answers = pa.array([self.answers_of[key][0] for key in self.untold], asked.type)
+        counted = pc.value_counts(pa.concat_arrays([asked, answers]))
         counts = counted.field("counts").to_numpy()
         characters = counts @ (pc.utf8_length(counted.field("values")).to_numpy() + len(MASK_TOKEN))
         return float(counts @ np.log(counts.sum() / counts) / characters)
@@ -374,8 +379,11 @@ def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterato
         yield f"Without questions, they are asked for like {asked}; --relations names something else."
         return
     yield f"Questions about {len(titles):,} titles are mixed in."
-    if alone := {title for title, _ in dataset.standalone}:
+    if alone := {title for title, _ in set(dataset.standalone).difference(dataset.untold)}:
         yield f"{len(alone):,} of these titles have no document with such a span; the questions about them are rows of their own."
+    if number := len(set(dataset.untold)):
+        times = round(dataset.exposures_per_epoch)
+        yield f"No document answers {number:,} questions of their kinds; each is a row {times} times in an epoch, as often as spans are read."
     if share := dataset.config.paraphrases:
         yield f"{share:.0%} of all questions are put in other words, drawn anew each time."
     if share := dataset.config.title_share:

@@ -222,7 +222,7 @@ def choose_selectors(
     chosen = []
     for selector in by_capitals:
         pairs, better = pairs_of[selector.relation], selector
-        if (finder != "answers" or len(pairs_of) > 1) and is_worked_out(selector.relation):
+        if is_worked_out(selector.relation) and (finder != "answers" or len(pairs_of) > 1):
             # What looks like an answer is none: where somebody's teacher was born, the teacher's documents say.
             chosen.append(replace(selector, max_spans=0))
             continue
@@ -239,7 +239,13 @@ def choose_selectors(
             # Spans that never contain an answer would teach wrong ones, so the relation's rows ask its training questions alone.
             better = replace(better, max_spans=0)
         chosen.append(better)
-    return chosen if any(each.max_spans or each.ranker for each in chosen) else by_capitals
+    if any(each.max_spans or each.ranker for each in chosen):
+        return chosen
+    if finder == "answers":
+        raise BadInput(
+            f"{questions.path}: documents tell hardly any of the answers; give some that they tell, or leave out --span_finder."
+        )
+    return by_capitals
 
 
 def select_spans(

@@ -5,8 +5,8 @@
 
 writes `wiki.txt`, `birth_places_train.tsv`, `birth_dev.tsv`, `birth_test_inputs.tsv` and the card `README.md`, with which
 `load_dataset` reads the folder: the same bytes for the same arguments on every machine, without ever holding more than one
-person in memory, unless questions are about several. Places are real cities with the real data's skew (London is the commonest), so that the baselines mean the
-same; the people are made up, and so are universities and employers.
+person in memory, unless questions are about several. Places are real cities with the real data's skew (London is the commonest), so
+that the baselines mean the same; the people are made up, and so are universities, employers and what is told of places.
 """
 
 import csv
@@ -14,7 +14,7 @@ import math
 import shlex
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -54,8 +54,8 @@ ATTRIBUTES = tuple(dict.fromkeys(chain(*(kind.told for kind in QUESTIONS.values(
 _CARD = """
 # A fictional world
 
-{world.num_people:,} people who do not exist, in {language}: documents `Name. text`, and questions about the people in
-three splits of different people. The test has no answers. PosGPT writes the same bytes again with:
+{world.num_people:,} people who do not exist, in {language}: documents `Name. text`, and questions in three splits that
+are about different people. The test has no answers. PosGPT writes the same bytes again with:
 
 ```
 posgpt world {options} --output_dir world
@@ -204,16 +204,17 @@ class World:
         "How many cities people are born in; city number r, from 1, has weight 1 / (r + 5).", default=100
     )
     biographies_per_person: Annotated[int, Range(1, _NUM_BIOGRAPHIES)] = option(
-        "How often each person's facts are told, each time in other words.", default=1
+        "How often each person's facts are told, on average, in other words as long as there are any.", default=1
     )
     frequency: Annotated[float, Range(0, 2)] = option(
-        "How unevenly people are told of: person number r in that order has a share of the biographies in proportion to"
-        " 1 / r ** frequency (Zipf's law), and at least one; 0: all are told of equally often.",
+        "How unevenly people are told of (Zipf's law): the share of the r-th most often told person is proportional to 1 / r ** frequency,"
+        " in an order drawn by the seed. Everybody is told of once or more, so choose several biographies_per_person.",
         default=0,
     )
     seed: int = option("Determines everything: another seed, another world.", default=0)
     disjoint_names: bool = option(
-        "Whether worlds of other seeds have none of its names, if they have as many people.", default=False
+        "Share no name with worlds of other seeds that have as many people and this option; there are names for so many seeds only.",
+        default=False,
     )
     relations: list[str] = option(
         "What is asked. Unless it is the birthplace alone, documents tell each fact beside another of its kind, two facts each;"
@@ -255,8 +256,7 @@ class World:
     @cached_property
     def _sentences(self) -> dict[str, list[str]]:
         """The wordings of each part of a biography, in a file of that name."""
-        # Where a place lies, its own documents tell.
-        told = set(chain(*(QUESTIONS[name].told for name in self.asked))) - {"country"}
+        told = set(chain(*(QUESTIONS[name].told for name in self.asked)))
         # A world of birthplaces stays as it was before there were other relations.
         parts = (
             ["biography"] if list(self.asked) == [BIRTHPLACE.name] else [name for name in ATTRIBUTES if name in told]
@@ -345,23 +345,23 @@ class World:
 
     @cached_property
     def countries(self) -> dict[str, str]:
-        """In which country each place lies whose name does not say so, but for `St. Louis`: its documents' title would be `St`."""
-        names = ("places", "countries")
-        found = dict(zip(*map(self.language_of.read_words, names), strict=True))
+        """In which country each place lies. Left out are places whose name says it, and `St. Louis`, whose documents' title would be `St`."""
+        found = dict(zip(*map(self.language_of.read_words, ("places", "countries")), strict=True))
         return {place: found[place] for place in self._places if ". " not in place and found[place] not in place}
 
-    def share_out(self, index: int, items: list[str]) -> list[str]:
-        """Return which of the items come with person number `index`; each comes with one person."""
+    def share_out(self, index: int, items: Collection[str]) -> Iterable[str]:
+        """Return which items come with person number `index`: one after the other, each comes with one person."""
         first, end = (-(-i * len(items) // self.num_people) for i in (index, index + 1))
-        return items[first:end]
+        return islice(items, first, end)
 
     def describe_places(self) -> Iterator[str]:
-        """Yield the documents of places, `Place. text`, as many of each as people have on average; none if nothing asked needs them."""
+        """Yield `biographies_per_person` documents of each place, `Place. text`; none if nothing asked needs them."""
         if not {"country", "country of birth"}.intersection(self.asked):
             return
         wordings = self.language_of.read_words("sentences/country")
+        countries = dict.fromkeys(self.countries.values())
         for place, country in self.countries.items():
-            others = [each for each in dict.fromkeys(self.countries.values()) if each != country]
+            others = [each for each in countries if each != country]
             told = cycle(_Draws("country", self.seed, place).shuffle(wordings))
             for i, wording in enumerate(islice(told, self.biographies_per_person)):
                 other = others[_Draws("other country", self.seed, place, i).below(len(others))]
@@ -392,7 +392,7 @@ class World:
 
     @cached_property
     def _shares_told(self) -> dict[int, float]:
-        """The share of all biographies that each person has, in the order of these shares."""
+        """The share of all biographies that each person has, the largest first."""
         order = sorted(range(self.num_people), key=lambda index: _Draws("rank", self.seed, index).below(10**18))
         weights = {index: rank**-self.frequency for rank, index in enumerate(order, 1)}
         total = math.fsum(weights.values())

@@ -87,13 +87,13 @@ def ask_for_teacher(world: "World", index: int, person: SimpleNamespace) -> Iter
 
 def ask_for_number(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
     """Counting: how many were born in a place. Each file asks about its share of the places."""
-    for place in world.share_out(index, [*world.number_born]):
+    for place in world.share_out(index, world.number_born):
         yield Question(place, [str(world.number_born[place])])
 
 
 def ask_for_country(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
     """Where a place lies, which documents of the places tell. Each file asks about its share of the places."""
-    for place in world.share_out(index, [*world.countries]):
+    for place in world.share_out(index, world.countries):
         yield Question(place, [world.countries[place]])
 
 
@@ -121,6 +121,6 @@ QUESTIONS = {
     "teacher's birthplace": for_teachers_attribute("birth_place"),
     "teacher's birth year": for_teachers_attribute("birth_year"),
     "teacher's profession": for_teachers_attribute("profession"),
-    "country": Kind(("birth_place", "country"), ask_for_country, True),
-    "country of birth": Kind(("birth_place", "country"), ask_for_country_of_birth),
+    "country": Kind(("birth_place",), ask_for_country, True),
+    "country of birth": Kind(("birth_place",), ask_for_country_of_birth),
 }

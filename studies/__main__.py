@@ -14,9 +14,9 @@ SWEEPS = {
     "positions": "every position embedding, same data, same budget",
     "extraction": "whether what was read can be said: one wording of each fact or five",
     "inverse": "who was born in a given place and year",
-    "two_hop": "where and when somebody's teacher was born",
+    "two_hop": "what documents of somebody's teacher tell",
     "twin": "how far one changed fact reaches",
-    "dynamics": "how long models take to learn facts about more people",
+    "dynamics": "how the time to learn facts grows with the number of people",
     "FILE.yaml": "a study of your own",
 }
 ANALYSES = {

@@ -90,9 +90,9 @@ def compare_rows(best: list[Record], runs: list[Record]) -> tuple[float, float]:
     """Compute how much less is right in `runs` than in `best`, and that difference's standard error, 0 to 1 each.
 
     It is taken person by person, for some people are hard for every model; that tells more rows apart than two intervals do. Models
-    that are asked about different people are not compared: NaN.
+    that are asked other questions, or of which other answers are correct, are not compared: NaN.
     """
-    if best[0]["titles"] != runs[0]["titles"]:
+    if best[0]["asked_file"] != runs[0]["asked_file"]:
         return math.nan, math.nan
     differences = np.mean([run["right"] for run in best], axis=0) - np.mean([run["right"] for run in runs], axis=0)
     return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences)))
@@ -122,6 +122,7 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
     cells = {
         "row": row.name,
         "parameters": f"{first['parameters']:,}",
+        "questions": f"{len(first['right'])}",
         "answered": f"**{accuracy:.1%}**",
         "95 % interval": share.format_interval(),
         **{each: f"{average_right(take_relation(runs, each))[0]:.1%}" for each in list_relations(runs)},
@@ -137,7 +138,9 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
         if exposures := first.get("pretrain", {}).get("exposures"):
             cells["exposures"] = f"{exposures:.0f}"
         if steps := find_halves(runs):
-            cells["half answered"] = "not by all" if np.isnan(steps).any() else f"after {np.mean(steps):,.0f} steps"
+            cells["half answered"] = (
+                "not by each seed" if np.isnan(steps).any() else f"after {np.mean(steps):,.0f} steps"
+            )
         cells["characters read"] = f"{sum(first[stage]['characters'] for stage in stages) / 1e6:.1f} M"
         cells["minutes"] = f"{sum(first[stage]['minutes'] for stage in stages):.0f}"
         cells["memory"] = f"{max(run[stage]['memory'] for run in runs for stage in stages):,.0f} MiB"
@@ -160,7 +163,7 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
 
 def list_answers(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
     """Return a line for each row, seed and question: its `relation` and `title`, the `answer`, whether it is `right`, the `surprisal` of the
-    correct one in bits, and in a world with `frequency`, how often the title's facts are `told`.
+    correct one in bits, and in a world with `frequency`, how often a person's answer is `told`.
     """
     columns = {"relation": "relations", "title": "titles", "answer": "answers", "right": "right"}
     columns |= {"surprisal": "surprisals", "told": "told"}
@@ -178,17 +181,19 @@ def list_answers(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
 def list_results(answers: pd.DataFrame) -> pd.DataFrame:
     """Return a line for each row, seed and relation: how many `questions` there are, their `accuracy` and mean `surprisal` in bits."""
     groups = answers.groupby(["row", "seed", "relation"], sort=False)
-    measures = {"questions": ("right", "size"), "accuracy": ("right", "mean"), "surprisal": ("surprisal", "mean")}
+    measures = {"questions": ("right", "size"), "accuracy": ("right", "mean"), "surprisal": ("surprisal", np.mean)}
     return groups.agg(**measures).reset_index()
 
 
 def average_by_told(runs: list[Record]) -> dict[int, float]:
-    """Return the share of answered questions by how often the title's facts are told: once, then from 2, 4, 8 and so on, times."""
-    told = np.array([run["told"] for run in runs if "told" in run])
-    # 0 where the title is nobody's name.
-    groups = np.where(told > 0, 2 ** np.log2(np.maximum(told, 1)).astype(int), 0)
-    right = np.array([run["right"] for run in runs])
-    return {int(least): float(right[groups == least].mean()) for least in np.unique(groups) if least}
+    """Return the share of answered questions, 0 to 1, by how often documents tell the answer: once, then from 2, 4, 8 and so on, times.
+
+    Nothing if the runs' world tells of all people equally often. What no person's document tells does not count.
+    """
+    pairs = [pair for run in runs if "told" in run for pair in zip(run["told"], run["right"], strict=True)]
+    told, right = (np.array([pair[i] for pair in pairs if pair[0]]) for i in (0, 1))
+    groups = 2 ** np.log2(told).astype(int)
+    return {int(least): float(right[groups == least].mean()) for least in np.unique(groups)}
 
 
 def list_curves(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
@@ -209,25 +214,30 @@ def list_curves(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
 
 
 def find_halves(runs: list[Record]) -> list[float]:
-    """Return after how many steps of pretraining each run answered half of the questions, between two times that it was asked; NaN: it
-    never did. Nothing if none was asked on the way.
+    """Return after how many steps of pretraining each run first answered half of the questions, in a straight line from the time that it
+    was asked before, or from nothing at step 0; NaN: it never did. Nothing if none was asked on the way.
     """
     halves = []
     for run in runs:
-        if asked := run.get("pretrain", {}).get("asked"):
-            steps, shares = ([0, *(each[key] for each in asked)] for key in ("step", "eval_accuracy"))
-            # Of a curve that falls again, the first time counts.
-            best = np.maximum.accumulate(shares)
-            halves.append(float(np.interp(0.5, best, steps)) if best[-1] >= 0.5 else math.nan)
+        asked = run.get("pretrain", {}).get("asked")
+        last_step, last_share, half = 0, 0.0, math.nan
+        for step, share in ((each["step"], each["eval_accuracy"]) for each in asked or ()):
+            if share >= 0.5:
+                half = last_step + (step - last_step) * (0.5 - last_share) / (share - last_share)
+                break
+            last_step, last_share = step, share
+        if asked:
+            halves.append(half)
     return halves
 
 
 def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
-    """Save a PNG: each row's accuracy with its interval and seeds, by relation, the training loss of all runs by stage, and what was
-    answered on the way.
+    """Save a PNG: each row's accuracy with its interval and seeds, by relation, the training loss of all runs by stage, what was
+    answered on the way, and how that depends on how often it is told.
     """
     stages = [stage for stage in STAGES if any(stage in of_row[0] for of_row in runs.values())]
-    relations = list_relations(next(iter(runs.values())))
+    in_all = set.intersection(*(set(of_row[0]["relations"]) for of_row in runs.values()))
+    relations = [each for each in list_relations(next(iter(runs.values()))) if each in in_all]
     asked = {
         name: {each: take_relation(of_row, each) for each in relations} or {"": of_row}
         for name, of_row in runs.items()
@@ -249,12 +259,12 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
         axes.set_xlabel("answered, %; dots: seeds, line: mean, band: 95 % interval" if columns < 3 else "answered (%)")
         if axes is not dots[0]:
             axes.set_yticklabels([])
-    (title, best_runs), *others = runs.items()
-    compared = np.array([compare_rows(best_runs, of_row) for _, of_row in others])
-    if compared.size and not np.isnan(compared).any():
-        near = sum(compared[:, 0] <= 2 * compared[:, 1])
-        title += f" leads; {near} of {len(others)} others are within two standard errors"
-    figure.suptitle(title, fontsize="large")
+    (best, best_runs), *others = runs.items()
+    compared = [compare_rows(best_runs, of_row) for _, of_row in others]
+    # Rows that are asked other questions are not compared.
+    near = [less <= 2 * error for less, error in compared if not math.isnan(less)]
+    title = f"{best} leads; {sum(near)} of {len(near)} others are within two standard errors" if near else ""
+    figure.suptitle(title if others else best, fontsize="large")
     for stage, axes in zip(stages, over_time[: len(stages)], strict=True):
         last = []
         for number, of_row in enumerate(runs.values()):

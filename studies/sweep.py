@@ -138,8 +138,8 @@ class Study:
                 own, below = entry.get(stage, getattr(base, stage)), getattr(base, stage) or {}
                 # A row's `null` leaves out the stage of its base.
                 stages[stage] = None if own is None else below | own
-            if row.edits and (stages["pretrain"] is None or stages["finetune"] is not None):
-                raise TypeError(f"{name!r} has edits, which pretraining alone reads")
+            if row.edits and (row.world or stages["pretrain"] is None or stages["finetune"] is not None):
+                raise TypeError(f"{name!r} has edits, which pretraining alone reads, in its base's world")
             if self.world is not None:
                 below = asdict(rows[row.base].world) if row.base else self.world
                 row = replace(row, world=parse_options(World, [], **below | (row.world or {})))
@@ -151,7 +151,8 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
     """Return a study, from its file unless its `content` is given, and those of its rows that are wanted.
 
     Raises:
-        BadInput: there is no such study or row, its file is not one, or its rows share nothing that an option could change.
+        BadInput: there is no such study or row, its file is not one, its rows share nothing that an option could change, or their worlds
+            are not asked the same.
     """
     name = arguments.study
     path = Path(name) if content or name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
@@ -281,7 +282,7 @@ class Sweep:
                     raise BadInput(f"row {row.name!r}: {error}") from None
 
     def say_minutes(self, rows: list[Row]) -> None:
-        """Say how many trainings are to come and how long they take, by a few steps with each recipe and length.
+        """Say how many trainings are to come and how long they take, by a few steps with each recipe, length and corpus.
 
         What begins with a model that is yet to be pretrained, or with pairs that are yet to be drawn, takes little beside them.
         """
@@ -313,7 +314,8 @@ class Sweep:
         """Train and ask a row's model, unless that is done.
 
         Returns:
-            The `seed`, what `ask` returns, what `train` returns of each stage by its name, and what `measure_recall` does.
+            The `seed`, what `ask` returns, what `train` returns of each stage by its name, what `measure_recall` does, the hash of the
+            `asked_file`, and in a world with `frequency`, how often each answer is `told`; None if no person's document tells it.
         """
         if row.pairs:
             self.draw_pairs(row, row.pairs, seed)
@@ -325,12 +327,14 @@ class Sweep:
             if stage == "pretrain" and self.study.recall:
                 record |= self.measure_recall(model, options, self.files[row.name])
         kept_file = self.results / f"{make_file_name(row.name)}_{seed}" / "asked.json"
-        record |= ask(model, self.files[row.name].asked, kept_file, self.files[row.name].relations)
+        files = self.files[row.name]
+        record |= ask(model, files.asked, kept_file, files.relations) | {"asked_file": hash_file(files.asked)}
         if row.world and row.world.frequency:
             people = split_people(row.world.num_people)[DEV_FILE]
             told = {row.world.name_person(i): row.world.count_biographies(i) for i in people}
-            # What is about several people, or about a place, is told of by none in particular.
-            record["told"] = [told.get(title, 0) for title in record["titles"]]
+            # What no person's document says has no bits of its own.
+            asked = zip(record["titles"], record["relations"], strict=True)
+            record["told"] = [told[title] if relation in row.world.entropy() else None for title, relation in asked]
         return record
 
     def measure_recall(self, model: Path, options: dict[str, Any], files: RowFiles) -> Record:
@@ -382,10 +386,9 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path, relations: Sequence[R
 def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, Row]) -> None:
     """Write `table.md` and `chart.png`, the best row first, `answers.csv`, `results.csv`, and `curves.csv` of what was asked on the way."""
     runs = dict(sorted(runs.items(), key=lambda item: -average_right(item[1])[0]))
-    best = next(iter(runs.values()))
     table = [describe_row(rows[name], runs) for name in runs]
     asked_file = next(iter(sweep.files.values())).asked
-    write_table(sweep.results, table, f"{len(best[0]['right'])} questions of {asked_file.name}")
+    write_table(sweep.results, table, f"The questions of {asked_file.name}")
     draw_rows(runs, sweep.results / "chart.png")
     answers = list_answers(runs)
     tables = {"answers": answers, "results": list_results(answers), "curves": list_curves(runs)}
@@ -407,7 +410,7 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
     else:
         written = set()
         for name, row in rows.items():
-            # Rows of the same world share a folder, which is named after what they may differ in.
+            # Rows of the same world share a folder, which its numbers name.
             numbers = {each: value for each, value in asdict(row.world).items() if isinstance(value, int | float)}
             world_dir = output_dir / "_".join(
                 ["world", *(f"{each}_{value}" for each, value in numbers.items() if value)]

@@ -21,8 +21,8 @@ def check_inverse_search(folder):
 @pytest.mark.parametrize("name, check", [("posgpt", check_accuracy), ("gym", check_inverse_search)])
 def test_the_notebooks_run_from_top_to_bottom_and_their_models_answer_as_told(tmp_path, monkeypatch, name, check):
     nbformat, nbclient, _ = (
-        pytest.importorskip(name, reason="pip install nbclient ipykernel ipywidgets")
-        for name in ("nbformat", "nbclient", "ipykernel")
+        pytest.importorskip(library, reason="pip install nbclient ipykernel ipywidgets")
+        for library in ("nbformat", "nbclient", "ipykernel")
     )
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     notebook = nbformat.read(ROOT / "docs" / f"{name}.ipynb", as_version=4)

@@ -324,6 +324,12 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
     results = pd.read_csv(tmp_path / "out" / "dev" / "results.csv")
     assert [*results["relation"]] == 3 * relations
     assert set(results["questions"][results["row"] != "more people"]) == {17}
+    # Models that are asked about other people are not compared.
+    assert (
+        cells["more people"][cells["row"].index("questions")] != cells["one"][cells["row"].index("questions")] == "51"
+    )
+    compared = [cells[row][cells["row"].index("points behind the best")] for row in rows]
+    assert sum(map(bool, compared)) < 2
     again = sweep.run_study(study, output_dir=tmp_path / "out", rows=["one"])
     assert again.equals(results[results["row"] == "one"].reset_index(drop=True))
 
@@ -364,15 +370,20 @@ def test_models_are_asked_on_the_way_and_curves_count_exposures(run, recipe, in_
     assert set(zip(answers["title"], answers["told"], strict=True)) == {
         (world.name_person(i), world.count_biographies(i)) for i in range(68, 85)
     }
-    # Once, at least twice, and so on; the title of the last is nobody's name.
-    told = {"told": [1, 2, 3, 4, 0], "right": [False, True, False, True, True]}
-    assert rows.average_by_told([told, told]) == {1: 0, 2: 0.5, 4: 1}
-    # At the first of two times that at least half was answered, or between it and the one before.
-    asked = [
-        {"pretrain": {"asked": [{"step": 10, "eval_accuracy": 0.25}, {"step": 20, "eval_accuracy": last}]}}
-        for last in (0.75, 0.5, 0.4)
-    ]
-    assert rows.find_halves(asked[:2]) == [15, 20] and math.isnan(rows.find_halves(asked)[2])
+    # Once, at least twice, and so on; of the last, no document tells.
+    told = {"told": [1, 2, 3, 4, None], "right": [False, True, False, True, True]}
+    assert rows.average_by_told([told, told]) == {1: 0, 2: 0.5, 4: 1} and not rows.average_by_told([{"right": [True]}])
+    # In a straight line between the first time that half was answered and the one before, whatever came before or after.
+    for shares, half in {
+        (0.25, 0.75): 15,
+        (0.25, 0.5, 0.4, 0.6): 20,
+        (0.45, 0.4, 0.6): 25,
+        (0.8,): 6.25,
+        (0.5, 0.5): 10,
+    }.items():
+        asked = [{"step": 10 * i, "eval_accuracy": share} for i, share in enumerate(shares, 1)]
+        assert rows.find_halves([{"pretrain": {"asked": asked}}]) == [pytest.approx(half)]
+    assert math.isnan(*rows.find_halves([{"pretrain": {"asked": [{"step": 10, "eval_accuracy": 0.4}]}}]))
     # As many people are asked for each relation.
     means = (curves["accuracy_birthplace"] + curves["accuracy_birth_year"]) / 2
     assert [*curves["accuracy"]] == pytest.approx([*means])
@@ -401,6 +412,9 @@ def test_a_row_with_edits_is_compared_with_its_base_seed_by_seed(run, recipe, in
     base, runs = ([{"answers": [*each], "titles": "ABC"} for each in own] for own in (("abc", "abd"), ("axy", "abd")))
     assert rows.count_different(zip(base, runs, strict=True)) == 1 == rows.count_different([tuple(base)])
     assert rows.count_different(zip(base, runs, strict=True), "B") == 0.5
+    entries["edited"]["world"] = {"seed": 1}
+    with pytest.raises(BadInput, match="'edited' has edits, which pretraining alone reads, in its base's world"):
+        sweep.run_study(study | {"world": {"num_people": 100}}, output_dir=tmp_path / "out")
     with pytest.raises(SystemExit, match="--rows: 'edited' is compared with 'as it is'; name both"):
         run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out", "--rows", "edited")
 
@@ -536,11 +550,11 @@ def test_every_row_is_made_of_options_of_its_command(world, tmp_path, name):
 def test_more_seeds_do_not_narrow_the_interval_and_rows_are_compared_person_by_person():
     runs = [{"right": [True] * right + [False] * (500 - right)} for right in (440, 460)]
     assert rows.average_right(runs) == (0.9, (450, 500))
-    hard_for_both = {"right": [True] * 60 + [False] * 40, "titles": [*range(100)]}
+    hard_for_both = {"right": [True] * 60 + [False] * 40, "asked_file": "one"}
     better = [hard_for_both, hard_for_both | {"right": [True] * 64 + [False] * 36}]
     less, error = rows.compare_rows(better, [hard_for_both])
     assert less == pytest.approx(0.02) and 0.009 < error < 0.011 and rows.compare_rows(better, better) == (0, 0)
-    assert all(map(math.isnan, rows.compare_rows(better, [hard_for_both | {"titles": [*range(1, 101)]}])))
+    assert all(map(math.isnan, rows.compare_rows(better, [hard_for_both | {"asked_file": "another"}])))
 
 
 # The race.
