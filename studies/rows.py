@@ -67,8 +67,10 @@ def take_relation(runs: list[Record], relation: str) -> list[Record]:
     ]
 
 
-def count_stored_bits(world: World, runs: list[Record]) -> tuple[float, float]:
-    """Return how many bits of each person models have stored, and how many there are: what is worked out from others has none.
+def count_stored_bits(world: World, runs: list[Record]) -> tuple[float, float, float]:
+    """Return how many bits of each person models have stored, the standard error over people, and how many bits there are.
+
+    What is worked out from others has none. More seeds do not narrow the error, for all ask the same people.
 
     Relations that no run was asked do not count, such as professions as read: they are no names. This is the bound of Allen-Zhu
     and Li 2024 (arXiv 2404.05405, def. 4.3) for the values, on the people who are asked about.
@@ -77,7 +79,14 @@ def count_stored_bits(world: World, runs: list[Record]) -> tuple[float, float]:
     # Seeds may recall different numbers of people.
     left = {name: np.concatenate([run["surprisals"] for run in take_relation(runs, name)]) for name in entropy}
     asked = {name: bits for name, bits in entropy.items() if len(left[name])}
-    return sum(bits - float(np.mean(left[name])) for name, bits in asked.items()), sum(asked.values())
+    stored = sum(bits - float(np.mean(left[name])) for name, bits in asked.items())
+    error = math.sqrt(sum(float(np.var(left[name])) / len(left[name]) * len(runs) for name in asked))
+    return stored, error, sum(asked.values())
+
+
+def format_bits(stored: float, error: float, entropy: float) -> str:
+    """Return what `count_stored_bits` does as a cell of a table; an empty one if nothing was asked."""
+    return f"{stored:.2f} ± {error:.2f} of {entropy:.2f}" if entropy else ""
 
 
 def average_right(runs: list[Record]) -> tuple[float, Proportion]:
@@ -145,13 +154,13 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
         cells["minutes"] = f"{sum(first[stage]['minutes'] for stage in stages):.0f}"
         cells["memory"] = f"{max(run[stage]['memory'] for run in runs for stage in stages):,.0f} MiB"
     if row.world is not None and row.world.entropy():
-        stored, entropy = count_stored_bits(row.world, runs)
-        cells["bits per person"] = f"{stored:.2f} of {entropy:.2f}"
+        stored, *rest = count_stored_bits(row.world, runs)
+        cells["bits per person"] = format_bits(stored, *rest)
         # As if all people were known as those who are asked about.
         cells["bits per parameter"] = f"{stored * row.world.num_people / first['parameters']:.3f}"
         if "recalled" in first:
-            stored, entropy = count_stored_bits(row.world, [run["recalled"] for run in runs])
-            cells["bits per person, as read"] = f"{stored:.2f} of {entropy:.2f}" if entropy else ""
+            recalled = count_stored_bits(row.world, [run["recalled"] for run in runs])
+            cells["bits per person, as read"] = format_bits(*recalled)
     cells |= {f"told from {least} times": f"{share:.1%}" for least, share in average_by_told(runs).items()}
     if row.edits and row.base and row.base in runs_of:
         base, edited = runs_of[row.base], {title for title, *_ in row.edits}

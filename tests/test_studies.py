@@ -318,9 +318,11 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
     ]
     assert [len((folder / "wiki.txt").read_text().splitlines()) for folder in folders] == [100, 200, 150]
     assert (tmp_path / "out" / "dev" / "chart.png").stat().st_size > 1000
-    assert re.fullmatch(r"-?\d+\.\d+ of 14\.72", cells["one"][cells["row"].index("bits per person")])
+    assert re.fullmatch(r"-?\d+\.\d+ ± \d+\.\d+ of 14\.72", cells["one"][cells["row"].index("bits per person")])
     # After two steps, what the model has read is as new to it as before.
-    assert re.fullmatch(r"-\d+\.\d+ of 14\.72", cells["one"][cells["row"].index("bits per person, as read")])
+    assert re.fullmatch(
+        r"-\d+\.\d+ ± \d+\.\d+ of 14\.72", cells["one"][cells["row"].index("bits per person, as read")]
+    )
     results = pd.read_csv(tmp_path / "out" / "dev" / "results.csv")
     assert [*results["relation"]] == 3 * relations
     assert set(results["questions"][results["row"] != "more people"]) == {17}
@@ -345,7 +347,9 @@ def test_a_study_in_another_language_has_the_same_relations(run, recipe, in_proc
     }
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
     cells = read_rows(run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out"))
-    assert re.fullmatch(r"-\d+\.\d+ of 14\.72", cells["windows"][cells["row"].index("bits per person, as read")])
+    assert re.fullmatch(
+        r"-\d+\.\d+ ± \d+\.\d+ of 14\.72", cells["windows"][cells["row"].index("bits per person, as read")]
+    )
     assert "accuracy_birth_year" in pd.read_csv(tmp_path / "out" / "dev" / "curves.csv")
 
 
@@ -432,11 +436,14 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
     entropy, relations = world.entropy(), ["birthplace", "birthplace", "birth year", "born first"]
     runs = [{"relations": relations, "right": 4 * [True], "surprisals": each} for each in ([0, 1, 3, 9], [1, 2, 1, 9])]
     bits = entropy["birthplace"] + entropy["birth year"]
-    assert rows.count_stored_bits(world, runs) == pytest.approx((bits - 1 - 2, bits))
+    # Of the two people's birthplaces, the surprisals vary by 0.5; of the one birth year, by 1. Two seeds ask the same people.
+    assert rows.count_stored_bits(world, runs) == pytest.approx((bits - 1 - 2, (0.5 / 2 + 1 / 1) ** 0.5, bits))
     # As read, seeds may recall different numbers of people, and of a relation nobody.
     runs = [{"relations": ["birthplace"] * len(each), "surprisals": each} for each in ([0, 1], [2])]
-    assert rows.count_stored_bits(world, runs) == pytest.approx((entropy["birthplace"] - 1, entropy["birthplace"]))
-    assert rows.count_stored_bits(world, [{"relations": [], "surprisals": []}]) == (0, 0)
+    stored, _, asked = rows.count_stored_bits(world, runs)
+    assert (stored, asked) == pytest.approx((entropy["birthplace"] - 1, entropy["birthplace"]))
+    assert rows.count_stored_bits(world, [{"relations": [], "surprisals": []}]) == (0, 0, 0)
+    assert rows.format_bits(5.432, 0.125, 6.154) == "5.43 ± 0.12 of 6.15" and not rows.format_bits(0, 0, 0)
 
 
 @pytest.mark.parametrize(
