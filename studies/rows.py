@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -292,5 +292,6 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
         axes, color = over_time[len(stages)], colors[list(runs).index(name) % 10]
         axes.plot([*by_told], [100 * share for share in by_told.values()], "o-", color=color)
         axes.set_xscale("log", base=2)
-        axes.set(xlabel="how often the facts are told, from", ylabel="answered (%)", title="by frequency")
+        axes.set_xticks(sorted({*chain(*told.values())}))
+        axes.set(xlabel="how often the answer is told, from", ylabel="answered (%)", title="by frequency")
     save_picture(figure, path)
