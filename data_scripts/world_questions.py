@@ -33,12 +33,14 @@ class Kind(NamedTuple):
         ask: Returns the questions that come with a person, which are in the file that asks about the person.
         is_told: Whether a document says the answer.
         entropy: Returns how many bits the answer has in a world, where a person's document says it; None: it has none of its own.
+        candidates: Returns what an answer that has bits is drawn from.
     """
 
     told: tuple[str, ...]
     ask: "Callable[[World, int, SimpleNamespace], Iterable[Question]]"
     is_told: bool = False
     entropy: "Callable[[World], float] | None" = None
+    candidates: "Callable[[World], Iterable]" = lambda world: ()
 
 
 def for_attribute(name: str, drawn_from: str) -> Kind:
@@ -48,6 +50,7 @@ def for_attribute(name: str, drawn_from: str) -> Kind:
         lambda world, index, person: [Question(person.name, [str(getattr(person, name))])],
         True,
         lambda world: world.choices[drawn_from].entropy,
+        lambda world: world.choices[drawn_from].words,
     )
 
 
@@ -113,7 +116,13 @@ QUESTIONS = {
     "employer": for_attribute("employer", "employer"),
     "place of death": for_attribute("death_place", "place"),
     # Anyone but the person is the teacher.
-    "teacher": Kind(("teacher",), ask_for_teacher, True, lambda world: math.log2(world.num_people - 1)),
+    "teacher": Kind(
+        ("teacher",),
+        ask_for_teacher,
+        True,
+        lambda world: math.log2(world.num_people - 1),
+        lambda world: map(world.name_person, range(world.num_people)),
+    ),
     "person born": Kind(("birth_place", "birth_year"), ask_for_person),
     "birth year's parity": Kind(("birth_year",), ask_for_parity),
     "born first": Kind(("birth_year",), ask_for_older),

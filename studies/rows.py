@@ -158,6 +158,9 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
         cells["bits per person"] = format_bits(stored, *rest)
         # As if all people were known as those who are asked about.
         cells["bits per parameter"] = f"{stored * row.world.num_people / first['parameters']:.3f}"
+        if "among" in first:
+            among = count_stored_bits(row.world, [run["among"] for run in runs])
+            cells["bits per person, among candidates"] = format_bits(*among)
         if "recalled" in first:
             recalled = count_stored_bits(row.world, [run["recalled"] for run in runs])
             cells["bits per person, as read"] = format_bits(*recalled)

@@ -9,6 +9,7 @@ trainings are kept and interrupted ones are resumed, so the same command can be 
 and the chart are of the rows and seeds of one command, and are written after each of them.
 """
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -40,6 +41,7 @@ from data_scripts.options import Range, check_options, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import Relation
 from data_scripts.synthetic_world import World
+from data_scripts.world_questions import QUESTIONS
 from posgpt.compare import load_record
 from posgpt.evaluation.data import EvaluationData
 from posgpt.evaluation.predictions import TEST, answer_questions
@@ -102,6 +104,7 @@ class Study:
         pretrain, finetune: What rows share. A row's own options come on top; a row's `finetune: null` leaves the stage out.
         reads_questions: Whether pretraining reads the training questions, too.
         recall: Whether to measure what pretrained models recall in the words that they have read (studies/recall.py).
+        candidates: Whether to measure bits among all that a world draws answers from, too: each is scored for each question.
         held_out: How many training pairs are held out to ask about; 0: dev is asked.
         ask_every: Ask the questions every so many steps of pretraining, for curves; None: only after it.
         seeds: One training of each row per seed.
@@ -113,6 +116,7 @@ class Study:
     finetune: dict[str, Any] | None = None
     reads_questions: bool = False
     recall: bool = False
+    candidates: bool = False
     held_out: int = 0
     ask_every: int | None = None
     seeds: list[int] = field(default_factory=lambda: [42])
@@ -315,7 +319,8 @@ class Sweep:
 
         Returns:
             The `seed`, what `ask` returns, what `train` returns of each stage by its name, what `measure_recall` does, the hash of the
-            `asked_file`, and in a world with `frequency`, how often each answer is `told`; None if no person's document tells it.
+            `asked_file`, what `weigh_candidates` returns as `among`, and in a world with `frequency`, how often each answer is `told`; None
+            if no person's document tells it.
         """
         if row.pairs:
             self.draw_pairs(row, row.pairs, seed)
@@ -329,6 +334,8 @@ class Sweep:
         kept_file = self.results / f"{make_file_name(row.name)}_{seed}" / "asked.json"
         files = self.files[row.name]
         record |= ask(model, files.asked, kept_file, files.relations) | {"asked_file": hash_file(files.asked)}
+        if row.world and self.study.candidates:
+            record["among"] = weigh_candidates(model, files.asked, kept_file.with_name("among.json"), row.world)
         if row.world and row.world.frequency:
             people = split_people(row.world.num_people)[DEV_FILE]
             told = {row.world.name_person(i): row.world.count_biographies(i) for i in people}
@@ -381,6 +388,32 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path, relations: Sequence[R
     # What is kept of earlier versions lacks some of these.
     key = {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE), "columns": 5}
     return keep_result(kept_file, key, compute)
+
+
+def weigh_candidates(model_dir: Path, test_file: Path, kept_file: Path, world: World) -> Record:
+    """Return the `surprisals` of correct answers in bits, and the `relations` of these, for what people's documents tell.
+
+    A probability is that which the model gives the answer, divided by the sum over all that the world draws such answers from.
+    """
+
+    def compute() -> Record:
+        model, tokenizer = load_model(str(model_dir))
+        model.to(PartialState().device)
+        asked = load_questions(test_file, answers=True, known=tuple(world.asked.values()))
+        surprisals, relations = [], []
+        for name in world.entropy():
+            candidates = [*map(str, QUESTIONS[name].candidates(world))]
+            rows = asked.rows_of[world.asked[name]]
+            for row in tqdm(rows, desc=f"Weighing candidates for {name}", unit="question", disable=None):
+                scores = model.compute_log_probs([asked.texts[row]] * len(candidates), candidates, tokenizer)
+                own = scores.log_softmax(0)[candidates.index(asked.answers[row])]
+                surprisals.append(-float(own) / math.log(2))
+                relations.append(name)
+        return {"surprisals": surprisals, "relations": relations}
+
+    return keep_result(
+        kept_file, {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE)}, compute
+    )
 
 
 def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, Row]) -> None:

@@ -306,7 +306,11 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
         "one": {"published": "9.7 % (arXiv 2309.14316)"},
     }
     study = {"reads_questions": True, "pretrain": {"recipe": recipe, "max_steps": 2}, "rows": rows}
-    study |= {"world": {"num_people": 100, "relations": relations}, "recall": True}
+    study |= {
+        "world": {"num_people": 100, "num_places": 30, "relations": relations},
+        "recall": True,
+        "candidates": True,
+    }
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
     printed = run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out")
     cells = read_rows(printed)
@@ -340,6 +344,7 @@ def test_a_study_in_another_language_has_the_same_relations(run, recipe, in_proc
     study = {
         "reads_questions": True,
         "recall": True,
+        "candidates": True,
         "ask_every": 1,
         "world": {"num_people": 100, "language": "german", "relations": ["birthplace", "birth year"]},
         "pretrain": {"recipe": recipe, "max_steps": 1},
@@ -350,6 +355,9 @@ def test_a_study_in_another_language_has_the_same_relations(run, recipe, in_proc
     assert re.fullmatch(
         r"-\d+\.\d+ ± \d+\.\d+ of 14\.72", cells["windows"][cells["row"].index("bits per person, as read")]
     )
+    # A model that has learned nothing writes anything else; among all places and years, less is left to learn.
+    bits = [cells["windows"][cells["row"].index(f"bits per person{which}")] for which in ("", ", among candidates")]
+    assert float(bits[0].split()[0]) < float(bits[1].split()[0]) - 20 and bits[1].endswith(" of 14.72")
     assert "accuracy_birth_year" in pd.read_csv(tmp_path / "out" / "dev" / "curves.csv")
 
 
