@@ -131,7 +131,6 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
     cells = {
         "row": row.name,
         "parameters": f"{first['parameters']:,}",
-        "questions": f"{len(first['right'])}",
         "answered": f"**{accuracy:.1%}**",
         "95 % interval": share.format_interval(),
         **{each: f"{average_right(take_relation(runs, each))[0]:.1%}" for each in list_relations(runs)},

@@ -421,7 +421,10 @@ def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, R
     runs = dict(sorted(runs.items(), key=lambda item: -average_right(item[1])[0]))
     table = [describe_row(rows[name], runs) for name in runs]
     asked_file = next(iter(sweep.files.values())).asked
-    write_table(sweep.results, table, f"The questions of {asked_file.name}")
+    asked = sorted({len(of_row[0]["right"]) for of_row in runs.values()})
+    write_table(
+        sweep.results, table, f"{' to '.join(map(str, asked[:: len(asked) - 1 or 1]))} questions of {asked_file.name}"
+    )
     draw_rows(runs, sweep.results / "chart.png")
     answers = list_answers(runs)
     tables = {"answers": answers, "results": list_results(answers), "curves": list_curves(runs)}

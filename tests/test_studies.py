@@ -306,11 +306,7 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
         "one": {"published": "9.7 % (arXiv 2309.14316)"},
     }
     study = {"reads_questions": True, "pretrain": {"recipe": recipe, "max_steps": 2}, "rows": rows}
-    study |= {
-        "world": {"num_people": 100, "num_places": 30, "relations": relations},
-        "recall": True,
-        "candidates": True,
-    }
+    study |= {"world": {"num_people": 100, "relations": relations}, "recall": True}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
     printed = run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out")
     cells = read_rows(printed)
@@ -331,9 +327,7 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
     assert [*results["relation"]] == 3 * relations
     assert set(results["questions"][results["row"] != "more people"]) == {17}
     # Models that are asked about other people are not compared.
-    assert (
-        cells["more people"][cells["row"].index("questions")] != cells["one"][cells["row"].index("questions")] == "51"
-    )
+    assert "51 to 78 questions of birth_dev.tsv" in printed
     compared = [cells[row][cells["row"].index("points behind the best")] for row in rows]
     assert sum(map(bool, compared)) < 2
     again = sweep.run_study(study, output_dir=tmp_path / "out", rows=["one"])
