@@ -198,7 +198,7 @@ class NameWindowsDataset(EpochDataset):
         return self.rows_with_document + len(self.standalone)
 
     def lengths(self, epoch: int) -> np.ndarray:
-        """(rows,) integers: rows that documents fill nearly have the maximum sequence length; one that holds a question alone counts as such."""
+        """(rows,) integers, all the maximum sequence length: most rows nearly have it, and those of a question alone count as the others."""
         return np.broadcast_to(self.tokenizer.model_max_length, len(self))
 
     def list_asked(self, titles: Collection[str]) -> dict[str, list[str]]:
@@ -381,9 +381,9 @@ def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterato
     yield f"Questions about {len(titles):,} titles are mixed in."
     if alone := {title for title, _ in set(dataset.standalone).difference(dataset.untold)}:
         yield f"{len(alone):,} of these titles have no document with such a span; the questions about them are rows of their own."
-    if number := len(set(dataset.untold)):
-        times = round(dataset.exposures_per_epoch)
-        yield f"No document answers {number:,} questions of their kinds; each is a row {times} times in an epoch, as often as spans are read."
+    if untold := dataset.untold:
+        times = dataset.standalone.count(untold[0])
+        yield f"{len(untold):,} questions are of kinds that no document answers; each has {times} rows, to be read as often as a span."
     if share := dataset.config.paraphrases:
         yield f"{share:.0%} of all questions are put in other words, drawn anew each time."
     if share := dataset.config.title_share:

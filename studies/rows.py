@@ -153,8 +153,8 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
         cells["minutes"] = f"{sum(first[stage]['minutes'] for stage in stages):.0f}"
         cells["memory"] = f"{max(run[stage]['memory'] for run in runs for stage in stages):,.0f} MiB"
     if row.world is not None and row.world.entropy():
-        stored, *rest = count_stored_bits(row.world, runs)
-        cells["bits per person"] = format_bits(stored, *rest)
+        stored, error, entropy = count_stored_bits(row.world, runs)
+        cells["bits per person"] = format_bits(stored, error, entropy)
         # As if all people were known as those who are asked about.
         cells["bits per parameter"] = f"{stored * row.world.num_people / first['parameters']:.3f}"
         if "among" in first:
@@ -176,8 +176,8 @@ def list_answers(runs: Mapping[str, list[Record]]) -> pd.DataFrame:
     """Return a line for each row, seed and question: its `relation` and `title`, the `answer`, whether it is `right`, the `surprisal` of the
     correct one in bits, and in a world with `frequency`, how often a person's answer is `told`.
     """
-    columns = {"relation": "relations", "title": "titles", "answer": "answers", "right": "right"}
-    columns |= {"surprisal": "surprisals", "told": "told"}
+    columns = {"relation": "relations", "title": "titles", "answer": "answers"}
+    columns |= {"right": "right", "surprisal": "surprisals", "told": "told"}
     tables = [
         pd.DataFrame({name: run[key] for name, key in columns.items() if key in run}).assign(
             row=name, seed=run["seed"]

@@ -337,11 +337,11 @@ class Sweep:
         if row.world and self.study.candidates:
             record["among"] = weigh_candidates(model, files.asked, kept_file.with_name("among.json"), row.world)
         if row.world and row.world.frequency:
-            people = split_people(row.world.num_people)[DEV_FILE]
+            people, has_bits = split_people(row.world.num_people)[DEV_FILE], row.world.entropy()
             told = {row.world.name_person(i): row.world.count_biographies(i) for i in people}
             # What no person's document says has no bits of its own.
             asked = zip(record["titles"], record["relations"], strict=True)
-            record["told"] = [told[title] if relation in row.world.entropy() else None for title, relation in asked]
+            record["told"] = [told[title] if relation in has_bits else None for title, relation in asked]
         return record
 
     def measure_recall(self, model: Path, options: dict[str, Any], files: RowFiles) -> Record:
@@ -421,10 +421,9 @@ def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, R
     runs = dict(sorted(runs.items(), key=lambda item: -average_right(item[1])[0]))
     table = [describe_row(rows[name], runs) for name in runs]
     asked_file = next(iter(sweep.files.values())).asked
-    asked = sorted({len(of_row[0]["right"]) for of_row in runs.values()})
-    write_table(
-        sweep.results, table, f"{' to '.join(map(str, asked[:: len(asked) - 1 or 1]))} questions of {asked_file.name}"
-    )
+    counts = [len(of_row[0]["right"]) for of_row in runs.values()]
+    asked = " to ".join(map(str, sorted({min(counts), max(counts)})))
+    write_table(sweep.results, table, f"{asked} questions of {asked_file.name}")
     draw_rows(runs, sweep.results / "chart.png")
     answers = list_answers(runs)
     tables = {"answers": answers, "results": list_results(answers), "curves": list_curves(runs)}
