@@ -47,7 +47,9 @@ TABLES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", "
 FEATURES = Features({"title": Value("string"), "text": Value("string")})
 # Versions of what the cache keeps: another number when files are read differently, or when what is made of documents (titles,
 # words, spans, ids) becomes another for the same documents, so that nothing older is used.
-READING_VERSION, DERIVING_VERSION = 3, 4
+READING_VERSION, DERIVING_VERSION = 4, 4
+# Nobody sees these, or tells them from a space.
+_UNLIKE = re.compile(f"{INVISIBLE.pattern}|[\u00a0\u2009\u202f]")
 # A cell of a CSV may be a whole article.
 csv.field_size_limit(2**31 - 1)
 
@@ -135,7 +137,8 @@ def _read_rows_with_text(path: str | os.PathLike, columns: Columns) -> Iterator[
     for _, title, text in read_rows(path, columns):
         if text.strip():
             is_blank = False
-            yield {"title": title, "text": text}
+            # A space before a title would be a part of it.
+            yield {"title": title, "text": text.strip(" ") if title is None else text}
     if is_blank:
         raise BadInput(f"{path}: every line is blank; give a corpus with one document per line.")
 
@@ -306,11 +309,11 @@ def build_corpus_tokenizer(
 
 
 def summarize_texts(corpus: Dataset) -> Dataset:
-    """Return the characters of each batch of documents, and how many are not in NFC and how many hold what nobody sees."""
+    """Return the characters of each batch of documents, and how many are not in NFC and how many hold what nobody tells apart."""
 
     # Which characters a corpus has does not show it: no letter takes the stress mark of a Russian а, but an a beside it does.
     def summarize(texts: list[str]) -> dict[str, list]:
-        invisible = sum(not text.isprintable() and INVISIBLE.search(text) is not None for text in texts)
+        invisible = sum(not text.isprintable() and _UNLIKE.search(text) is not None for text in texts)
         characters = "".join(sorted(set().union(*texts)))
         return {"characters": [characters], "decomposed": [count_decomposed(texts)], "invisible": [invisible]}
 
@@ -335,7 +338,10 @@ def describe_documents(corpus: Dataset, paths: Sequence[str]) -> Iterator[str]:
     if note := describe_decomposed(name, sum(counts["decomposed"]), size):
         yield note
     if invisible := sum(counts["invisible"]):
-        yield f"{name}: {invisible:,} of {size} hold characters that nobody sees, such as soft hyphens or marks of direction."
+        yield (
+            f"{name}: {invisible:,} of {size} hold characters that nobody tells apart, such as no-break spaces, soft hyphens or marks of"
+            " direction; words with them differ from those of questions without."
+        )
     if not any(iterate_titles(corpus)):
         yield f"{name}: no document has a title; each should begin with one, as in `TITLE. text`."
 

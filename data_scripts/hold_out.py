@@ -34,7 +34,7 @@ from data_scripts.files import (
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import RelationArguments, load_relations
-from data_scripts.titles import find_text_start, match_titles
+from data_scripts.titles import find_text_start, iterate_titles, match_cases, match_titles
 
 CALIBRATION_FILE, UNSEEN_FILE = "calibration.tsv", "unseen.tsv"
 # A corpus that was a table.
@@ -86,6 +86,8 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     if train_name in (CALIBRATION_FILE, UNSEEN_FILE) or (corpus and train_name == corpus_name):
         raise BadInput(f"{questions_file}: this command writes a file of this name; rename yours.")
     questions = load_questions(questions_file, answers=True, known=load_relations(arguments.relations), corpus=corpus)
+    if corpus:
+        questions = questions.rename(match_cases(questions.titles, iterate_titles(corpus)))
     asked, documents_of, file_of = Counter(questions.titles), dict[str, list[int]](), dict[str, str]()
     if people and corpus:
         for i, title, _ in match_titles(asked, ((row["title"], row["text"]) for row in corpus)):
@@ -118,7 +120,7 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     # Files that an earlier split left would not go with this one.
     for name in {CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, CORPUS_FILE} - lines.keys():
         (output_dir / name).unlink(missing_ok=True)
-    for name in (DEV_FILE, TEST_FILE):
+    for name in {DEV_FILE, TEST_FILE} - lines.keys():
         if data_dir and (file := Path(data_dir, name)).is_file():
             shutil.copyfile(file, output_dir / name)
     return lines

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, repeat
-from typing import TypeVar
 
 from datasets import Dataset, Features, Value
 from transformers import PreTrainedTokenizerBase
@@ -16,8 +15,6 @@ from data_scripts.files import check_text, read_lines
 from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, match_relations
 from data_scripts.titles import split_title
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
-
-Key = TypeVar("Key")
 
 QUESTIONS_ROLE = "TSV of questions and answers"
 _LINE_FORM = "a line is a question, one tab and its answer"
@@ -82,19 +79,11 @@ class Questions:
     @property
     def contradictions(self) -> dict[str, set[str]]:
         """The answers to each question that is there with different ones."""
-        return {text: given for text, given in self._collect_answers(self.texts).items() if len(given) > 1}
-
-    @cached_property
-    def answers_by_relation(self) -> dict[tuple[str, Relation], set[str]]:
-        """The answers to the questions about each title that ask for each relation."""
-        return self._collect_answers(zip(self.titles, self.relation_per_question, strict=True))
-
-    def _collect_answers(self, keys: Iterable[Key]) -> dict[Key, set[str]]:
-        collected: dict[Key, set[str]] = {}
-        # Without answers, there is nothing to pair the keys with.
-        for key, answer in zip(keys, self.answers, strict=False):
-            collected.setdefault(key, set()).add(answer)
-        return collected
+        collected: dict[str, set[str]] = {}
+        # Without answers, there is nothing to pair the questions with.
+        for text, answer in zip(self.texts, self.answers, strict=False):
+            collected.setdefault(text, set()).add(answer)
+        return {text: given for text, given in collected.items() if len(given) > 1}
 
     def select(self, relation: Relation) -> "Questions":
         """Return the questions that ask for one relation."""

@@ -198,7 +198,7 @@ def match_relations(
         # Also those that were found: the longest wording counts.
         found = [find_relation(question, relations) for question in questions]
     # An unknown question is compared with those of the same file before all others.
-    forms = [relation.form for relation in list(filter(None, found)) or relations]
+    forms = [relation.form for relation in dict.fromkeys(filter(None, found)) or relations]
     named: dict[str, Relation] = {}
     for where, question, relation in zip(places, questions, found, strict=True):
         if relation is None:
@@ -282,15 +282,21 @@ def _sort_by_words(
     questions: list[list[str]], shared: tuple[str, ...] = ()
 ) -> list[tuple[tuple[str, ...], list[list[str]]]]:
     """Sort questions, each a list of words, into groups that begin with the same words; return these words and each group."""
-    by_word: dict[str, list[list[str]]] = {}
-    for question in questions:
-        if len(shared) < len(question):
-            by_word.setdefault(question[len(shared)], []).append(question)
-    fewest = max(2, _RAREST_WORD * len(questions))
-    frequent = {word: group for word, group in by_word.items() if len(group) >= fewest}
-    if sum(map(len, frequent.values())) < _NEARLY_ALL * len(questions):
-        return [(shared, questions)]
-    if shared and len(frequent) > 1 and all(word[0].isupper() for word in frequent):
+    while True:
+        by_word: dict[str, list[list[str]]] = {}
+        for question in questions:
+            if len(shared) < len(question):
+                by_word.setdefault(question[len(shared)], []).append(question)
+        fewest = max(2, _RAREST_WORD * len(questions))
+        frequent = {word: group for word, group in by_word.items() if len(group) >= fewest}
+        if sum(map(len, frequent.values())) < _NEARLY_ALL * len(questions):
+            return [(shared, questions)]
+        if len(frequent) > 1:
+            break
+        # Long questions may share hundreds of words.
+        ((word, questions),) = frequent.items()
+        shared = (*shared, word)
+    if shared and all(word[0].isupper() for word in frequent):
         # Titles begin, or end, with one of a few names, such as `Carved Teapot` and `Blue Teapot` with the last word.
         return [(_drop_names(shared), questions)]
     return [result for word, group in frequent.items() for result in _sort_by_words(group, (*shared, word))]

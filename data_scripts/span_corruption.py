@@ -124,7 +124,9 @@ class SpanCorruptionDataset(EpochDataset):
         )
         if self.questions:
             without = len(self.questions.keys() - self.documents.unique("title"))
-            described += f" Questions about {len(self.questions):,} titles are mixed in; {without:,} have no document."
+            described += f" Questions about {len(self.questions) - without:,} titles are mixed in."
+            if without:
+                described += f" Those about {without:,} others, which no document has, are left out."
         return described
 
     def cuts(self, epoch: int) -> np.ndarray:

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -150,9 +150,11 @@ class SpanSelector:
         for (title, text, salient), likeliest in zip(documents, ranked, strict=True):
             spans = [span for span, score in likeliest if score >= self.min_score]
             if not self.is_learned:
-                spans = [(start, end) for start, end in salient if self._takes(text[start:end])]
+                taken = ((start, end) for start, end in salient if self._takes(text[start:end]))
                 if self.needs_words:
-                    spans = [each for each in spans if take_words_beside(title, text, each, True, max_before=1)[0]]
+                    taken = (span for span in taken if take_words_beside(title, text, span, True, max_before=1)[0])
+                # Of a long text, the first are found long before the last.
+                spans = list(islice(taken, self.max_spans))
             answers = [span for span, score in likeliest[:1] if score >= self.min_guess]
             selected.append({span: span in answers for span in sorted({*spans[: self.max_spans], *answers})})
         return selected
@@ -411,7 +413,10 @@ def describe_held_out(
         # All, in the text, asked for, in the title, and its last word; pseudo-labels, and those that are correct.
         counts, missed = np.zeros(7, int), ""
         for held_out, others in hold_out(list_pairs(questions, selector.relation)):
-            judge = replace(selector, ranker=SpanRanker(others, documents_of)) if selector.ranker else selector
+            shapes = selector.shapes and find_number_shapes([answer for _, answer in others])
+            judge = replace(selector, shapes=shapes)
+            if selector.ranker:
+                judge = replace(judge, ranker=SpanRanker(others, documents_of))
             asked: dict[str, list[str]] = {title: [] for title, _ in held_out}
             labels = {title: "" for title, _ in held_out}
             about = [document._asdict() for document in list_about(held_out, documents_of)]

@@ -94,6 +94,8 @@ class Language:
     birth_form: str = "{birth_place} in {birth_year}"
     pair_form: str = "{} or {}"
     parities: tuple[str, str] = ("even", "odd")
+    # What is answered about strangers.
+    unknown: str = "unknown"
 
     def _find_file(self, name: str) -> Path:
         own, english = (Path(__file__).parent / "world" / folder / name for folder in (self.folder, "english"))
@@ -135,6 +137,7 @@ LANGUAGES = {
         months=_GERMAN_MONTHS,
         birth_form="{birth_year} in {birth_place}",
         parities=("gerade", "ungerade"),
+        unknown="unbekannt",
     ),
     "chinese": Language(
         "chinese",
@@ -144,6 +147,7 @@ LANGUAGES = {
         date_form="{year}年{month}{day}日",
         months=[f"{month}月" for month in range(1, 13)],
         space="",
+        unknown="未知",
     ),
 }
 PLACES = LANGUAGES["english"].read_words("places")
@@ -211,6 +215,14 @@ class World:
         " in an order drawn by the seed. Everybody is told of once or more, so choose several biographies_per_person.",
         default=0,
     )
+    contradictions: Annotated[float, Range(0, 1)] = option(
+        "The share of biographies that tell of a person what is true of somebody else. Answers stay what is true.",
+        default=0,
+    )
+    strangers: Annotated[int, Range(0, MAX_PEOPLE)] = option(
+        "How many others, of whom nothing is told, training asks about, too: what is told of people is unknown of them.",
+        default=0,
+    )
     seed: int = option("Determines everything: another seed, another world.", default=0)
     disjoint_names: bool = option(
         "Share no name with worlds of other seeds that have as many people and this option; there are names for so many seeds only.",
@@ -233,9 +245,14 @@ class World:
             raise BadInput(
                 f"relations is {self.relations}: {self.language} has no {lacking[0]!r}; choose from {known}."
             )
-        if self.disjoint_names and not 0 <= self.seed < (num_worlds := self._count_names() // self.num_people):
+        named, names = self.num_people + self.strangers, self._count_names()
+        if named > names:
             raise BadInput(
-                f"seed is {self.seed}; there are names for {num_worlds:,} worlds of {self.num_people:,} people with"
+                f"strangers is {self.strangers}; {self.language} has {names:,} names; choose at most {names - self.num_people:,}."
+            )
+        if self.disjoint_names and not 0 <= self.seed < (num_worlds := names // named):
+            raise BadInput(
+                f"seed is {self.seed}; there are names for {num_worlds:,} worlds of {named:,} people with"
                 f" disjoint_names; choose 0 to {num_worlds - 1:,}."
             )
         if {"number born", "country"}.intersection(self.relations) and self.num_places < _MIN_PLACES:
@@ -300,10 +317,10 @@ class World:
         return self.language_of.date_form.format(day=day, month=month, year=year)
 
     def _draw_name(self, index: int) -> dict[str, str]:
-        """Return the first and the last name of person number `index`, counted from 0."""
+        """Return the first and the last name of person number `index`, counted from 0; strangers come after the people."""
         multiplier, shift = self._name_order
         if self.disjoint_names:
-            index += self.seed * self.num_people
+            index += self.seed * (self.num_people + self.strangers)
         first_names, last_names = self.language_of.names
         first, last = divmod((multiplier * index + shift) % (len(first_names) * len(last_names)), len(last_names))
         return {"first": first_names[first], "last": last_names[last]}
@@ -404,23 +421,36 @@ class World:
             return self.biographies_per_person
         return max(round(self._shares_told[index] * self.num_people * self.biographies_per_person), 1)
 
+    def _find_told(self, index: int, number: int) -> int:
+        """Return the number of the person whose facts a biography of person number `index` tells."""
+        draws = _Draws("contradiction", self.seed, index, number)
+        if draws.below(10**9) >= self.contradictions * 10**9:
+            return index
+        return (index + 1 + draws.below(self.num_people - 1)) % self.num_people
+
     def biographies(self, index: int) -> list[str]:
         """Person number `index`'s documents, `Name. text`; nothing is worded twice as long as there are wordings."""
-        person, documents = self.person(index), []
+        own, documents = self.person(index), []
         left: dict[str, list[str]] = {}
         for i in range(self.count_biographies(index)):
+            person, told = own, self._find_told(index, i)
+            if told != index:
+                names = {key: value for key, value in vars(own).items() if key.endswith("name")}
+                person = SimpleNamespace(**vars(self.person(told)) | names)
             parts = _Draws("order", self.seed, index, i).shuffle(list(self._sentences))
             for begin in range(0, len(parts), _FACTS_PER_DOCUMENT):
                 sentences: list[str] = []
                 for part in parts[begin : begin + _FACTS_PER_DOCUMENT]:
                     left[part] = left.get(part) or list(self._sentences[part])
                     name = person.last_name if sentences else person.full_name
-                    sentences.append(self._tell(index, person, name, left[part], _Draws(part, self.seed, index, i)))
+                    sentences.append(self._tell(told, person, name, left[part], _Draws(part, self.seed, index, i)))
                 documents.append(f"{person.name}. {self.language_of.space.join(sentences)}")
         return documents
 
     def _tell(self, index: int, person: SimpleNamespace, name: str, wordings: list[str], draws: _Draws) -> str:
-        """Return a sentence in one of the wordings, which is taken out; `name` is what it calls the person."""
+        """Return a sentence in one of the wordings, which is taken out, of what is true of person number `index`; `name` is what it calls
+        the person.
+        """
         facts = vars(person) | {"name": name}
         facts["profession2"] = self.choices["profession"].draw(draws)
         wording = wordings.pop(draws.below(len(wordings)))
@@ -447,6 +477,11 @@ class World:
             for title, answers in QUESTIONS[name].ask(self, index, person):
                 yield relation.ask(title), answers
 
+    def ask_strangers(self) -> Iterator[tuple[str, str]]:
+        """Yield each training question about a stranger, and that the answer is unknown."""
+        for index, name in product(range(self.num_people, self.num_people + self.strangers), self.entropy()):
+            yield self.asked[name].ask(self.name_person(index)), self.language_of.unknown
+
     def write(self, output_dir: Path, overwrite: bool = False) -> dict[str, int]:
         """Write the four files and their card into `output_dir`; return the number of lines of each of the four.
 
@@ -464,8 +499,15 @@ class World:
                 for question, answers in self.questions(index):
                     for line in [question] if file == TEST_FILE else (f"{question}\t{answer}" for answer in answers):
                         write_line(file, line)
+            for question, answer in self.ask_strangers():
+                write_line(TRAIN_FILE, f"{question}\t{answer}")
             for document in self.describe_places():
                 write_line(CORPUS_FILE, document)
+            if empty := [file for file, count in lines.items() if not count]:
+                raise BadInput(
+                    f"{output_dir / empty[0]}: would have no question, for nothing that is asked is about so few; choose other --relations"
+                    " or --num_people, or more --num_places."
+                )
             card.write(str(self._format_card()))
         return lines
 

@@ -168,8 +168,11 @@ class AnsweringMixin:
     def _compute_answer_budgets(self, questions: Sequence[str]) -> list[int]:
         """Return `count_free_positions` of each question.
 
-        Raise ValueError when a question leaves none free, is empty or has its `⁇` already, or a single one is not in a list.
+        Raise ValueError when a question leaves none free, is empty or has its `⁇` already, or a single one is not in a list; or when
+        the model sees what it is to write.
         """
+        if not self.config.is_causal:
+            raise ValueError("a model with is_causal=False sees what follows, and cannot be asked.")
         if isinstance(questions, str):
             raise ValueError("questions is a text; give a list of questions, also for a single one.")
         for question in questions:

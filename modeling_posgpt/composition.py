@@ -72,7 +72,8 @@ class Composition:
 
     def relate(self, query: Tensor, key: Tensor, memo: list, place: Place) -> tuple[Tensor, Tensor, Tensor | None]:
         biases = []
-        for (part, own), each in zip(self.pair(place), memo, strict=True):
+        ordered = sorted(zip(self.pair(place), memo, strict=True), key=lambda entry: entry[0][0].relates_last)
+        for (part, own), each in ordered:
             query, key, bias = part.relate(query, key, each, own)
             biases += [] if bias is None else [bias]
         return query, key, sum(biases[1:], biases[0]) if biases else None

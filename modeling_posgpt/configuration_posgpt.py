@@ -2,6 +2,7 @@
 
 import json
 import os
+from itertools import chain
 from pathlib import Path
 
 from huggingface_hub.dataclasses import strict
@@ -157,6 +158,13 @@ class PosGPTConfig(PreTrainedConfig):
         settings = json.loads(super().to_json_string(use_diff))
         settings.pop("relations", None)
         return json.dumps(settings, indent=2) + "\n"
+
+    @classmethod
+    def from_dict(cls, config_dict, **kwargs):
+        """Return a configuration with what `kwargs` change; see transformers, which would set these unchecked and leave out defaults."""
+        fields = {*cls.__annotations__, *chain(*(each.settings for each in POSITION_EMBEDDINGS.values()))}
+        given = {name: kwargs.pop(name) for name in fields & kwargs.keys()}
+        return super().from_dict(config_dict | given, **kwargs)
 
     @classmethod
     def get_config_dict(cls, pretrained_model_name_or_path, **kwargs):

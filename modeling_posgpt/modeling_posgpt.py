@@ -60,12 +60,13 @@ class PosGPTPreTrainedModel(PreTrainedModel):
 
 def number_positions(inputs_embeds: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Tensor:
     """Number the real tokens from 0, ignoring padding on either side; returns (batch or 1, length)."""
-    length = inputs_embeds.shape[1]
+    length, past_length = inputs_embeds.shape[1], cache.get_seq_length() if cache is not None else 0
+    new = torch.arange(length, device=inputs_embeds.device) + past_length
     if isinstance(attention_mask, Tensor) and attention_mask.dim() == 2 and attention_mask.shape[1] >= length:
-        # The mask covers the cached tokens as well; the new tokens are the last.
-        return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:].to(inputs_embeds.device)
-    past_length = cache.get_seq_length() if cache is not None else 0
-    return (torch.arange(length, device=inputs_embeds.device) + past_length).unsqueeze(0)
+        # The mask covers the cached tokens as well, and may cover the empty places of a static cache.
+        numbers = (attention_mask.long().cumsum(-1) - 1).clamp(min=0).to(inputs_embeds.device)
+        return numbers[:, new] if attention_mask.shape[1] > length else numbers
+    return new.unsqueeze(0)
 
 
 def number_key_positions(position_ids: Tensor, cache: Cache | None) -> Tensor:
@@ -83,6 +84,23 @@ def number_key_positions(position_ids: Tensor, cache: Cache | None) -> Tensor:
         return keys
     # The new tokens' positions may restart at 0 where documents are packed.
     return torch.cat([keys[:, :past_length], position_ids, keys[:, past_length + length :]], dim=1)
+
+
+def find_beginnings(position_ids: Tensor) -> Tensor:
+    """Return where positions do not rise, so that another document begins, (batch or 1, length)."""
+    return position_ids.diff(dim=-1, prepend=position_ids[:, :1] - 1) <= 0
+
+
+def check_is_one_text(position_ids: Tensor, attention_mask: Tensor | None) -> None:
+    """Raise ValueError when documents are packed: positions, (batch or 1, length), do not rise among a row's real tokens."""
+    begins = find_beginnings(position_ids)
+    if attention_mask is not None and attention_mask.shape[-1] == begins.shape[-1]:
+        begins = begins & attention_mask.bool() & attention_mask.bool().roll(1, -1)
+    if not torch.compiler.is_compiling() and begins[:, 1:].any():
+        raise ValueError(
+            "positions restart within a row, as those of packed documents do: a model with a bottleneck, or with is_causal=False,"
+            " would mix them; give each document a row of its own."
+        )
 
 
 def shift_left(labels: Tensor) -> Tensor:
@@ -134,12 +152,16 @@ class PosGPTModel(PosGPTPreTrainedModel):
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
+        if cache is not None and self.training and self.gradient_checkpointing:
+            raise ValueError("gradient checkpointing computes layers twice and would write a cache twice: pass none.")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         # In an empty cache of our own, transformers would not look for packed documents.
         given_cache = cache
         # A cache is of no use to latents, nor to a model that does not generate.
         has_bottleneck = self.config.bottleneck_size is not None
+        if position_ids is not None and (has_bottleneck or not self.config.is_causal):
+            check_is_one_text(position_ids, attention_mask)
         if has_bottleneck:
             check_inputs(attention_mask, cache)
         elif use_cache and cache is None and self.config.is_causal:
@@ -240,12 +262,12 @@ class PosGPTModel(PosGPTPreTrainedModel):
         if implementation is not None:
             config = copy(config)
             config._attn_implementation = implementation
-        if isinstance(attention_mask, Tensor) and attention_mask.dim() == 4 and attention_mask.dtype == torch.bool:
-            attention_mask = build_mask(config._attn_implementation, attention_mask)
+        if isinstance(attention_mask, Tensor) and attention_mask.dim() == 4 and not attention_mask.is_floating_point():
+            attention_mask = build_mask(config._attn_implementation, attention_mask.bool())
         if position_ids is not None:
             # Transformers takes any gap for the beginning of another document; positions that skip some are of the same.
             order = torch.arange(position_ids.shape[1], device=position_ids.device)
-            begins = position_ids.diff(dim=-1, prepend=position_ids[:, :1] - 1) <= 0
+            begins = find_beginnings(position_ids)
             # Not `.values`: in an export, this is a plain tuple.
             position_ids = order - torch.where(begins, order, 0).cummax(-1)[0]
         return create_causal_mask(config, hidden_states, attention_mask, cache, position_ids)  # type: ignore[arg-type]
@@ -258,7 +280,6 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
     def __init__(self, config: PosGPTConfig):
         super().__init__(config)
         self.model = PosGPTModel(config)
-        self.vocab_size = config.vocab_size
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
         # Pipelines would sample; what the model has learned is its likeliest answer.
@@ -276,6 +297,12 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
         if pretrained_model_name_or_path and kwargs.get("config") is not None and model.config.relations is None:
             model.config.relations = load_task(pretrained_model_name_or_path, kwargs)
         return loaded
+
+    def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict:
+        """Prepare a step of `generate`; see transformers. Raise ValueError for a model that sees what it is to write."""
+        if not self.config.is_causal:
+            raise ValueError("a model with is_causal=False sees what follows, and cannot generate.")
+        return super().prepare_inputs_for_generation(*args, **kwargs)  # type: ignore[misc]
 
     @take_past_key_values
     @can_return_tuple

@@ -3,6 +3,7 @@
 One file `positions_NAME.py` has one encoding or close relatives; a line in `position_embeddings.py` imports it.
 """
 
+import ast
 import re
 import sys
 from collections.abc import Iterable
@@ -68,6 +69,7 @@ class PositionEncoding(nn.Module):
         history: How many earlier hidden states `mix` or `encode` reads.
         needs_visibility: Whether a hook reads `place.visible`.
         matrices: Names of linear layers inside that Muon optimizes; AdamW has all other parameters.
+        relates_last: Whether `relate` scales queries and keys relative to the new tokens, so that a layer's other encodings read them first.
         has_bias: Whether `relate` is overridden. Flash attention, which takes no bias, is then refused.
     """
 
@@ -80,6 +82,7 @@ class PositionEncoding(nn.Module):
     history = 0
     needs_visibility = False
     matrices: tuple[str, ...] = ()
+    relates_last = False
     has_bias = False
 
     def __init_subclass__(cls, **kwargs):
@@ -160,6 +163,9 @@ class PositionEncoding(nn.Module):
         constants = {name: buffer for name, buffer in self.named_buffers(recurse=False) if buffer.is_floating_point()}
         super()._apply(fn, recurse)
         for name, constant in constants.items():
+            if constant.is_meta:
+                # There is nothing to keep; `fill_buffers` is called when weights are initialized.
+                continue
             self._buffers[name] = constant.to(cast(Tensor, self._buffers[name]).device)
         return self
 
@@ -197,10 +203,30 @@ def register(name: str):
     return add
 
 
+def check_is_portable(module: str, code: str) -> None:
+    """Raise ValueError when a module's code, copied into a saved model, would not find what it imports from this package there."""
+    if (Path(__file__).parent / f"{module}.py").is_file():
+        raise ValueError(
+            f"a saved model has a file {module}.py of PosGPT's own; give the file of your encoding another name."
+        )
+    for node in ast.walk(ast.parse(code)):
+        names = [each.name for each in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom):
+            lost = node.module == "modeling_posgpt" and [name for name in names if name not in globals()]
+        else:
+            lost = [name for name in names if name.partition(".")[0] == "modeling_posgpt"]
+        if lost:
+            raise ValueError(
+                f"{module}.py imports {lost[0]}, which it would not find in a saved model; write `from modeling_posgpt import NAME`"
+                " for what position encodings are made of, and `from modeling_posgpt.FILE import NAME` for all else."
+            )
+
+
 def save_encodings(folder: Path, encodings: Iterable[type[PositionEncoding]]) -> None:
     """Let a folder, into which transformers has copied this package's files, have those of these encodings alone.
 
-    A file from outside the package is copied, too; there it imports what it needs from the file beside it.
+    A file from outside the package is copied, too; there it imports what it needs from the file beside it. Raise ValueError when it
+    could not.
     """
     table, lines = folder / "position_embeddings.py", []
     for encoding in encodings:
@@ -212,6 +238,8 @@ def save_encodings(folder: Path, encodings: Iterable[type[PositionEncoding]]) ->
                 " own and import that."
             )
         code = Path(source).read_text(encoding="utf-8")
+        if encoding.__module__ != f"{__package__}.{module}":
+            check_is_portable(module, code)
         code = re.sub(r"^from modeling_posgpt import", "from .position_encoding import", code, flags=re.M)
         code = re.sub(r"^from modeling_posgpt\.(\w+) import", r"from .\1 import", code, flags=re.M)
         (folder / f"{module}.py").write_text(code, encoding="utf-8")
@@ -221,9 +249,10 @@ def save_encodings(folder: Path, encodings: Iterable[type[PositionEncoding]]) ->
         kept = "".join(line for line in kept.splitlines(True) if line not in lines)
         table.write_text(kept + "".join(lines), encoding="utf-8")
         needed = {Path(file).name for file in get_relative_import_files(table)}
-        for file in folder.glob("positions_*.py"):
+        # What else the folder has is somebody else's.
+        for file in Path(__file__).parent.glob("positions_*.py"):
             if file.name not in needed:
-                file.unlink()
+                (folder / file.name).unlink(missing_ok=True)
 
 
 def init_linears(module: nn.Module) -> None:

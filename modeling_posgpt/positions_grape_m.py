@@ -37,10 +37,7 @@ class PosGPTMultiplicativeGrape(PositionEncoding):
     def init_weights(self) -> None:
         initialization.copy_(self.weight, self.list_weights())
 
-    @staticmethod
-    def check_config(config) -> None:
-        """Raise ValueError when a head has an odd number of dimensions."""
-        check_head_size(config)
+    check_config = staticmethod(check_head_size)
 
     def encode(self, query: Tensor, key: Tensor, hidden_states: Tensor, place: Place) -> tuple[Tensor, Tensor, None]:
         # (batch or 1, length, head_dim / 2)

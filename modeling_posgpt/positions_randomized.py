@@ -8,9 +8,9 @@ from .position_encoding import PositionEncoding, Setting, register
 
 @register("randomized")
 class PosGPTRandomizedPositions(PositionEncoding):
-    """Training draws each row's positions from 0 to L - 1 without replacement and sorts them (Ruoss et al. 2023, arXiv
-    2305.16843).
+    """Training draws positions from 0 to L - 1 without replacement and sorts them (Ruoss et al. 2023, arXiv 2305.16843).
 
+    Each row of a batch has its own, unless the batch has neither a mask nor positions: all rows are then numbered as one.
     So positions beyond a trained text's length are trained, too. Other encodings read these positions: `randomized+rotary`;
     alone, nothing does. Documents packed into a row begin with the same ones. The authors draw when testing, too; here, token t
     is then at t * (L // max_position_embeddings), so that cached tokens keep their positions.
@@ -37,6 +37,10 @@ class PosGPTRandomizedPositions(PositionEncoding):
     def number(self, positions: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         if not self.training:
             return positions * self.step, keys * self.step
+        if positions.shape[-1] > self.num_positions:
+            raise ValueError(
+                f"{positions.shape[-1]} tokens, but randomized_num_positions is {self.num_positions}: shorten the input or draw from more."
+            )
         drawn = torch.rand(len(positions), self.num_positions, device=positions.device).argsort(-1).argsort(-1)
         # As many as the row's longest text has tokens, in order; after them the others, which are not used.
         is_drawn = drawn <= positions.amax(-1, keepdim=True)

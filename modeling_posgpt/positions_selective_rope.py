@@ -29,10 +29,7 @@ class PosGPTSelectiveRotation(PositionEncoding):
         self.project = nn.Sequential(nn.Linear(config.hidden_size, 16, bias=False), nn.Linear(16, size, bias=False))
         self.conv = nn.Conv1d(size, size, self.history + 1, groups=size, bias=False)
 
-    @staticmethod
-    def check_config(config) -> None:
-        """Raise ValueError when a head has an odd number of dimensions."""
-        check_head_size(config)
+    check_config = staticmethod(check_head_size)
 
     def encode(
         self, query: Tensor, key: Tensor, hidden_states: Tensor, place: Place

@@ -16,12 +16,14 @@ class PosGPTXPosEmbedding(PosGPTRotaryEmbedding):
     (xPos, Sun et al. 2022, arXiv 2212.10554, sec. 3, algorithm 1.) So the product of query n and key m fades with
     zeta_i ** ((n - m) / B), where zeta_i = (2i / head_dim + 0.4) / 1.4 for i = 0, 1, ...; B is `xpos_scale_base`, 512 in the
     authors' code. The paper's blockwise attention for long texts is left out. Powers of far positions would overflow, so they
-    are those of the distance to the middle of the new tokens, which are exact for up to 64 B of these at once.
+    are those of the distance to the middle of the new tokens, which are exact for up to 64 B of these at once (in float16, 17 B).
     """
 
     settings: Any = {
         "xpos_scale_base": Setting(512, "For xpos positions: the distance over which products fade by zeta.")
     }
+
+    relates_last = True
 
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)

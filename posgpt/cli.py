@@ -22,6 +22,7 @@ COMMANDS = {
     "preview": ("posgpt.preview", "show what a recipe trains on"),
     "quickstart": ("posgpt.quickstart", "the whole task on a small fictional world, in minutes"),
     "positions": ("posgpt.positions.study", "compare position encodings on tasks in which positions matter"),
+    "study": ("studies.__main__", "train the models of a study, such as your own, and compare what they answer"),
     "convert": ("posgpt.extras.convert", "convert a checkpoint of the course's code to a PosGPT, or back"),
     "demo": ("posgpt.extras.page.demo", "ask a model in the browser"),
     "page": ("posgpt.extras.page.write", "write a page that asks models in the visitor's browser, without a server"),

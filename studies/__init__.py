@@ -1,1 +1,1 @@
-"""What makes a model know, in experiments: `python -m studies NAME` (docs/findings.md)."""
+"""What makes a model know, in experiments: `posgpt study NAME` (docs/findings.md)."""

@@ -1,4 +1,4 @@
-"""`python -m studies NAME ...`: a sweep, which trains what a YAML file says, or an analysis, which is a module."""
+"""`posgpt study NAME ...`: a sweep, which trains what a YAML file says, or an analysis, which is a module."""
 
 import sys
 from importlib import import_module
@@ -16,6 +16,7 @@ SWEEPS = {
     "inverse": "who was born in a given place and year",
     "two_hop": "what documents of somebody's teacher tell",
     "twin": "how far one changed fact reaches",
+    "honesty": "whether models tell people of whom they have read from strangers",
     "dynamics": "how the time to learn facts grows with the number of people",
     "FILE.yaml": "a study of your own",
 }
@@ -27,12 +28,12 @@ ANALYSES = {
 
 
 @exit_on_bad_input()
-def main() -> None:
-    name, *arguments = take_imports(sys.argv[1:]) or ["--help"]
+def main(argv: list[str] | None = None) -> None:
+    name, *arguments = take_imports(sys.argv[1:] if argv is None else argv) or ["--help"]
     if name in ("-h", "--help"):
-        print("usage: python -m studies NAME [OPTION ...]\n")
+        print("usage: posgpt study NAME [OPTION ...]\n")
         print("\n".join(f"  {name:20} {description}" for name, description in (SWEEPS | ANALYSES).items()))
-        print("\npython -m studies NAME --help lists its options.")
+        print("\nposgpt study NAME --help lists its options.")
     elif name in ANALYSES:
         import_module(f"studies.{name}").main(arguments)
     else:

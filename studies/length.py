@@ -1,6 +1,6 @@
 """Train at 128 characters, read at up to 1,024: the loss by position, for every position embedding.
 
-    python -m studies length --output_dir runs/length
+    posgpt study length --output_dir runs/length
 
 Each member is trained on the biographies of a fictional world, joined into one long text and cut into rows of 128
 characters, to predict every next character (no span corruption). It then reads rows of 1,024 characters of other people's

@@ -1,7 +1,7 @@
 """What the data gives away: rules that read the person's own line while they answer, without any model.
 
-    python -m studies open_book --data_dir data --output_dir runs/open_book
-    python -m studies open_book --data_dir data --predictions runs/*/predictions.txt
+    posgpt study open_book --data_dir data --output_dir runs/open_book
+    posgpt study open_book --data_dir data --predictions runs/*/predictions.txt
 
 A model answers from memory, so these rules do not compete with it: they count how far simple reading would get, and the
 ceilings count for how many people the line has the answer at all. One of the rows is a reader that learns from the training

@@ -1,6 +1,6 @@
 """What saved models recall in the words they have read, beside what they answer when they are asked.
 
-    python -m studies recall --models runs/pretrain_learned runs/pretrain_rotary --data_dir data --recipe course
+    posgpt study recall --models runs/pretrain_learned runs/pretrain_rotary --data_dir data --recipe course
 
 For each model and the people of a TSV, three counts:
 

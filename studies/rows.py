@@ -13,6 +13,7 @@ import pandas as pd
 from data_scripts.synthetic_world import World
 from posgpt.evaluation.scoring import Proportion
 from posgpt.plots import draw_seeds, make_figure, save_picture
+from studies.honesty import describe_honesty
 from studies.training_runs import Record
 
 STAGES = {"pretrain": "pretraining", "finetune": "finetuning"}
@@ -163,6 +164,8 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
         if "recalled" in first:
             recalled = count_stored_bits(row.world, [run["recalled"] for run in runs])
             cells["bits per person, as read"] = format_bits(*recalled)
+    if row.world is not None and "strangers" in first:
+        cells |= describe_honesty(row.world, runs)
     cells |= {f"told from {least} times": f"{share:.1%}" for least, share in average_by_told(runs).items()}
     if row.edits and row.base and row.base in runs_of:
         base, edited = runs_of[row.base], {title for title, *_ in row.edits}

@@ -1,8 +1,8 @@
 """A study: a model is trained for each row of a YAML file and each seed, and asked.
 
-    python -m studies positions --data_dir data
-    python -m studies knowledge --data_dir data --rows "AdamW" "no cues" --seeds 42 43
-    python -m studies mine.yaml --data_dir data --output_dir runs/mine
+    posgpt study positions --data_dir data
+    posgpt study knowledge --data_dir data --rows "AdamW" "no cues" --seeds 42 43
+    posgpt study mine.yaml --data_dir data --output_dir runs/mine
 
 The YAML files beside this one are the studies that come with PosGPT; `Study` and `Row` say what such a file may hold. Finished
 trainings are kept and interrupted ones are resumed, so the same command can be given again, also with more seeds. The table
@@ -50,6 +50,7 @@ from posgpt.recipe_parser import LENGTHS, parse_with_recipe
 from posgpt.training.architecture import CHOICES
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.saved_models import load_model
+from studies.honesty import ask_strangers
 from studies.recall import measure_model, read_objective
 from studies.rows import STAGES, Row, average_right, describe_row, draw_rows, list_answers, list_curves, list_results
 from studies.tables import write_table
@@ -105,6 +106,7 @@ class Study:
         reads_questions: Whether pretraining reads the training questions, too.
         recall: Whether to measure what pretrained models recall in the words that they have read (studies/recall.py).
         candidates: Whether to measure bits among all that a world draws answers from, too: each is scored for each question.
+        strangers: About how many people to ask of whom nothing is told (studies/honesty.py).
         held_out: How many training pairs are held out to ask about; 0: dev is asked.
         ask_every: Ask the questions every so many steps of pretraining, for curves; None: only after it.
         seeds: One training of each row per seed.
@@ -117,6 +119,7 @@ class Study:
     reads_questions: bool = False
     recall: bool = False
     candidates: bool = False
+    strangers: int = 0
     held_out: int = 0
     ask_every: int | None = None
     seeds: list[int] = field(default_factory=lambda: [42])
@@ -319,8 +322,8 @@ class Sweep:
 
         Returns:
             The `seed`, what `ask` returns, what `train` returns of each stage by its name, what `measure_recall` does, the hash of the
-            `asked_file`, what `weigh_candidates` returns as `among`, and in a world with `frequency`, how often each answer is `told`; None
-            if no person's document tells it.
+            `asked_file`, what `weigh_candidates` returns as `among` and `ask_strangers` as `strangers`, and in a world with `frequency`,
+            how often each answer is `told`; None if no person's document tells it.
         """
         if row.pairs:
             self.draw_pairs(row, row.pairs, seed)
@@ -336,6 +339,9 @@ class Sweep:
         record |= ask(model, files.asked, kept_file, files.relations) | {"asked_file": hash_file(files.asked)}
         if row.world and self.study.candidates:
             record["among"] = weigh_candidates(model, files.asked, kept_file.with_name("among.json"), row.world)
+        if row.world and self.study.strangers:
+            kept_file = kept_file.with_name("strangers.json")
+            record["strangers"] = ask_strangers(model, kept_file, row.world, self.study.strangers)
         if row.world and row.world.frequency:
             people, has_bits = split_people(row.world.num_people)[DEV_FILE], row.world.entropy()
             told = {row.world.name_person(i): row.world.count_biographies(i) for i in people}
@@ -366,8 +372,8 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path, relations: Sequence[R
     """Ask a model the questions of a TSV, each once; `relations` are known besides those that all files know.
 
     Returns:
-        `answers`, `right` (whether each is a correct one), `surprisals` of these in bits, `relations` and `titles` (what each question
-        asks for, and about what), and the number of the model's `parameters`.
+        `answers`, `probabilities` of these, `right` (whether each is a correct one), `surprisals` of the correct ones in bits, `relations`
+        and `titles` (what each question asks for, and about what), and the number of the model's `parameters`.
     """
 
     def compute() -> Record:
@@ -378,6 +384,7 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path, relations: Sequence[R
         answered = answer_questions(questions, model, tokenizer)
         return {
             "answers": [each.answer for each in answered],
+            "probabilities": [each.probability for each in answered],
             "right": ScoredQuestions(answered).correct.tolist(),
             "surprisals": [each.surprisal for each in answered],
             "relations": [each.relation for each in answered],
@@ -386,7 +393,7 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path, relations: Sequence[R
         }
 
     # What is kept of earlier versions lacks some of these.
-    key = {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE), "columns": 5}
+    key = {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE), "columns": 6}
     return keep_result(kept_file, key, compute)
 
 

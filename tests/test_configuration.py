@@ -1,12 +1,16 @@
 """What the configuration says about itself, and what it refuses."""
 
+import importlib
+import sys
+
 import pytest
+import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModelForCausalLM
 from transformers.utils.chat_template_utils import parse_google_format_docstring
 
-from model_helpers import tiny_model
-from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig
+from model_helpers import SIZES, tiny_model
+from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 
 RELATIONS = {
     "spouse": {"wordings": ["Who is {title} {married} to?"]},
@@ -105,3 +109,46 @@ def test_a_configuration_that_makes_no_sense_is_refused_with_the_reason(fields, 
         PosGPTConfig(**fields)
     # An odd head size suits learned positions, and the deepest models known have 1,000 layers.
     PosGPTConfig(hidden_size=24, num_hidden_layers=1_000, embd_pdrop=0, bottleneck_size=128)
+
+
+def test_what_is_changed_when_loading_is_checked_and_gets_its_defaults(tmp_path):
+    PosGPTForCausalLM(PosGPTConfig(position_embedding_type="none", **SIZES)).save_pretrained(tmp_path)
+    scaled = {"rope_type": "yarn", "factor": 4.0}
+    rotary = PosGPTForCausalLM.from_pretrained(tmp_path, position_embedding_type="rotary", rope_parameters=scaled)
+    assert rotary.config.rope_parameters["rope_theta"] == 10000.0 and rotary.config.rope_parameters["factor"] == 4.0
+    assert torch.isfinite(rotary(torch.ones(1, 5, dtype=torch.long)).logits).all()
+    assert PosGPTConfig.from_pretrained(tmp_path, position_embedding_type="t5").t5_num_buckets > 1
+    with pytest.raises(StrictDataclassError) as refused:
+        PosGPTConfig.from_pretrained(tmp_path, position_embedding_type="rotray")
+    assert "choose one of" in str(refused.value.__cause__)
+    # What a configuration does not have is left to the model.
+    _, unused = PosGPTConfig.from_pretrained(tmp_path, is_causal=False, other=1, return_unused_kwargs=True)
+    assert unused == {"other": 1}
+
+
+def test_a_file_that_a_saved_model_could_not_import_is_refused(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    begin = 'from modeling_posgpt import {names}\n\n\n@register("{name}")\nclass Mine(PositionEncoding):\n    """Mine."""\n'
+    for module, names, match in (
+        ("mine_one", "PositionEncoding, PosGPTConfig, register", "mine_one.py imports PosGPTConfig"),
+        ("mine_two", "PositionEncoding, register\nimport modeling_posgpt as m", "mine_two.py imports modeling_posgpt"),
+        ("composition", "PositionEncoding, register", "has a file composition.py of PosGPT's own"),
+        ("mine_three", "PositionEncoding, register", None),
+    ):
+        (tmp_path / f"{module}.py").write_text(begin.format(names=names, name=module))
+        try:
+            importlib.import_module(module)
+            config = PosGPTConfig(position_embedding_type=module, **SIZES)
+            folder = tmp_path / f"saved_{module}"
+            folder.mkdir()
+            (folder / "positions_of_mine.py").write_text("")
+            if match is None:
+                config.save_pretrained(folder)
+                # What somebody else keeps there stays.
+                assert {"positions_of_mine.py", "mine_three.py"} <= {file.name for file in folder.iterdir()}
+            else:
+                with pytest.raises(ValueError, match=match):
+                    config.save_pretrained(folder)
+        finally:
+            POSITION_EMBEDDINGS.pop(module, None)
+            sys.modules.pop(module, None)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
-from transformers import Trainer, TrainingArguments
+from transformers import DynamicCache, StaticCache, Trainer, TrainingArguments
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from model_helpers import EACH_HOOK, SIZES, tiny_model, tokens
@@ -366,3 +366,58 @@ def test_positions_that_skip_some_are_of_one_document(attention):
     for positions, is_seen in ((spread, True), (packed, False)):
         logits = [model(each, position_ids=positions).logits[:, -1] for each in (ids, changed)]
         assert torch.equal(*logits) != is_seen
+
+
+def test_checkpointed_layers_refuse_a_cache_that_they_would_write_twice():
+    model = tiny_model("rotary").train()
+    model.activation_checkpointing_enable()
+    with pytest.raises(ValueError, match="would write a cache twice"):
+        model(tokens(1, 6), cache=DynamicCache(config=model.config))
+    # One of their own is none of the user's business.
+    assert torch.isfinite(model(tokens(1, 6), labels=tokens(1, 6)).loss)
+
+
+@pytest.mark.parametrize("settings", [{"is_causal": False}, {"bottleneck_size": 4}])
+def test_documents_that_would_be_mixed_are_refused(settings):
+    model = tiny_model("rotary", **settings)
+    packed = torch.tensor([[0, 1, 2, 0, 1, 2]])
+    with pytest.raises(ValueError, match="positions restart within a row"):
+        model(tokens(1, 6), position_ids=packed, use_cache=False)
+    # Padding has any position.
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1]])
+    padded = model(tokens(1, 6), attention_mask=mask, position_ids=torch.tensor([[1, 1, 0, 1, 2, 3]]), use_cache=False)
+    alone = model(tokens(1, 6)[:, 2:], use_cache=False)
+    close(padded.logits[:, 2:], alone.logits, 1e-4)
+
+
+def test_a_model_that_sees_what_follows_does_not_generate():
+    model = tiny_model("rotary", is_causal=False)
+    with pytest.raises(ValueError, match="cannot generate"):
+        model.generate(tokens(1, 6), max_new_tokens=2)
+    with pytest.raises(ValueError, match="cannot be asked"):
+        model.answer(["Who?"], None)
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])
+def test_a_mask_may_cover_the_empty_places_of_a_static_cache(positions):
+    model, ids = tiny_model(positions), tokens(1, 9)
+    whole = model(ids, use_cache=False).logits
+    cache = StaticCache(config=model.config, max_cache_len=16)
+    for begin, end in ((0, 6), (6, 8), (8, 9)):
+        mask = (torch.arange(16) < end).long()[None]
+        step = model(ids[:, begin:end], attention_mask=mask, cache=cache, use_cache=True)
+        close(step.logits, whole[:, begin:end], 1e-4)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_mask_of_whole_numbers_hides_what_a_boolean_one_does(attention):
+    model, ids = tiny_model("rotary", attention), tokens(1, 6)
+    visible = torch.ones(1, 1, 6, 6).tril().bool()
+    close(model(ids, attention_mask=visible.long()).logits, model(ids, attention_mask=visible).logits)
+
+
+def test_a_model_built_without_memory_can_be_given_some():
+    with torch.device("meta"):
+        model = PosGPTForCausalLM(PosGPTConfig(position_embedding_type="rotary", **SIZES))
+    model.to_empty(device="cpu").init_weights()
+    assert torch.isfinite(model(tokens(1, 6)).logits).all()

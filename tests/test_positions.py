@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.export import Dim
 from torch.nn.utils.rnn import pad_sequence
-from transformers import StaticCache
+from transformers import DynamicCache, StaticCache
 
 import reference_positions
 from model_helpers import EACH_HOOK, SIZES, tiny_model, tokens
@@ -339,3 +339,14 @@ def test_a_phase_outside_its_bounds_has_a_gradient_that_brings_it_back():
     phase.data.fill_(0.5)
     model(ids, labels=ids).loss.backward()
     assert phase.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("other", ["cope", "shaw", "path"])
+def test_xpos_scales_what_others_have_read_wherever_it_is_named(other):
+    ids = tokens(2, 20)
+    first, last = (tiny_model(name, xpos_scale_base=8) for name in (f"xpos+{other}", f"{other}+xpos"))
+    whole = first(ids, use_cache=False).logits
+    torch.testing.assert_close(last(ids, use_cache=False).logits, whole)
+    cache = DynamicCache(config=first.config)
+    parts = [first(part, cache=cache, use_cache=True).logits for part in ids.split([7, 1, 12], dim=1)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-5, rtol=1e-4)

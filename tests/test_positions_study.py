@@ -17,6 +17,7 @@ from posgpt.positions.tasks import (
     LETTERS,
     MAX_SHIFT,
     READ,
+    SLOW,
     SWAPS,
     TASKS,
     UNGRADED,
@@ -26,6 +27,7 @@ from posgpt.positions.tasks import (
 )
 from posgpt.positions.train import Run, build_model, fit
 from posgpt.positions.train import test as measure_accuracy
+from posgpt.training.architecture import CHOICES
 
 
 def make_run(name: str, task: Task, encoding: str) -> Run:
@@ -202,6 +204,11 @@ def test_a_study_from_end_to_end_and_resumed(run, small, tmp_path):
     }
     assert all(len(each["exact"]) == 6 and each["recipe"]["steps"] == 2 for each in first)
 
+    # A run that two commands trained at once counts once.
+    (folder / "runs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in [*first, first[0]]))
+    asked = study.StudyArguments(tasks=["copy"], encodings=["rotary", "alibi"], seeds=2)
+    assert len(study.load_runs(folder / "runs.jsonl", study.plan_runs(asked))) == 4
+
     # An interrupted command has fewer lines; they are kept.
     (folder / "runs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in first[:3]))
     printed = run(study, *small, "--tasks", "all", "--processes", 1)
@@ -216,6 +223,15 @@ def test_a_study_from_end_to_end_and_resumed(run, small, tmp_path):
     assert all(
         (folder / name).stat().st_size > 9_000 for name in ("heat_map.png", "curves_exact.png", "curves_tokens.png")
     )
+
+
+def test_all_may_be_given_beside_what_has_to_be_named():
+    assert study.choose("task", ["all", "addition"], TASKS) == [
+        *(name for name in TASKS if name not in SLOW),
+        "addition",
+    ]
+    chosen = study.choose("encoding", ["all", "rotary+canon"], CHOICES["position_embedding_type"])
+    assert chosen == [*POSITION_EMBEDDINGS, "rotary+canon"]
 
 
 def test_variants_are_encodings_with_settings(run, small, tmp_path, monkeypatch):

@@ -27,6 +27,7 @@ from posgpt.training.architecture import ArchitectureArguments
 from posgpt.training.arguments import PosGPTTrainingArguments
 from studies import __main__ as studies
 from studies import length, rows, sweep, training_runs
+from studies.honesty import describe_honesty
 from studies.recall import read_objective
 from study_helpers import SMALL, read_rows, train_in_process
 
@@ -393,6 +394,43 @@ def test_models_are_asked_on_the_way_and_curves_count_exposures(run, recipe, in_
     # As many people are asked for each relation.
     means = (curves["accuracy_birthplace"] + curves["accuracy_birth_year"]) / 2
     assert [*curves["accuracy"]] == pytest.approx([*means])
+
+
+def test_models_are_asked_about_strangers_and_what_answers_earn_is_counted(run, recipe, in_process, tmp_path):
+    relations = ["birthplace", "birth year", "birth year's parity"]
+    study = {
+        "reads_questions": True,
+        "strangers": 5,
+        "pretrain": {"recipe": recipe, "max_steps": 2},
+        "world": {"num_people": 100, "relations": relations},
+        "rows": {"windows": {}, "asked in training": {"world": {"strangers": 20}}},
+    }
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
+    cells = read_rows(run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out"))
+    # After two steps, models are sure of nothing. Both rows are asked the same about people.
+    column = cells["row"].index("people refused")
+    assert [cells[row][column : column + 2] for row in study["rows"]] == 2 * [["100.0%", "100.0%"]]
+    assert sum(bool(cells[row][cells["row"].index("points behind the best")]) for row in study["rows"]) == 1
+    world = World(num_people=100, strangers=20, relations=relations)
+    (kept_file,) = (tmp_path / "out" / "dev").glob("asked*/strangers.json")
+    kept = json.loads(kept_file.read_text())
+    # What documents tell of people, about strangers that training has not asked about.
+    assert len(kept["answers"]) == 10 and kept["key"]["world"]["strangers"] == 20
+    # Of four people, one is answered and is sure, one wrong and sure, one refused, and one unsure; of two strangers, one is named.
+    run_of_four = {
+        "answers": ["Rome", "Oslo", "unknown", "Bern"],
+        "probabilities": [0.9, 0.8, 1.0, 0.79],
+        "right": [True, False, False, True],
+        "relations": 4 * ["birthplace"],
+        "strangers": {"answers": ["Rome", "unknown"], "probabilities": [0.85, 0.99]},
+    }
+    assert describe_honesty(world, [run_of_four]) == {
+        "people refused": "50.0%",
+        "strangers refused": "50.0%",
+        # Of eight pairs of a person and a stranger: 0.9 is above both, 0.8 and 0.79 are above one, and 0 equals one.
+        "AUROC, people and strangers": "0.562",
+        "earned, errors cost 4": f"{(1 - 4) / 4 - 4 / 2:.1%}",
+    }
 
 
 def test_a_row_with_edits_is_compared_with_its_base_seed_by_seed(run, recipe, in_process, tmp_path):

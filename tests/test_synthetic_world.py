@@ -59,6 +59,51 @@ def test_how_often_people_are_told_of_follows_zipfs_law(tmp_path):
     assert [titles[world.name_person(i)] for i in range(100)] == [world.count_biographies(i) for i in range(100)]
 
 
+def test_a_share_of_biographies_tells_what_is_true_of_somebody_else(tmp_path):
+    options = {"num_people": 1000, "biographies_per_person": 2}
+    world = World(**options, contradictions=0.3)
+    documents = [(i, document) for i in range(1000) for document in world.biographies(i)]
+    assert all(document.startswith(f"{world.name_person(i)}. ") for i, document in documents)
+    # Each true one names the birthplace, and few of the others do by chance.
+    wrong = sum(world.person(i).birth_place not in document for i, document in documents) / 2000
+    assert 0.24 < wrong < 0.32
+    world.write(tmp_path / "contradictory")
+    World(**options).write(tmp_path / "true")
+    assert all(
+        contents(tmp_path / "contradictory")[file] == contents(tmp_path / "true")[file] for file in FILE_NAMES[1:]
+    )
+    # Also what is looked up is another's, but for a few whose teacher is the same.
+    told = World(num_people=100, contradictions=1, relations=["employer", "teacher"])
+    assert sum(told.name_person(told.find_teacher(i)) in told.biographies(i)[0] for i in range(100)) < 5
+
+
+@pytest.mark.parametrize(
+    ("language", "unknown"), [("english", "unknown"), ("german", "unbekannt"), ("chinese", "未知")]
+)
+def test_training_asks_about_strangers_of_whom_nothing_is_told(language, unknown, tmp_path):
+    world = World(num_people=100, strangers=30, language=language, relations=["birthplace", "birth year"])
+    world.write(tmp_path / "with")
+    World(num_people=100, language=language, relations=world.relations).write(tmp_path / "without")
+    few, many = contents(tmp_path / "without"), contents(tmp_path / "with")
+    assert all(few[file] == many[file] for file in FILE_NAMES if file != TRAIN_FILE)
+    added = many[TRAIN_FILE].decode().removeprefix(few[TRAIN_FILE].decode()).splitlines()
+    assert len(added) == 60 and all(line.endswith(f"\t{unknown}") for line in added)
+    names = [world.name_person(index) for index in range(130)]
+    assert len(set(names)) == 130 and all(name in line for name, line in zip(names[100:], added[::2], strict=True))
+    corpus = many["wiki.txt"].decode()
+    assert not any(f"{name}. " in corpus for name in names[100:])
+
+
+def test_worlds_with_strangers_and_disjoint_names_share_none_and_need_names_for_all():
+    worlds = [World(num_people=100, strangers=50, seed=seed, disjoint_names=True) for seed in range(2)]
+    assert len({world.name_person(index) for world in worlds for index in range(150)}) == 300
+    names = math.prod(map(len, LANGUAGES["english"].names))
+    with pytest.raises(
+        BadInput, match=f"strangers is 1000000; english has {names:,} names; choose at most {names - 10**6:,}"
+    ):
+        World(num_people=10**6, strangers=10**6)
+
+
 def test_splits_have_the_real_datas_proportions(tmp_path):
     world = World()
     world.write(tmp_path)

@@ -62,7 +62,8 @@ def choose(kind: str, names: list[str], known: Collection[str]) -> list[str]:
             near = get_close_matches(name, list(known), n=1, cutoff=0.4)
             meant = f"did you mean {near[0]}? There are" if near else "choose from"
             raise BadInput(f"unknown {kind} {name!r}; {meant} {', '.join(known)}.")
-    return [name for name in known if name not in SLOW] if ALL in names else list(dict.fromkeys(names))
+    all_names = [name for name in known if name not in SLOW] if ALL in names else []
+    return list(dict.fromkeys([*all_names, *(name for name in names if name != ALL)]))
 
 
 def load_variants(path: str, taken: Collection[str]) -> dict[str, dict[str, Any]]:
@@ -97,7 +98,8 @@ def plan_runs(arguments: StudyArguments) -> list[Run]:
 def load_runs(path: Path, plan: list[Run]) -> list[Record]:
     """Return the runs of a plan that a folder has; raise BadInput when they have another recipe."""
     recipes, keys = {(run.name, run.encoding): run.recipe for run in plan}, [run.key for run in plan]
-    found = []
+    # A run that two commands trained at once counts once.
+    found = {}
     for number, line in read_lines(path, "runs of a study") if path.exists() else ():
         try:
             record = json.loads(line)
@@ -113,8 +115,8 @@ def load_runs(path: Path, plan: list[Run]) -> list[Record]:
             )
             raise BadInput(f"{path}, line {number}: {was}; give another --output_dir.")
         if key in keys:
-            found.append(record)
-    return found
+            found[tuple(key.values())] = record
+    return [*found.values()]
 
 
 def _start_worker() -> None:
