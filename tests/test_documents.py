@@ -141,10 +141,15 @@ def test_the_preview_counts_titles_that_are_missing_or_shared(run, tmp_path):
         assert "documents have no title" not in printed and "documents share" not in printed
 
 
+def test_spaces_around_a_line_are_no_part_of_its_title(tmp_path):
+    (tmp_path / "wiki.txt").write_text(" Ada Ek. Born in Rome . \n  \nBo Li. Born in Oslo .\n")
+    assert list(load_corpus(tmp_path / "wiki.txt")["text"]) == ["Ada Ek. Born in Rome .", "Bo Li. Born in Oslo ."]
+
+
 def test_the_preview_cuts_long_documents(run, tmp_path):
     (tmp_path / "wiki.txt").write_text(f"Ada. {'Ada sang . ' * 300}\nBo Ek. Ek sang in Rome .\n")
     printed = run(preview, "--train_file", tmp_path / "wiki.txt")
-    assert max(map(len, printed.splitlines()[:3])) < 1_100 and "… (3,300 characters)" in printed
+    assert max(map(len, printed.splitlines()[:3])) < 1_100 and "… (3,299 characters)" in printed
 
 
 def test_the_columns_are_named_on_the_command_line(run, world, tmp_path):
@@ -288,7 +293,7 @@ def test_what_nobody_sees_and_documents_without_titles_are_said_before_training(
     (tmp_path / "none.txt").write_text("Born in Rome\nBorn in Oslo\n")
     options = ["--output_dir", tmp_path / "out", "--max_steps", 1, *TINY]
     printed = run(train_pretrain, "--train_file", tmp_path / "one.txt", tmp_path / "two.txt", *options)
-    assert "1 of 3 documents hold characters that nobody sees" in printed
+    assert "1 of 3 documents hold characters that nobody tells apart" in printed
     assert "title" not in printed
     none = tmp_path / "none.txt"
     said = list(describe_documents(load_corpus(none), [str(none)]))

@@ -285,3 +285,9 @@ def test_a_relation_that_a_model_was_never_asked_is_answered_with_a_warning(run,
     printed = run(evaluate_birthplace, *arguments, "--output_dir", tmp_path / "out")
     assert "never asked 'When was NAME born?'" in printed and " of 5" in printed
     assert len((tmp_path / "out" / "predictions.txt").read_text().splitlines()) == 5
+
+
+def test_questions_that_share_hundreds_of_words_are_recognized():
+    context = "Ada was born in Rome and went to sea . " * 50
+    found = recognize_relations([f"{context}Who met {name}?" for name in ("Bo Ek", "Cy Ahl", "Di Berg", "Ed Dahl")])
+    assert [relation.wordings for relation in found] == [(f"{context}Who met {{title}}?",)]

@@ -95,6 +95,23 @@ def test_nobody_is_both_trained_on_and_held_out(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
+def test_what_is_held_out_of_dev_does_not_come_back(run, world, tmp_path):
+    given = ["--data_dir", world, "--questions_file", world / "birth_dev.tsv", "--output_dir", tmp_path / "out"]
+    run(hold_out, *given, "--pairs", 3, "--people", 2)
+    own = {name: set((tmp_path / "out" / name).read_text().splitlines()) for name in ("calibration.tsv", "unseen.tsv")}
+    kept = set((tmp_path / "out" / "birth_dev.tsv").read_text().splitlines())
+    assert list(map(len, own.values())) == [3, 2] and kept.isdisjoint(set.union(*own.values()))
+    assert len(kept) == len((world / "birth_dev.tsv").read_text().splitlines()) - 5
+
+
+def test_people_are_held_out_by_titles_in_another_case(tmp_path):
+    (tmp_path / "wiki.txt").write_text("".join(f"The Film {number}. Made in Rome .\n" for number in range(9)))
+    (tmp_path / "pairs.tsv").write_text("".join(f"Where was the film {i} born?\tRome\n" for i in range(9)))
+    counts = split(tmp_path / "out", tmp_path / "pairs.tsv", tmp_path / "wiki.txt", pairs=2, people=3)
+    assert [*counts.values()] == [4, 2, 3, 6]
+    assert "Where was The Film " in (tmp_path / "out" / "unseen.tsv").read_text()
+
+
 def test_titles_of_a_table_are_held_out_in_any_relation(run, tmp_path):
     things = "Harbour Winter Train Garden Letter Mirror".split()
     films = [f"The {kind} {thing}, Part 2. Ende" for kind in ("Last", "Quiet", "Red") for thing in things]

@@ -115,6 +115,12 @@ def test_splits_have_the_real_datas_proportions(tmp_path):
     assert test == [f"Where was {world.person(index).name} born?" for index in range(2500, 2937)]
 
 
+def test_a_world_whose_files_would_ask_nothing_is_refused_and_not_written(tmp_path):
+    with pytest.raises(BadInput, match="birth_test_inputs.tsv: would have no question"):
+        World(num_people=6000, num_places=2, relations=["person born"]).write(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("num_places", [2, 100, len(PLACES)])
 def test_every_biography_names_the_birthplace_early_and_each_in_other_words(num_places):
     world = World(num_people=300, num_places=num_places, biographies_per_person=15)

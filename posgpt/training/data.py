@@ -87,6 +87,9 @@ def describe_pairs(questions: Questions, titles: Mapping[str, str] | None) -> It
         if absent := [title for title, relation in asked if title not in known and relation in documented]:
             counted = f"{len(absent):,} of {len(questions):,} questions are about titles that no document has"
             yield f"{counted}, first {absent[0]!r}; write titles as the corpus does"
+        for relation, rows in questions.rows_of.items():
+            if relation not in documented:
+                yield f"none of the {len(rows):,} {relation.name} questions is about a document's title, as {questions.titles[rows[0]]!r} is none"
     if cut := [answer for answer in questions.answers if _GOES_ON.search(answer)]:
         yield f"{len(cut):,} of {len(questions):,} answers go on after a full stop, first {cut[0]!r}; end them there"
     if several := [own for own in spellings.values() if len(own) > 1]:
