@@ -220,7 +220,7 @@ class World:
         default=0,
     )
     strangers: Annotated[int, Range(0, MAX_PEOPLE)] = option(
-        "How many others, of whom nothing is told, training asks about, too: what is told of people is unknown of them.",
+        "How many people, of whom nothing is told, training asks about besides: the answer is that this is unknown.",
         default=0,
     )
     seed: int = option("Determines everything: another seed, another world.", default=0)
@@ -254,6 +254,10 @@ class World:
             raise BadInput(
                 f"seed is {self.seed}; there are names for {num_worlds:,} worlds of {named:,} people with"
                 f" disjoint_names; choose 0 to {num_worlds - 1:,}."
+            )
+        if self.strangers and not self.entropy():
+            raise BadInput(
+                f"strangers is {self.strangers}; they are asked what documents tell of people, so add such a relation: {BIRTHPLACE.name}."
             )
         if {"number born", "country"}.intersection(self.relations) and self.num_places < _MIN_PLACES:
             raise BadInput(
@@ -505,8 +509,7 @@ class World:
                 write_line(CORPUS_FILE, document)
             if empty := [file for file, count in lines.items() if not count]:
                 raise BadInput(
-                    f"{output_dir / empty[0]}: would have no question, for nothing that is asked is about so few; choose other --relations"
-                    " or --num_people, or more --num_places."
+                    f"{output_dir / empty[0]}: would ask nothing; choose more --relations or --num_places, or fewer --num_people."
                 )
             card.write(str(self._format_card()))
         return lines

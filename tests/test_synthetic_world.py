@@ -102,6 +102,8 @@ def test_worlds_with_strangers_and_disjoint_names_share_none_and_need_names_for_
         BadInput, match=f"strangers is 1000000; english has {names:,} names; choose at most {names - 10**6:,}"
     ):
         World(num_people=10**6, strangers=10**6)
+    with pytest.raises(BadInput, match="strangers is 5; they are asked what documents tell of people"):
+        World(strangers=5, relations=["number born"])
 
 
 def test_splits_have_the_real_datas_proportions(tmp_path):
@@ -116,7 +118,7 @@ def test_splits_have_the_real_datas_proportions(tmp_path):
 
 
 def test_a_world_whose_files_would_ask_nothing_is_refused_and_not_written(tmp_path):
-    with pytest.raises(BadInput, match="birth_test_inputs.tsv: would have no question"):
+    with pytest.raises(BadInput, match="birth_test_inputs.tsv: would ask nothing"):
         World(num_people=6000, num_places=2, relations=["person born"]).write(tmp_path)
     assert not list(tmp_path.iterdir())
 
