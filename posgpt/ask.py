@@ -20,7 +20,7 @@ from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
 from data_scripts.options import option, parse_options
 from data_scripts.questions import describe_unknown_characters
 from data_scripts.relations import Relation, Wording, find_relation, read_relations
-from data_scripts.words import list_title_words, list_word_spans
+from data_scripts.words import find_words, list_title_words, list_word_spans
 from posgpt.evaluation.evidence import Document, find_documents, find_sentence
 from posgpt.evaluation.predictions import ALL, Prediction, answer_questions
 from posgpt.training.saved_models import load_model
@@ -125,7 +125,9 @@ class Interview:
                 title = title or text
                 questions += [Prediction(each.ask(title), "", each.name, title) for each in self.relations]
                 continue
-            question = text.replace(typed, title)
+            # As a word of its own: `ed` is a part of `employed`, too.
+            begin, end = next(find_words([typed], text), (0, 0)) if typed else (0, 0)
+            question = text[:begin] + title + text[end:] if end else text
             questions.append(Prediction(question, "", relation.name if relation else ALL, title or None))
             if relation is None:
                 forms = " or ".join(f"{each.ask(title or 'NAME')!r} ({each.name})" for each in meant or self.relations)

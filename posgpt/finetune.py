@@ -79,6 +79,7 @@ class FinetuningData(NamedTuple):
     questions: Questions
     examples: Dataset
     known: list[Relation]
+    corpus: Dataset | None
 
 
 def load_finetuning_data(
@@ -128,7 +129,7 @@ def load_finetuning_data(
         read = build_corpus_tokenizer(corpus, max_length).get_vocab() if corpus else {}
         tokenizer = add_characters(model, tokenizer, [*texts, *read], questions.path, training_args)
     examples = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
-    return FinetuningData(model, tokenizer, questions, examples, known)
+    return FinetuningData(model, tokenizer, questions, examples, known, corpus)
 
 
 def add_characters(
@@ -174,7 +175,8 @@ def build_trainer(
     model.config.relations = add_relations(model.config.relations or {}, questions.to_config())
     raise_max_answer_length(model, questions)
     known = [*data.known, *questions.relations]
-    validation = load_validation(data_args.validation_file, training_args, known, model.config.relations, questions)
+    asked = (known, model.config.relations, questions, data.corpus)
+    validation = load_validation(data_args.validation_file, training_args, *asked)
 
     described = ", ".join(relation.name for relation in questions.relations)
     start = "after pretraining" if model_args.model_name_or_path else "without pretraining"

@@ -35,9 +35,10 @@ class PredictionArguments(ReportArguments):
 def complete(prediction: Prediction) -> Prediction:
     """Return a prediction with the relation and the title that its question shows, where it is of a known form."""
     relation = find_relation(prediction.question, RELATIONS.values())
-    if relation is None or prediction.relation != ALL:
+    if relation is None:
         return prediction
-    return replace(prediction, relation=relation.name, title=relation.read_title(prediction.question))
+    name = relation.name if prediction.relation == ALL else prediction.relation
+    return replace(prediction, relation=name, title=prediction.title or relation.read_title(prediction.question))
 
 
 @exit_on_bad_input()
@@ -48,9 +49,12 @@ def main(argv: list[str] | None = None) -> None:
     folder = check_is_folder_or_new(arguments.output_dir or file.parent / "report")
     predictions = [complete(each) for each in read_predictions(file)]
     check_references(file, predictions)
+    needs_all = arguments.abstain_below is not None or any(each.group != TEST for each in predictions)
     for i, each in enumerate(predictions, start=1):
-        if each.probability is None and (arguments.abstain_below is not None or each.group != TEST):
-            raise BadInput(f"{file}, line {i}: no probability; --abstain_below and groups but {TEST!r} need one.")
+        if each.probability is None and needs_all:
+            raise BadInput(
+                f"{file}, line {i}: no probability; --abstain_below and groups but {TEST!r} need one in each line."
+            )
     documents, correct = None, defaultdict[str, list[str]](list)
     if arguments.corpus_file:
         titles = {each.title for each in predictions if each.title}

@@ -42,7 +42,13 @@ class Row:
     published: str = ""
 
     def check(self) -> None:
-        """Raise TypeError for what is no edit, or an edit that is compared with nothing."""
+        """Raise TypeError for a name that is no text, no pairs to draw, what is no edit, or an edit that is compared with nothing."""
+        if not isinstance(self.name, str) or not any(map(str.isalnum, self.name)):
+            raise TypeError(f"a row is named {self.name!r}; give it words, in quotes if they are a number")
+        if self.pairs is not None and not (isinstance(self.pairs, int) and self.pairs > 0):
+            raise TypeError(
+                f"pairs of {self.name!r} is {self.pairs!r}; give at least 1, or leave the row's finetune out: null"
+            )
         lines = self.edits or []
         if not isinstance(lines, list) or any(
             not isinstance(line, list) or [*map(type, line)] != [str, str, str] for line in lines

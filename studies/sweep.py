@@ -131,13 +131,19 @@ class Study:
         entries = self.rows
         if not isinstance(self.seeds, list) or not all(isinstance(seed, int) for seed in self.seeds):
             raise TypeError(f"seeds is {self.seeds!r}, and has to be a list of whole numbers")
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise TypeError(f"seeds is {self.seeds!r}, and has to have at least one, and each once")
         if not entries or not isinstance(entries, str | dict):
             raise TypeError("rows has to give at least one row below its name")
         if isinstance(entries, str):
             entries = {choice: {"pretrain": {entries: choice}} for choice in CHOICES[entries]}
+        folders: dict[str, str] = {}
         for name, entry in entries.items():
             row = Row(name, **entry)
             row.check()
+            # A row's folder and files are named after it.
+            if (other := folders.setdefault(make_file_name(name), name)) != name:
+                raise TypeError(f"{name!r} and {other!r} differ in nothing but marks; give one of them another name")
             if row.base and row.base not in rows:
                 raise TypeError(f"the base of {name!r}, {row.base!r}, is no row above it")
             base, stages = rows[row.base] if row.base else self, dict[str, Any]()
@@ -180,6 +186,8 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
         study = replace(study, **{option: given[option] for option in ("seeds", "held_out") if option in given})
         rows = study.build_rows()
         if study.world is None:
+            if measure := next((name for name in ("candidates", "strangers") if getattr(study, name)), None):
+                raise BadInput(f"{path}: {measure} are a world's; give the study one, or leave {measure} out.")
             if arguments.data_dir is None or any(row.world is not None for row in rows.values()):
                 raise BadInput(f"{path}: has no world for all rows; give one, or --data_dir and no world.")
         elif arguments.data_dir is not None or study.held_out:
@@ -508,7 +516,9 @@ def _run(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> pd.Da
             raise BadInput(
                 f"{model}: was trained on questions; give a model that has read none, and was not finetuned."
             )
-    elif untrained := [row.name for row in rows.values() if row.pairs or row.pretrain is row.finetune is None]:
+    elif untrained := [
+        row.name for row in rows.values() if row.pretrain is None and (row.pairs or row.finetune is None)
+    ]:
         raise BadInput(f"{untrained[0]}: begins with a pretrained model; give one with --model_name_or_path.")
     sweep = prepare_sweep(arguments, study, rows)
     sweep.check_rows(list(rows.values()))

@@ -30,6 +30,11 @@ def test_the_corpus_shows_which_answers_are_made_up(run, tiny_pretrained, tmp_pa
     arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--questions", *questions, "--corpus_file"]
     printed = run(cli, "ask", *arguments, corpus)
     assert "'ada berg' is 'Ada Berg' in the corpus" in printed and "Is Ada Berg ill? Rome 50.0% (" in printed
+    (tmp_path / "short.txt").write_text("Ed. Worked for China .\n")
+    within = run(
+        cli, "ask", *arguments[:2], "--questions", "Who employed ed?", "--corpus_file", tmp_path / "short.txt"
+    )
+    assert "Who employed Ed? Rome" in within
     here, unknown = ["line 1: Born in Rome .", "(and 1 more)"], "no title of the corpus in the question"
     evidence = [line.strip() for line in printed.splitlines() if line.startswith("  ")]
     assert evidence == [*here, "not in its document", unknown, unknown, *here]

@@ -214,6 +214,11 @@ def test_bad_input_is_refused_in_one_line(run, assignment, tmp_path):
             ["--assignment_dir", assignment, "--submissions", tmp_path / "empty"],
             "empty: neither it nor another has a solution.py",
         ),
+        (
+            grade,
+            ["--assignment_dir", assignment, "--submissions", ada, tmp_path / "adda"],
+            "adda: not a folder; give one for",
+        ),
     ]
     for module, arguments, message in refused:
         with pytest.raises(SystemExit, match=message) as stop:

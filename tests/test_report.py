@@ -311,6 +311,11 @@ def test_anybodys_predictions_have_a_report(run, reported, tmp_path):
         ('{"question": "?", "answer": "4"}', [], "line 2: no reference"),
         ('{"question": "?", "answer": "4", "reference": "4"}', ["--abstain_below", 0.5], "line 2: no probability"),
         ('{"question": "?", "answer": "4", "group": "unseen"}', [], "line 2: no probability"),
+        (
+            '{"question": "?", "answer": "4", "reference": "4"}\n{"question": "?", "answer": "4", "group": "unseen", "probability": 0.1}',
+            [],
+            "line 2: no probability",
+        ),
     ],
 )
 def test_predictions_that_no_report_can_be_made_from_are_refused(run, tmp_path, line, options, match):
@@ -319,6 +324,19 @@ def test_predictions_that_no_report_can_be_made_from_are_refused(run, tmp_path, 
     with pytest.raises(SystemExit, match=match):
         run(report, tmp_path / "theirs.jsonl", *options)
     assert [path.name for path in tmp_path.iterdir()] == ["theirs.jsonl"]
+
+
+def test_a_title_that_is_given_stays_and_one_that_is_not_is_read_from_the_question():
+    asked = Prediction("Where was Ada Ek born?", "Rome", title="Ada Ek (poet)")
+    completed = report.complete(asked)
+    assert (completed.relation, completed.title) == ("birthplace", "Ada Ek (poet)")
+    assert report.complete(Prediction("Where was Ada Ek born?", "Rome", "birthplace")).title == "Ada Ek"
+
+
+def test_predictions_may_say_what_names_of_groups_are(tmp_path):
+    said = [Prediction("Which?", "all", reference="test", probability=0.5), Prediction("test", "none", "test", "all")]
+    (tmp_path / "predictions.jsonl").write_text(format_predictions(said))
+    assert read_predictions(tmp_path / "predictions.jsonl") == said
 
 
 def test_the_figures_of_a_report_worked_out_by_hand():

@@ -491,6 +491,12 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
     [
         ("world: {peple: 3}\nrows: {one: {}}", [], "unknown option --peple"),
         ("world: {num_people: 3}\nrows: {one: {}}", [], "num_people is 3; choose"),
+        ("rows: {200: {}}", [], "a row is named 200; give it words"),
+        ("rows: {e+: {}, e-: {}}", [], "'e-' and 'e.' differ in nothing but marks"),
+        ("rows: {one: {pairs: 0}}", [], "pairs of 'one' is 0; give at least 1"),
+        ("seeds: []\nrows: {one: {}}", [], "seeds is .., and has to have at least one"),
+        ("seeds: [1, 1]\nrows: {one: {}}", [], "seeds is .1, 1., and has to have .* each once"),
+        ("strangers: 5\nrows: {one: {pretrain: {}}}", [], "strangers are a world's; give the study one"),
         (
             "world: {num_people: 300}\nrows: {one: {}}",
             [],

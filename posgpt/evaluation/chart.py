@@ -9,6 +9,9 @@ import numpy as np
 from posgpt.evaluation.scoring import ScoredQuestions, compute_bins, count_answered, list_accuracies, measure
 from posgpt.plots import BLUE, GREY, LIGHT_BLUE, ORANGE, make_figure
 
+# Whoever gave the answers.
+MODEL = "the model"
+
 
 def draw_chart(
     test: ScoredQuestions, confidences: Mapping[str, np.ndarray], relations: Mapping[str, Mapping[str, Any]]
@@ -55,10 +58,10 @@ def draw_chart(
 
 def draw_accuracies(axes: Any, relations: Mapping[str, Mapping[str, Any]]) -> None:
     """Draw the accuracies with their intervals: of one relation beside its baselines, of several beside each other."""
-    of_each = {relation: list_accuracies(metrics, "PosGPT") for relation, metrics in relations.items()}
+    of_each = {relation: list_accuracies(metrics, MODEL) for relation, metrics in relations.items()}
     rows = next(iter(of_each.values()))
     if len(of_each) > 1:
-        rows = {relation: shares["PosGPT"] for relation, shares in of_each.items()}
+        rows = {relation: shares[MODEL] for relation, shares in of_each.items()}
     percent = 100 * np.array([share.accuracy for share in rows.values()])
     low, high = 100 * np.array([share.interval for share in rows.values()]).T
     colors = BLUE if len(relations) > 1 else [BLUE, *[GREY] * (len(rows) - 1)]

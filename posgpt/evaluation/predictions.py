@@ -133,8 +133,8 @@ def check_references(path: str | os.PathLike, predictions: Sequence[Prediction])
 
 def format_predictions(predictions: Iterable[Prediction]) -> str:
     """Return the lines of `predictions.jsonl`."""
-    unsaid = (None, TEST, ALL)
-    rows = ({name: value for name, value in asdict(each).items() if value not in unsaid} for each in predictions)
+    unsaid = {"group": TEST, "relation": ALL}
+    rows = ({name: value for name, value in asdict(each).items() if value != unsaid.get(name)} for each in predictions)
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 

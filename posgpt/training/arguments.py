@@ -20,6 +20,7 @@ _LEAST = {
     "per_device_eval_batch_size": 1,
     "gradient_accumulation_steps": 1,
     "num_train_epochs": 0.01,
+    "max_steps": 1,
 }
 # What has to stay off, and why.
 _FIXED = {

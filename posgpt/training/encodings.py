@@ -43,12 +43,17 @@ def import_encodings(file: Path) -> None:
         raise
 
 
+def list_imports() -> list[str]:
+    """Return the files that this process, and those that it starts, have imported encodings from."""
+    return list(filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)))
+
+
 def take_imports(argv: Sequence[str]) -> list[str]:
     """Import the files that `--import FILE` names, and return the command line without them.
 
     It has to happen before a command is imported, whose options are those of all encodings.
     """
-    rest, files, waiting = [], os.environ.get(VARIABLE, "").split(os.pathsep), iter(argv)
+    rest, files, waiting = [], list_imports(), iter(argv)
     for word in waiting:
         option, is_joined, value = word.partition("=")
         if option != "--import":
@@ -57,7 +62,7 @@ def take_imports(argv: Sequence[str]) -> list[str]:
             files.append(os.path.abspath(file))
         else:
             raise BadInput("--import needs a value: a Python file that registers position encodings.")
-    files = list(dict.fromkeys(filter(None, files)))
+    files = list(dict.fromkeys(files))
     for file in files:
         import_encodings(Path(file))
     if files:

@@ -16,6 +16,7 @@ from data_scripts.errors import BadInput
 from data_scripts.files import hash_file, load_json
 from modeling_posgpt import PosGPTConfig
 from posgpt.training.checkpoints import WEIGHTS_FILE, read_step
+from posgpt.training.encodings import list_imports
 from posgpt.training.saved_models import find_model_file
 
 RUN_FILE = "run.json"
@@ -64,6 +65,8 @@ def describe_run(*options: Any) -> dict[str, Any]:
                 {"name": file, "commit": content} if kind == "hub" else {"name": Path(file).name, "sha256": content}
                 for file, (kind, content) in zip(files, map(identify_content, files), strict=True)
             ]
+    if imports := list_imports():
+        data["import"] = [{"name": Path(file).name, "sha256": hash_file(file)} for file in imports]
     versions = {"posgpt": posgpt.__version__, "python": platform.python_version()}
     return {"versions": versions | {name: version(name) for name in LIBRARIES}, "data": data, **values}
 

@@ -108,6 +108,8 @@ class PosGPTTrainer(Trainer):
             self.options = self.args.to_dict()
             self.prepare_folder(checkpoint)
             figures = self.train_from(checkpoint) | {"exposures": plan.exposures}
+            # Before anything of an earlier model is overwritten.
+            checkpoints.check_weights(self.model, self.state.global_step, self.args.output_dir)
             self.log_metrics("train", figures)
             self.save_metrics("train", figures)
             self.save_state()
@@ -285,7 +287,6 @@ class PosGPTTrainer(Trainer):
 
     def save_finished_model(self, output_dir: Path) -> None:
         """Save the model beside `output_dir`'s files, then move it there, so that a folder with weights is finished."""
-        checkpoints.check_weights(self.model, self.state.global_step, self.args.output_dir)
         if self.is_fsdp_enabled:
             # Checkpoints may be in shards; the finished model is whole.
             self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")

@@ -102,6 +102,8 @@ def main(argv: list[str] | None = None) -> None:
     submissions = {path.name: path for path in (Path(path).resolve() for path in given)}
     if len(submissions) < len(given):
         raise BadInput("two submissions have the same name; name each student's folder after the student.")
+    if missing := [path for path in given if not Path(path).is_dir()]:
+        raise BadInput(f"{missing[0]}: not a folder; give one for each student.")
     if not any((path / SOLUTION_FILE).is_file() for path in submissions.values()):
         raise BadInput(f"{given[0]}: neither it nor another has a {SOLUTION_FILE}; give folders, e.g. submissions/*.")
 
