@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -106,6 +107,16 @@ def test_the_loss_of_an_evaluation_is_per_graded_symbol():
     measured = measure_answers(EvalPrediction((likeliest.numpy(), losses.numpy()), labels.numpy()))
     expected = cross_entropy(logits[:, :-1].reshape(-1, 7), labels[:, 1:].reshape(-1))
     assert measured["loss"] == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_one_of_several_correct_answers_is_enough_while_training():
+    labels = np.array([[-100, 3, 4], [-100, 5, 4], [-100, 3, 6], [-100, 3, 7]])
+    likeliest, losses = np.tile([3, 4, 0], (4, 1)), np.zeros(4)
+    prediction = EvalPrediction((likeliest, losses), labels)
+    questions, asked = ["a?", "a?", "b?", "c?"], ["x", "x", "x", "y"]
+    measured = measure_answers(prediction, asked, questions)
+    assert (measured["accuracy"], measured["accuracy_x"], measured["accuracy_y"]) == (pytest.approx(1 / 3), 0.5, 0.0)
+    assert measure_answers(prediction)["accuracy"] == 0.25
 
 
 def test_there_is_a_line_a_prediction_whatever_the_model_writes(run, world, memorised, tmp_path):

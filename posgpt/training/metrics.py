@@ -20,23 +20,29 @@ def reduce_logits(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Ten
     return logits.argmax(dim=-1), losses.sum(dim=-1)
 
 
-def measure_answers(prediction: EvalPrediction, asked: Sequence[str] = ()) -> dict[str, float]:
+def measure_answers(
+    prediction: EvalPrediction, asked: Sequence[str] = (), questions: Sequence[str] = ()
+) -> dict[str, float]:
     """Measure the accuracy and the loss of all rows together, whatever batches they were read in.
 
     Args:
         asked: The name of the relation that each row asks for.
+        questions: Each row's question; rows of the same one have different correct answers, of which one is enough. by default each row
+            has its own.
 
     Returns:
-        `accuracy`, the share of rows in which every answer symbol is the likeliest given the ones before, as in greedy
+        `accuracy`, the share of questions with a row in which every answer symbol is the likeliest given the ones before, as in greedy
         decoding, and with several relations `accuracy_RELATION` of each; `loss`, in nats per graded symbol.
     """
     likeliest, losses = cast(Any, prediction.predictions)
     predicted, labels = likeliest[:, :-1], np.asarray(prediction.label_ids)[:, 1:]
     is_graded = labels != -100
     is_correct = np.all((predicted == labels) | ~is_graded, axis=1)
-    metrics = {"accuracy": float(is_correct.mean()), "loss": float(losses.sum() / is_graded.sum())}
+    _, first, question = np.unique(questions or range(len(labels)), return_index=True, return_inverse=True)
+    is_answered = np.bincount(question, is_correct) > 0
+    metrics = {"accuracy": float(is_answered.mean()), "loss": float(losses.sum() / is_graded.sum())}
     for name, metric in name_accuracies(asked).items():
-        metrics[metric] = float(is_correct[np.array(asked) == name].mean())
+        metrics[metric] = float(is_answered[np.array(asked)[first] == name].mean())
     return metrics
 
 

@@ -76,7 +76,7 @@ class PosGPTTrainer(Trainer):
             metrics.check_metric(args.metric_for_best_model, asked)
             kwargs |= {
                 "eval_dataset": encode_pairs(validation, kwargs["processing_class"], args),
-                "compute_metrics": partial(metrics.measure_answers, asked=asked),
+                "compute_metrics": partial(metrics.measure_answers, asked=asked, questions=validation.texts),
                 "preprocess_logits_for_metrics": metrics.reduce_logits,
             }
             # Answers are written symbol by symbol; flex_attention would be compiled for their lengths.
