@@ -23,9 +23,10 @@ def list_blocks(name: str) -> list[str]:
 
 
 def list_commands(name: str) -> list[list[str]]:
-    """The arguments of each `posgpt …` in a document's code blocks."""
+    """The arguments of each `posgpt …` in a document's code blocks, but for studies, which tests/test_studies.py runs."""
     lines = "".join(list_blocks(name)).splitlines()
-    return [shlex.split(line)[1:] for line in lines if line.startswith("posgpt ")]
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("posgpt ")]
+    return [command for command in commands if command[0] != "study"]
 
 
 def make_quick(command: str, arguments: list[str]) -> list[object]:

@@ -532,7 +532,7 @@ def test_the_best_checkpoint_and_somebodys_copy_stay_and_the_card_tells_of_the_b
     measured = iter([(3.0, 0.1), (1.0, 0.3), (2.0, 0.2), (4.0, 0.4)])
     monkeypatch.setattr(
         "posgpt.training.metrics.measure_answers",
-        lambda prediction, asked=(): dict(zip(("loss", "accuracy"), next(measured), strict=True)),
+        lambda prediction, asked=(), questions=(): dict(zip(("loss", "accuracy"), next(measured), strict=True)),
     )
     run(
         train_finetune, "--vocabulary_file", world / "wiki.txt", "--train_file", world / "birth_places_train.tsv",
