@@ -121,7 +121,7 @@ def load_finetuning_data(
             print(f"{questions.path}: {lost:,} of {len(pairs):,} pairs lose characters that are not ASCII; {kept}.")
     texts = [*questions.texts, *questions.answers]
     if vocabulary is not None:
-        tokenizer = build_corpus_tokenizer(vocabulary, max_length)
+        tokenizer = build_corpus_tokenizer(vocabulary, max_length, texts if data_args.add_characters else ())
         model = build_model(architecture, tokenizer, training_args)
     elif model is None:
         tokenizer = build_tokenizer(texts, max_length)

@@ -503,6 +503,9 @@ def test_finetuning_can_add_the_characters_of_its_pairs_to_a_model(run, tmp_path
     options[1] = tmp_path / "out"
     printed = run(train_finetune, *options, "--output_dir", tmp_path / "again", "--add_characters", "--max_steps", 1)
     assert "are added" not in printed
+    # From scratch, they are among those of the corpus.
+    scratch = ["--vocabulary_file", tmp_path / "new.txt", *options[2:], *TINY, "--max_steps", 1, "--add_characters"]
+    assert "not know" not in run(train_finetune, *scratch, "--output_dir", tmp_path / "scratch")
 
 
 def test_one_training_step_on_few_pairs_is_not_all_warm_up(run, world, tmp_path, tiny_pretrained):
