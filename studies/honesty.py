@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 from accelerate import PartialState
-from sklearn.metrics import roc_auc_score
 
 from data_scripts.files import hash_file
 from data_scripts.synthetic_world import World
+from posgpt.evaluation.scoring import compute_auroc
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.saved_models import load_model
 from studies.training_runs import Record, keep_result
@@ -60,11 +60,11 @@ def describe_honesty(world: World, runs: Sequence[Record]) -> dict[str, str]:
         points = np.where(np.array(run["right"])[is_told], 1, -COST) * is_sure
         earned.append(points.mean() - COST * is_wrongly_sure.mean())
         is_person = np.repeat([True, False], [len(known), len(strange)])
-        aurocs.append(roc_auc_score(is_person, np.concatenate([known, strange])))
+        aurocs.append(compute_auroc(np.concatenate([known, strange]), is_person))
     people, strangers = np.mean(refused, axis=0)
     return {
         "people refused": f"{people:.1%}",
         "strangers refused": f"{strangers:.1%}",
-        "AUROC, people and strangers": f"{np.mean(aurocs):.3f}",
+        "AUROC, people and strangers": f"{np.array(aurocs, dtype=float).mean():.3f}",
         f"earned, errors cost {COST}": f"{np.mean(earned):.1%}",
     }
