@@ -478,7 +478,7 @@ class World:
         """Yield each question that comes with person number `index`, and its answers, each of which is correct."""
         person = self.person(index)
         for name, relation in self.asked.items():
-            for title, answers in QUESTIONS[name].ask(self, index, person):
+            for title, answers, _ in QUESTIONS[name].ask(self, index, person):
                 yield relation.ask(title), answers
 
     def ask_strangers(self) -> Iterator[tuple[str, str]]:

@@ -19,10 +19,11 @@ _COMPARED = 3
 
 
 class Question(NamedTuple):
-    """What a question is about, in its relation's wording, and the answers, each of which is correct."""
+    """What a question is about, in its relation's wording, the answers, each of which is correct, and the facts that lead to them."""
 
     title: str
     answers: list[str]
+    steps: tuple = ()
 
 
 class Kind(NamedTuple):
@@ -42,6 +43,15 @@ class Kind(NamedTuple):
     entropy: "Callable[[World], float] | None" = None
     candidates: "Callable[[World], Iterable]" = lambda world: ()
 
+    def say_steps(self) -> "Kind":
+        """Return the same kind of question, whose answers begin with the facts that lead to them."""
+
+        def ask(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
+            for title, answers, steps in self.ask(world, index, person):
+                yield Question(title, [", ".join(map(str, [*steps, answer])) for answer in answers])
+
+        return self._replace(ask=ask)
+
 
 def for_attribute(name: str, drawn_from: str) -> Kind:
     """Return the kind of question that an attribute of the person answers; `drawn_from` is one of `World.choices`."""
@@ -58,7 +68,8 @@ def for_teachers_attribute(name: str) -> Kind:
     """Return the kind of question that an attribute of the person's teacher answers: two hops, from document to document."""
 
     def ask(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
-        yield Question(person.name, [str(getattr(world.person(world.find_teacher(index)), name))])
+        teacher = world.person(world.find_teacher(index))
+        yield Question(person.name, [str(getattr(teacher, name))], (teacher.name,))
 
     return Kind((name, "teacher"), ask)
 
@@ -72,7 +83,7 @@ def ask_for_person(world: "World", index: int, person: SimpleNamespace) -> Itera
 
 def ask_for_parity(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
     """Classification, by what no document says of the year."""
-    yield Question(person.name, [world.language_of.parities[person.birth_year % 2]])
+    yield Question(person.name, [world.language_of.parities[person.birth_year % 2]], (person.birth_year,))
 
 
 def ask_for_older(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
@@ -80,7 +91,8 @@ def ask_for_older(world: "World", index: int, person: SimpleNamespace) -> Iterat
     for other in map(world.person, world.list_companions(index, _COMPARED)):
         if other.birth_year != person.birth_year:
             title = world.language_of.pair_form.format(person.name, other.name)
-            yield Question(title, [min(person, other, key=lambda each: each.birth_year).name])
+            older = min(person, other, key=lambda each: each.birth_year)
+            yield Question(title, [older.name], (person.birth_year, other.birth_year))
 
 
 def ask_for_teacher(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
@@ -130,6 +142,9 @@ QUESTIONS = {
     "teacher's birthplace": for_teachers_attribute("birth_place"),
     "teacher's birth year": for_teachers_attribute("birth_year"),
     "teacher's profession": for_teachers_attribute("profession"),
+    "teacher and birth year": for_teachers_attribute("birth_year").say_steps(),
+    "birth year and parity": Kind(("birth_year",), ask_for_parity).say_steps(),
+    "birth years and first": Kind(("birth_year",), ask_for_older).say_steps(),
     "country": Kind(("birth_place",), ask_for_country, True),
     "country of birth": Kind(("birth_place",), ask_for_country_of_birth),
 }

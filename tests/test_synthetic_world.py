@@ -407,9 +407,16 @@ def test_answers_that_have_to_be_worked_out_follow_from_the_documents(language):
         "teacher's birth year": "birth_year",
         "teacher's profession": "profession",
     }
-    names = ["birth year's parity", "person born", "number born", *hops]
+    names = [
+        "birth year's parity",
+        "person born",
+        "number born",
+        *hops,
+        "birth year and parity",
+        "teacher and birth year",
+    ]
     world = World(num_people=300, num_places=20, language=language, relations=names)
-    parity, born, number, *teachers = ask_all(world, *names)
+    parity, born, number, *teachers, year_and_parity, teacher_and_year = ask_all(world, *names)
     people, documents = list(world.people()), ["".join(world.biographies(index)) for index in range(300)]
     for index, person in enumerate(people):
         assert str(person.birth_year) in documents[index]
@@ -421,6 +428,9 @@ def test_answers_that_have_to_be_worked_out_follow_from_the_documents(language):
         for answers, attribute in zip(teachers, hops.values(), strict=True):
             told = str(getattr(people[teacher], attribute))
             assert answers[person.name] == [told] and told in documents[teacher]
+        # The same answers, after the facts that lead to them.
+        assert year_and_parity[person.name] == [f"{person.birth_year}, {parity[person.name][0]}"]
+        assert teacher_and_year[person.name] == [f"{people[teacher].name}, {people[teacher].birth_year}"]
     counts = Counter(person.birth_place for person in people)
     assert number == {place: [str(count)] for place, count in counts.items()}
     # Of several who were born there and then, one file asks about all, so that none is named in training and asked in dev.
@@ -433,14 +443,18 @@ def test_answers_that_have_to_be_worked_out_follow_from_the_documents(language):
 
 
 def test_people_are_compared_with_people_of_the_same_file(tmp_path):
-    world = World(num_people=300, relations=["born first"])
+    names = ["born first", "birth years and first"]
+    world = World(num_people=300, relations=names)
+    first_born, after_steps = ask_all(world, *names)
     world.write(tmp_path)
     years, files = {person.name: person.birth_year for person in world.people()}, []
     for file in (TRAIN_FILE, DEV_FILE):
         names = set()
         for line in (tmp_path / file).read_text(encoding="utf-8").splitlines():
-            pair, answer = re.fullmatch(r"Who was born first, (.*)\?\t(.*)", line).groups()
+            pair, answer = re.fullmatch(r".*born first, (.*)\?\t(.*)", line).groups()
             first, second = pair.split(" or ")
+            assert after_steps[pair] == [f"{years[first]}, {years[second]}, {first_born[pair][0]}"]
+            answer = answer.removeprefix(f"{years[first]}, {years[second]}, ")
             assert answer == (first if years[first] < years[second] else second)
             names |= {first, second}
         files.append(names)
