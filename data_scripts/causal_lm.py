@@ -9,7 +9,6 @@ A document longer than a row is cut into pieces. Training questions are mixed in
 same paper, sec. 3).
 """
 
-from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -55,25 +54,16 @@ def pack(sizes: np.ndarray, room: int) -> list[list[int]]:
         The numbers of the texts of each row.
     """
     rows: list[list[int]] = []
-    # The rows that have so much room left, and how much there is, ascending.
-    by_rest: dict[int, list[list[int]]] = {}
-    rests: list[int] = []
+    # The rows that have so much room left.
+    by_rest: list[list[list[int]]] = [[] for _ in range(room + 1)]
     for text in np.argsort(-sizes, kind="stable").tolist():
         size = int(sizes[text])
-        place = bisect_left(rests, size)
-        if place == len(rests):
-            rest, row = room, list[int]()
-            rows.append(row)
-        else:
-            rest = rests[place]
-            row = by_rest[rest].pop()
-            if not by_rest[rest]:
-                rests.pop(place)
+        rest = next((each for each in range(size, room) if by_rest[each]), room)
+        if rest == room:
+            rows.append([])
+        row = by_rest[rest].pop() if rest < room else rows[-1]
         row.append(text)
-        own = by_rest.setdefault(rest - size, [])
-        if not own:
-            insort(rests, rest - size)
-        own.append(row)
+        by_rest[rest - size].append(row)
     return rows
 
 

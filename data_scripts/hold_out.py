@@ -130,7 +130,3 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(HoldOutArguments, argv)
     print(describe_lines(arguments.output_dir, hold_out(arguments)))
-
-
-if __name__ == "__main__":
-    main()

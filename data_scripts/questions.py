@@ -213,7 +213,17 @@ def encode_questions(
 
     In the course, the first `⁇` is graded as well (`loss_on_first_mask`). Questions that are too long are refused, never cut.
     """
-    encoded = encode_answers(questions.rows, tokenizer, loss_on_first_mask)
+
+    def encode(question: str, answer: str) -> dict:
+        prompt = tokenizer(question + MASK_TOKEN, verbose=False)["input_ids"]
+        input_ids = prompt + tokenizer(answer + MASK_TOKEN, verbose=False)["input_ids"]
+        ungraded = len(prompt) - loss_on_first_mask
+        return {"input_ids": input_ids, "labels": [-100] * ungraded + input_ids[ungraded:]}
+
+    rows = questions.rows
+    encoded = rows.map(
+        encode, input_columns=["question", "answer"], remove_columns=rows.column_names, desc="Tokenizing"
+    )
     for row, input_ids in enumerate(encoded["input_ids"]):
         if len(input_ids) > tokenizer.model_max_length:
             raise BadInput(
@@ -230,15 +240,3 @@ def encode_by_title(questions: Questions, tokenizer: PreTrainedTokenizerBase) ->
     for title, question in zip(questions.titles, encode_questions(questions, tokenizer), strict=True):
         about.setdefault(title, []).append(question)
     return about
-
-
-def encode_answers(rows: Dataset, tokenizer: PreTrainedTokenizerBase, loss_on_first_mask: bool = False) -> Dataset:
-    """Do what `encode_questions` does, for the columns `question` and `answer` of any rows, whatever their length."""
-
-    def encode(question: str, answer: str) -> dict:
-        prompt = tokenizer(question + MASK_TOKEN, verbose=False)["input_ids"]
-        input_ids = prompt + tokenizer(answer + MASK_TOKEN, verbose=False)["input_ids"]
-        ungraded = len(prompt) - loss_on_first_mask
-        return {"input_ids": input_ids, "labels": [-100] * ungraded + input_ids[ungraded:]}
-
-    return rows.map(encode, input_columns=["question", "answer"], remove_columns=rows.column_names, desc="Tokenizing")

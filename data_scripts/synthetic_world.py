@@ -581,7 +581,3 @@ def main(argv: list[str] | None = None) -> None:
     asked = ", ".join(f"{name} ({bits[name]:.3f} bits)" if name in bits else name for name in world.asked)
     print(f"{world.num_people:,} people in {world.language}, asked for {asked}.")
     print(describe_lines(arguments.output_dir, lines))
-
-
-if __name__ == "__main__":
-    main()

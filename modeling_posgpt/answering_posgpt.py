@@ -1,10 +1,8 @@
 """Asking a PosGPT in words: its answers with their probabilities, and the probabilities of given answers."""
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -13,12 +11,7 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from .cache import CACHE
 from .tokenization_posgpt import MASK_TOKEN
-
-# For each beginning of a candidate answer: the next characters and, for each, the indices of the candidates that continue
-# with it.
-CandidateTree = dict[str, dict[str, list[int]]]
 
 
 @dataclass(frozen=True)
@@ -27,15 +20,6 @@ class Answer:
 
     text: str
     probability: float
-
-
-def build_tree(candidates: Sequence[str]) -> CandidateTree:
-    """Arrange candidate answers, each ended by `⁇`, by their beginnings."""
-    tree: CandidateTree = {"": {}}
-    for index, candidate in enumerate(candidates):
-        for end, character in enumerate(candidate + MASK_TOKEN):
-            tree.setdefault(candidate[:end], {}).setdefault(character, []).append(index)
-    return tree
 
 
 def iterate_batches(
@@ -185,38 +169,6 @@ class AnsweringMixin:
                 )
         return list(map(self.count_free_positions, questions))
 
-    @torch.inference_mode()
-    def score_answers(
-        self,
-        questions: Sequence[str],
-        candidates: Sequence[str],
-        tokenizer: PreTrainedTokenizerBase,
-        batch_size: int = 16,
-        min_probability: float = 1e-5,
-    ) -> Tensor:
-        """Score every candidate as the answer to every question.
-
-        The candidates are read as a tree, character by character: a beginning that several share is read once, and one
-        that is very improbable is not read further. Its probability is then divided equally among the candidates that
-        share it. All other scores are exact. Raises ValueError as `_compute_answer_budgets` does.
-
-        Args:
-            min_probability: A beginning less probable than this is not read further.
-
-        Returns:
-            log P(candidate⁇ | question⁇), (questions, candidates) in float32 on the CPU; -inf for a candidate that does not
-            fit within the maximum sequence length after its question.
-        """
-        with in_evaluation_mode(self):
-            budgets = self._compute_answer_budgets(questions)
-            tree, threshold = build_tree(candidates), math.log(min_probability or 1e-300)
-            scores = torch.full((len(questions), len(candidates)), -torch.inf)
-            for start in tqdm(range(0, len(questions), batch_size), desc="Scoring", unit="batch", disable=None):
-                batch = slice(start, start + batch_size)
-                self._score_batch(questions[batch], budgets[batch], tree, tokenizer, threshold, scores[batch])
-            lengths = torch.tensor([len(candidate) + len(MASK_TOKEN) for candidate in candidates])
-            return scores.masked_fill(lengths > torch.tensor(budgets)[:, None], -torch.inf)
-
     def compute_log_probs(
         self,
         questions: Sequence[str],
@@ -269,45 +221,3 @@ class AnsweringMixin:
                 for row, i in zip(log_probs, batch, strict=True):
                     scores[i] = row[len(texts[i]) - 1 - first : len(own[i]) - 1 - first].sum()
         return scores
-
-    def _score_batch(
-        self,
-        questions: Sequence[str],
-        budgets: Sequence[int],
-        tree: CandidateTree,
-        tokenizer: PreTrainedTokenizerBase,
-        threshold: float,
-        scores: Tensor,
-    ) -> None:
-        """Fill `scores` (questions, candidates) in place; `threshold` is the log-probability below which reading stops."""
-        prompts = [question + MASK_TOKEN for question in questions]
-        inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(self.device)
-        ids, mask, kv_cache = inputs["input_ids"], inputs["attention_mask"], None
-        find_id = cache(tokenizer.convert_tokens_to_ids)
-        # Each row of the model's batch reads one beginning: (row of the question, beginning, log-probability).
-        beginnings = [(row, "", 0.0) for row in range(len(questions))]
-        while beginnings:
-            output = self(ids, attention_mask=mask, cache=kv_cache, use_cache=True, logits_to_keep=1)
-            log_probs = output.logits[:, -1].float().log_softmax(-1).tolist()
-            longer, parents = [], []
-            for parent, (row, text, score) in enumerate(beginnings):
-                for character, sharing in tree[text].items():
-                    total = score + log_probs[parent][find_id(character)]
-                    if character == MASK_TOKEN:
-                        scores[row, sharing] = total
-                    elif total < threshold:
-                        scores[row, sharing] = total - math.log(len(sharing))
-                    elif len(text) + 1 < budgets[row]:
-                        longer.append((row, text + character, total))
-                        parents.append(parent)
-            beginnings, kv_cache = longer, output.get(CACHE)
-            chosen = torch.tensor(parents, dtype=torch.long, device=self.device)
-            new_ids = [[find_id(text[-1])] for _, text, _ in longer]
-            new = torch.tensor(new_ids, dtype=torch.long, device=self.device).view(-1, 1)
-            mask = torch.cat([mask[chosen], torch.ones_like(new)], dim=1)
-            if kv_cache is None:
-                # A model with a bottleneck has no cache and reads everything again.
-                ids = torch.cat([ids[chosen], new], dim=1)
-            else:
-                kv_cache.batch_select_indices(chosen)
-                ids = new

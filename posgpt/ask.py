@@ -178,7 +178,3 @@ def main(argv: list[str] | None = None) -> None:
         print(ask(arguments))
     else:
         converse(Interview(arguments))
-
-
-if __name__ == "__main__":
-    main()

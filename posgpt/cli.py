@@ -1,4 +1,4 @@
-"""The command `posgpt`: a table of its subcommands. Each is a module with a `main` and runs by itself, too:
+"""The command `posgpt`: a table of its subcommands. Each is a module with a `main`:
 
 posgpt pretrain windows --train_file wiki.txt …
 python -m posgpt pretrain windows --train_file wiki.txt …
@@ -54,7 +54,3 @@ def main(argv: list[str] | None = None) -> None:
 
         arguments = take_imports(arguments)
     import_module(COMMANDS[command][0]).main(arguments)
-
-
-if __name__ == "__main__":
-    main()

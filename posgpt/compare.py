@@ -110,7 +110,3 @@ def main(argv: list[str] | None = None) -> None:
         parts.append(format_differences(recorded))
     parts += [f"{folder}: options, data and versions: not recorded." for folder in records if not records[folder]]
     print("\n\n".join(parts))
-
-
-if __name__ == "__main__":
-    main()

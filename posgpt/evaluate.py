@@ -170,7 +170,3 @@ def main(argv: list[str] | None = None) -> None:
     result = evaluate(parse_options(EvaluationArguments, argv))
     if PartialState().is_main_process:
         print(result)
-
-
-if __name__ == "__main__":
-    main()

@@ -195,7 +195,3 @@ def build_trainer(
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     train(parse_with_recipe(TYPES, "finetune", argv), build_trainer)
-
-
-if __name__ == "__main__":
-    main()

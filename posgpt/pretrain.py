@@ -1,7 +1,7 @@
 """Pretrain a PosGPT on a corpus by character span corruption, or by name-keyed windows with questions mixed in.
 
     posgpt pretrain --train_file wiki.txt --position_embedding_type rotary --output_dir runs/pretrain
-    accelerate launch --config_file posgpt/recipes/accelerate/ddp.yaml -m posgpt.pretrain windows --train_file wiki.txt \
+    accelerate launch --config_file posgpt/recipes/accelerate/ddp.yaml -m posgpt pretrain windows --train_file wiki.txt \
         --questions_file birth_places_train.tsv --output_dir runs/windows
 
 The recipe's section `pretrain` holds the options; any of them, and any of transformers' TrainingArguments, can be given on
@@ -158,7 +158,3 @@ def build_trainer(
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     train(parse_with_recipe(TYPES, "pretrain", argv), build_trainer)
-
-
-if __name__ == "__main__":
-    main()

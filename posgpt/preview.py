@@ -119,7 +119,3 @@ def main(argv: list[str] | None = None) -> None:
         *preview_training(*parse_with_recipe([PreviewArguments, *command.TYPES], section, argv, DEFAULT_RECIPE)),
         sep="\n",
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,6 @@ Runs the same commands a person would, prints them, and ends with a table and a 
 import shlex
 import time
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 from transformers.trainer import TRAINER_STATE_NAME
@@ -17,6 +16,7 @@ from data_scripts.errors import check_installed, exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, load_json, write_atomically
 from data_scripts.options import option, parse_options
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE
+from posgpt import cli
 from posgpt.evaluation.arguments import METRICS_FILE
 from posgpt.plots import BLUE, GREY, make_figure, save_picture
 from posgpt.tables import format_table
@@ -39,38 +39,38 @@ class QuickstartArguments(PositionArguments):
     biographies_per_person: int = option("How many documents the corpus has about each person.", default=2)
 
 
-def run_module(title: str, module: str, *positional: str, **options: object) -> None:
-    """Print the command `python -m MODULE …` and run it in this process, since importing the libraries again takes seconds.
+def run_command(title: str, *command: str, **options: object) -> None:
+    """Print the command `posgpt COMMAND …` and run it in this process, since importing the libraries again takes seconds.
 
     An option of True is a flag, one with a list has several values. A command that fails ends the program with its message.
     """
-    command = [module, *positional]
+    words = [*command]
     for name, value in options.items():
         values = value if isinstance(value, list) else [] if value is True else [value]
-        command += [f"--{name}", *map(str, values)]
-    print(f"\n== {title}\n$ python -m {shlex.join(command)}", flush=True)
-    import_module(module).main(command[1:])
+        words += [f"--{name}", *map(str, values)]
+    print(f"\n== {title}\n$ posgpt {shlex.join(words)}", flush=True)
+    cli.main(words)
 
 
 def train_and_evaluate(arguments: QuickstartArguments, folder: Path) -> tuple[dict[str, dict[str, float]], int]:
     """Write the world, train two models and ask about other people; return all accuracies by relation, and how many were asked."""
     corpus, train_file, dev_file = (folder / "world" / name for name in (CORPUS_FILE, TRAIN_FILE, DEV_FILE))
     sizes = {name: getattr(arguments, name) for name in ("num_people", "num_places", "biographies_per_person")}
-    names, world = [relation.name for relation in ASKED], "data_scripts.synthetic_world"
-    run_module("A fictional world", world, output_dir=corpus.parent, overwrite=True, relations=names, **sizes)
+    names = [relation.name for relation in ASKED]
+    run_command("A fictional world", "world", output_dir=corpus.parent, overwrite=True, relations=names, **sizes)
     common = {"position_embedding_type": arguments.position_embedding_type, "overwrite_output_dir": True}
     title = "Pretraining: read the biographies, and the questions about some of the people"
     files = {"train_file": corpus, "questions_file": train_file, "output_dir": folder / "pretrain"}
-    run_module(title, "posgpt.pretrain", RECIPE, **common, **files, num_train_epochs=EPOCHS)
+    run_command(title, "pretrain", RECIPE, **common, **files, num_train_epochs=EPOCHS)
     files = {"vocabulary_file": corpus, "train_file": train_file, "validation_file": dev_file}
     title = "For comparison: the questions alone"
-    run_module(title, "posgpt.finetune", RECIPE, **common, **files, output_dir=folder / "scratch")
+    run_command(title, "finetune", RECIPE, **common, **files, output_dir=folder / "scratch")
 
     accuracies, metrics = {}, {}
     for name, model in {"PosGPT, pretrained": "pretrain", "PosGPT, not pretrained": "scratch"}.items():
         title, output_dir = f"Evaluation: ask about other people ({name})", folder / f"eval_{model}"
         files = {"model_name_or_path": folder / model, "test_file": dev_file, "train_file": train_file}
-        run_module(title, "posgpt.evaluate", **files, output_dir=output_dir)
+        run_command(title, "evaluate", **files, output_dir=output_dir)
         metrics = load_json(output_dir / METRICS_FILE, "metrics of an evaluation")["relations"]
         accuracies[name] = {relation: each["accuracy"] for relation, each in metrics.items()}
     frequent = {relation: each["majority_accuracy"] for relation, each in metrics.items()}
@@ -121,7 +121,3 @@ def main(argv: list[str] | None = None) -> None:
         file.write(table + "\n")
     minutes = (time.perf_counter() - start) / 60
     print(f"\n{table}\n\n{minutes:.1f} minutes. Table: {folder / 'results.md'}  Chart: {folder / 'chart.png'}")
-
-
-if __name__ == "__main__":
-    main()

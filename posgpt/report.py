@@ -71,7 +71,3 @@ def main(argv: list[str] | None = None) -> None:
     print(format_accuracies(evaluation.relations, "the file"))
     print(format_table(("metric", "value"), format_metrics(evaluation.test).items()))
     print(f"Report: {folder / PAGE_FILE}")
-
-
-if __name__ == "__main__":
-    main()

@@ -16,6 +16,7 @@ SWEEPS = {
     "inverse": "who was born in a given place and year",
     "two_hop": "what documents of somebody's teacher tell",
     "twin": "how far one changed fact reaches",
+    "speedrun": "how few characters and minutes take a recipe to 90 % of dev",
     "honesty": "whether models tell people of whom they have read from strangers",
     "dynamics": "how the time to learn facts grows with the number of people",
     "FILE.yaml": "a study of your own",

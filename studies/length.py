@@ -178,7 +178,3 @@ def main(argv: list[str] | None = None) -> None:
         curves |= {name: np.array(curve) for name, curve in kept.items()}
         write_table(output_dir, [describe_curve(*item) for item in curves.items()])
         draw_curves(curves, output_dir / "chart.png")
-
-
-if __name__ == "__main__":
-    main()

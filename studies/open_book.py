@@ -215,7 +215,3 @@ def main(argv: list[str] | None = None) -> None:
         with write_atomically(output_dir / UNANSWERED_FILE) as file:
             file.writelines(f"{line}\t{within}\n" for line, within in unanswered)
         print(f"{len(unanswered)} questions of {DEV_FILE} are answered by none: {output_dir / UNANSWERED_FILE}")
-
-
-if __name__ == "__main__":
-    main()

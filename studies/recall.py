@@ -159,7 +159,3 @@ def main(argv: list[str] | None = None) -> None:
             row[measure] = f"{right.sum():,} of {len(right):,} ({right.sum() / max(len(right), 1):.1%})"
         rows.append(row)
     write_table(output_dir, rows, f"The {len(questions):,} questions of {questions.path}, objective {objective.name}:")
-
-
-if __name__ == "__main__":
-    main()

@@ -151,11 +151,15 @@ class Study:
                 own, below = entry.get(stage, getattr(base, stage)), getattr(base, stage) or {}
                 # A row's `null` leaves out the stage of its base.
                 stages[stage] = None if own is None else below | own
+                if own is not None and "recipe" not in stages[stage]:
+                    raise TypeError(f"{stage} of {name!r} names no recipe")
             if row.edits and (row.world or stages["pretrain"] is None or stages["finetune"] is not None):
                 raise TypeError(f"{name!r} has edits, which pretraining alone reads, in its base's world")
             if self.world is not None:
                 below = asdict(rows[row.base].world) if row.base else self.world
                 row = replace(row, world=parse_options(World, [], **below | (row.world or {})))
+                # Refuses more strangers than there are names.
+                replace(row.world, strangers=row.world.strangers + self.strangers)
             rows[name] = replace(row, **stages)
         return rows
 
@@ -536,7 +540,3 @@ def _run(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> pd.Da
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(SweepArguments, argv)
     _run(arguments, *load_study(arguments))
-
-
-if __name__ == "__main__":
-    main()

@@ -39,18 +39,14 @@ def log_probability(model, tokenizer, question, text):
     # A model that reads through latents has no cache.
     *({"num_hidden_layers": 3, "bottleneck_size": 16, "bottleneck_type": name} for name in ("perceiver", "strided")),
 ])  # fmt: skip
-def test_every_candidate_is_scored_as_if_it_were_read_after_the_question(settings):
+def test_an_answer_is_scored_as_if_it_were_read_after_the_question(settings):
     model, tokenizer = build(**settings)
-    expected = [
-        [log_probability(model, tokenizer, question, place + "⁇") for place in PLACES] for question in QUESTIONS
-    ]
-    for batch_size in (2, 128):
-        scores = model.score_answers(QUESTIONS, PLACES, tokenizer, batch_size=batch_size, min_probability=0)
-        torch.testing.assert_close(scores, torch.tensor(expected), atol=1e-4, rtol=1e-4)
-    assert model.score_answers(QUESTIONS, [], tokenizer).shape == (len(QUESTIONS), 0)
     pairs = [(question, place) for question in QUESTIONS for place in PLACES]
-    own = model.compute_log_probs(*zip(*pairs, strict=True), tokenizer, batch_size=5)
-    torch.testing.assert_close(own, torch.tensor(expected).flatten(), atol=1e-4, rtol=1e-4)
+    expected = [log_probability(model, tokenizer, question, place + "⁇") for question, place in pairs]
+    for batch_size in (5, 128):
+        own = model.compute_log_probs(*zip(*pairs, strict=True), tokenizer, batch_size=batch_size)
+        torch.testing.assert_close(own, torch.tensor(expected), atol=1e-4, rtol=1e-4)
+    assert model.compute_log_probs([], [], tokenizer).shape == (0,)
     # Without marks: what comes after `⁇` is read as any text.
     texts = [question + "⁇" for question, _ in pairs]
     places = model.compute_continuation_log_probs(texts, [place for _, place in pairs], tokenizer, batch_size=5)
@@ -88,36 +84,18 @@ def test_the_surprisal_of_references_is_that_of_all_together(asked, tmp_path):
         read_predictions(file)
 
 
-def test_candidates_that_are_not_read_share_the_probability_of_their_beginning(asked):
-    model, tokenizer = asked
-    places = [*PLACES, "Bonn", "Bochum"]
-    every = model.score_answers(QUESTIONS, places, tokenizer, min_probability=0)
-    least = 0.99 * float(every.exp().sort(dim=1).values[:, 2].median())
-    some = model.score_answers(QUESTIONS, places, tokenizer, min_probability=least)
-    likely = every.exp() >= least
-    assert likely.any() and not likely.all()
-    torch.testing.assert_close(some[likely], every[likely], atol=1e-4, rtol=1e-4)
-    # No beginning's probability is less than that of all that begin so, and no more than all there is can be given.
-    assert some.isfinite().all() and (some.exp().sum(1) >= every.exp().sum(1) - 1e-5).all()
-    assert (some.exp().sum(1) <= 1).all()
-    # Nothing at all is read on: each first character's candidates share what it has.
-    first = model.score_answers(QUESTIONS[:1], places, tokenizer, min_probability=1)[0]
-    share = log_probability(model, tokenizer, QUESTIONS[0], "B") - math.log(3)
-    assert first[[3, 5]].tolist() == pytest.approx([share, share], abs=1e-4)
-
-
 def test_a_candidate_that_does_not_fit_the_maximum_length_is_impossible_and_changes_no_other(asked):
     model, tokenizer = asked
     question, candidates = "Where was " + "Al " * 11 + "born?", ["Rome", "Aix-en-Provence", "New York City"]
-    scores = model.score_answers([question], candidates, tokenizer, min_probability=0)[0]
+    scores = model.compute_log_probs([question] * 3, candidates, tokenizer)
     assert len(question) + 1 + len("New York City⁇") <= 64 < len(question) + 1 + len("Aix-en-Provence⁇")
-    assert scores[1] == -math.inf == model.compute_log_probs([question], [candidates[1]], tokenizer)[0]
+    assert scores[1] == -math.inf
     for number in (0, 2):
         expected = log_probability(model, tokenizer, question, candidates[number] + "⁇")
         assert float(scores[number]) == pytest.approx(expected, abs=1e-4)
     # One that fills it is possible.
     filling = "Rome".ljust(64 - len(question) - 2, "e")
-    (score,) = model.score_answers([question], [filling], tokenizer, min_probability=0)[0]
+    (score,) = model.compute_log_probs([question], [filling], tokenizer)
     assert float(score) == pytest.approx(log_probability(model, tokenizer, question, filling + "⁇"), abs=1e-3)
 
 
@@ -157,10 +135,11 @@ def test_an_answer_that_does_not_end_is_cut_off_after_32_characters(asked):
 
 def test_a_model_that_was_training_answers_without_dropout():
     model, tokenizer = build(embd_pdrop=0.5)
-    expected = model.answer(QUESTIONS, tokenizer), model.score_answers(QUESTIONS, PLACES, tokenizer)
+    answers = [PLACES[0]] * len(QUESTIONS)
+    expected = model.answer(QUESTIONS, tokenizer), model.compute_log_probs(QUESTIONS, answers, tokenizer)
     model.train()
     assert model.answer(QUESTIONS, tokenizer) == expected[0]
-    assert torch.equal(model.score_answers(QUESTIONS, PLACES, tokenizer), expected[1])
+    assert torch.equal(model.compute_log_probs(QUESTIONS, answers, tokenizer), expected[1])
     assert model.training and model.model.layers[0].training, "training goes on with dropout"
 
 
@@ -170,7 +149,7 @@ def test_a_long_question_does_not_cut_its_neighbours_answers(asked):
     alone = [model.answer([question], tokenizer, max_new_tokens=12)[0].text for question in (QUESTIONS[0], long)]
     together = model.answer([QUESTIONS[0], long], tokenizer, max_new_tokens=12)
     assert [answer.text for answer in together] == alone
-    for ask in (model.answer, lambda *arguments: model.score_answers(arguments[0], PLACES, arguments[1])):
+    for ask in (model.answer, lambda questions, _: model.compute_log_probs(questions, PLACES[:1], tokenizer)):
         with pytest.raises(ValueError, match="questions is a text; give a list"):
             ask(QUESTIONS[0], tokenizer)
         for no_question in ("", QUESTIONS[0] + "⁇"):

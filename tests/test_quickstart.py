@@ -17,8 +17,8 @@ def test_the_quickstart_runs_its_printed_commands_and_ends_with_table_and_chart(
     monkeypatch.setattr(quickstart, "RECIPE", str(recipe))
     folder = tmp_path / "out"
     printed = run(quickstart, "--output_dir", folder, "--num_people", 100)
-    modules = ["data_scripts.synthetic_world", "posgpt.pretrain", "posgpt.finetune", *["posgpt.evaluate"] * 2]
-    assert re.findall(r"^\$ python -m (\S+)", printed, re.M) == modules
+    commands = ["world", "pretrain", "finetune", "evaluate", "evaluate"]
+    assert re.findall(r"^\$ posgpt (\S+)", printed, re.M) == commands
     table = (folder / "results.md").read_text()
     assert table in printed and f"Chart: {folder / 'chart.png'}" in printed
     rows = read_rows(table)

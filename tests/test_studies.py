@@ -12,7 +12,6 @@ import psutil
 import pytest
 import yaml
 
-from benchmarks import speedrun
 from conftest import ON_CPU, ROOT, wait_until
 from data_scripts.errors import BadInput
 from data_scripts.objective_config import ObjectiveConfig
@@ -21,7 +20,7 @@ from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM
 from modeling_posgpt.answering_posgpt import Answer
 from posgpt.plots import make_figure, render_picture
 from posgpt.pretrain import PretrainingArguments
-from posgpt.recipe_parser import find_recipe, parse_with_recipe, read_recipe, read_section
+from posgpt.recipe_parser import find_recipe, parse_with_recipe, read_recipe
 from posgpt.training import estimate
 from posgpt.training.architecture import ArchitectureArguments
 from posgpt.training.arguments import PosGPTTrainingArguments
@@ -496,7 +495,7 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
         ("rows: {one: {pairs: 0}}", [], "pairs of 'one' is 0; give at least 1"),
         ("seeds: []\nrows: {one: {}}", [], "seeds is .., and has to have at least one"),
         ("seeds: [1, 1]\nrows: {one: {}}", [], "seeds is .1, 1., and has to have .* each once"),
-        ("strangers: 5\nrows: {one: {pretrain: {}}}", [], "strangers are a world's; give the study one"),
+        ("strangers: 5\nrows: {one: {pretrain: {recipe: quick}}}", [], "strangers are a world's; give the study one"),
         (
             "world: {num_people: 300}\nrows: {one: {}}",
             [],
@@ -505,13 +504,13 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
         ("rows: {one: {world: {}}, two: {}}", [], "mine.yaml: has no world for all rows"),
         ("rows: {one: {world: {seed: 1}}}", [], "mine.yaml: has no world for all rows"),
         (
-            "rows: {one: {pretrain: {}}, two: {base: one, edits: [[Ann Ek, 1931, 1932]]}}",
+            "rows: {one: {pretrain: {recipe: quick}}, two: {base: one, edits: [[Ann Ek, 1931, 1932]]}}",
             [],
             "the edits of 'two' are no lists",
         ),
-        ("rows: {one: {pretrain: {}, edits: [[Ann Ek, Rome, Oslo]]}}", [], "'one' has edits and no base"),
+        ("rows: {one: {pretrain: {recipe: quick}, edits: [[Ann Ek, Rome, Oslo]]}}", [], "'one' has edits and no base"),
         (
-            "finetune: {}\nrows: {one: {}, two: {base: one, edits: [[Ann Ek, Rome, Oslo]]}}",
+            "finetune: {recipe: quick}\nrows: {one: {}, two: {base: one, edits: [[Ann Ek, Rome, Oslo]]}}",
             [],
             "'two' has edits, which pretr",
         ),
@@ -525,6 +524,12 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
         ("rows: {one: {pretrained: {}}}", [], "mine.yaml: not a study: .*unexpected keyword argument 'pretrained'"),
         ("row: {}", [], "mine.yaml: not a study: .*'row'"),
         ("rows: {one: {base: other}}", [], "mine.yaml: not a study: the base of 'one', 'other', is no row above it"),
+        ("pretrain: {max_steps: 2}\nrows: {one: {}}", [], "mine.yaml: not a study: pretrain of 'one' names no recipe"),
+        (
+            "{strangers: 999999, world: {num_people: 100000}, pretrain: {recipe: quick}, rows: {one: {}}}",
+            [],
+            "strangers is 999999; english has 1,098,240 names; choose at most 998,240",
+        ),
         ("rows: {}", [], "mine.yaml: not a study: rows has to give at least one"),
         ("seeds: 43\nrows: {one: {}}", [], "mine.yaml: not a study: seeds is 43, and has to be a list"),
         ("[]", [], "mine.yaml: not a study"),
@@ -608,25 +613,6 @@ def test_more_seeds_do_not_narrow_the_interval_and_rows_are_compared_person_by_p
     less, error = rows.compare_rows(better, [hard_for_both])
     assert less == pytest.approx(0.02) and 0.009 < error < 0.011 and rows.compare_rows(better, better) == (0, 0)
     assert all(map(math.isnan, rows.compare_rows(better, [hard_for_both | {"asked_file": "another"}])))
-
-
-# The race.
-
-
-def test_a_race_prints_what_a_record_needs(run, world, recipe, in_process, tmp_path, monkeypatch):
-    monkeypatch.setattr(speedrun, "measure_matmul", lambda: 1e9)
-    settings = read_section(recipe, "pretrain") | {"max_steps": 2}
-    (tmp_path / "race.yaml").write_text(yaml.safe_dump({"pretrain": settings}))
-    folder, train_file = tmp_path / "out", world / "birth_places_train.tsv"
-    arguments = ["--data_dir", world, "--recipe", tmp_path / "race.yaml", "--output_dir", folder, "--seeds", 1]
-    printed = run(speedrun, *arguments, "--position_embedding_type", "alibi", "--test_file", train_file)
-    assert (folder / "table.md").read_text() in printed
-    model = folder / "alibi_1" / "model"
-    characters = json.loads((model / "study.json").read_text())["figures"]["characters"]
-    _, row = read_rows(printed).values()
-    assert row[0] == "alibi" and row[4] == f"{characters / 1e6:.1f} M" and characters > 0
-    assert "of 1 GFLOP/s" in " ".join(row) and len(row[3].split(", ")) == 1
-    assert len(json.loads((model / "asked.json").read_text())["right"]) == len(train_file.read_text().splitlines())
 
 
 # Analyses.

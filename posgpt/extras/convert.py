@@ -219,7 +219,3 @@ def main(argv: list[str] | None = None) -> None:
         f"Written: {target}, {config.position_embedding_type} positions, {config.num_hidden_layers} layers,"
         f" {config.num_attention_heads} heads per layer, {config.vocab_size} symbols, {model.num_parameters():,} parameters."
     )
-
-
-if __name__ == "__main__":
-    main()

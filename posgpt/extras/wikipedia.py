@@ -198,7 +198,3 @@ def main(argv: list[str] | None = None) -> None:
     with write_atomically(folder / CARD_FILE) as file:
         file.write(template.substitute(vars(arguments) | counts, source=source, relations=asked))
     print(describe_lines(folder, lines))
-
-
-if __name__ == "__main__":
-    main()

@@ -175,7 +175,3 @@ def main(argv: list[str] | None = None) -> None:
         # Those of an interrupted command, too.
         if records:
             write_report(folder, {run.name: run.task for run in plan}, records)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,6 @@ from transformers import TrainingArguments
 
 from data_scripts.epochs import EpochDataset
 from modeling_posgpt import PosGPTConfig
-from posgpt.training.arguments import PosGPTTrainingArguments
 
 
 def blank_repeated_rows(
@@ -35,12 +34,6 @@ def blank_repeated_rows(
     batch["input_ids"][repeated] = cast(int, PosGPTConfig.pad_token_id)
     batch["labels"][repeated] = -100
     return batch
-
-
-def describe_rows(args: PosGPTTrainingArguments) -> str:
-    """Return a line on how many rows a training step reads."""
-    parts = f"{args.world_size} × {args.gradient_accumulation_steps} × {args.per_device_train_batch_size}"
-    return f"Each training step reads {args.rows_per_step} rows (processes × batches × rows per batch: {parts})."
 
 
 def describe_batch(dataset: EpochDataset, loader: Any, step: int, accumulated: int) -> str:

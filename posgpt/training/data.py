@@ -137,13 +137,7 @@ def encode_pairs(
     """Encode questions with their answers (see `encode_questions`); print which characters the tokenizer does not know."""
     with training_args.main_process_first():
         encoded = encode_questions(questions, tokenizer, loss_on_first_mask)
-    report_unknown_characters([*questions.texts, *questions.answers], tokenizer, questions.path, training_args)
-    return encoded
-
-
-def report_unknown_characters(
-    texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, what: str, training_args: TrainingArguments
-) -> None:
-    """Print which characters of `texts` the tokenizer does not know, if there are any; see `describe_unknown_characters`."""
-    if training_args.should_log and (unknown := describe_unknown_characters(texts, tokenizer, what)):
+    texts = [*questions.texts, *questions.answers]
+    if training_args.should_log and (unknown := describe_unknown_characters(texts, tokenizer, questions.path)):
         print(unknown)
+    return encoded

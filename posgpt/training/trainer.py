@@ -23,7 +23,7 @@ from data_scripts.questions import Questions
 from modeling_posgpt.modeling_posgpt import shift_left
 from posgpt.training import callbacks, checkpoints, hardware, metrics, run_record
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.batches import blank_repeated_rows, describe_batch, describe_rows
+from posgpt.training.batches import blank_repeated_rows, describe_batch
 from posgpt.training.data import build_epoch_sampler, encode_pairs
 from posgpt.training.estimate import plan_training
 from posgpt.training.hub import open_repository, upload_model
@@ -140,7 +140,11 @@ class PosGPTTrainer(Trainer):
     def train_from(self, checkpoint: str | None) -> dict[str, Any]:
         """Train; return the figures of it, peak memory among them."""
         if self.args.should_log:
-            print(describe_rows(self.args))
+            args = self.args
+            parts = f"{args.world_size} × {args.gradient_accumulation_steps} × {args.per_device_train_batch_size}"
+            print(
+                f"Each training step reads {args.rows_per_step} rows (processes × batches × rows per batch: {parts})."
+            )
         hardware.reset_peak_memory(self.args.device)
         try:
             figures = self.train(resume_from_checkpoint=checkpoint).metrics

@@ -131,7 +131,3 @@ def main(argv: list[str] | None = None) -> None:
         header = ("submission", *(part.name for part in PARTS), "together", "test questions answered")
         csv.writer(file, lineterminator="\n").writerows([header, *grades])
     print(f"Written: {folder / 'grades'}")
-
-
-if __name__ == "__main__":
-    main()

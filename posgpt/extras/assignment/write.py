@@ -84,7 +84,3 @@ def main(argv: list[str] | None = None) -> None:
         write_assignment(unfinished, World(num_people=arguments.num_people, seed=arguments.seed))
     print(f"For students: {folder / 'student'}. For you: {folder / 'teacher'}.")
     print("The seed and the teacher's folder give the test answers away: keep both to yourself.")
-
-
-if __name__ == "__main__":
-    main()

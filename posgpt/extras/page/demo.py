@@ -48,19 +48,13 @@ class DemoArguments(Columns):
 
 
 @torch.inference_mode()
-def ask_model(page_model: PageModel, typed: str, question: str) -> dict[str, Any]:
-    """Ask a model a question, of which the title or all was `typed`; return what the page shows of its answer.
+def ask_model(page_model: PageModel, question: str) -> dict[str, Any]:
+    """Ask a model a question; return what the page shows of its answer.
 
     That is the BEST likeliest answers that a beam search finds, and how much the `⁇` of the question attends to each character:
-    (layers)(heads)(characters), none with a bottleneck. Raises BadInput for what is too long for the model.
+    (layers)(heads)(characters), none with a bottleneck. Raises ValueError as `list_answers` does.
     """
-    name, model, tokenizer = page_model
-    # Of the answer alone, without the `⁇` that ends it.
-    room = model.count_free_positions(question) - len(MASK_TOKEN)
-    if room < 1:
-        raise BadInput(
-            f"“{typed[:40]}…” has {len(typed)} characters; {name} reads at most {len(typed) + room - 1} there."
-        )
+    _, model, tokenizer = page_model
     inputs = tokenizer(question + MASK_TOKEN, return_tensors="pt").to(model.device)
     (best,) = model.list_answers([question], tokenizer, BEST)
     read = model(**inputs, output_attentions=True) if model.config.bottleneck_size is None else None
@@ -95,7 +89,7 @@ class Server(ThreadingMixIn, WSGIServer):
             title, question = given["title"], given["question"]
             # One question at a time: a model's own arithmetic uses all cores.
             with self.lock:
-                answers = [ask_model(page_model, title or question, question) for page_model in self.models]
+                answers = [ask_model(page_model, question) for page_model in self.models]
             documents = None
             if title and self.arguments.corpus_file:
                 found = find_documents(self.arguments.corpus_file, [title], self.arguments)
@@ -106,7 +100,7 @@ class Server(ThreadingMixIn, WSGIServer):
 
     def reply(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
         """Return what a request is for: not found if it is something else, or if another site's name leads here."""
-        host = environ.get("HTTP_HOST", "").rpartition(":")[0]
+        host = environ.get("HTTP_HOST", "").partition(":")[0]
         request = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}" if host in ("127.0.0.1", "localhost") else ""
         status, content_type, body = "200 OK", "text/html", self.page
         if request == "POST /ask":
@@ -145,7 +139,3 @@ def main(argv: list[str] | None = None) -> None:
     print(f"Open http://127.0.0.1:{server.server_port} to ask {models[0].name}; Ctrl-C stops it.", flush=True)
     with server, suppress(KeyboardInterrupt):
         server.serve_forever()
-
-
-if __name__ == "__main__":
-    main()

@@ -105,7 +105,3 @@ def main(argv: list[str] | None = None) -> None:
     with write_folder_atomically(folder) as unfinished:
         (unfinished / "index.html").write_bytes(page)
     print(f"Open {folder / 'index.html'} in a browser ({len(page) / 1e6:.1f} MB), or put it on any web server.")
-
-
-if __name__ == "__main__":
-    main()
