@@ -123,6 +123,7 @@ _KNOWN = (
     Relation("teacher's birth year", ("When was the teacher of {title} born?",)),
     Relation("teacher's profession", ("What did the teacher of {title} do for a living?",)),
     Relation("teacher and birth year", ("Who taught {title}, and when was this teacher born?",)),
+    Relation("teacher's birth year, step by step", ("Step by step, when was the teacher of {title} born?",)),
     Relation("birth year and parity", ("When was {title} born, and is this year even or odd?",)),
     Relation("birth years and first", ("When was each born, and who was born first, {title}?",)),
     Relation("country", ("In which country is {title}?",)),

@@ -100,6 +100,13 @@ def ask_for_teacher(world: "World", index: int, person: SimpleNamespace) -> Iter
     yield Question(person.name, [world.name_person(world.find_teacher(index))])
 
 
+def ask_step_by_step(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
+    """Two hops, with an answer that asks for the second in the words in which it is asked for alone (self-ask, arXiv 2210.03350)."""
+    teacher = world.person(world.find_teacher(index))
+    second = world.language_of.relations["birth year"].ask(teacher.name)
+    yield Question(person.name, [f"{teacher.name}: {second} {teacher.birth_year}"])
+
+
 def ask_for_number(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
     """Counting: how many were born in a place. Each file asks about its share of the places."""
     for place in world.share_out(index, world.number_born):
@@ -143,6 +150,7 @@ QUESTIONS = {
     "teacher's birth year": for_teachers_attribute("birth_year"),
     "teacher's profession": for_teachers_attribute("profession"),
     "teacher and birth year": for_teachers_attribute("birth_year").say_steps(),
+    "teacher's birth year, step by step": Kind(("birth_year", "teacher"), ask_step_by_step),
     "birth year and parity": Kind(("birth_year",), ask_for_parity).say_steps(),
     "birth years and first": Kind(("birth_year",), ask_for_older).say_steps(),
     "country": Kind(("birth_place",), ask_for_country, True),

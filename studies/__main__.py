@@ -15,6 +15,7 @@ SWEEPS = {
     "extraction": "whether what was read can be said: one wording of each fact or five",
     "inverse": "who was born in a given place and year",
     "two_hop": "what documents of somebody's teacher tell",
+    "steps": "two hops, if an answer may name the middle step",
     "twin": "how far one changed fact reaches",
     "speedrun": "how few characters and minutes take a recipe to 90 % of dev",
     "honesty": "whether models tell people of whom they have read from strangers",
