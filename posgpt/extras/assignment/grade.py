@@ -11,6 +11,7 @@ Code that is graded can do whatever you can: a submission that you do not trust 
 
 import csv
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -58,21 +59,25 @@ def find_failures(tests: Path, solution: Path, time_limit: float, parts: Sequenc
         # The clock starts with each test: how long torch takes to load is nobody's fault.
         settings += ["-o", f"faulthandler_timeout={time_limit}", "-o", "faulthandler_exit_on_timeout=true"]
         chosen = [f"{tests / 'test_parts.py'}::test_part[{part.name}]" for part in parts]
-        command = [sys.executable, "-B", "-m", "pytest", *map(str, settings), *chosen]
+        command = [sys.executable, "-B", "-m", "pytest", "-v", *map(str, settings), *chosen]
         # The process may stay after its tests, for a thread of the submission; the report is written by then.
         longest, nowhere = _START_SECONDS + len(parts) * time_limit, subprocess.DEVNULL
-        with suppress(subprocess.TimeoutExpired):
-            subprocess.run(command, env=os.environ | environment, stdout=nowhere, stderr=nowhere, timeout=longest)
+        printed = report.with_suffix(".txt")
+        with suppress(subprocess.TimeoutExpired), printed.open("wb") as file:
+            subprocess.run(command, env=os.environ | environment, stdout=file, stderr=nowhere, timeout=longest)
         cases = list(ElementTree.parse(report).iter("testcase")) if report.is_file() else []
+        passed = re.findall(r"test_part\[(\w+)\] PASSED", printed.read_text(encoding="utf-8", errors="replace"))
     failures = {}
     for case in cases:
         why = [child.attrib.get("message") or child.tag for child in case]
         failures[case.attrib["name"].split("[")[1][:-1]] = " ".join(" ".join(why).split())[:300]
-    for part in (each for each in parts if each.name not in failures):
-        if len(parts) > 1:
-            failures |= find_failures(tests, solution, time_limit, [part])
-        else:
-            failures[part.name] = f"it ended the process, or took more than {time_limit:g} seconds"
+    if len(parts) == 1:
+        return {parts[0].name: f"it ended the process, or took more than {time_limit:g} seconds"} | failures
+    # The first part that did not end has ended the process, so it is run alone, and the others without it.
+    failures = dict.fromkeys(passed, "") | failures
+    left = [part for part in parts if part.name not in failures]
+    for some in filter(None, (left[:1], left[1:])):
+        failures |= find_failures(tests, solution, time_limit, some)
     return failures
 
 
