@@ -54,6 +54,12 @@ def forget_compiled_code():
     torch.compiler.reset()
 
 
+@pytest.fixture(autouse=True)
+def time_few_steps(monkeypatch):
+    """How long a training takes is computed after its first steps, whatever they took."""
+    monkeypatch.setattr("posgpt.training.callbacks.TIMED_SECONDS", 0)
+
+
 @pytest.fixture(scope="session")
 def world(tmp_path_factory) -> Path:
     """A folder with the four files of a world of 100 people."""

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from conftest import ROOT
 from data_scripts.options import OptionParser
 from posgpt import cli
+from test_readme import list_blocks
 
 DATA = Path(__file__).parent / "data"
 LINES = (DATA / "command_lines.txt").read_text(encoding="utf-8").splitlines()
@@ -63,6 +65,15 @@ def parse(line: str, monkeypatch: pytest.MonkeyPatch) -> dict:
             if (value := getattr(options, field.name)) != default or field.name in DECIDED & given:
                 config[field.name] = to_json(value)
     return dict(sorted(config.items()))
+
+
+@pytest.mark.parametrize(
+    "document", ["README.md", *(f"docs/{file.name}" for file in sorted((ROOT / "docs").glob("*.md")))]
+)
+def test_the_options_of_documented_commands_are_known(document, monkeypatch):
+    for line in "".join(list_blocks(document)).splitlines():
+        if line.startswith("posgpt ") and "--import" not in line and " COMMAND" not in line:
+            parse(line.removeprefix("posgpt "), monkeypatch)
 
 
 @pytest.mark.parametrize(("line", "config"), list(zip(LINES, CONFIGS, strict=True)), ids=LINES)

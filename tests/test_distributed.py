@@ -87,21 +87,15 @@ def test_two_processes_train_like_one_with_the_same_steps_and_save_one_model(alo
     assert {file.name for file in output_dir.iterdir()} == {file.name for file in folder.iterdir()}
 
 
-def test_two_processes_answer_like_one_even_a_single_question(run, world, tmp_path, tiny_pretrained):
+def test_two_processes_answer_like_one_even_a_single_question(world, tmp_path, tiny_pretrained, capfd):
     (tmp_path / "single.tsv").write_text((world / "birth_dev.tsv").read_text().splitlines()[0] + "\n")
-    # One launch for both files: a start costs more than the answers.
-    both = "import runpy, sys\nname, *rest = sys.argv\nfor file, folder in zip(rest[2::2], rest[3::2]):\n"
-    both += "    sys.argv = ['evaluate_birthplace.py', *rest[:2], '--test_file', file, '--output_dir', folder]\n"
-    both += "    runpy.run_path('evaluate_birthplace.py', run_name='__main__')\n"
-    (tmp_path / "both.py").write_text(both)
     model = ["--model_name_or_path", tiny_pretrained["rotary"]]
     files = {"dev": world / "birth_dev.tsv", "single": tmp_path / "single.tsv"}
     for name, file in files.items():
-        run(evaluate_birthplace, *model, "--test_file", file, "--output_dir", tmp_path / "one" / name)
-    pairs = [path for name, file in files.items() for path in (file, tmp_path / "two" / name)]
-    printed = launch("torchrun", tmp_path / "both.py", *model, *pairs)
+        for count, folder in ((1, "one"), (2, "two")):
+            fork(count, evaluate_birthplace, [*model, "--test_file", file, "--output_dir", tmp_path / folder / name])
     # Two processes that know nothing of each other would each answer everything and write every file.
-    assert printed.count("Written: ") == len(files)
+    assert capfd.readouterr().out.count("Written: ") == 2 * len(files)
     for file in (f"{name}/{kind}" for name in files for kind in ("predictions.txt", "metrics.json")):
         assert (tmp_path / "one" / file).read_text() == (tmp_path / "two" / file).read_text()
 

@@ -10,7 +10,7 @@ from datasets import Dataset
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, RepositoryNotFoundError
 
 import train_pretrain
-from conftest import TINY
+from conftest import TINY, TINY_SIZE
 from data_scripts import documents
 from data_scripts.documents import TITLE_AND_TEXT, describe_documents, detect_format, load_corpus, read_rows
 from data_scripts.errors import BadInput
@@ -132,12 +132,12 @@ def test_the_preview_counts_titles_that_are_missing_or_shared(run, tmp_path):
     own = "Bo Ek. Ek sang in Rome .\nAda. Ada sang .\n"
     wiki.write_text(f"{cups}Bo Ek. Born in Oslo .\n{own}")
     counted = "1 of 7 documents have no title; 5 of 7 documents share 2 titles, most often 'Inv' (3 documents)."
-    assert counted in run(preview, "--train_file", wiki)
+    assert counted in run(preview, "--train_file", wiki, *TINY_SIZE)
     wiki.write_text(own)
     # Weights repeat documents.
     more.write_text("".join(f"Bo{number}. Sang .\n" for number in range(9)))
     for given in ([wiki], [wiki, more, "--corpus_weights", 1, 1]):
-        printed = run(preview, "--train_file", *given)
+        printed = run(preview, "--train_file", *given, *TINY_SIZE)
         assert "documents have no title" not in printed and "documents share" not in printed
 
 
@@ -148,7 +148,7 @@ def test_spaces_around_a_line_are_no_part_of_its_title(tmp_path):
 
 def test_the_preview_cuts_long_documents(run, tmp_path):
     (tmp_path / "wiki.txt").write_text(f"Ada. {'Ada sang . ' * 300}\nBo Ek. Ek sang in Rome .\n")
-    printed = run(preview, "--train_file", tmp_path / "wiki.txt")
+    printed = run(preview, "--train_file", tmp_path / "wiki.txt", *TINY_SIZE)
     assert max(map(len, printed.splitlines()[:3])) < 1_100 and "… (3,299 characters)" in printed
 
 
@@ -157,13 +157,13 @@ def test_the_columns_are_named_on_the_command_line(run, world, tmp_path):
     rows = [dict(zip(("who", "what"), line.split(". ", 1), strict=True)) for line in lines]
     file = write_table(tmp_path, "csv", rows)
     columns = ["--title_column", "who", "--text_column", "what"]
-    shown = run(preview, "windows", "--train_file", file, *columns).splitlines()
+    shown = run(preview, "windows", "--train_file", file, *columns, *TINY_SIZE).splitlines()
     read = [line.removeprefix("document ").split(" | ") for line in shown if line.startswith("document ")]
     # From the first to the last.
     assert len(read) == 10 and read[0] == [*rows[0].values()] and read[-1] == [*rows[-1].values()]
     assert all(each in [[*row.values()] for row in rows] for each in read)
     # All but the command and how long training would take.
-    assert shown[1:-1] == run(preview, "windows", "--train_file", world / "wiki.txt").splitlines()[1:-1]
+    assert shown[1:-1] == run(preview, "windows", "--train_file", world / "wiki.txt", *TINY_SIZE).splitlines()[1:-1]
     options = [*columns, "--output_dir", tmp_path / "out", "--max_steps", 1, *TINY]
     run(train_pretrain, "windows", "--train_file", file, *options)
     assert (tmp_path / "out" / "model.safetensors").exists()

@@ -16,7 +16,7 @@ from test_readme import list_blocks, list_commands, make_quick
 
 def run_commands(run, document, number=None) -> list[str]:
     """Run a document's commands, or the first of them, quickly; return what each printed."""
-    return [run(cli, *make_quick(command, arguments)) for command, *arguments in list_commands(document)[:number]]
+    return [run(cli, *make_quick(*command)) for command in list_commands(document)[:number]]
 
 
 @pytest.fixture
@@ -70,18 +70,20 @@ def test_the_page_on_experiments_has_a_study_of_a_world(run, tmp_path, monkeypat
     assert [row.world.biographies_per_person for row in rows.values()] == [1, 3]
 
 
-def test_the_page_on_positions_adds_one(in_world):
+def test_the_page_on_positions_adds_one(run, in_world):
     code, check = [block for block in list_blocks("docs/positions.md") if "import torch" in block]
     (in_world / "runs").mkdir()
     (in_world / "runs" / "mine.py").write_text(code)
-    # Commands know a file's settings if it is imported before they are.
-    for command, *arguments in list_commands("docs/positions.md"):
-        command = [sys.executable, "-m", "posgpt", *map(str, make_quick(command, arguments))]
-        shown = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
-        assert shown.returncode == 0, shown.stderr
+    first, *commands = ([*map(str, make_quick(*command))] for command in list_commands("docs/positions.md"))
+    run(cli, *first)
+    # In another process: commands know a file's settings if it is imported before they are.
+    commands.append("pretrain sprint --import runs/mine.py --help all".split())
+    start = f"from posgpt.cli import main\nfor command in {commands[:-1]}:\n    main(command)\n"
+    end = f"\nmain({commands[-1]})"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", start + check + end]
+    shown = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert shown.returncode == 0, shown.stderr
     assert "of 17" in shown.stdout and (in_world / "runs" / "logarithmic" / "mine.py").is_file()
-    subprocess.run(
-        [sys.executable, "-c", f"import mine\n{check}"],
-        check=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), "runs"])},
-    )
+    # Help lists the class and its settings.
+    assert "logarithmic}" in shown.stdout and "--logarithmic_start" in shown.stdout

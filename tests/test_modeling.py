@@ -58,10 +58,9 @@ def test_the_tasks_model_has_the_known_number_of_parameters(positions, settings,
     "positions, side, attention",
     [
         *product(EACH_HOOK, ["right"], ["eager", "sdpa"]),
-        # Compiled for up to a minute each time. What it computes differs with the bias alone: one with a bias shows whether it
-        # is right.
+        # Compiled for up to a minute each time: windows in a row have both a mask and a bias there.
         *[
-            pytest.param(*each, "flex_attention", marks=() if each == ("relative_bias", "left") else pytest.mark.slow)
+            pytest.param(*each, "flex_attention", marks=pytest.mark.slow)
             for each in product([*EACH_HOOK, "relative_bias"], ["left", "right"])
         ],
     ],
@@ -308,7 +307,7 @@ def test_what_the_last_layer_leaves_out_changes_no_logit_and_no_gradient(bottlen
 
 
 @pytest.mark.parametrize(
-    "positions", [*EACH_HOOK[:3], *(pytest.param(name, marks=pytest.mark.slow) for name in EACH_HOOK[3:])]
+    "positions", [pytest.param(name, marks=() if name == "alibi" else pytest.mark.slow) for name in EACH_HOOK]
 )
 @pytest.mark.parametrize("attention", ["sdpa", pytest.param("eager", marks=pytest.mark.slow)])
 def test_it_compiles_without_a_graph_break(positions, attention):

@@ -382,7 +382,7 @@ def test_questions_are_asked_at_their_share_and_of_their_own_people(world, corpu
     dataset = windows_of(corpus, tokenizer, pairs, question_share=0.25, max_cue_words=0)
     places = dict(zip(pairs.texts, pairs.answers, strict=True))
     asked = possible = 0
-    for epoch in range(20):
+    for epoch in range(8):
         rows = dataset.__getitems__(list(range(epoch * len(dataset), (epoch + 1) * len(dataset))))
         for index, row in enumerate(rows):
             text = tokenizer.decode(row["input_ids"])
@@ -391,7 +391,7 @@ def test_questions_are_asked_at_their_share_and_of_their_own_people(world, corpu
                 assert text[len(question) :].startswith(f"⁇{places[question]}⁇")
                 asked += 1
             possible += question in places
-    assert asked / possible == pytest.approx(0.25, abs=0.04)
+    assert asked / possible == pytest.approx(0.25, abs=0.06)
 
 
 def test_somebody_without_a_document_gets_a_row_with_the_question_alone(tmp_path, corpus, tokenizer):

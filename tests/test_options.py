@@ -1,7 +1,5 @@
 import dataclasses
 import math
-import subprocess
-import sys
 from functools import cached_property
 from typing import Annotated, Literal, get_args, get_origin
 
@@ -174,22 +172,6 @@ def test_the_docs_tables_are_those_of_the_code():
         ("own_text.md", build_table("", {"": (World, set())})),
     ):
         assert table in (ROOT / "docs" / file).read_text(encoding="utf-8"), f"docs/{file} needs:\n{table}"
-
-
-def test_help_lists_the_positions_of_a_class_from_outside_and_its_settings():
-    code = """
-import sys
-from modeling_posgpt import PositionEncoding, Setting, register
-@register("buckets")
-class Buckets(PositionEncoding):
-    settings = {"num_buckets": Setting(8, "How many."), "rope_parameters": None}
-from posgpt.cli import main
-sys.argv = ["posgpt", "pretrain", "sprint", "--help", "all"]
-main()
-"""
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert "buckets}" in shown.stdout and "--num_buckets" in shown.stdout
 
 
 def test_given_architecture_options_take_the_configurations_names():

@@ -196,7 +196,7 @@ def read_lines(folder) -> list[dict]:
 
 def test_a_study_from_end_to_end_and_resumed(run, small, tmp_path):
     folder = tmp_path / "runs"
-    printed = run(study, *small, "--tasks", "copy", "--processes", 2)
+    printed = run(study, *small, "--tasks", "copy", "--processes", 1)
     assert "4 runs to come, about 0 minutes." in printed and printed.count(NOT_LEARNED) == 2
     first = read_lines(folder)
     assert {(each["encoding"], each["seed"]) for each in first} == {
@@ -223,6 +223,16 @@ def test_a_study_from_end_to_end_and_resumed(run, small, tmp_path):
     assert all(
         (folder / name).stat().st_size > 9_000 for name in ("heat_map.png", "curves_exact.png", "curves_tokens.png")
     )
+
+
+@pytest.mark.slow
+def test_several_processes_train_the_same(run, small, tmp_path):
+    kept = []
+    for processes in (1, 2):
+        run(study, *small, "--tasks", "copy", "--processes", processes, "--output_dir", tmp_path / str(processes))
+        lines = [each | {"seconds": 0} for each in read_lines(tmp_path / str(processes))]
+        kept.append(sorted(lines, key=json.dumps))
+    assert kept[0] == kept[1] and len(kept[0]) == 4
 
 
 def test_all_may_be_given_beside_what_has_to_be_named():

@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import posgpt
-from conftest import ON_CPU, TINY
+from conftest import TINY
 from data_scripts.errors import BadInput
 from posgpt.pretrain import TYPES
 from posgpt.recipe_parser import parse_with_recipe
@@ -85,5 +85,5 @@ def test_every_command_takes_a_command_line_and_leaves_the_programs_own(monkeypa
     assert sys.argv == argv and "wiki.txt has" in capsys.readouterr().out
     for command in cli.COMMANDS:
         with pytest.raises(SystemExit, match="^error: unknown option --nonsense; "):
-            monkeypatch.setattr(sys, "argv", ["posgpt", command, "--nonsense", *ON_CPU[:0]])
+            monkeypatch.setattr(sys, "argv", ["posgpt", command, "--nonsense"])
             cli.main()

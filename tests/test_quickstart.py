@@ -9,12 +9,14 @@ from study_helpers import SMALL, read_rows
 
 def test_the_quickstart_runs_its_printed_commands_and_ends_with_table_and_chart(run, tmp_path, monkeypatch):
     """With tiny models."""
-    settings = SMALL | {"max_steps": 2, "logging_steps": 1}
+    settings = SMALL | {"num_train_epochs": 1, "logging_steps": 1}
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(
         yaml.safe_dump({"pretrain": settings | {"objective": "name_windows"}, "finetune_from_scratch": settings})
     )
     monkeypatch.setattr(quickstart, "RECIPE", str(recipe))
+    # Its length takes the place of the recipe's.
+    monkeypatch.setattr(quickstart, "EPOCHS", 0.02)
     folder = tmp_path / "out"
     printed = run(quickstart, "--output_dir", folder, "--num_people", 100)
     commands = ["world", "pretrain", "finetune", "evaluate", "evaluate"]

@@ -13,6 +13,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 # What makes each command quick; the options of a document come first, so that these override them.
 TRAININGS = ["pretrain", "finetune"]
 QUICK = dict.fromkeys(TRAININGS, [*ON_CPU, "--max_steps", 2]) | {"hold-out": ["--pairs", 20, "--people", 10]}
+QUICK["preview"] = TINY_SIZE
 QUICK["positions"] = ["--tasks", "count", "--encodings", "rotary", "--steps", 2, "--seeds", 1, "--processes", 1]
 
 
@@ -29,7 +30,7 @@ def list_commands(name: str) -> list[list[str]]:
     return [command for command in commands if command[0] != "study"]
 
 
-def make_quick(command: str, arguments: list[str]) -> list[object]:
+def make_quick(command: str, *arguments: str) -> list[object]:
     """Return a documented command line with what makes it quick."""
     options = QUICK.get(command, [])
     if command == "pretrain" and "--model_name_or_path" not in arguments:
@@ -45,7 +46,7 @@ def test_the_commands_run_as_written(run, world, tmp_path, monkeypatch):
     course, windows = ["pretrain", "finetune", "evaluate", "evaluate"], ["preview", "pretrain", "evaluate", "ask"]
     assert [command for command, *_ in readme] == course + windows
     for command, *arguments in readme:
-        run(cli, *make_quick(command, arguments))
+        run(cli, *make_quick(command, *arguments))
     for folder in ("vanilla_dev", "windows_dev"):
         assert (tmp_path / "runs" / folder / "metrics.json").is_file()
     predictions = (tmp_path / "vanilla.pretrain.test.predictions").read_text(encoding="utf-8").splitlines()

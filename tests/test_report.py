@@ -228,15 +228,14 @@ class TextOf(HTMLParser):
         self.tags.append(tag)
 
 
-# A report does not know of positions; two members show that it takes any model.
-@pytest.fixture(scope="module", params=["rotary", "alibi"])
-def reported(request, held_out, tiny_pretrained, tmp_path_factory):
+@pytest.fixture(scope="module")
+def reported(held_out, tiny_pretrained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     corpus = (held_out / "wiki.txt").read_text().splitlines()
     # What a corpus holds is shown, never run.
     corpus[0] += " <script>alert(1)</script>"
     (folder / "wiki.txt").write_text("\n".join(corpus) + "\n")
-    arguments = ["--model_name_or_path", tiny_pretrained[request.param], "--test_file", held_out / "birth_dev.tsv"]
+    arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", held_out / "birth_dev.tsv"]
     arguments += ["--train_file", held_out / "birth_places_train.tsv", "--corpus_file", folder / "wiki.txt"]
     arguments += ["--calibration_file", held_out / "calibration.tsv", "--unseen_file", held_out / "unseen.tsv"]
     arguments += ["--fictional_people", "8", "--max_new_tokens", "8", "--report", folder]

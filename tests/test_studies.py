@@ -14,6 +14,7 @@ import yaml
 
 from conftest import ON_CPU, ROOT, wait_until
 from data_scripts.errors import BadInput
+from data_scripts.files import load_yaml
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.synthetic_world import World
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM
@@ -603,6 +604,15 @@ def test_every_row_is_made_of_options_of_its_command(world, tmp_path, name):
                         assert value in [getattr(part, option) for part in parsed if hasattr(part, option)]
                 # How it is measured follows from the same options as how it is trained.
                 assert read_objective(**options) == parsed[2]
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in (ROOT / "studies").glob("*.yaml")))
+def test_no_row_of_a_study_would_be_refused(name, world, tmp_path):
+    own_world = "world" in load_yaml(ROOT / "studies" / f"{name}.yaml", "study")
+    arguments = sweep.SweepArguments(name, None if own_world else str(world), model_name_or_path=str(tmp_path))
+    study, rows = sweep.load_study(arguments)
+    files = sweep.RowFiles(tmp_path, tmp_path / "train.tsv", tmp_path / "asked.tsv")
+    sweep.Sweep(arguments, study, tmp_path, tmp_path, dict.fromkeys(rows, files)).check_rows([*rows.values()])
 
 
 def test_more_seeds_do_not_narrow_the_interval_and_rows_are_compared_person_by_person():

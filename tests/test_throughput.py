@@ -78,6 +78,7 @@ def test_a_gpu_trains_on_full_rows_in_every_mode(workload, mode):
     assert row["characters/s"] != "0" and row["peak GPU memory"] != "0 MiB"
 
 
+@pytest.mark.slow
 def test_the_machine_is_described_with_the_instructions_that_it_may_use():
     code = "from benchmarks.throughput import describe_machine; print(describe_machine())"
     (line,) = re.findall(r"^    (ATEN.+) python ", throughput.__doc__, re.M)

@@ -117,7 +117,7 @@ def test_trackio_gets_figures_answers_and_the_record_without_a_network(run, worl
         assert logged == history_of(tmp_path / "model", f"eval_{name}")
     config = SQLiteStorage.get_run_config("places", "first")
     assert config["data"] == json.loads((tmp_path / "model" / "run.json").read_text())["data"]
-    assert config["question_share"] == 0.3
+    assert config["question_share"] == 0.75
 
 
 def copy_run(tracked, folder, **changes):
