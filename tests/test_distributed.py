@@ -121,6 +121,8 @@ def fork(count, script, arguments, **environment):
         own = common | {"RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": 1}
         os.environ |= {name: str(value) for name, value in own.items()} if count > 1 or environment else {}
         os.environ |= environment
+        # What this process was before it was forked.
+        PartialState._reset_state()
         if environment:
             # Accelerate has no FSDP2 on CPUs, unless it takes gloo for a backend of GPUs.
             PartialState._prepare_backend = lambda self, *_: ("gloo", DistributedType.MULTI_GPU)
