@@ -219,6 +219,9 @@ class World:
         "The share of biographies that tell of a person what is true of somebody else. Answers stay what is true.",
         default=0,
     )
+    num_teachers: Annotated[int, Range(0, MAX_PEOPLE)] = option(
+        "How many of the people have taught others; 0: anybody may have.", default=0
+    )
     strangers: Annotated[int, Range(0, MAX_PEOPLE)] = option(
         "How many people, of whom nothing is told, training asks about besides: the answer is that this is unknown.",
         default=0,
@@ -259,6 +262,8 @@ class World:
             raise BadInput(
                 f"strangers is {self.strangers}; they are asked what documents tell of people, so add such a relation: {BIRTHPLACE.name}."
             )
+        if self.num_teachers and not 3 <= self.num_teachers <= self.num_people:
+            raise BadInput(f"num_teachers is {self.num_teachers}; choose 0, or 3 to {self.num_people:,}, the people.")
         if {"number born", "country"}.intersection(self.relations) and self.num_places < _MIN_PLACES:
             raise BadInput(
                 f"num_places is {self.num_places}; choose at least {_MIN_PLACES}, so that each file asks about some."
@@ -334,8 +339,20 @@ class World:
         return self.language_of.name_form.format(**self._draw_name(index))
 
     def find_teacher(self, index: int) -> int:
-        """Return the number of the teacher of person number `index`, who may be anyone else."""
-        return (index + 1 + _Draws("teacher", self.seed, index).below(self.num_people - 1)) % self.num_people
+        """Return the number of the teacher of person number `index`, another of those who teach."""
+        draws, own = _Draws("teacher", self.seed, index), -(-index * self.teachers // self.num_people)
+        if self.number_teacher(own) == index:
+            return self.number_teacher((own + 1 + draws.below(self.teachers - 1)) % self.teachers)
+        return self.number_teacher(draws.below(self.teachers))
+
+    @property
+    def teachers(self) -> int:
+        """How many people may be somebody's teacher."""
+        return self.num_teachers or self.num_people
+
+    def number_teacher(self, teacher: int) -> int:
+        """Return the number of a person who teaches, from 0 to `teachers` - 1: they are spread evenly over the people."""
+        return teacher * self.num_people // self.teachers
 
     def list_companions(self, index: int, count: int) -> list[int]:
         """Return the numbers of `count` others whom the same file asks about. No two people are each other's companions."""
@@ -466,7 +483,8 @@ class World:
         facts["other_university"] = self.choices["university"].draw(draws, but=person.university)
         facts["other_employer"] = self.choices["employer"].draw(draws, but=person.employer)
         if "{teacher}" in wording:
-            teacher, others = self.find_teacher(index), (draws.below(self.num_people) for _ in count())
+            teacher = self.find_teacher(index)
+            others = (self.number_teacher(draws.below(self.teachers)) for _ in count())
             facts["teacher"] = self.name_person(teacher)
             facts["other_teacher"] = self.name_person(next(i for i in others if i not in (index, teacher)))
         # The English wordings alone use these.

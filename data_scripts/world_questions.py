@@ -100,6 +100,12 @@ def ask_for_teacher(world: "World", index: int, person: SimpleNamespace) -> Iter
     yield Question(person.name, [world.name_person(world.find_teacher(index))])
 
 
+def measure_teachers(world: "World") -> float:
+    """Return how many bits a teacher has: any of those who teach, but for the person."""
+    share = world.teachers / world.num_people
+    return share * math.log2(world.teachers - 1) + (1 - share) * math.log2(world.teachers)
+
+
 def ask_step_by_step(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
     """Two hops, with an answer that asks for the second in the words in which it is asked for alone (self-ask, arXiv 2210.03350)."""
     teacher = world.person(world.find_teacher(index))
@@ -134,13 +140,12 @@ QUESTIONS = {
     "university": for_attribute("university", "university"),
     "employer": for_attribute("employer", "employer"),
     "place of death": for_attribute("death_place", "place"),
-    # Anyone but the person is the teacher.
     "teacher": Kind(
         ("teacher",),
         ask_for_teacher,
         True,
-        lambda world: math.log2(world.num_people - 1),
-        lambda world: map(world.name_person, range(world.num_people)),
+        measure_teachers,
+        lambda world: (world.name_person(world.number_teacher(i)) for i in range(world.teachers)),
     ),
     "person born": Kind(("birth_place", "birth_year"), ask_for_person),
     "birth year's parity": Kind(("birth_year",), ask_for_parity),

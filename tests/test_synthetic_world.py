@@ -341,7 +341,8 @@ def test_all_kinds_of_questions_are_told_apart_in_one_file(language, tmp_path):
 def test_the_vocabulary_of_a_corpus_is_that_of_its_questions(language, relation, tmp_path):
     World(num_people=100, relations=[relation], language=language).write(tmp_path)
     corpus, *questions = (contents(tmp_path)[name].decode() for name in FILE_NAMES)
-    assert set("".join(questions)) - {"\t"} <= set(corpus)
+    # Answers that ask on have a colon, which models learn that read these questions.
+    assert set("".join(questions)) - {"\t", *(":" * ("step" in relation))} <= set(corpus)
 
 
 def test_the_entropy_of_answers_is_that_of_what_they_are_drawn_from():
@@ -440,6 +441,26 @@ def test_answers_that_have_to_be_worked_out_follow_from_the_documents(language):
     files = {title: {choose_file(index, 300) for index in own} for title, own in groups.items()}
     assert max(map(len, files.values())) > 1 and max(map(len, born.values())) > 1
     assert born == {title: [people[i].name for i in own] for title, own in groups.items() if len(files[title]) == 1}
+
+
+@pytest.mark.parametrize("number", [3, 37, 100])
+def test_some_teach_and_nobody_themselves(number):
+    world = World(num_people=100, num_teachers=number, relations=["teacher"])
+    teachers, those_who_teach = [*map(world.find_teacher, range(100))], {*map(world.number_teacher, range(number))}
+    assert len(those_who_teach) == number and set(teachers) <= those_who_teach
+    assert all(teacher != index for index, teacher in enumerate(teachers))
+    files = {choose_file(index, 100) for index in those_who_teach}
+    assert len(files) == 3 or number == 3, "they are spread over the files"
+    bits = [math.log2(number - (index in those_who_teach)) for index in range(100)]
+    assert world.entropy()["teacher"] == pytest.approx(math.fsum(bits) / 100)
+    # The other person of a document is one who teaches, too.
+    names = {world.name_person(index) for index in those_who_teach}
+    people = "|".join(map(world.name_person, range(100)))
+    assert all(
+        {*re.findall(people, document.split(". ", 1)[1])} - {world.name_person(i)} <= names
+        for i in range(100)
+        for document in world.biographies(i)
+    )
 
 
 def test_people_are_compared_with_people_of_the_same_file(tmp_path):
