@@ -120,7 +120,10 @@ class OptionParser(HfArgumentParser):
         argv, unread = [], {}
         for name, value in values.items():
             action = self._option_string_actions.get(f"--{name}")
-            if action and action.nargs == "+" and isinstance(value, list) and value:
+            is_list = isinstance(value, list) and value != []
+            # Texts such as `-M-` would be options.
+            is_unread = is_list and action and action.type is str and any(str(each).startswith("-") for each in value)
+            if action and action.nargs == "+" and is_list and not is_unread:
                 argv += [f"--{name}", *map(str, value)]
             # A dictionary or a list would be JSON on a command line.
             elif action and (value in (None, []) or (isinstance(value, dict | list) and action.type is str)):

@@ -27,6 +27,7 @@ class Options:
     kind: Literal["one", "other"] = "one"
     shares: Annotated[list[float], Range(0, 1)] = dataclasses.field(default_factory=list)
     names: dict | str | None = None
+    texts: list[str] = dataclasses.field(default_factory=list)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,7 @@ def test_what_a_field_allows_passes():
     parsed.names = '{"a": [1]}'
     assert parse_options(Options, "--share 1 --count=1 --shares .5 --names".split() + ['{"a": [1]}']) == parsed
     assert parse_options(Options, shares=[], count=None, share=0.5) == Options()
+    assert parse_options(Options, texts=["-M-", "b"]).texts == ["-M-", "b"]
 
 
 def parse_pretraining(tmp_path, recipe, *argv):
