@@ -3,7 +3,7 @@
     posgpt grade --assignment_dir runs/assignment --submissions submissions/*
 
 A submission is a folder with `solution.py` and, if the student trained it, `predictions.txt`. The hidden tests run in a process
-of their own; if code ends it or runs too long, each part gets another one. Each submission's table is printed and written to
+of their own; if code ends it or runs too long, the other parts get another one. Each submission's table is printed and written to
 `grades/NAME.md` in the assignment's folder, and all of them to `grades/grades.csv`.
 
 Code that is graded can do whatever you can: a submission that you do not trust belongs in a container.

@@ -48,13 +48,19 @@ class DemoArguments(Columns):
 
 
 @torch.inference_mode()
-def ask_model(page_model: PageModel, question: str) -> dict[str, Any]:
-    """Ask a model a question; return what the page shows of its answer.
+def ask_model(page_model: PageModel, typed: str, question: str) -> dict[str, Any]:
+    """Ask a model a question, of which the title or all was `typed`; return what the page shows of its answer.
 
     That is the BEST likeliest answers that a beam search finds, and how much the `⁇` of the question attends to each character:
-    (layers)(heads)(characters), none with a bottleneck. Raises ValueError as `list_answers` does.
+    (layers)(heads)(characters), none with a bottleneck. Raises BadInput for what is too long for the model.
     """
-    _, model, tokenizer = page_model
+    name, model, tokenizer = page_model
+    # Of the answer alone, without the `⁇` that ends it.
+    room = model.count_free_positions(question) - len(MASK_TOKEN)
+    if room < 1:
+        raise BadInput(
+            f"“{typed[:40]}…” has {len(typed)} characters; {name} reads at most {len(typed) + room - 1} there."
+        )
     inputs = tokenizer(question + MASK_TOKEN, return_tensors="pt").to(model.device)
     (best,) = model.list_answers([question], tokenizer, BEST)
     read = model(**inputs, output_attentions=True) if model.config.bottleneck_size is None else None
@@ -89,7 +95,7 @@ class Server(ThreadingMixIn, WSGIServer):
             title, question = given["title"], given["question"]
             # One question at a time: a model's own arithmetic uses all cores.
             with self.lock:
-                answers = [ask_model(page_model, question) for page_model in self.models]
+                answers = [ask_model(page_model, title or question, question) for page_model in self.models]
             documents = None
             if title and self.arguments.corpus_file:
                 found = find_documents(self.arguments.corpus_file, [title], self.arguments)
