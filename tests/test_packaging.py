@@ -101,7 +101,9 @@ def test_installed_it_trains_evaluates_and_studies_from_an_empty_folder(installe
     options = ["--data_dir", "world", "--recipe", "tiny.yaml", "--rows", "mine", "--seeds", 1, "--max_steps", 2]
     study = ["study", "positions", "--import", "mine.py", *map(str, options)]
     # In one process: most of its time goes into importing.
-    code = f"from posgpt.cli import main\nfor command in {[['evaluate', *evaluation], study, ['study']]}: main(command)"
+    code = (
+        f"from posgpt.cli import main\nfor command in {[['evaluate', *evaluation], study, ['study']]}: main(command)"
+    )
     printed = run_installed(installed, "python", "-c", code)
     assert "London" in printed and "| mine " in printed and "open_book" in printed
     assert json.loads((installed.folder / "runs" / "eval" / "metrics.json").read_text())["total"] == 17
