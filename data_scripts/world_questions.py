@@ -44,7 +44,7 @@ class Kind(NamedTuple):
     candidates: "Callable[[World], Iterable]" = lambda world: ()
 
     def say_steps(self) -> "Kind":
-        """Return the same kind of question, whose answers begin with the facts that lead to them."""
+        """Return the same kind of question, whose answers begin with the facts that lead to them (chain of thought)."""
 
         def ask(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
             for title, answers, steps in self.ask(world, index, person):

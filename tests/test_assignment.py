@@ -165,17 +165,23 @@ def expect_points(lost) -> dict[str, int]:
 def test_code_that_ends_the_process_loses_its_part_and_predictions_are_counted(run, assignment, tmp_path, monkeypatch):
     # The teacher's own settings are not the students' fault.
     monkeypatch.setenv("PYTEST_ADDOPTS", "-x")
-    folder = hand_in(tmp_path / "bo", ENDS_THE_PROCESS, RAISES_HALF_A_CHARACTER)
+    starts, start = [], grade.subprocess.run
+    monkeypatch.setattr(grade.subprocess, "run", lambda *args, **options: starts.append(start(*args, **options)))
+    wrong, right, _ = SUBMISSIONS["softmax_scale"]
+    folder = hand_in(tmp_path / "bo", (wrong, right), ENDS_THE_PROCESS, RAISES_HALF_A_CHARACTER)
     answers = [line.split("\t")[1] for line in (assignment / "teacher" / "birth_test.tsv").read_text().splitlines()]
     (folder / "predictions.txt").write_text("".join(f"{place}\n" for place in ["Nowhere", *answers[1:]]))
     printed = run(grade, "--assignment_dir", assignment, "--submissions", folder)
     page = assignment / "grades" / "bo.md"
     assert page.read_text(encoding="utf-8") in printed
-    assert read_points(page) == expect_points(["rotary", "answer"])
+    assert read_points(page) == expect_points(["attention", "rotary", "answer"])
+    assert len(starts) == 4, "the teacher's solution, then all parts, the one that ends the process, and the others"
     share = (len(answers) - 1) / len(answers)
     assert f"Test questions answered: {share:.1%}; " in printed
     [row] = csv.DictReader((assignment / "grades" / "grades.csv").read_text().splitlines())
-    assert row["submission"] == "bo" and int(row["together"]) == 100 - POINTS["rotary"] - POINTS["answer"]
+    assert row["submission"] == "bo" and int(row["together"]) == 100 - sum(
+        POINTS[name] for name in ("attention", "rotary", "answer")
+    )
 
 
 @pytest.mark.slow

@@ -449,6 +449,9 @@ def test_some_teach_and_nobody_themselves(number):
     teachers, those_who_teach = [*map(world.find_teacher, range(100))], {*map(world.number_teacher, range(number))}
     assert len(those_who_teach) == number and set(teachers) <= those_who_teach
     assert all(teacher != index for index, teacher in enumerate(teachers))
+    for wrong in (2, 101):
+        with pytest.raises(BadInput, match=f"num_teachers is {wrong}; choose 0, or 3 to 100, the people"):
+            World(num_people=100, num_teachers=wrong, relations=["teacher"])
     files = {choose_file(index, 100) for index in those_who_teach}
     assert len(files) == 3 or number == 3, "they are spread over the files"
     bits = [math.log2(number - (index in those_who_teach)) for index in range(100)]

@@ -66,16 +66,18 @@ def find_failures(tests: Path, solution: Path, time_limit: float, parts: Sequenc
         with suppress(subprocess.TimeoutExpired), printed.open("wb") as file:
             subprocess.run(command, env=os.environ | environment, stdout=file, stderr=nowhere, timeout=longest)
         cases = list(ElementTree.parse(report).iter("testcase")) if report.is_file() else []
-        passed = re.findall(r"test_part\[(\w+)\] PASSED", printed.read_text(encoding="utf-8", errors="replace"))
+        text = printed.read_text(encoding="utf-8", errors="replace")
+        ended = dict(re.findall(r"test_part\[(\w+)\] (PASSED|FAILED)", text))
     failures = {}
     for case in cases:
         why = [child.attrib.get("message") or child.tag for child in case]
         failures[case.attrib["name"].split("[")[1][:-1]] = " ".join(" ".join(why).split())[:300]
     if len(parts) == 1:
         return {parts[0].name: f"it ended the process, or took more than {time_limit:g} seconds"} | failures
-    # The first part that did not end has ended the process, so it is run alone, and the others without it.
-    failures = dict.fromkeys(passed, "") | failures
-    left = [part for part in parts if part.name not in failures]
+    # The first part whose test did not end has ended the process, so it is run alone, and the others without it: again those that
+    # failed, since the report that says why is missing.
+    failures = {name: "" for name, how in ended.items() if how == "PASSED"} | failures
+    left = sorted((part for part in parts if part.name not in failures), key=lambda part: part.name in ended)
     for some in filter(None, (left[:1], left[1:])):
         failures |= find_failures(tests, solution, time_limit, some)
     return failures
