@@ -208,7 +208,7 @@ class World:
         "How many cities people are born in; city number r, from 1, has weight 1 / (r + 5).", default=100
     )
     biographies_per_person: Annotated[int, Range(1, _NUM_BIOGRAPHIES)] = option(
-        "How often each person's facts are told, on average, in other words as long as there are any.", default=1
+        "How many biographies each person has, on average; wordings repeat only when none is left.", default=1
     )
     frequency: Annotated[float, Range(0, 2)] = option(
         "How unevenly people are told of (Zipf's law): the share of the r-th most often told person is proportional to 1 / r ** frequency,"
@@ -216,19 +216,19 @@ class World:
         default=0,
     )
     contradictions: Annotated[float, Range(0, 1)] = option(
-        "The share of biographies that tell of a person what is true of somebody else. Answers stay what is true.",
+        "The share of biographies that tell another person's facts as this person's. Answers stay the true ones.",
         default=0,
     )
     num_teachers: Annotated[int, Range(0, MAX_PEOPLE)] = option(
-        "How many of the people have taught others; 0: anybody may have.", default=0
+        "How many of the people are teachers; 0: anybody may be.", default=0
     )
     strangers: Annotated[int, Range(0, MAX_PEOPLE)] = option(
-        "How many people, of whom nothing is told, training asks about besides: the answer is that this is unknown.",
+        "How many people that no document mentions are asked about in training; the answer is that it is unknown.",
         default=0,
     )
     seed: int = option("Determines everything: another seed, another world.", default=0)
     disjoint_names: bool = option(
-        "Share no name with worlds of other seeds that have as many people and this option; there are names for so many seeds only.",
+        "Share no names with worlds of other seeds that have the same number of people and this option. Names suffice for some seeds only.",
         default=False,
     )
     relations: list[str] = option(

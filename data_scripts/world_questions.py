@@ -1,4 +1,4 @@
-"""What a fictional world can be asked: each kind of question is an entry of `QUESTIONS`, and a wording in `RELATIONS`.
+"""What a fictional world can be asked: each kind of question is an entry of `QUESTIONS`, and a wording in `data_scripts/relations.py`.
 
 Most ask for what a document of the person says. Others have to be worked out from several facts, or from the answer: inverse search,
 classification and comparison (Allen-Zhu and Li 2023, arXiv 2309.14402), two hops and counting.
@@ -131,8 +131,8 @@ def ask_for_country_of_birth(world: "World", index: int, person: SimpleNamespace
         yield Question(person.name, [world.countries[person.birth_place]])
 
 
-#: By the names of their relations. An entry here, and a wording in `RELATIONS`, is all that a new kind needs which is worked out; what
-#: documents tell needs sentences, too, and a draw in `World`.
+#: By the names of their relations. A new kind that is worked out needs an entry here, and a wording in `data_scripts/relations.py`. One
+#: that documents tell also needs sentences, and a draw in `World`.
 QUESTIONS = {
     "birthplace": for_attribute("birth_place", "place"),
     "birth year": for_attribute("birth_year", "year"),

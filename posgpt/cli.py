@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> None:
         for name, (_, description) in COMMANDS.items():
             print(f"  {name:16}  {description}")
         print("\nposgpt COMMAND --help lists its options, posgpt --version says which version this is.")
-        print("posgpt COMMAND --import FILE.py knows the position encodings that the file registers.")
+        print("posgpt COMMAND --import FILE.py adds the position encodings that the file registers.")
         return
     if command == "--version":
         print(f"posgpt {posgpt.__version__}")

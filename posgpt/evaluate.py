@@ -67,7 +67,7 @@ class EvaluationResult:
 
 
 def describe_accuracies(evaluation: Evaluation, name: str, path: str) -> list[str]:
-    """Return the table of accuracies, and how many wrong answers are the right ones in another spelling."""
+    """Return the table of accuracies, and how many wrong answers are the correct ones in another spelling."""
     predictions = evaluation.test.predictions
     if not evaluation.relations:
         return [f"{path}: no answers to compare with the {len(predictions)} predictions."]
@@ -75,7 +75,7 @@ def describe_accuracies(evaluation: Evaluation, name: str, path: str) -> list[st
     pairs = [(each.answer, right) for each in wrong for right in each.references]
     near = [pair for pair in pairs if len(set(map(normalize_answer, pair))) == 1]
     spelled = [
-        f"{path}: {len(near):,} answers that count as wrong differ from the right ones only in case, accents, punctuation or"
+        f"{path}: {len(near):,} answers that count as wrong differ from the correct ones only in case, accents, punctuation or"
         f" Unicode form, first {given!r} instead of {right!r}."
         for given, right in near[:1]
     ]

@@ -1,4 +1,4 @@
-"""Pretrain a PosGPT on a corpus by character span corruption, or by name-keyed windows with questions mixed in.
+"""Pretrain a PosGPT on a corpus by span corruption, name-keyed windows or causal language modeling.
 
     posgpt pretrain --train_file wiki.txt --position_embedding_type rotary --output_dir runs/pretrain
     accelerate launch --config_file posgpt/recipes/accelerate/ddp.yaml -m posgpt pretrain windows --train_file wiki.txt \
@@ -41,7 +41,9 @@ class PretrainingArguments(RelationArguments, CorpusArguments):
         "How often documents of each corpus are read, relative to the others (default: each once).", default=None
     )
     overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
-    objective: str = option("What is learned; each has own options.", default=DEFAULT_OBJECTIVE, choices=[*OBJECTIVES])
+    objective: str = option(
+        "The pretraining objective; each has options of its own.", default=DEFAULT_OBJECTIVE, choices=[*OBJECTIVES]
+    )
     questions_file: list[str] | None = option("TSVs of training questions to mix in.", default=None)
     validation_file: list[str] | None = option("TSVs of questions to measure accuracy on.", default=None)
 

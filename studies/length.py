@@ -50,7 +50,7 @@ class LengthArguments:
     )
     num_people: Annotated[int, Range(1)] = option("How many people's biographies are trained on.", default=20_000)
     max_steps: Annotated[int, Range(1)] = option(
-        f"Optimizer steps per training, of 32 rows of {TRAINED_LENGTH} characters.", default=1000
+        f"Optimizer steps per run, of 32 rows of {TRAINED_LENGTH} characters.", default=1000
     )
     num_rows: Annotated[int, Range(1)] = option("How many long rows are read.", default=200)
     hidden_size: Annotated[int, Range(1)] = option("Width of the models.", default=256)

@@ -79,14 +79,14 @@ class SweepArguments:
     output_dir: str | None = option("Folder for models, table and chart (default: runs/STUDY).", default=None)
     rows: list[str] | None = option("Rows to train (default: all).", default=None)
     seeds: Annotated[list[int] | None, Range(0)] = option(
-        "One training of each row per seed (default: the study's).", default=None
+        "One run of each row per seed (default: the study's).", default=None
     )
     held_out: Annotated[int | None, Range(0)] = option(
         "Ask about this many training pairs, held out; 0: about dev (default: as the study says).", default=None
     )
     recipe: str | None = option("The rows' recipe.", default=None)
     position_embedding_type: str | None = option("The rows' positions.", default=None)
-    max_steps: Annotated[int | None, Range(1)] = option("Optimizer steps of each training.", default=None)
+    max_steps: Annotated[int | None, Range(1)] = option("Optimizer steps of each run.", default=None)
     model_name_or_path: str | None = option(
         "What rows without pretraining begin with, pretrained without questions.", default=None
     )
@@ -317,7 +317,7 @@ class Sweep:
                         timed[key] = estimate_minutes(section, options)
                     minutes += timed[key]
         if count:
-            print(f"\n{count} trainings to come{f', about {minutes:,.0f} minutes' if minutes else ''}.", flush=True)
+            print(f"\n{count} runs to come{f', about {minutes:,.0f} minutes' if minutes else ''}.", flush=True)
 
     def draw_pairs(self, row: Row, number: int, seed: int) -> None:
         """Write the pairs that a row is finetuned on."""

@@ -54,8 +54,8 @@ def keep_result(path: Path, key: Record, compute: Callable[[], Record], folder: 
         left = [each for each in folder.iterdir() if each not in own] if folder and folder.is_dir() else []
         if left:
             raise BadInput(
-                f"{folder}: holds a training with other options or files than this, or none of a study's ({path.name} says"
-                " which); give another --output_dir, or move the folder away."
+                f"{folder}: holds a run with other options or files ({path.name} lists them), or one that no study wrote;"
+                " give another --output_dir, or move the folder away."
             )
         kept = {"key": key}
         write()

@@ -199,7 +199,7 @@ def test_a_relation_about_no_title_is_named(tmp_path, capsys):
     pairs = [("Who made Dune?", "Ada Ek"), ("Who made Gone?", "Bo Li")]
     pairs += [("When was Duna made?", "1950"), ("When was Gona made?", "1960")]
     _, lines = load_told(tmp_path, capsys, pairs, ["Dune. Made .", "Gone. Made ."])
-    said = "questions is about a document's title, as 'Duna' is none."
+    said = "questions is about a document's title; the first asks about 'Duna'."
     assert len([line for line in lines if line.startswith("none of the 2 ") and line.endswith(said)]) == 1, lines
 
 

@@ -276,14 +276,14 @@ def test_a_model_that_is_finetuned_on_new_words_keeps_its_own_behind_them(run, t
             evaluate_birthplace, "--model_name_or_path", tmp_path / "finetuned", "--test_file", tmp_path / f"{asked}.tsv",
             "--output_dir", tmp_path / asked,
         )  # fmt: skip
-        assert "never asked" not in printed and " of 5" in printed
+        assert "not trained on" not in printed and " of 5" in printed
 
 
 def test_a_relation_that_a_model_was_never_asked_is_answered_with_a_warning(run, tiny_pretrained, tmp_path):
     (tmp_path / "years.tsv").write_text("".join(f"When was {name} born?\t1900\n" for name in NAMES[:5]))
     arguments = ["--model_name_or_path", tiny_pretrained["rotary"], "--test_file", tmp_path / "years.tsv"]
     printed = run(evaluate_birthplace, *arguments, "--output_dir", tmp_path / "out")
-    assert "never asked 'When was NAME born?'" in printed and " of 5" in printed
+    assert "not trained on the wording 'When was NAME born?'" in printed and " of 5" in printed
     assert len((tmp_path / "out" / "predictions.txt").read_text().splitlines()) == 5
 
 

@@ -196,7 +196,7 @@ def test_a_second_run_is_refused_until_the_first_is_killed(run, commands, uninte
             lambda: find_damage(folder / "checkpoint-4") is None,
             lambda: psutil.Process(pid).status() != psutil.STATUS_ZOMBIE,
         )
-        line = f"^error: {re.escape(str(folder))}: another training is writing there; .*--output_dir.$"
+        line = f"^error: {re.escape(str(folder))}: another run is writing there; .*--output_dir.$"
         with pytest.raises(SystemExit, match=line):
             run(script, *command)
     finally:

@@ -223,7 +223,7 @@ def test_a_right_answer_in_another_spelling_counts_as_wrong_and_is_said_to_be_on
     (tmp_path / "test.tsv").write_text("".join(pairs), encoding="utf-8")
     arguments = ["--test_file", tmp_path / "test.tsv", "--output_dir", tmp_path / "out"]
     printed = run(evaluate_birthplace, "--baseline", rights[0], *arguments)
-    assert "test.tsv: 3 answers that count as wrong differ from the right ones only in case, accents," in printed
+    assert "test.tsv: 3 answers that count as wrong differ from the correct ones only in case, accents," in printed
     assert f"first {rights[0]!r} instead of 'Orleans'." in printed and metrics_of(tmp_path / "out")["correct"] == 1
     assert "count as wrong" not in run(evaluate_birthplace, "--baseline", "Paris", *arguments)
 

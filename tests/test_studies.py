@@ -160,7 +160,7 @@ def test_an_interrupted_training_goes_on_and_one_with_other_options_is_refused(w
     assert resumed["losses"] == whole["losses"] and not list(folder.glob("checkpoint-*"))
     # Two of four steps took the running time.
     assert resumed["minutes"] == pytest.approx(2 * read_minutes())
-    with pytest.raises(BadInput, match="run: holds a training with other options or files than this"):
+    with pytest.raises(BadInput, match="run: holds a run with other options or files"):
         training_runs.train("other", "pretrain", options | {"seed": 7}, folder)
     assert (folder / "model.safetensors").read_bytes() == weights
 
@@ -195,7 +195,7 @@ def test_rows_are_compared_over_seeds_and_finished_trainings_are_kept(
     printed, folder = run(sweep, "positions", *arguments), tmp_path / "out" / "dev"
     table = (folder / "table.md").read_text()
     assert table in printed and set(read_rows(table)) == {"row", "none", "alibi"}
-    said = re.search(r"^2 trainings to come, about (\d+) minutes\.$", printed, re.M)
+    said = re.search(r"^2 runs to come, about (\d+) minutes\.$", printed, re.M)
     assert said and said.start() < printed.index("\n== none, seed 1\n")
     assert (folder / "chart.png").stat().st_size > 1000
     record = json.loads((folder / "alibi_1" / "pretrain" / "study.json").read_text())

@@ -110,7 +110,7 @@ def list_warnings(data: EvaluationData) -> list[str]:
     warnings = [f"{test.path}: {note}." for note in describe_cases(titles)]
     for others, meaning in (
         (data.training, "the accuracy includes them."),
-        (data.groups.get(CALIBRATION), "the confidences that are fitted on them are measured on them."),
+        (data.groups.get(CALIBRATION), "confidence is then fitted and measured on the same questions."),
     ):
         if others and (overlap := describe_overlap(test, others)):
             warnings.append(f"{overlap}; {meaning}")
@@ -160,7 +160,7 @@ def check_questions(
         )
     wordings = {wording for relation in read_relations(model.config.relations) for wording in relation.wordings}
     warnings += [
-        f"{test.path}: the model was never asked {relation.form!r}; it answers as it can."
+        f"{test.path}: the model was not trained on the wording {relation.form!r}."
         for relation in test.relations
         if wordings.isdisjoint(relation.wordings)
     ]

@@ -29,7 +29,7 @@ class Prediction:
         relation: What the question asks for; `ALL` where that is not told apart.
         title: Whom or what it asks about.
         probability: How probable whoever answered finds the answer, 0 to 1.
-        reference: The right answer, or several of which each is right.
+        reference: The correct answer, or several of which each is correct.
         group: Why it was asked: `TEST`, `CALIBRATION`, `UNSEEN` or `FICTIONAL`.
         surprisal: -log2 of the probability that whoever answered gives all references together, in bits.
         alternatives: Other answers and the probability of each, the likeliest first; None: they were not asked for.
@@ -125,7 +125,7 @@ def check_references(path: str | os.PathLike, predictions: Sequence[Prediction])
     for number, each in enumerate(predictions, start=1):
         if each.group in (TEST, CALIBRATION) and each.reference is None:
             raise BadInput(
-                f"{path}, line {number}: no reference, the right answer, to compare with; give questions that have answers."
+                f"{path}, line {number}: no reference (the correct answer) to compare with; give questions that have answers."
             )
     if not any(each.group == TEST for each in predictions):
         raise BadInput(f"{path}: no line is of the group {TEST!r}; add some, without a group.")

@@ -74,7 +74,7 @@ class PosGPTTrainingArguments(TrainingArguments):
         default=None,
     )
     sample_answers: Annotated[int, Range(0)] = option(
-        "How many validation questions are logged at each evaluation, as text, with the model's answers and the right ones.",
+        "How many validation questions are logged at each evaluation, as text, with the model's answers and the correct ones.",
         default=5,
     )
     first_shares: Annotated[list[float], Range(0, 1)] = option(

@@ -172,7 +172,7 @@ def claim_output_dir(training_args: TrainingArguments, overwrite_output_dir: boo
     except OSError as error:
         reason = f"cannot be written to: {shorten_error(error)};"
         if isinstance(error, Timeout):
-            reason = "another training is writing there; wait until it has ended, or"
+            reason = "another run is writing there; wait until it has ended, or"
         raise BadInput(f"{output_dir}: {reason} give another --output_dir.") from None
     try:
         yield choose_checkpoint(training_args, overwrite_output_dir)

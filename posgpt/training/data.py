@@ -89,7 +89,7 @@ def describe_pairs(questions: Questions, titles: Mapping[str, str] | None) -> It
             yield f"{counted}, first {absent[0]!r}; write titles as the corpus does"
         for relation, rows in questions.rows_of.items():
             if relation not in documented:
-                yield f"none of the {len(rows):,} {relation.name} questions is about a document's title, as {questions.titles[rows[0]]!r} is none"
+                yield f"none of the {len(rows):,} {relation.name} questions is about a document's title; the first asks about {questions.titles[rows[0]]!r}"
     if cut := [answer for answer in questions.answers if _GOES_ON.search(answer)]:
         yield f"{len(cut):,} of {len(questions):,} answers go on after a full stop, first {cut[0]!r}; end them there"
     if several := [own for own in spellings.values() if len(own) > 1]:

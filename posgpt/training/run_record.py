@@ -112,7 +112,7 @@ def check_same_training(
             if saved[part][name] != own[part][name]:
                 differences.append(f"{name} was {saved[part][name]}")
     if differences:
-        problem = "it was saved by a training of another model, on other data or in another order"
+        problem = "it was saved by a run with another model, other data or another order"
         raise ValueError(f"{problem}: {'; '.join(differences)}")
 
 
