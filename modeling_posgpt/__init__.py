@@ -1,7 +1,6 @@
 """The model PosGPT. Importing this package registers it with the Auto classes of transformers."""
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
 
 from .answering_posgpt import Answer
 from .bottleneck import BOTTLENECKS
@@ -15,10 +14,7 @@ AutoConfig.register(PosGPTConfig.model_type, PosGPTConfig)
 AutoModel.register(PosGPTConfig, PosGPTModel)
 AutoModelForCausalLM.register(PosGPTConfig, PosGPTForCausalLM)
 AutoTokenizer.register(PosGPTConfig, fast_tokenizer_class=PreTrainedTokenizerFast)
-# Parts of transformers look models up by class name: with `label_smoothing_factor`, Trainer shifts the labels only for
-# the causal language models listed here.
-MODEL_MAPPING_NAMES[PosGPTConfig.model_type] = PosGPTModel.__name__
-MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[PosGPTConfig.model_type] = PosGPTForCausalLM.__name__
+
 
 __all__ = [
     "BOTTLENECKS",

@@ -93,7 +93,7 @@ class AnsweringMixin:
         search |= {"num_beams": beams, "num_return_sequences": number, "do_sample": False}
         search |= {"return_dict_in_generate": True, "output_logits": True}
         with in_evaluation_mode(self):
-            longest = max_new_tokens or self.config.max_answer_length
+            longest = self.config.max_answer_length if max_new_tokens is None else max_new_tokens
             budgets = [min(budget, longest) for budget in self._compute_answer_budgets(questions)]
             for budget, indices in iterate_batches(questions, budgets, max(1, batch_size // beams), "Answering"):
                 prompts = [questions[index] + MASK_TOKEN for index in indices]

@@ -124,15 +124,9 @@ def read_through_latents(
     latents = layers[0](inputs, **prepare(0, latent_positions, positions, is_visible))
 
     # Layers between: the latents read each other, in ordinary self-attention.
-    is_visible, names = latent_positions[:, None, :] <= latent_positions[:, :, None], config.layer_position_embeddings
-    # What an encoding prepares depends on no parameter: the first layer that has it prepares it for the others.
-    prepared: dict[str, dict] = {}
+    is_visible = latent_positions[:, None, :] <= latent_positions[:, :, None]
     for layer_idx, layer in enumerate(layers[1:-1], start=1):
-        if (name := names[layer_idx]) not in prepared:
-            prepared[name] = prepare(layer_idx, latent_positions, latent_positions, is_visible)
-        place = prepared[name]["place"]._replace(layer_idx=layer_idx)
-        own = {"place": place, "key_place": None, "position_encoding": shared[layer_idx]}
-        latents = layer(latents, **prepared[name] | own)
+        latents = layer(latents, **prepare(layer_idx, latent_positions, latent_positions, is_visible))
 
     # Last layer: the tokens read the latents and, in the strided arrangement, tokens.
     is_visible, key_positions = latent_positions[:, None, :] <= positions[:, :, None], latent_positions

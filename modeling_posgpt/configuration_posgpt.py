@@ -1,9 +1,11 @@
 """The configuration of PosGPT models."""
 
 import json
+import math
 import os
-from itertools import chain
+from itertools import chain, cycle, islice
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -114,18 +116,29 @@ class PosGPTConfig(PreTrainedConfig):
                 "AutoModelForCausalLM": "modeling_posgpt.PosGPTForCausalLM",
             },
         )
-        for encoding in self.position_encodings:
-            for name, setting in encoding.settings.items():
-                if setting is not None:
-                    kwargs.setdefault(name, setting.default)
+        for name, default in self._list_defaults().items():
+            kwargs.setdefault(name, default)
         super().__post_init__(**kwargs)
+
+    def _list_defaults(self) -> dict[str, Any]:
+        """Return the default of each setting of the encodings in use."""
+        settings = chain(*(each.settings.items() for each in self.position_encodings))
+        return {name: setting.default for name, setting in settings if setting is not None}
+
+    def complete(self) -> None:
+        """Set what the encodings in use need and the configuration lacks, as a new one would."""
+        for name, default in self._list_defaults().items():
+            if getattr(self, name, None) is None:
+                setattr(self, name, default)
+        if self.rope_parameters is None:
+            self.convert_rope_params_to_dict()
 
     @property
     def layer_position_embeddings(self) -> list[str]:
         """The name of each layer's position encoding."""
         names = self.position_embedding_type
         names = [names] if isinstance(names, str) else names
-        return names * (self.num_hidden_layers // max(1, len(names)))
+        return [*islice(cycle(names), self.num_hidden_layers)]
 
     @property
     def position_encodings(self) -> list[type[PositionEncoding]]:
@@ -204,6 +217,9 @@ class PosGPTConfig(PreTrainedConfig):
             )
         if self.hidden_act not in ACT2FN:
             raise ValueError(f"hidden_act is {self.hidden_act!r}; choose an activation of transformers, such as gelu.")
+        for name in ("layer_norm_eps", "initializer_range"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}; choose a number above 0.")
         for name in ("embd_pdrop", "resid_pdrop", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}, a dropout rate, is {getattr(self, name)}; choose one from 0 to below 1.")
@@ -246,6 +262,8 @@ class PosGPTConfig(PreTrainedConfig):
                 value = float(value) if setting and type(setting.default) is float and type(value) is int else value
                 if setting and not isinstance(value, type(setting.default)):
                     raise ValueError(f"{name} is {value!r}; choose a value like {setting.default!r}.")
+                if setting and setting.at_least is not None and value < setting.at_least:
+                    raise ValueError(f"{name} is {value}; choose at least {setting.at_least}.")
             encoding.check_config(self)
         if self.rope_parameters and not any("rope_parameters" in each.settings for each in encodings):
             users = [name for name, each in POSITION_EMBEDDINGS.items() if "rope_parameters" in each.settings]

@@ -160,6 +160,9 @@ class PosGPTAttention(nn.Module):
         parts = [key, *(each for each in memos if each is not None), *remembered]
         # Whatever moves, repeats or cuts a cache then does so with all of them.
         joined = torch.cat([part.to(key.dtype) for part in parts], dim=-1) if parts[1:] else key
+        layer: Any = cache.layers[self.layer_idx] if len(cache.layers) > self.layer_idx else None
+        if layer is not None and layer.is_initialized and layer.keys.shape[-1] != joined.shape[-1]:
+            raise ValueError("these positions cache more than keys: let the first call make the cache's tensors.")
         joined, value = cache.update(joined, value, self.layer_idx)
         key, *others = joined.split([part.shape[-1] for part in parts], dim=-1) if parts[1:] else (joined,)
         memos = [None if each is None else others.pop(0) for each in memos]

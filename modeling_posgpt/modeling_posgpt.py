@@ -1,6 +1,7 @@
 """PosGPT: a pre-LayerNorm GPT whose configuration chooses how it encodes positions."""
 
 from copy import copy
+from functools import wraps
 from typing import Any, cast
 
 import torch
@@ -10,6 +11,7 @@ from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel, 
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.modeling_utils import slice_logits_to_keep
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, auto_docstring, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
@@ -42,6 +44,12 @@ class PosGPTPreTrainedModel(PreTrainedModel):
     _can_compile_fullgraph = True
     _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": PosGPTDecoderLayer, "attentions": PosGPTAttention}
+
+    def __init__(self, config: PosGPTConfig, *inputs: Any, **kwargs: Any):
+        # It may have been changed since it was made.
+        config.complete()
+        config.validate()
+        super().__init__(config, *inputs, **kwargs)
 
     def _init_weights(self, module: Any) -> None:
         # That of a table of positions may have a deviation of its own.
@@ -223,9 +231,10 @@ class PosGPTModel(PosGPTPreTrainedModel):
             Composition((objects | dict(parts.items()))[part] for part in split_name(name))
             if isinstance(parts, nn.ModuleDict)
             else objects.get(name)
-            for name, parts in zip(names, own, strict=True)
+            # Without the layers that `assistant_early_exit` leaves out for a while.
+            for name, parts in zip(names, own[: len(names)], strict=True)
         ]
-        return given, [each or other for each, other in zip(given, own, strict=True)]
+        return given, [each or other for each, other in zip(given, own, strict=False)]
 
     def make_place(
         self,
@@ -298,10 +307,14 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
             model.config.relations = load_task(pretrained_model_name_or_path, kwargs)
         return loaded
 
-    def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict:
+    # Transformers reads off the parameters what `generate` takes.
+    @wraps(GenerationMixin.prepare_inputs_for_generation)
+    def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict:  # type: ignore[override]
         """Prepare a step of `generate`; see transformers. Raise ValueError for a model that sees what it is to write."""
         if not self.config.is_causal:
             raise ValueError("a model with is_causal=False sees what follows, and cannot generate.")
+        if "cache" in kwargs and CACHE != "cache":
+            raise ValueError("generate takes a cache as past_key_values in this version of transformers.")
         return super().prepare_inputs_for_generation(*args, **kwargs)  # type: ignore[misc]
 
     @take_past_key_values
@@ -352,3 +365,7 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
 
 PosGPTModel.register_for_auto_class("AutoModel")
 PosGPTForCausalLM.register_for_auto_class("AutoModelForCausalLM")
+# Parts of transformers look models up by class name: with `label_smoothing_factor`, Trainer shifts the labels only for
+# the causal language models listed here.
+MODEL_MAPPING_NAMES[PosGPTConfig.model_type] = PosGPTModel.__name__
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[PosGPTConfig.model_type] = PosGPTForCausalLM.__name__

@@ -21,6 +21,8 @@ class Setting(NamedTuple):
 
     default: Any
     help: str
+    # The least that a number may be.
+    at_least: float | None = None
 
 
 class Place(NamedTuple):

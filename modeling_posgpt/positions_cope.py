@@ -17,7 +17,7 @@ class PosGPTContextualEncoding(PositionEncoding):
     x head_dim in each layer, shared by its heads, and zero at first.
     """
 
-    settings = {"cope_max_position": Setting(64, "For cope positions: larger positions count as this one.")}
+    settings = {"cope_max_position": Setting(64, "For cope positions: larger positions count as this one.", 1)}
     needs_visibility = True
     is_narrow = True
 
@@ -25,12 +25,6 @@ class PosGPTContextualEncoding(PositionEncoding):
         super().__init__(config, layer_idx)
         self.scaling = config.head_dim**-0.5
         self.table = nn.Parameter(torch.zeros(config.cope_max_position + 1, config.head_dim))
-
-    @staticmethod
-    def check_config(config) -> None:
-        """Raise ValueError when all positions would be the same."""
-        if config.cope_max_position < 1:
-            raise ValueError(f"cope_max_position is {config.cope_max_position}; choose at least 1.")
 
     def init_weights(self) -> None:
         initialization.zeros_(self.table)

@@ -16,7 +16,7 @@ class PosGPTFire(PositionEncoding):
     the bias is a function of the distance alone. L starts at `fire_threshold`.
     """
 
-    settings = {"fire_threshold": Setting(512, "For fire positions: the threshold L before training.")}
+    settings = {"fire_threshold": Setting(512, "For fire positions: the threshold L before training.", 1)}
 
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)
@@ -25,12 +25,6 @@ class PosGPTFire(PositionEncoding):
         # Times `threshold`, it is L; by itself, L would hardly move at the learning rate of the other parameters.
         self.multiplier = nn.Parameter(torch.ones(1))
         self.mlp = nn.Sequential(nn.Linear(1, 32), nn.ReLU(), nn.Linear(32, config.num_attention_heads))
-
-    @staticmethod
-    def check_config(config) -> None:
-        """Raise ValueError when there is nothing to divide by."""
-        if config.fire_threshold < 1:
-            raise ValueError(f"fire_threshold is {config.fire_threshold}; choose at least 1.")
 
     def init_weights(self) -> None:
         initialization.constant_(self.c, 0.1)

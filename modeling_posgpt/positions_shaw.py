@@ -17,7 +17,7 @@ class PosGPTShawVectors(PositionEncoding):
     Parameters: (2 `shaw_max_distance` + 1) x hidden_size in each layer.
     """
 
-    settings = {"shaw_max_distance": Setting(16, "For shaw positions: longer distances count as this one.")}
+    settings = {"shaw_max_distance": Setting(16, "For shaw positions: longer distances count as this one.", 1)}
     is_narrow = True
 
     def __init__(self, config, layer_idx: int):
@@ -25,12 +25,6 @@ class PosGPTShawVectors(PositionEncoding):
         self.max_distance, self.scaling = config.shaw_max_distance, config.head_dim**-0.5
         self.initializer_range = config.initializer_range
         self.table = nn.Parameter(torch.empty(config.num_attention_heads, 2 * self.max_distance + 1, config.head_dim))
-
-    @staticmethod
-    def check_config(config) -> None:
-        """Raise ValueError when all distances would be clipped to 0."""
-        if config.shaw_max_distance < 1:
-            raise ValueError(f"shaw_max_distance is {config.shaw_max_distance}; choose at least 1.")
 
     def init_weights(self) -> None:
         initialization.normal_(self.table, std=self.initializer_range)

@@ -20,7 +20,7 @@ class PosGPTXPosEmbedding(PosGPTRotaryEmbedding):
     """
 
     settings: Any = {
-        "xpos_scale_base": Setting(512, "For xpos positions: the distance over which products fade by zeta.")
+        "xpos_scale_base": Setting(512, "For xpos positions: the distance over which products fade by zeta.", 1)
     }
 
     relates_last = True
@@ -31,10 +31,8 @@ class PosGPTXPosEmbedding(PosGPTRotaryEmbedding):
 
     @staticmethod
     def check_config(config) -> None:
-        """Raise ValueError when products would not fade, or `rope_parameters` make no sense."""
+        """Raise ValueError when products would grow, or `rope_parameters` make no sense."""
         PosGPTRotaryEmbedding.check_config(config)
-        if config.xpos_scale_base < 1:
-            raise ValueError(f"xpos_scale_base is {config.xpos_scale_base}; choose at least 1.")
         if not config.is_causal:
             raise ValueError("with xpos positions, products grow towards later tokens: is_causal has to be True.")
 

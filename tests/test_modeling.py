@@ -3,6 +3,7 @@ from itertools import product
 
 import pytest
 import torch
+from huggingface_hub.errors import StrictDataclassClassValidationError
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
@@ -105,6 +106,34 @@ def test_generation_with_a_cache_is_greedy_search_without(positions, cache):
         for _ in range(8):
             row = torch.cat([row, model(row[None], use_cache=False).logits[0, -1].argmax(keepdim=True)])
         assert row[-8:].tolist() == answer.tolist()
+
+
+@every_member
+def test_generation_goes_on_from_a_cache_reads_vectors_and_takes_an_assistant(positions):
+    model, input_ids = tiny_model(positions), tokens(1, 9)
+    options = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None}
+    expected = model.generate(input_ids, **options).tolist()
+    prefix = DynamicCache(config=model.config)
+    model(input_ids[:, :5], past_key_values=prefix)
+    assert model.generate(input_ids, past_key_values=prefix, **options).tolist() == expected
+    vectors = model.get_input_embeddings()(input_ids)
+    assert model.generate(inputs_embeds=vectors, **options).tolist() == [expected[0][9:]]
+    for assistant in ({"assistant_model": tiny_model("none")}, {"assistant_early_exit": 1}):
+        assert model.generate(input_ids, **assistant, **options).tolist() == expected
+    with pytest.raises(ValueError, match="generate takes a cache as past_key_values"):
+        model.generate(input_ids, cache=prefix, **options)
+
+
+@pytest.mark.parametrize("positions", sorted(POSITION_EMBEDDINGS))
+def test_half_precision_and_a_changed_configuration_are_as_good_as_new(positions):
+    config = PosGPTConfig(position_embedding_type="none", **SIZES)
+    config.position_embedding_type = positions
+    model = PosGPTForCausalLM(config).eval()
+    assert model.config == tiny_model(positions).config
+    assert model.half()(tokens(2, 9)).logits.isfinite().all()
+    config.num_attention_heads = 3
+    with pytest.raises(StrictDataclassClassValidationError):
+        PosGPTForCausalLM(config)
 
 
 @every_acausal

@@ -47,10 +47,13 @@ except ModuleNotFoundError:
 
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 def load_and_copy(folder, copy):
     model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    # By this, Trainer shifts labels that are smoothed.
+    assert type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
     question = tokenizer("Where was Ada born?\u2047", return_tensors="pt")
     logits = model(**question).logits
     generated = model.generate(**question, max_new_tokens=4, eos_token_id=None)
