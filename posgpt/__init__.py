@@ -22,10 +22,10 @@ class _Command(ModuleType):
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         name = self.__name__.rpartition(".")[2]
-        if options and (kind := _FUNCTIONS[name]):
+        if not args and (kind := _FUNCTIONS[name]):
             from data_scripts.options import parse_options
 
-            args, options = (parse_options(getattr(self, kind), **options), *args), {}
+            args, options = (parse_options(getattr(self, kind), [], **options),), {}
         return getattr(self, name)(*args, **options)
 
 

@@ -45,6 +45,11 @@ def test_pretraining_and_finetuning_return_models_and_print_nothing_when_quiet(w
         assert record["max_steps"] == 2 and record["data"] and any("loss" in each for each in record["log_history"])
         assert (folder / "model.safetensors").is_file()
     assert any("eval_accuracy" in each for each in finetuned.record["log_history"])
+    # As saved: for answers, not for more training.
+    assert not trained.model.training and trained.model.config.use_cache
+    files["model_name_or_path"] = folders[0]
+    again = posgpt.finetune(output_dir=folders[1], resume_from_checkpoint="auto", **files, **options)
+    assert again.record["log_history"] == finetuned.record["log_history"] and again.record["max_steps"] == 2
     # Weights as torch.compile and DataParallel name them.
     weights = load_file(folders[1] / "model.safetensors")
     save_file({f"_orig_mod.module.{name}": each for name, each in weights.items()}, folders[1] / "model.safetensors")
@@ -55,6 +60,8 @@ def test_pretraining_and_finetuning_return_models_and_print_nothing_when_quiet(w
         posgpt.ask(model_name_or_path=folders[1], question=question)
     with pytest.raises(BadInput, match="arguments are required: --test_file"):
         posgpt.evaluate(baseline="London")
+    with pytest.raises(BadInput, match="arguments are required: --test_file"):
+        posgpt.evaluate()
 
 
 def test_a_config_is_what_the_command_line_gives_and_is_refused_in_one_line(tmp_path):

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -187,10 +186,14 @@ def claim_output_dir(training_args: TrainingArguments, overwrite_output_dir: boo
                     output_dir.rmdir()
 
 
+class FinishedModel(Exception):
+    """There is nothing left to train."""
+
+
 def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bool) -> str | None:
     """Return the checkpoint to resume from, None to start from scratch; see `PosGPTTrainingArguments`.
 
-    Says which newer ones are not whole. Ends the program with status 0 where `auto` finds a finished model.
+    Says which newer ones are not whole. Raises FinishedModel where `auto` finds one.
     """
     output_dir, resume = Path(str(training_args.output_dir)), str(training_args.resume_from_checkpoint or "")
     weights, is_auto = output_dir / WEIGHTS_FILE, resume.lower() == "auto"
@@ -199,7 +202,7 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
         if is_auto:
             if training_args.should_log:
                 print(f"{problem}.")
-            sys.exit(0)
+            raise FinishedModel
         raise BadInput(f"{problem}; give another --output_dir, or --overwrite_output_dir to replace it.")
     if not resume:
         if overwrite_output_dir or not list_checkpoints(output_dir):

@@ -3,12 +3,17 @@
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
+from transformers.trainer import TRAINER_STATE_NAME
 
+from data_scripts.files import load_json
 from modeling_posgpt import PosGPTForCausalLM
-from posgpt.training.checkpoints import claim_output_dir
+from posgpt.training.checkpoints import FinishedModel, claim_output_dir
+from posgpt.training.run_record import RUN_FILE
+from posgpt.training.saved_models import load_model
 
 
 class TrainedModel(NamedTuple):
@@ -23,7 +28,9 @@ class TrainedModel(NamedTuple):
 
 
 def train(config: Sequence[Any], build_trainer: Callable[..., Any], quiet: bool = False) -> TrainedModel:
-    """Train from the beginning or from a checkpoint; errors are raised also where `quiet` has nothing printed.
+    """Train from the beginning or from a checkpoint, or load what `resume_from_checkpoint="auto"` finds finished.
+
+    Errors are raised also where `quiet` has nothing printed.
 
     `config` is what `build_trainer` takes: first what says whether a result may be replaced, last the training arguments.
     """
@@ -32,8 +39,18 @@ def train(config: Sequence[Any], build_trainer: Callable[..., Any], quiet: bool 
             nowhere = context.enter_context(open(os.devnull, "w"))
             context.enter_context(redirect_stdout(nowhere))
             context.enter_context(redirect_stderr(nowhere))
-        checkpoint = context.enter_context(claim_output_dir(config[-1], config[0].overwrite_output_dir))
+        try:
+            checkpoint = context.enter_context(claim_output_dir(config[-1], config[0].overwrite_output_dir))
+        except FinishedModel:
+            folder = Path(config[-1].output_dir)
+            state = load_json(folder / TRAINER_STATE_NAME, "state of a training")
+            parts = load_json(folder / RUN_FILE, "record of a run")
+            record = parts.pop("options") | parts | {"log_history": state["log_history"]}
+            return TrainedModel(*load_model(str(folder)), record)
         trainer = build_trainer(*config)
         trainer.train_or_resume(checkpoint)
     record = trainer.args.to_dict() | {"log_history": trainer.state.log_history}
-    return TrainedModel(trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class, record)
+    model = trainer.accelerator.unwrap_model(trainer.model).eval()
+    # Trainer turned it off.
+    model.config.use_cache = True
+    return TrainedModel(model, trainer.processing_class, record)
