@@ -12,7 +12,7 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NoReturn, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from transformers import HfArgumentParser
 from transformers.hf_argparser import string_to_bool
@@ -55,12 +55,20 @@ def list_ranges(dataclass_type: Any) -> dict[str, Range]:
     return {name: hint.__metadata__[0] for name, hint in hints.items() if get_origin(hint) is Annotated}
 
 
+def _is_whole(hint: Any) -> bool:
+    return hint is int or any(map(_is_whole, get_args(hint)))
+
+
 def check_options(options: Any) -> None:
-    """Raise BadInput if a field of a dataclass instance is not in its range or among its `choices`; None passes."""
-    ranges = list_ranges(type(options))
+    """Raise BadInput if a field of a dataclass instance is no whole number where it has to be, not in its range or not among its `choices`;
+    None passes.
+    """
+    ranges, hints = list_ranges(type(options)), get_type_hints(type(options))
     for field in dataclasses.fields(options):
         value, choices = getattr(options, field.name), field.metadata.get("choices")
         for each in value if isinstance(value, list) else [] if value is None else [value]:
+            if _is_whole(hints[field.name]) and not isinstance(each, int):
+                raise BadInput(f"{field.name} is {each!r}; choose a whole number.")
             if field.name in ranges:
                 ranges[field.name].check(field.name, each)
             if choices and each not in choices:

@@ -253,7 +253,8 @@ class World:
             raise BadInput(
                 f"strangers is {self.strangers}; {self.language} has {names:,} names; choose at most {names - self.num_people:,}."
             )
-        if self.disjoint_names and not 0 <= self.seed < (num_worlds := names // named):
+        num_worlds = names // named
+        if self.disjoint_names and not 0 <= self.seed < num_worlds:
             raise BadInput(
                 f"seed is {self.seed}; there are names for {num_worlds:,} worlds of {named:,} people with"
                 f" disjoint_names; choose 0 to {num_worlds - 1:,}."
@@ -441,6 +442,10 @@ class World:
         if not self.frequency:
             return self.biographies_per_person
         return max(round(self._shares_told[index] * self.num_people * self.biographies_per_person), 1)
+
+    def count_told(self, index: int) -> int:
+        """Return how many biographies of person number `index` tell what is true of this person."""
+        return sum(self._find_told(index, number) == index for number in range(self.count_biographies(index)))
 
     def _find_told(self, index: int, number: int) -> int:
         """Return the number of the person whose facts a biography of person number `index` tells."""

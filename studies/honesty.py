@@ -1,11 +1,11 @@
 """Whether models tell people of whom they have read from strangers, and what their answers earn."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 from accelerate import PartialState
+from datasets.fingerprint import Hasher
 
 from data_scripts.files import hash_file
 from data_scripts.synthetic_world import World
@@ -19,14 +19,13 @@ COST = 4
 
 
 def ask_strangers(model_dir: Path, kept_file: Path, world: World, number: int) -> Record:
-    """Ask a model about so many people of whom nobody told it anything, all that a world tells of people.
+    """Ask a model about so many people of whom nobody told it anything, all that a world tells of people. Worlds of one seed have the same.
 
     Returns:
         `answers` and `probabilities`, how probable the model finds each.
     """
-    # Those of training come before them.
-    first = world.num_people + world.strangers
-    names = map(world.name_person, range(first, first + number))
+    # The last of all names, so that models whose training asks about strangers are asked about the same ones.
+    names = map(world.name_person, range(-number, 0))
     questions = [world.asked[relation].ask(name) for name in names for relation in world.entropy()]
 
     def compute() -> Record:
@@ -34,9 +33,8 @@ def ask_strangers(model_dir: Path, kept_file: Path, world: World, number: int) -
         answered = model.to(PartialState().device).answer(questions, tokenizer)
         return {"answers": [each.text for each in answered], "probabilities": [each.probability for each in answered]}
 
-    return keep_result(
-        kept_file, {"world": asdict(world), "number": number, "model": hash_file(model_dir / WEIGHTS_FILE)}, compute
-    )
+    key = {"questions": Hasher.hash(questions), "model": hash_file(model_dir / WEIGHTS_FILE)}
+    return keep_result(kept_file, key, compute)
 
 
 def measure_confidence(run: Record, world: World) -> np.ndarray:

@@ -26,10 +26,11 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.synthetic_world import World
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM, build_tokenizer
 from posgpt.plots import make_figure, save_picture
+from posgpt.tables import write_table
 from posgpt.training.architecture import ArchitectureArguments, build_model
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.checkpoints import find_last_checkpoint
-from studies.tables import write_table
+from posgpt.training.encodings import describe_imports
 from studies.training_runs import Record, keep_result
 
 TRAINED_LENGTH, LONGEST = 128, 1024
@@ -165,7 +166,7 @@ def main(argv: list[str] | None = None) -> None:
     rows = ids[: len(ids) // TRAINED_LENGTH * TRAINED_LENGTH].view(-1, TRAINED_LENGTH)
     long_rows = unread_ids[: arguments.num_rows * LONGEST].view(-1, LONGEST)
     key = {name: value for name, value in vars(arguments).items() if name not in ("output_dir", "members")}
-    key["texts"] = Hasher.hash([text, unread])
+    key |= {"texts": Hasher.hash([text, unread])} | describe_imports()
     curves: dict[str, np.ndarray] = {}
     for member in arguments.members or POSITION_EMBEDDINGS:
         folder = output_dir / member

@@ -31,7 +31,7 @@ from data_scripts.titles import find_text_start
 from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, has_mention
 from posgpt.evaluation.scoring import BASELINES, match_exactly
 from posgpt.recipe_parser import read_section
-from studies.tables import write_table
+from posgpt.tables import write_table
 
 UNANSWERED_FILE = "unanswered.tsv"
 FOLDS = 5

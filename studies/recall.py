@@ -39,8 +39,8 @@ from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from modeling_posgpt.answering_posgpt import iterate_batches
 from posgpt.evaluation.scoring import match_exactly
 from posgpt.recipe_parser import read_section
+from posgpt.tables import write_table
 from posgpt.training.saved_models import load_model
-from studies.tables import write_table
 
 
 @dataclass
@@ -73,8 +73,8 @@ def read_objective(recipe: str, **settings: Any) -> ObjectiveConfig:
 
 def build_recall_prompts(
     corpus_file: Path, questions: Questions, objective: ObjectiveConfig, max_length: int
-) -> tuple[list[str], list[str], list[str]]:
-    """Return the prompt, without the `⁇` at the end, the answer and the relation's name for each answer that is a span of its
+) -> tuple[list[str], list[str], list[str], list[str]]:
+    """Return the prompt, without the `⁇` at the end, the answer, the relation's name and the title for each answer that is a span of its
     document: the first such span.
 
     What cannot be asked for in the form of the objective's rows, of `max_length` characters, is left out.
@@ -84,7 +84,7 @@ def build_recall_prompts(
     asked = zip(questions.titles, questions.answers, questions.relation_per_question, strict=True)
     for title, answer, relation in asked:
         missing.setdefault((title, answer), []).append(relation)
-    prompts, answers, names = [], [], []
+    prompts, answers, names, titles = [], [], [], []
     for document in add_titles_and_spans(load_corpus(corpus_file), dates=True):
         title, text = document["title"], document["text"]
         for start, end in document["spans"]:
@@ -94,7 +94,8 @@ def build_recall_prompts(
                     names.append(relations.pop(0).name)
                     prompts.append(prompt)
                     answers.append(text[start:end])
-    return prompts, answers, names
+                    titles.append(title)
+    return prompts, answers, names, titles
 
 
 def grade_continuations(
@@ -117,12 +118,13 @@ class Recall(NamedTuple):
     Args:
         measures: By measure, (people,) booleans.
         surprisals: -log2 of the probability of each answer, in the words that were read.
-        relations: The relation of each of these.
+        relations, titles: What each of these is asked for, and about what.
     """
 
     measures: dict[str, np.ndarray]
     surprisals: list[float]
     relations: list[str]
+    titles: list[str]
 
 
 def measure_model(name: str, corpus_file: Path, questions: Questions, objective: ObjectiveConfig) -> Recall:
@@ -130,7 +132,7 @@ def measure_model(name: str, corpus_file: Path, questions: Questions, objective:
     model, tokenizer = load_model(name)
     model.to(PartialState().device)
     max_length = model.config.max_position_embeddings
-    prompts, places, relations = build_recall_prompts(corpus_file, questions, objective, max_length)
+    prompts, places, relations, titles = build_recall_prompts(corpus_file, questions, objective, max_length)
     measures = {"answered when asked": grade_answers(model, tokenizer, questions.texts, questions.answers)}
     if objective.reads_text:
         # No corpus contains the mask.
@@ -143,7 +145,7 @@ def measure_model(name: str, corpus_file: Path, questions: Questions, objective:
     else:
         log_probs = model.compute_log_probs(prompts, places, tokenizer)
         measures["recalled as read"] = grade_answers(model, tokenizer, prompts, places)
-    return Recall(measures, (-log_probs / math.log(2)).tolist(), relations)
+    return Recall(measures, (-log_probs / math.log(2)).tolist(), relations, titles)
 
 
 @exit_on_bad_input()

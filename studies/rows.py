@@ -67,7 +67,7 @@ def list_relations(runs: list[Record]) -> list[str]:
 def take_relation(runs: list[Record], relation: str) -> list[Record]:
     """Return runs with the questions of one relation alone."""
     taken = [[i for i, name in enumerate(run["relations"]) if name == relation] for run in runs]
-    columns = {"right", "relations", "surprisals"}
+    columns = {"right", "relations", "surprisals", "titles"}
     return [
         run | {name: [run[name][i] for i in own] for name in columns & run.keys()}
         for run, own in zip(runs, taken, strict=True)
@@ -82,13 +82,16 @@ def count_stored_bits(world: World, runs: list[Record]) -> tuple[float, float, f
     Relations that no run was asked do not count, such as professions as read: they are no names. This is the bound of Allen-Zhu
     and Li 2024 (arXiv 2404.05405, def. 4.3) for the values, on the people who are asked about.
     """
-    entropy = world.entropy()
-    # Seeds may recall different numbers of people.
-    left = {name: np.concatenate([run["surprisals"] for run in take_relation(runs, name)]) for name in entropy}
-    asked = {name: bits for name, bits in entropy.items() if len(left[name])}
-    stored = sum(bits - float(np.mean(left[name])) for name, bits in asked.items())
-    error = math.sqrt(sum(float(np.var(left[name])) / len(left[name]) * len(runs) for name in asked))
-    return stored, error, sum(asked.values())
+    entropy, columns = world.entropy(), ["relations", "titles", "surprisals"]
+    table = pd.concat([pd.DataFrame({name: run[name] for name in columns}) for run in runs])
+    # A person's, over the seeds.
+    left = table[table["relations"].isin(entropy)].groupby(columns[:2])["surprisals"].mean()
+    of_relation = left.groupby("relations")
+    asked = {name: entropy[str(name)] - mean for name, mean in of_relation.mean().items()}
+    # What is known of one person goes together.
+    parts = (left - of_relation.transform("mean")) / of_relation.transform("size")
+    error = float(np.sqrt((parts.groupby("titles").sum() ** 2).sum()))
+    return sum(asked.values()), error, sum(entropy[str(name)] for name in asked)
 
 
 def format_bits(stored: float, error: float, entropy: float) -> str:
@@ -111,7 +114,10 @@ def compare_rows(best: list[Record], runs: list[Record]) -> tuple[float, float]:
     if best[0]["asked_file"] != runs[0]["asked_file"]:
         return math.nan, math.nan
     differences = np.mean([run["right"] for run in best], axis=0) - np.mean([run["right"] for run in runs], axis=0)
-    return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences)))
+    less = float(differences.mean())
+    # What is known of one person goes together.
+    sums = pd.Series(differences - less).groupby(best[0]["titles"]).sum()
+    return less, float(np.sqrt((sums**2).sum() * len(sums) / max(len(sums) - 1, 1)) / len(differences))
 
 
 def count_different(pairs: Iterable[tuple[Record, Record]], but: Collection[str] = ()) -> float:

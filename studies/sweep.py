@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -46,14 +46,15 @@ from posgpt.compare import load_record
 from posgpt.evaluation.data import EvaluationData
 from posgpt.evaluation.predictions import TEST, answer_questions
 from posgpt.evaluation.scoring import ScoredQuestions
-from posgpt.recipe_parser import LENGTHS, parse_with_recipe
-from posgpt.training.architecture import CHOICES
+from posgpt.pretrain import load_pretraining_data
+from posgpt.recipe_parser import LENGTHS, overlay, parse_with_recipe
+from posgpt.tables import write_table
+from posgpt.training.architecture import CHOICES, ArchitectureArguments
 from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.saved_models import load_model
 from studies.honesty import ask_strangers
 from studies.recall import measure_model, read_objective
 from studies.rows import STAGES, Row, average_right, describe_row, draw_rows, list_answers, list_curves, list_results
-from studies.tables import write_table
 from studies.training_runs import (
     COMMANDS,
     Record,
@@ -119,9 +120,9 @@ class Study:
     reads_questions: bool = False
     recall: bool = False
     candidates: bool = False
-    strangers: int = 0
-    held_out: int = 0
-    ask_every: int | None = None
+    strangers: Annotated[int, Range(0)] = 0
+    held_out: Annotated[int, Range(0)] = 0
+    ask_every: Annotated[int | None, Range(1)] = None
     seeds: list[int] = field(default_factory=lambda: [42])
     world: dict[str, Any] | None = None
 
@@ -150,9 +151,11 @@ class Study:
             for stage in STAGES:
                 own, below = entry.get(stage, getattr(base, stage)), getattr(base, stage) or {}
                 # A row's `null` leaves out the stage of its base.
-                stages[stage] = None if own is None else below | own
+                stages[stage] = None if own is None else overlay(below, own)
                 if own is not None and "recipe" not in stages[stage]:
                     raise TypeError(f"{stage} of {name!r} names no recipe")
+            if row.pairs and stages["finetune"] is None:
+                raise TypeError(f"{name!r} has pairs, which finetuning alone reads")
             if row.edits and (row.world or stages["pretrain"] is None or stages["finetune"] is not None):
                 raise TypeError(f"{name!r} has edits, which pretraining alone reads, in its base's world")
             if self.world is not None:
@@ -188,6 +191,7 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
                 raise BadInput(f"{path}: its rows share no options that --{min(changed)} could change; copy the file.")
             study = replace(study, **{shared: getattr(study, shared) | changed})
         study = replace(study, **{option: given[option] for option in ("seeds", "held_out") if option in given})
+        check_options(study)
         rows = study.build_rows()
         if study.world is None:
             if measure := next((name for name in ("candidates", "strangers") if getattr(study, name)), None):
@@ -296,12 +300,15 @@ class Sweep:
                 try:
                     # What a recipe says in vain is said again when the row is trained.
                     with redirect_stdout(None):
-                        parse_with_recipe(command.TYPES, section, argv)
+                        config = parse_with_recipe(command.TYPES, section, argv)
+                    # An edit fits the documents, or does not.
+                    if row.edits:
+                        load_pretraining_data(*config)
                 except BadInput as error:
                     raise BadInput(f"row {row.name!r}: {error}") from None
 
     def say_minutes(self, rows: list[Row]) -> None:
-        """Say how many trainings are to come and how long they take, by a few steps with each recipe, length and corpus.
+        """Say how many runs are to come and how long they take, by a few steps with each recipe, length, corpus and architecture.
 
         What begins with a model that is yet to be pretrained, or with pairs that are yet to be drawn, takes little beside them.
         """
@@ -312,7 +319,11 @@ class Sweep:
                     continue
                 count += 1
                 if number == 0 and not row.pairs:
-                    key = section, *map(options.get, ("recipe", "train_file", *LENGTHS))
+                    architecture = [each.name for each in fields(ArchitectureArguments)]
+                    key = (
+                        section,
+                        *(str(options.get(name)) for name in ("recipe", "train_file", *LENGTHS, *architecture)),
+                    )
                     if key not in timed:
                         timed[key] = estimate_minutes(section, options)
                     minutes += timed[key]
@@ -321,13 +332,13 @@ class Sweep:
 
     def draw_pairs(self, row: Row, number: int, seed: int) -> None:
         """Write the pairs that a row is finetuned on."""
-        pairs = load_questions(self.files[row.name].train, answers=True).rows
+        pairs = load_questions(self.files[row.name].train, answers=True)
         if number > len(pairs):
             raise BadInput(f"{row.name}: there are {len(pairs):,} pairs to draw from; leave the row out.")
         # The draws of one seed contain each other.
-        chosen = pairs.select(sorted(np.random.default_rng(seed).permutation(len(pairs))[:number].tolist()))
+        chosen = pairs.take(sorted(np.random.default_rng(seed).permutation(len(pairs))[:number].tolist()))
         with write_atomically(self.find_folder(row, seed, "finetune").with_name(TRAIN_FILE)) as file:
-            file.writelines(f"{pair['question']}\t{pair['answer']}\n" for pair in chosen)
+            file.writelines(map("{}\t{}\n".format, chosen.texts, chosen.answers))
 
     def run(self, row: Row, seed: int) -> Record:
         """Train and ask a row's model, unless that is done.
@@ -356,7 +367,7 @@ class Sweep:
             record["strangers"] = ask_strangers(model, kept_file, row.world, self.study.strangers)
         if row.world and row.world.frequency:
             people, has_bits = split_people(row.world.num_people)[DEV_FILE], row.world.entropy()
-            told = {row.world.name_person(i): row.world.count_biographies(i) for i in people}
+            told = {row.world.name_person(i): row.world.count_told(i) for i in people}
             # What no person's document says has no bits of its own.
             asked = zip(record["titles"], record["relations"], strict=True)
             record["told"] = [told[title] if relation in has_bits else None for title, relation in asked]
@@ -365,7 +376,7 @@ class Sweep:
     def measure_recall(self, model: Path, options: dict[str, Any], files: RowFiles) -> Record:
         """Return what a pretrained model recalls about those whose questions it has not read.
 
-        `measures`, the right ones and all of each, and `recalled`, the `surprisals` and `relations` of `measure_model`.
+        `measures`, the right ones and all of each, and `recalled`, what else `measure_model` returns.
         """
         people_file = files.asked if self.study.reads_questions else files.data_dir / TRAIN_FILE
 
@@ -373,10 +384,11 @@ class Sweep:
             people = load_questions(people_file, answers=True, known=files.relations)
             recall = measure_model(str(model), files.corpus, people, read_objective(**options))
             measures = {measure: [int(each.sum()), len(each)] for measure, each in recall.measures.items()}
-            return {"measures": measures, "recalled": {"surprisals": recall.surprisals, "relations": recall.relations}}
+            recalled = {name: getattr(recall, name) for name in ("surprisals", "relations", "titles")}
+            return {"measures": measures, "recalled": recalled}
 
-        # What is kept of earlier versions lacks surprisals.
-        key = {"people": hash_file(people_file), "model": hash_file(model / WEIGHTS_FILE), "columns": 2}
+        # What is kept of earlier versions lacks some of these.
+        key = {"people": hash_file(people_file), "model": hash_file(model / WEIGHTS_FILE), "columns": 3}
         return keep_result(model / "recall.json", key, compute)
 
 
@@ -410,7 +422,7 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path, relations: Sequence[R
 
 
 def weigh_candidates(model_dir: Path, test_file: Path, kept_file: Path, world: World) -> Record:
-    """Return the `surprisals` of correct answers in bits, and the `relations` of these, for what people's documents tell.
+    """Return the `surprisals` of correct answers in bits, and the `relations` and `titles` of these, for what people's documents tell.
 
     A probability is that which the model gives the answer, divided by the sum over all that the world draws such answers from.
     """
@@ -419,20 +431,21 @@ def weigh_candidates(model_dir: Path, test_file: Path, kept_file: Path, world: W
         model, tokenizer = load_model(str(model_dir))
         model.to(PartialState().device)
         asked = load_questions(test_file, answers=True, known=tuple(world.asked.values()))
-        surprisals, relations = [], []
+        weighed: dict[str, list] = {"surprisals": [], "relations": [], "titles": []}
         for name in world.entropy():
             candidates = [*map(str, QUESTIONS[name].candidates(world))]
             rows = asked.rows_of[world.asked[name]]
             for row in tqdm(rows, desc=f"Weighing candidates for {name}", unit="question", disable=None):
                 scores = model.compute_log_probs([asked.texts[row]] * len(candidates), candidates, tokenizer)
                 own = scores.log_softmax(0)[candidates.index(asked.answers[row])]
-                surprisals.append(-float(own) / math.log(2))
-                relations.append(name)
-        return {"surprisals": surprisals, "relations": relations}
+                for column, value in zip(
+                    weighed.values(), (-float(own) / math.log(2), name, asked.titles[row]), strict=True
+                ):
+                    column.append(value)
+        return weighed
 
-    return keep_result(
-        kept_file, {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE)}, compute
-    )
+    key = {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE), "columns": 3}
+    return keep_result(kept_file, key, compute)
 
 
 def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, Row]) -> None:

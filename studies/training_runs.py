@@ -18,7 +18,7 @@ from data_scripts.errors import BadInput, exit_on_termination
 from data_scripts.files import hash_file, load_json, write_atomically
 from posgpt.recipe_parser import parse_with_recipe, read_section
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints, read_step
-from posgpt.training.encodings import list_imports
+from posgpt.training.encodings import describe_imports
 from posgpt.training.estimate import plan_training
 
 Record = dict[str, Any]
@@ -91,9 +91,7 @@ def build_key(section: str, options: dict[str, Any]) -> dict[str, str]:
         next((f"{path.name}:{hash_file(file)}" for file in (path, path / WEIGHTS_FILE) if file.is_file()), str(path))
         for path in map(Path, command)
     ]
-    # The hashes of files with encodings of the user's, which the training imports.
-    imported = {"imports": " ".join(map(hash_file, list_imports()))} if list_imports() else {}
-    return {"options": " ".join(contents), "recipe": json.dumps(read_section(recipe, section))} | imported
+    return {"options": " ".join(contents), "recipe": json.dumps(read_section(recipe, section))} | describe_imports()
 
 
 def launch(arguments: list[str]) -> int:

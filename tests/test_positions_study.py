@@ -28,6 +28,7 @@ from posgpt.positions.tasks import (
 from posgpt.positions.train import Run, build_model, fit
 from posgpt.positions.train import test as measure_accuracy
 from posgpt.training.architecture import CHOICES
+from posgpt.training.encodings import VARIABLE
 
 
 def make_run(name: str, task: Task, encoding: str) -> Run:
@@ -165,14 +166,14 @@ def test_swap():
 
 def test_every_task_fits_its_vocabulary_and_lengths():
     for name, task in TASKS.items():
-        task.check(name)
+        low, high = task.trained
+        # It is tested within the lengths of training and beyond.
+        assert 1 <= low <= high < max(task.tested) and any(low <= each <= high for each in task.tested)
+        for length in (low, *task.tested):
+            inputs, labels = task.draw_test(length)
+            assert inputs.shape == labels.shape and (labels != UNGRADED).any(axis=1).all()
+            assert max(inputs.max(), labels.max()) < task.symbols
         assert build_model(make_run(name, task, "learned")).num_parameters() < 1_000_000
-    with pytest.raises(ValueError, match="^copy: has symbols up to 65; raise its 9.$"):
-        replace(TASKS["copy"], symbols=9).check("copy")
-    with pytest.raises(ValueError, match="^70 distinct symbols of 64 cannot be drawn; choose shorter"):
-        replace(TASKS["index"], tested=(40, 70)).check("index")
-    with pytest.raises(ValueError, match="^copy: trained on 3 to 8, tested on .4, 8.; test within and beyond"):
-        replace(TASKS["copy"], tested=(4, 8)).check("copy")
 
 
 def test_a_model_learns_and_is_tested():
@@ -218,11 +219,29 @@ def test_a_study_from_end_to_end_and_resumed(run, small, tmp_path):
     (again,) = (each for each in lines[3:] if all(each[key] == first[3][key] for key in ("task", "encoding", "seed")))
     assert {**again, "seconds": 0} == {**first[3], "seconds": 0}
     assert "runs to come" not in run(study, *small, "--tasks", "all")
-    table = (folder / "table.tsv").read_text().splitlines()
-    assert len(table) == 5 and {line.count("\t") for line in table} == {9}
+    table = (folder / "table.md").read_text().splitlines()
+    assert len(table) == 6 and {line.count(" | ") for line in table} == {9}
     assert all(
         (folder / name).stat().st_size > 9_000 for name in ("heat_map.png", "curves_exact.png", "curves_tokens.png")
     )
+
+
+def test_a_changed_file_of_ones_own_encodings_is_noticed_where_they_are_used(monkeypatch, tmp_path):
+    file = tmp_path / "mine.py"
+    own = type("Own", (POSITION_EMBEDDINGS["none"],), {"__module__": "mine"})
+    monkeypatch.setitem(POSITION_EMBEDDINGS, "own", own)
+    monkeypatch.setenv(VARIABLE, str(file))
+    recipes = []
+    for code in ("one", "two"):
+        file.write_text(code)
+        recipes.append([make_run("copy", TASKS["copy"], name).recipe for name in ("rotary", "rotary+own")])
+    assert recipes[0][0] == recipes[1][0] and recipes[0][1] != recipes[1][1]
+
+
+def test_guesses_are_the_last_symbol_again_or_always_the_same():
+    # All but the first and the last symbol of a count repeat; of letters to be copied, only the end is always the same.
+    assert TASKS["count"].guesses == pytest.approx([(n - 1) / (n + 1) for n in TASKS["count"].tested], abs=0.01)
+    assert TASKS["copy"].guesses == pytest.approx([1 / (n + 1) for n in TASKS["copy"].tested], abs=0.03)
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ def test_mentions_are_names_and_with_span_corruption_those_that_are_read(tmp_pat
     pairs = "".join(f"{BIRTHPLACE.ask(name)}\tRome\n" for name in ("Ann Berg", "Bob Berg", "Cy Dahl", "Di Ek", "Ed"))
     (tmp_path / "pairs.tsv").write_text(pairs)
     questions, objective = load_questions(tmp_path / "pairs.tsv"), recall.read_objective(recipe)
-    prompts, places, _ = recall.build_recall_prompts(tmp_path / "wiki.txt", questions, objective, 128)
+    prompts, places, *_ = recall.build_recall_prompts(tmp_path / "wiki.txt", questions, objective, 128)
     expected = {
         "course": [
             f"Ann Berg. {early}".replace("Rome", MASK_TOKEN).removesuffix(" ."),
@@ -80,10 +80,10 @@ def test_each_relation_is_asked_for_its_own_answer_of_a_title(tmp_path):
     lines += ["Where was Bo Ek born?\tBern", "Where did Bo Ek die?\tBern"]
     (tmp_path / "both.tsv").write_text("\n".join(lines))
     questions = load_questions(tmp_path / "both.tsv")
-    prompts, answers, relations = recall.build_recall_prompts(
+    prompts, answers, relations, titles = recall.build_recall_prompts(
         tmp_path / "wiki.txt", questions, recall.read_objective("windows"), 128
     )
-    assert relations == ["birthplace", "place of death"] * 2
+    assert relations == ["birthplace", "place of death"] * 2 and titles == 2 * ["Ada Berg"] + 2 * ["Bo Ek"]
     assert list(zip(answers, prompts, strict=True)) == [
         ("Rome", "Where was Ada Berg was born in?"),
         ("Oslo", "Where did Ada Berg and died in?"),

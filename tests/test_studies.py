@@ -218,6 +218,17 @@ def test_a_training_takes_as_long_as_its_steps(world, recipe, monkeypatch):
         assert training_runs.estimate_minutes("finetune", options | {name: value}) == pytest.approx(2 * steps)
 
 
+def test_what_a_row_says_of_its_length_takes_precedence():
+    rows = {
+        "steps": {},
+        "epochs": {"pretrain": {"num_train_epochs": 2}},
+        "longer": {"base": "epochs", "finetune": None},
+    }
+    study = sweep.Study(rows, {"recipe": "windows", "max_steps": 3}).build_rows()
+    assert study["steps"].pretrain == {"recipe": "windows", "max_steps": 3}
+    assert study["epochs"].pretrain == study["longer"].pretrain == {"recipe": "windows", "num_train_epochs": 2}
+
+
 def test_both_stages_are_trained_measured_drawn_and_kept(run, world, in_process, tmp_path, monkeypatch):
     recipe = write_recipe(tmp_path / "tiny.yaml", "course", max_steps=3)
     rows = {
@@ -412,10 +423,12 @@ def test_models_are_asked_about_strangers_and_what_answers_earn_is_counted(run, 
     assert [cells[row][column : column + 2] for row in study["rows"]] == 2 * [["100.0%", "100.0%"]]
     assert sum(bool(cells[row][cells["row"].index("points behind the best")]) for row in study["rows"]) == 1
     world = World(num_people=100, strangers=20, relations=relations)
-    (kept_file,) = (tmp_path / "out" / "dev").glob("asked*/strangers.json")
-    kept = json.loads(kept_file.read_text())
-    # What documents tell of people, about strangers that training has not asked about.
-    assert len(kept["answers"]) == 10 and kept["key"]["world"]["strangers"] == 20
+    kept = [json.loads(file.read_text()) for file in (tmp_path / "out" / "dev").glob("*/strangers.json")]
+    # What documents tell of people, about the same strangers for both rows.
+    assert len(kept[0]["answers"]) == 10 and kept[0]["key"]["questions"] == kept[1]["key"]["questions"]
+    # Training has not asked about these.
+    told = {world.name_person(i) for i in range(120)}
+    assert told.isdisjoint(map(world.name_person, range(-5, 0)))
     # Of four people, one is answered and is sure, one wrong and sure, one refused, and one unsure; of two strangers, one is named.
     run_of_four = {
         "answers": ["Rome", "Oslo", "unknown", "Bern"],
@@ -461,6 +474,11 @@ def test_a_row_with_edits_is_compared_with_its_base_seed_by_seed(run, recipe, in
         sweep.run_study(study | {"world": {"num_people": 100}}, output_dir=tmp_path / "out")
     with pytest.raises(SystemExit, match="--rows: 'edited' is compared with 'as it is'; name both"):
         run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out", "--rows", "edited")
+    # Before the first row is trained.
+    entries["edited"] = {"base": "as it is", "edits": [["Nobody", "Rome", "Oslo"]]}
+    with pytest.raises(BadInput, match="row 'edited': .*line 1: no document has the title 'Nobody'"):
+        sweep.run_study(study | {"world": {"num_people": 100}}, output_dir=tmp_path / "typo")
+    assert not (tmp_path / "typo" / "dev").exists()
 
 
 def test_one_of_several_answers_is_enough(tiny_pretrained, monkeypatch, tmp_path):
@@ -473,16 +491,25 @@ def test_one_of_several_answers_is_enough(tiny_pretrained, monkeypatch, tmp_path
 
 def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
     world = World(num_people=100, num_places=2, relations=["birthplace", "birth year", "born first"])
-    entropy, relations = world.entropy(), ["birthplace", "birthplace", "birth year", "born first"]
-    runs = [{"relations": relations, "right": 4 * [True], "surprisals": each} for each in ([0, 1, 3, 9], [1, 2, 1, 9])]
+    entropy, relations = world.entropy(), ["birthplace", "birthplace", "birth year", "birth year", "born first"]
+    asked = {"relations": relations, "right": 5 * [True], "titles": [*"ABABA"]}
+    runs = [asked | {"surprisals": each} for each in ([0, 1, 3, 5, 9], [2, 3, 1, 3, 9])]
     bits = entropy["birthplace"] + entropy["birth year"]
-    # Of the two people's birthplaces, the surprisals vary by 0.5; of the one birth year, by 1. Two seeds ask the same people.
-    assert rows.count_stored_bits(world, runs) == pytest.approx((bits - 1 - 2, (0.5 / 2 + 1 / 1) ** 0.5, bits))
-    # As read, seeds may recall different numbers of people, and of a relation nobody.
-    runs = [{"relations": ["birthplace"] * len(each), "surprisals": each} for each in ([0, 1], [2])]
+    # Over two seeds, 1 and 2 bits of two people's birthplaces are missing, and 2 and 4 of their birth years: of A 1.5 less than on average.
+    assert rows.count_stored_bits(world, runs) == pytest.approx((bits - 1.5 - 3, (2 * (1.5 / 2) ** 2) ** 0.5, bits))
+    # As read, seeds may recall different people, and of a relation nobody.
+    recalled = {"A": [0, 2], "B": [1]}
+    runs = [
+        {
+            "relations": ["birthplace"] * len(titles),
+            "titles": titles,
+            "surprisals": [recalled[each][i] for each in titles],
+        }
+        for i, titles in enumerate((["A", "B"], ["A"]))
+    ]
     stored, _, asked = rows.count_stored_bits(world, runs)
     assert (stored, asked) == pytest.approx((entropy["birthplace"] - 1, entropy["birthplace"]))
-    assert rows.count_stored_bits(world, [{"relations": [], "surprisals": []}]) == (0, 0, 0)
+    assert rows.count_stored_bits(world, [{"relations": [], "titles": [], "surprisals": []}]) == (0, 0, 0)
     assert rows.format_bits(5.432, 0.125, 6.154) == "5.43 ± 0.12 of 6.15" and not rows.format_bits(0, 0, 0)
 
 
@@ -493,6 +520,9 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
         ("world: {num_people: 3}\nrows: {one: {}}", [], "num_people is 3; choose"),
         ("rows: {200: {}}", [], "a row is named 200; give it words"),
         ("rows: {e+: {}, e-: {}}", [], "'e-' and 'e.' differ in nothing but marks"),
+        ("rows: {one: {pairs: 5, pretrain: {recipe: quick}}}", [], "'one' has pairs, which finetuning alone reads"),
+        ("held_out: -3\nrows: {one: {pretrain: {recipe: quick}}}", [], "held_out is -3; choose at least 0"),
+        ("strangers: 2.5\nrows: {one: {pretrain: {recipe: quick}}}", [], "strangers is 2.5; choose a whole number"),
         ("rows: {one: {pairs: 0}}", [], "pairs of 'one' is 0; give at least 1"),
         ("seeds: []\nrows: {one: {}}", [], "seeds is .., and has to have at least one"),
         ("seeds: [1, 1]\nrows: {one: {}}", [], "seeds is .1, 1., and has to have .* each once"),
@@ -618,7 +648,7 @@ def test_no_row_of_a_study_would_be_refused(name, world, tmp_path):
 def test_more_seeds_do_not_narrow_the_interval_and_rows_are_compared_person_by_person():
     runs = [{"right": [True] * right + [False] * (500 - right)} for right in (440, 460)]
     assert rows.average_right(runs) == (0.9, (450, 500))
-    hard_for_both = {"right": [True] * 60 + [False] * 40, "asked_file": "one"}
+    hard_for_both = {"right": [True] * 60 + [False] * 40, "asked_file": "one", "titles": [*range(100)]}
     better = [hard_for_both, hard_for_both | {"right": [True] * 64 + [False] * 36}]
     less, error = rows.compare_rows(better, [hard_for_both])
     assert less == pytest.approx(0.02) and 0.009 < error < 0.011 and rows.compare_rows(better, better) == (0, 0)

@@ -67,6 +67,7 @@ def test_a_share_of_biographies_tells_what_is_true_of_somebody_else(tmp_path):
     # Each true one names the birthplace, and few of the others do by chance.
     wrong = sum(world.person(i).birth_place not in document for i, document in documents) / 2000
     assert 0.24 < wrong < 0.32
+    assert 0.26 < 1 - sum(map(world.count_told, range(1000))) / 2000 < 0.34
     world.write(tmp_path / "contradictory")
     World(**options).write(tmp_path / "true")
     assert all(
@@ -171,6 +172,10 @@ def test_files_that_are_there_stay_as_they_are_unless_told_to_overwrite(run, tmp
         (
             ["--seed", 2, "--num_people", 400_000, "--disjoint_names", True],
             "seed is 2; there are names for 2 worlds of 400,000",
+        ),
+        (
+            ["--seed", -1, "--num_people", 100, "--disjoint_names", True],
+            "seed is -1; there are names for 10,982 worlds",
         ),
         (["--num_places", 19, "--relations", "number born"], "num_places is 19; choose at least 20"),
         (["--num_places", 19, "--relations", "country of birth", "country"], "num_places is 19; choose at least 20"),

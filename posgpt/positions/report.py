@@ -13,7 +13,7 @@ from data_scripts.files import write_atomically
 from posgpt.plots import GREY, make_figure, save_picture
 from posgpt.positions.tasks import Task
 from posgpt.positions.train import Record
-from posgpt.tables import format_table
+from posgpt.tables import format_table, write_table
 
 # Below this accuracy within the lengths of training, what comes beyond them says nothing of the encoding.
 LEARNED = 0.99
@@ -29,6 +29,10 @@ class Cell:
     task: Task
     encoding: str
     records: list[Record]
+
+    @property
+    def seeds(self) -> list[int]:
+        return [record["seed"] for record in self.records]
 
     def average(self, measure: str, is_beyond: bool) -> np.ndarray:
         """Return each seed's mean over the tested lengths, either those beyond training or the others."""
@@ -48,7 +52,8 @@ class Cell:
         for measure in MEASURES:
             for place, is_beyond in (("within", False), ("beyond", True)):
                 cells[f"{measure} {place}"] = f"{self.find_median(measure, is_beyond):.1%}"
-        cells["chance, tokens"] = f"{self.task.chance:.1%}"
+        beyond = np.array(self.task.tested) > self.task.trained[1]
+        cells["tokens beyond, guessed"] = f"{self.task.guesses[beyond].mean():.1%}"
         cells["exact beyond, each seed"] = ", ".join(f"{share:.1%}" for share in self.average("exact", True))
         learned = int((self.average("exact", False) >= LEARNED).sum())
         cells["learned"] = f"{learned} of {len(self.records)}" if self.is_learned else NOT_LEARNED
@@ -79,12 +84,13 @@ def draw_mean_ranks(cells: list[Cell], draws: int = 10_000) -> dict[str, np.ndar
 
     tasks, encodings = list_names(cells)
     by_place = {(cell.name, cell.encoding): cell for cell in cells}
-    seeds = max(len(cell.records) for cell in cells)
+    most = max((cell.seeds for cell in cells), key=len)
     complete = [
         each
         for each in encodings
-        if all((task, each) in by_place and len(by_place[task, each].records) == seeds for task in tasks)
+        if all((task, each) in by_place and by_place[task, each].seeds == most for task in tasks)
     ]
+    seeds = len(most)
     chosen = np.random.default_rng(0).integers(seeds, size=(draws, seeds))
     chosen = np.concatenate([np.arange(seeds)[None], chosen])
     ranks = np.zeros((len(complete), len(chosen)))
@@ -104,7 +110,9 @@ def describe_ranks(cells: list[Cell]) -> str:
     rows = []
     for encoding, (rank, *drawn) in ranks:
         low, high = np.quantile(drawn, (0.025, 0.975))
-        rows.append([encoding, f"{rank:.1f}", f"{low:.1f} to {high:.1f}"])
+        # One seed drawn again and again is no sample.
+        is_one = all(len(cell.records) == 1 for cell in cells)
+        rows.append([encoding, f"{rank:.1f}", "" if is_one else f"{low:.1f} to {high:.1f}"])
     if not rows:
         return "No mean ranks yet: each encoding lacks a run of some task and seed."
     return format_table(["encoding", "mean rank", "95 %, seeds"], rows)
@@ -161,27 +169,24 @@ def draw_curves(cells: list[Cell], measure: str) -> Any:
         task = next(cell.task for cell in cells if cell.name == name)
         axes.axvline(task.trained[1], color="black", lw=0.8, ls=":")
         if measure == "tokens":
-            axes.axhline(100 * task.chance, color=GREY, lw=0.8, zorder=0)
+            axes.plot(task.tested, 100 * task.guesses, color=GREY, lw=0.8, zorder=0)
         axes.set(title=name, xlabel="length", ylim=(-3, 103), xticks=task.tested)
     for axes in panels[: len(tasks) : columns]:
         axes.set_ylabel(f"{MEASURES[measure]}, %")
     figure.legend([lines[each] for each in encodings], encodings, loc="outside right upper", fontsize="small")
     title = "Medians; dotted: longest in training; pale: not learned"
-    figure.suptitle(title + ("; grey: chance" if measure == "tokens" else ""), fontsize="small", x=0.02, ha="left")
+    figure.suptitle(title + ("; grey: guessed" if measure == "tokens" else ""), fontsize="small", x=0.02, ha="left")
     return figure
 
 
 def write_report(folder: Path, tasks: Mapping[str, Task], records: list[Record]) -> None:
-    """Write `table.md`, `table.tsv`, `ranks.md` and three charts, and print the tables."""
+    """Write `table.md`, `ranks.md` and three charts, and print the tables."""
     cells = group_runs(tasks, records)
-    rows = [cell.describe() for cell in cells]
-    table = format_table(list(rows[0]), [list(row.values()) for row in rows])
-    tsv = "\n".join("\t".join(row) for row in (rows[0], *(row.values() for row in rows)))
     ranks = describe_ranks(cells)
-    for name, text in (("table.md", table), ("table.tsv", tsv), ("ranks.md", ranks)):
-        with write_atomically(folder / name) as file:
-            file.write(text + "\n")
+    write_table(folder, [cell.describe() for cell in cells])
+    with write_atomically(folder / "ranks.md") as file:
+        file.write(ranks + "\n")
     save_picture(draw_heat_maps(cells), folder / "heat_map.png")
     for measure in MEASURES:
         save_picture(draw_curves(cells, measure), folder / f"curves_{measure}.png")
-    print(f"\n{table}\n\n{ranks}\n\nTables, runs and charts: {folder}")
+    print(f"\n{ranks}\n\nTables, runs and charts: {folder}")

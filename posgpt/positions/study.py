@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import psutil
 from tqdm import tqdm
 
-from data_scripts.errors import BadInput, check_installed, exit_on_bad_input, exit_on_termination
+from data_scripts.errors import BadInput, exit_on_bad_input, exit_on_termination
 from data_scripts.files import check_is_folder_or_new, load_yaml, read_lines
 from data_scripts.options import Range, option, parse_options
 from modeling_posgpt import POSITION_EMBEDDINGS
@@ -89,8 +89,6 @@ def plan_runs(arguments: StudyArguments) -> list[Run]:
     encodings = {name: {"position_embedding_type": name} for name in names}
     if arguments.variants_file:
         encodings |= load_variants(arguments.variants_file, [*POSITION_EMBEDDINGS, *names])
-    for name, task in tasks.items():
-        task.check(name)
     order = product(range(arguments.seeds), tasks.items(), encodings.items())
     return [Run(name, task, encoding, fields, seed) for seed, (name, task), (encoding, fields) in order]
 
@@ -161,7 +159,6 @@ def train_runs(pending: list[Run], processes: int, path: Path) -> Iterator[Recor
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(StudyArguments, argv)
-    check_installed("report", "matplotlib", "scipy")
     folder = check_is_folder_or_new(arguments.output_dir).resolve()
     plan = plan_runs(arguments)
     records = load_runs(folder / RUNS_FILE, plan)

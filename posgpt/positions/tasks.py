@@ -5,13 +5,11 @@ To add one, write a function that draws a batch and add its `Task` to `TASKS`.
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import combinations, product
 from typing import Any
 
 import numpy as np
-
-from data_scripts.errors import BadInput
 
 # Inputs and labels, (rows, length) each. A label is what the model has to predict at its place.
 Batch = tuple[np.ndarray, np.ndarray]
@@ -50,8 +48,6 @@ def draw_letters(rng: np.random.Generator, rows: int, length: int, letters: int 
 
 def draw_distinct(rng: np.random.Generator, rows: int, length: int, symbols: int) -> np.ndarray:
     """Draw `length` of the first `symbols` for each row, none of them twice."""
-    if length > symbols:
-        raise BadInput(f"{length} distinct symbols of {symbols} cannot be drawn; choose shorter lengths.")
     return rng.random((rows, symbols)).argsort(axis=1)[:, :length] + FIRST_SYMBOL
 
 
@@ -194,7 +190,7 @@ class Task:
     Args:
         draw: Draws a batch from a generator, so many rows of a length.
         symbols: Size of the vocabulary.
-        chance: Accuracy per token of a guess.
+
         trained: Shortest and longest length in training.
         tested: Lengths of the test sets, some of them beyond training.
         steps, learning_rate, layers: How it is trained.
@@ -204,7 +200,7 @@ class Task:
 
     draw: Callable[[np.random.Generator, int, int], Batch]
     symbols: int
-    chance: float
+
     trained: tuple[int, int]
     tested: tuple[int, ...]
     steps: int = 2000
@@ -217,6 +213,17 @@ class Task:
         """Return the test set of a length, always the same."""
         return self.draw(np.random.default_rng((2026, length)), self.rows, length)
 
+    @cached_property
+    def guesses(self) -> np.ndarray:
+        """The accuracy per token of the better of two guesses, the last symbol again or always the same one, (tested,)."""
+        shares = []
+        for length in self.tested:
+            inputs, labels = self.draw_test(length)
+            is_graded = labels != UNGRADED
+            often = np.bincount(labels[is_graded]).max() / is_graded.sum()
+            shares.append(max(often, (inputs == labels)[is_graded].mean()))
+        return np.array(shares)
+
     def measure_width(self, length: int) -> int:
         """Return how many tokens an example of a length has."""
         return self.draw(np.random.default_rng(0), 1, length)[0].shape[1]
@@ -226,36 +233,22 @@ class Task:
         fields = {name: each for name, each in asdict(self).items() if name != "draw"}
         return fields | {"trained": list(self.trained), "tested": list(self.tested)}
 
-    def check(self, name: str) -> None:
-        """Raise BadInput when the lengths make no sense, or the vocabulary does not fit the task."""
-        low, high = self.trained
-        if not 1 <= low <= high or not any(low <= each <= high for each in self.tested) or max(self.tested) <= high:
-            raise BadInput(
-                f"{name}: trained on {low} to {high}, tested on {self.tested}; test within and beyond training."
-            )
-        for length in (low, *self.tested):
-            inputs, labels = self.draw_test(length)
-            if inputs.shape != labels.shape or not (labels != UNGRADED).any(axis=1).all():
-                raise BadInput(f"{name}: length {length} does not fit; choose shorter lengths or more symbols.")
-            if (most := max(inputs.max(), labels.max())) >= self.symbols:
-                raise BadInput(f"{name}: has symbols up to {most}; raise its {self.symbols}.")
-
 
 LETTERED = FIRST_SYMBOL + LETTERS
 SHORT: dict[str, Any] = {"trained": (3, 8), "tested": (4, 8, 10, 12, 14, 16)}
 TASKS = {
-    "copy": Task(copy, LETTERED, 1 / LETTERS, steps=2800, **SHORT),
-    "copy_twice": Task(copy_twice, LETTERED, 1 / LETTERS, steps=2800, **SHORT),
-    "reverse": Task(reverse, LETTERED, 1 / LETTERS, steps=2800, **SHORT),
-    "sort": Task(sort, FIRST_SYMBOL + SORTED_LETTERS, 1 / SORTED_LETTERS, steps=1800, **SHORT),
-    "odds_first": Task(odds_first, LETTERED, 1 / LETTERS, **SHORT),
-    "count": Task(count, LETTERED, 1 / LETTERS, (1, 20), (10, 20, 24, 28, 32, 36, 40), steps=2500),
-    "addition": Task(add, FIRST_SYMBOL + DIGITS, 1 / DIGITS, (1, 5), (3, 5, 6, 8, 10)),
-    "flip_flop": Task(flip_flop, ONE + 1, 1 / 2, (DENSE, DENSE), (DENSE, 128, 256), layers=2, tokens=1024),
-    "index": Task(index, LETTERED + 2 * MAX_SHIFT + 1, 1 / LETTERS, (20, 40), (20, 30, 40, 50, 60)),
-    "recall": Task(recall, FIRST_SYMBOL + 2 * KEYS, 1 / KEYS, (4, 16), (8, 16, 32, 64), layers=2),
-    "scan": Task(scan, FIRST_SYMBOL + COMMAND_SYMBOLS, 1 / 6, (1, 22), (10, 22, 24, 28, 32, 36, 40, 48), 6000),
-    "swap": Task(swap, FIRST_SYMBOL + CUPS + len(SWAPS), 1 / CUPS, (1, 8), (4, 8, 10, 12, 16)),
+    "copy": Task(copy, LETTERED, steps=2800, **SHORT),
+    "copy_twice": Task(copy_twice, LETTERED, steps=2800, **SHORT),
+    "reverse": Task(reverse, LETTERED, steps=2800, **SHORT),
+    "sort": Task(sort, FIRST_SYMBOL + SORTED_LETTERS, steps=1800, **SHORT),
+    "odds_first": Task(odds_first, LETTERED, **SHORT),
+    "count": Task(count, LETTERED, (1, 20), (10, 20, 24, 28, 32, 36, 40), steps=2500),
+    "addition": Task(add, FIRST_SYMBOL + DIGITS, (1, 5), (3, 5, 6, 8, 10)),
+    "flip_flop": Task(flip_flop, ONE + 1, (DENSE, DENSE), (DENSE, 128, 256), layers=2, tokens=1024),
+    "index": Task(index, LETTERED + 2 * MAX_SHIFT + 1, (20, 40), (20, 30, 40, 50, 60)),
+    "recall": Task(recall, FIRST_SYMBOL + 2 * KEYS, (4, 16), (8, 16, 32, 64), layers=2),
+    "scan": Task(scan, FIRST_SYMBOL + COMMAND_SYMBOLS, (1, 22), (10, 22, 24, 28, 32, 36, 40, 48), 6000),
+    "swap": Task(swap, FIRST_SYMBOL + CUPS + len(SWAPS), (1, 8), (4, 8, 10, 12, 16)),
 }
 # Not learned in so few steps, or (`scan`) not tried: they have to be named.
 SLOW = ("addition", "index", "recall", "scan", "swap")

@@ -13,7 +13,9 @@ from transformers import get_linear_schedule_with_warmup
 
 from data_scripts.errors import reraise_as_bad_input
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
+from modeling_posgpt.composition import list_names
 from posgpt.positions.tasks import UNGRADED, Batch, Task
+from posgpt.training.encodings import describe_imports
 from posgpt.training.hardware import avoid_cudnn_attention, bf16_is_fast, keep_freed_memory
 
 WIDTH, HEADS = 64, 4
@@ -40,7 +42,8 @@ class Run(NamedTuple):
     @property
     def recipe(self) -> Record:
         """What runs with its key have in common."""
-        return self.task.describe_recipe() | {"version": VERSION} | self.positions
+        imports = describe_imports(list_names(self.positions["position_embedding_type"]))
+        return self.task.describe_recipe() | {"version": VERSION} | self.positions | imports
 
 
 def choose_device() -> torch.device:

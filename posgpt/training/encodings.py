@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from data_scripts.errors import BadInput, reraise_as_bad_input
-from data_scripts.files import check_is_file
+from data_scripts.files import check_is_file, hash_file
 from modeling_posgpt import POSITION_EMBEDDINGS, Place, PosGPTConfig, PositionEncoding
 from modeling_posgpt.position_encoding import find_previous
 
@@ -46,6 +46,13 @@ def import_encodings(file: Path) -> None:
 def list_imports() -> list[str]:
     """Return the files that this process, and those that it starts, have imported encodings from."""
     return list(filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)))
+
+
+def describe_imports(names: Iterable[str] = POSITION_EMBEDDINGS) -> dict[str, str]:
+    """Return the hashes of the imported files that encodings of these names are from, for the key of what is kept of a run."""
+    modules = {POSITION_EMBEDDINGS[name].__module__ for name in names if name in POSITION_EMBEDDINGS}
+    files = [file for file in list_imports() if Path(file).stem in modules]
+    return {"imports": " ".join(map(hash_file, files))} if files else {}
 
 
 def take_imports(argv: Sequence[str]) -> list[str]:
