@@ -1,14 +1,10 @@
 """Ask a PosGPT where people were born: `python evaluate_birthplace.py` is `posgpt evaluate`; see posgpt/evaluate.py."""
 
-import sys
-from collections.abc import Sequence
+from functools import partial
 
 from posgpt import cli
 
-
-def main(argv: Sequence[str] | None = None) -> None:
-    cli.main(["evaluate", *(sys.argv[1:] if argv is None else argv)])
-
+main = partial(cli.main, prefix=["evaluate"])
 
 if __name__ == "__main__":
     main()

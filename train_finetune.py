@@ -1,14 +1,10 @@
 """Finetune a PosGPT on questions, or train one on them from scratch: `python train_finetune.py` is `posgpt finetune`; see posgpt/finetune.py."""
 
-import sys
-from collections.abc import Sequence
+from functools import partial
 
 from posgpt import cli
 
-
-def main(argv: Sequence[str] | None = None) -> None:
-    cli.main(["finetune", *(sys.argv[1:] if argv is None else argv)])
-
+main = partial(cli.main, prefix=["finetune"])
 
 if __name__ == "__main__":
     main()

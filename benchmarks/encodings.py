@@ -21,8 +21,8 @@ from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import Range, option, parse_options
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from posgpt.positions.train import choose_device, prepare_process, read_clock, start_model
+from posgpt.tables import write_table
 from posgpt.training.hardware import bf16_is_fast
-from studies.tables import write_table
 
 DEVICE = choose_device()
 # It only changes positions, and needs an encoding that reads them.

@@ -38,11 +38,11 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.span_corruption import SpanCorruptionConfig
 from data_scripts.synthetic_world import World
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
+from posgpt.tables import write_table
 from posgpt.training.architecture import ArchitectureArguments, PositionArguments, build_model
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.hardware import bf16_is_fast
 from posgpt.training.trainer import PosGPTTrainer
-from studies.tables import write_table
 
 BATCH_SIZE = 128
 PLAIN, GPT2 = "(a) plain: fp32, padded to the maximum length", "(b) GPT2LMHeadModel through Trainer"

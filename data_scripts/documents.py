@@ -47,7 +47,7 @@ TABLES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", "
 FEATURES = Features({"title": Value("string"), "text": Value("string")})
 # Versions of what the cache keeps: another number when files are read differently, or when what is made of documents (titles,
 # words, spans, ids) becomes another for the same documents, so that nothing older is used.
-READING_VERSION, DERIVING_VERSION = 4, 4
+READING_VERSION, DERIVING_VERSION = 5, 4
 # Nobody sees these, or tells them from a space.
 _UNLIKE = re.compile(f"{INVISIBLE.pattern}|[\u00a0\u2009\u202f]")
 # A cell of a CSV may be a whole article.
@@ -68,17 +68,6 @@ class Columns:
 
 
 TITLE_AND_TEXT = Columns()
-
-
-@dataclass(kw_only=True)
-class CorpusArguments(Columns):
-    """What is trained on."""
-
-    train_file: list[str] = option(
-        "The corpus, or several: UTF-8 text, one document `Title. text` per line; a table (.csv, .jsonl, .parquet) of"
-        ' titles and texts; a pattern of such files\' names ("part-*.txt"), which may end in .gz or .zst; or a dataset on'
-        " the hub."
-    )
 
 
 def load_corpus(
@@ -137,8 +126,7 @@ def _read_rows_with_text(path: str | os.PathLike, columns: Columns) -> Iterator[
     for _, title, text in read_rows(path, columns):
         if text.strip():
             is_blank = False
-            # A space before a title would be a part of it.
-            yield {"title": title, "text": text.strip(" ") if title is None else text}
+            yield {"title": title, "text": text}
     if is_blank:
         raise BadInput(f"{path}: every line is blank; give a corpus with one document per line.")
 
@@ -197,7 +185,8 @@ def read_rows(path: str | os.PathLike, columns: Columns) -> Iterator[tuple[str, 
                 " a corpus; save a table of documents as CSV, with commas."
             )
         else:
-            rows = ((f"{file}, line {number}", None, line) for number, line in read_lines(file, "corpus"))
+            # A space before a title would be a part of it.
+            rows = ((f"{file}, line {number}", None, line.strip()) for number, line in read_lines(file, "corpus"))
         for where, title, text in rows:
             number += 1
             if columns.replace_reserved is not None:
@@ -273,10 +262,12 @@ def _read_csv(path: str, role: str) -> Iterator[tuple[str, dict[str, str]]]:
     try:
         for row in rows:
             # What there is too much has no name, and what there is too little no text.
+            if len(names := rows.fieldnames or ()) == 1 and (separator := re.search("[;\t]", names[0])):
+                raise BadInput(f"{path}, line 1: columns are separated by {separator[0]!r}; save it with commas.")
             if None in row or None in row.values():
                 raise BadInput(
                     f"{path}, line {rows.line_num}: has more or fewer columns than the first line, which names"
-                    f" {', '.join(rows.fieldnames or ())}; put cells with commas in quotation marks."
+                    f" {', '.join(names)}; put cells with commas in quotation marks."
                 )
             yield f"{path}, line {rows.line_num}", row
     except csv.Error as error:

@@ -46,10 +46,7 @@ class Edits:
 
     def edit_questions(self, questions: Questions) -> Questions:
         """Return questions whose answers about edited titles are edited."""
-        answers = list(map(self.apply, questions.titles, questions.answers))
-        return replace(
-            questions, rows=Dataset.from_dict(questions.rows.to_dict() | {"answer": answers}, questions.rows.features)
-        )
+        return replace(questions, answers=list(map(self.apply, questions.titles, questions.answers)))
 
 
 def _overlap(texts: Sequence[str], words: str, others: str) -> bool:

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from datasets import Dataset
 from torch.utils.data import Sampler
 
 
@@ -158,7 +157,7 @@ class FixedDataset(EpochDataset):
 
     unit = "examples"
 
-    def __init__(self, examples: Dataset, seed: int):
+    def __init__(self, examples: Sequence[dict], seed: int):
         super().__init__(seed)
         self.examples = examples
 
@@ -167,8 +166,8 @@ class FixedDataset(EpochDataset):
 
     def lengths(self, epoch: int) -> np.ndarray:
         """(examples,) integers: their lengths."""
-        return np.array([len(ids) for ids in self.examples["input_ids"]])
+        return np.array([len(example["input_ids"]) for example in self.examples])
 
     def __getitems__(self, items: list[int]) -> list[dict]:
         """The examples' own features."""
-        return self.examples.__getitems__([item % len(self) for item in items])
+        return [self.examples[item % len(self)] for item in items]

@@ -110,8 +110,8 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     left_out = {i for title in taken_out for i in documents_of[title]}
     files = [train_name, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([corpus_name] if corpus else [])]
     with write_lines(output_dir, files) as (write_line, lines):
-        for row, title in zip(questions.rows, questions.titles, strict=True):
-            write_line(file_of.get(title, train_name), f"{row['question']}\t{row['answer']}")
+        for title, text, answer in zip(questions.titles, questions.texts, questions.answers, strict=True):
+            write_line(file_of.get(title, train_name), f"{text}\t{answer}")
         for i, document in enumerate(corpus or ()):
             if i not in left_out:
                 title, text = document["title"], document["text"]

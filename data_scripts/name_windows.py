@@ -41,7 +41,7 @@ from data_scripts.errors import BadInput
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.options import Range, option
 from data_scripts.paraphrases import Paraphraser, list_words
-from data_scripts.questions import Questions
+from data_scripts.questions import Questions, locate_question
 from data_scripts.relations import BIRTHPLACE, Relation, Wording
 from data_scripts.salient_spans import add_titles_and_spans, take_words_beside
 from data_scripts.span_selectors import SpanArguments, SpanSelector, choose_selectors, describe_held_out, select_spans
@@ -91,10 +91,10 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
     ) -> TrainingData:
         marks, max_length = len(MASK_TOKEN + MASK_TOKEN), tokenizer.model_max_length
         asked = (questions.relation_per_question, questions.titles, questions.answers) if questions else ((), (), ())
-        for relation, title, answer in zip(*asked, strict=True):
+        for row, (relation, title, answer) in enumerate(zip(*asked, strict=True)):
             if (length := relation.wording_length + len(title + answer) + marks) > max_length:
                 raise BadInput(
-                    f"{questions.path}: the question about {title!r} takes {length} characters with its answer and their two"
+                    f"{locate_question(row, questions.paths)}: the question about {title!r} takes {length} characters with its answer and their two"
                     f" {MASK_TOKEN}, in its longest wording, but the maximum sequence length is {max_length}; shorten the wording or"
                     " choose a larger --block_size."
                 )

@@ -1,13 +1,14 @@
 """Questions, such as where people were born: a TSV with `question<TAB>answer` per line, or questions alone."""
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, repeat
 
-from datasets import Dataset, Features, Value
+from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.errors import BadInput
@@ -17,6 +18,7 @@ from data_scripts.titles import split_title
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 QUESTIONS_ROLE = "TSV of questions and answers"
+_QUOTED = re.compile('"(?:[^"]|"")*"')
 _LINE_FORM = "a line is a question, one tab and its answer"
 # What questions end with.
 _MARKS = ("?", "？", "؟")
@@ -28,11 +30,12 @@ class Questions:
 
     paths: tuple[str, ...]
     relation_per_question: tuple[Relation, ...]
-    # The columns `question` and, if the file has answers, `answer`.
-    rows: Dataset
+    texts: Sequence[str]
+    # The correct answers; none if the file has none.
+    answers: Sequence[str] = ()
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.texts)
 
     @property
     def path(self) -> str:
@@ -40,19 +43,9 @@ class Questions:
         return ", ".join(self.paths)
 
     @cached_property
-    def texts(self) -> list[str]:
-        """The questions."""
-        return list(self.rows["question"])
-
-    @cached_property
     def titles(self) -> list[str]:
         """Whom or what each question asks about."""
         return list(map(Relation.read_title, self.relation_per_question, self.texts))
-
-    @cached_property
-    def answers(self) -> list[str]:
-        """The correct answers; none if the file has none."""
-        return list(self.rows["answer"]) if "answer" in self.rows.column_names else []
 
     @cached_property
     def rows_of(self) -> dict[Relation, list[int]]:
@@ -92,14 +85,16 @@ class Questions:
     def take(self, rows: Sequence[int]) -> "Questions":
         """Return the questions with these numbers, from 0."""
         relations = tuple(self.relation_per_question[row] for row in rows)
-        return replace(self, relation_per_question=relations, rows=self.rows.select(rows))
+        texts, answers = ([column[row] for row in rows if column] for column in (self.texts, self.answers))
+        return Questions(self.paths, relations, texts, answers)
 
     def rename(self, titles: Mapping[str, str]) -> "Questions":
         """Return the questions with the titles that `titles` has for theirs."""
         if all(titles.get(title, title) == title for title in self.titles):
             return self
-        texts = list(map(Relation.replace_title, self.relation_per_question, self.texts, repeat(titles)))
-        return replace(self, rows=Dataset.from_dict(self.rows.to_dict() | {"question": texts}, self.rows.features))
+        return replace(
+            self, texts=list(map(Relation.replace_title, self.relation_per_question, self.texts, repeat(titles)))
+        )
 
 
 def load_questions(
@@ -120,6 +115,7 @@ def load_questions(
             raise BadInput(f"{path}: every line is blank; give lines of the form {BIRTHPLACE.form}<TAB>ANSWER.")
         # As the course's loader does with answers: nothing begins or ends with a space.
         lines += [(where, "\t".join(cell.strip(" ") for cell in line.split("\t"))) for where, line in filled]
+    lines = _unquote(lines)
     # Sheets are saved with their empty columns; questions to be answered often have one.
     while all(line.endswith("\t") for _, line in lines):
         lines = [(where, line[:-1].rstrip(" ")) for where, line in lines]
@@ -145,13 +141,23 @@ def load_questions(
             raise BadInput(f"{first}: has questions without answers; give a TSV with answers.")
         if sum(bool(split_title(line)[0]) for _, line in lines) > len(lines) / 2:
             raise BadInput(f"{first}: looks like a corpus (`TITLE. text`); give a TSV of questions.")
-    columns = {"question": [line.split("\t")[0] for _, line in lines]}
-    places = [where for where, _ in lines]
-    relations = match_relations(places, columns["question"], [*known, *RELATIONS.values()], corpus)
-    if not without:
-        columns["answer"] = [line.split("\t")[1].strip() for _, line in lines]
-    rows = Dataset.from_dict(columns, Features(dict.fromkeys(columns, Value("string"))))
-    return Questions(tuple(map(str, paths)), relations, rows)
+    texts = [line.split("\t")[0] for _, line in lines]
+    relations = match_relations([where for where, _ in lines], texts, [*known, *RELATIONS.values()], corpus)
+    given = [] if without else [line.split("\t")[1].strip() for _, line in lines]
+    return Questions(tuple(map(str, paths)), relations, texts, given)
+
+
+def _unquote(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return lines without the quotation marks that a spreadsheet has put around every cell with a comma or a quotation mark."""
+    cells = [cell for _, line in lines for cell in line.split("\t") if "," in cell or '"' in cell]
+    if not all(map(_QUOTED.fullmatch, cells)) or not any("," in cell or '""' in cell[1:-1] for cell in cells):
+        return lines
+    return [
+        (where, "\t".join(
+            cell[1:-1].replace('""', '"') if _QUOTED.fullmatch(cell) else cell for cell in line.split("\t")
+        ))
+        for where, line in lines
+    ]  # fmt: skip
 
 
 def _read_questions(path: str | os.PathLike) -> Iterator[tuple[str, str]]:
@@ -192,23 +198,21 @@ def describe_overlap(questions: Questions, others: Questions) -> str | None:
 
 def drop_non_ascii(questions: Questions) -> Questions:
     """Drop the characters that are not ASCII, as the course's loader does with training pairs; refuse what then is broken."""
-
-    def drop(texts: dict[str, str]) -> dict[str, str]:
-        return {column: text.encode("ascii", "ignore").decode() for column, text in texts.items()}
-
-    rows = questions.rows.map(drop, desc="Dropping characters")
-    for i, (row, relation) in enumerate(zip(rows, questions.relation_per_question, strict=True)):
-        if not row.get("answer", "-").strip() or relation.find_title(row["question"]) is None:
+    texts, answers = (
+        [text.encode("ascii", "ignore").decode() for text in column] for column in (questions.texts, questions.answers)
+    )
+    for i, (text, answer, relation) in enumerate(zip(texts, answers, questions.relation_per_question, strict=True)):
+        if not answer.strip() or relation.find_title(text) is None:
             raise BadInput(
                 f"{locate_question(i, questions.paths)}: ascii_only leaves too little of {questions.texts[i][:60]!r} or its"
                 " answer; choose --ascii_only false."
             )
-    return replace(questions, rows=rows)
+    return replace(questions, texts=texts, answers=answers)
 
 
 def encode_questions(
     questions: Questions, tokenizer: PreTrainedTokenizerBase, loss_on_first_mask: bool = False
-) -> Dataset:
+) -> list[dict]:
     """Turn questions with answers into `input_ids` of `question⁇answer⁇` and `labels` that are -100 up to the first `⁇`.
 
     In the course, the first `⁇` is graded as well (`loss_on_first_mask`). Questions that are too long are refused, never cut.
@@ -220,15 +224,12 @@ def encode_questions(
         ungraded = len(prompt) - loss_on_first_mask
         return {"input_ids": input_ids, "labels": [-100] * ungraded + input_ids[ungraded:]}
 
-    rows = questions.rows
-    encoded = rows.map(
-        encode, input_columns=["question", "answer"], remove_columns=rows.column_names, desc="Tokenizing"
-    )
-    for row, input_ids in enumerate(encoded["input_ids"]):
-        if len(input_ids) > tokenizer.model_max_length:
+    encoded = list(map(encode, questions.texts, questions.answers))
+    for row, each in enumerate(encoded):
+        if (length := len(each["input_ids"])) > tokenizer.model_max_length:
             raise BadInput(
                 f"{locate_question(row, questions.paths)}: question and answer take"
-                f" {len(input_ids)} characters with their two {MASK_TOKEN}, but the maximum sequence length is"
+                f" {length} characters with their two {MASK_TOKEN}, but the maximum sequence length is"
                 f" {tokenizer.model_max_length}; shorten the question or pretrain with a larger --block_size."
             )
     return encoded

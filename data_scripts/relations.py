@@ -203,21 +203,25 @@ def match_relations(
         found = [find_relation(question, relations) for question in questions]
     # An unknown question is compared with those of the same file before all others.
     forms = [relation.form for relation in dict.fromkeys(filter(None, found)) or relations]
-    named: dict[str, Relation] = {}
-    for where, question, relation in zip(places, questions, found, strict=True):
-        if relation is None:
-            nearest = max(forms, key=lambda form: SequenceMatcher(None, form, question).ratio())
-            raise BadInput(
-                f"{where}: {question[:60]!r} is not of the form {nearest!r}, the nearest that is known; fix it, remove it if it"
-                " is a header, add a second question of its form, or name its form with --relations."
-            )
+    if None in found:
+        # The one that begins as the fewest others do.
+        beginnings = [" ".join(question.split(" ", 2)[:2]) for question in questions]
+        begun = Counter(beginnings)
+        row = min((row for row, each in enumerate(found) if each is None), key=lambda row: begun[beginnings[row]])
+        nearest = max(forms, key=lambda form: SequenceMatcher(None, form, questions[row]).ratio())
+        raise BadInput(
+            f"{places[row]}: {questions[row][:60]!r} is not of the form {nearest!r}, the nearest that is known; fix it, remove it"
+            " if it is a header, add a second question of its form, or name its form with --relations."
+        )
+    asked, named = tuple(filter(None, found)), dict[str, Relation]()
+    for where, relation in zip(places, asked, strict=True):
         # A model keeps its relations by their names, and so do the results of an evaluation.
         if (first := named.setdefault(relation.name, relation)) != relation:
             raise BadInput(
                 f"{where}: {relation.form!r} and {first.form!r} are both named {relation.name!r}; make them wordings of"
                 " one relation, or give one of them another name, with --relations."
             )
-    return tuple(filter(None, found))
+    return asked
 
 
 def recognize_relations(questions: Iterable[str], titles: Collection[str] = ()) -> list[Relation]:
@@ -270,8 +274,11 @@ def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list
         spans = list_word_spans(question, longest)
         around.append([(question[:start], question[end:]) for start, end in spans if question[start:end] in titles])
     counts = Counter(chain(*around))
-    chosen = Counter(max(own, key=lambda each: (counts[each], -len("".join(each)))) for own in around if own)
-    return _name_by_wording(wording for wording, count in chosen.items() if count > 1)
+    around = [sorted(own, key=lambda each: (-counts[each], len("".join(each)))) for own in around if own]
+    chosen = Counter(best for best, *_ in around)
+    # `Where does Ash Tree grow?` asks about `Ash Tree`, whatever `Oak Tree` is that no document has.
+    hidden = {each for best, *others in around for each in others if len("".join(each)) > len("".join(best))}
+    return _name_by_wording(wording for wording, count in chosen.items() if count > 1 and wording not in hidden)
 
 
 def _drop_names(words: tuple[str, ...]) -> tuple[str, ...]:

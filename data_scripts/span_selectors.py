@@ -21,7 +21,7 @@ from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.edits import Edits
-from data_scripts.errors import BadInput, check_installed
+from data_scripts.errors import BadInput
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation
@@ -428,11 +428,13 @@ def describe_held_out(
                 bodies = (text[find_text_start(title) :] for _, text, _ in documents_of[title])
                 is_said, is_asked = any(any(find_words([answer], body)) for body in bodies), answer in asked[title]
                 is_in_title = any(find_words([answer], title))
-                is_last, label = split_words(title)[-1:] == [answer], labels[title]
-                counts += [True, is_said, is_asked, is_in_title, is_last, label != "", label == answer]
+                is_last = split_words(title)[-1:] == [answer]
+                counts[:5] += [True, is_said, is_asked, is_in_title, is_last]
                 if is_said and not is_asked and not missed:
                     spans = ", ".join(asked[title]) or "nothing"
                     missed = f"; in the text, but not asked for: {answer!r} ({title}, asked for: {spans})"
+            # A title has one, and may have several answers.
+            counts[5:] += [sum(map(bool, labels.values())), sum(each in held_out for each in labels.items())]
         if counts.any():
             stated, found, in_title, last = (f"{count / counts[0]:.1%}" for count in counts[1:5])
             last = f" (its last word: {last})" if counts[4] else ""
@@ -452,7 +454,6 @@ class SpanRanker:
     """
 
     def __init__(self, pairs: Sequence[Pair], documents_of: DocumentsOf):
-        check_installed("report", "sklearn")
         from scipy.sparse import csr_array
         from sklearn.linear_model import LogisticRegression
 

@@ -58,11 +58,6 @@ KNOWLEDGE = {
     "batches of 16": "batch size 16, 3,300",
     "dropout 0.1": "dropout 0.1",
 }
-# What a step costs, measured with 0.4.0: µs per character, and the fits' factor and exponent.
-SCALING = {
-    "parameters": ({858_880: 308, 3_290_624: 589, 25_482_240: 2_279, 125_190_208: 10_287}, 0.0182, 0.70),
-    "length of the rows": ({128: 590, 256: 643, 512: 814, 1_024: 1_840}, 39.1, 0.53),
-}
 
 
 def read_rows(pattern: str) -> list[dict[str, Any]]:
@@ -303,23 +298,6 @@ def draw_corpus_size() -> Any:
     return figure
 
 
-def draw_scaling() -> Any:
-    figure, panels = make_figure(9, 3.6, columns=2)
-    titles = ("146 times the parameters: 33 times the time", "8 times the length: 3.1 times the time")
-    for axes, title, (name, (measured, factor, exponent)) in zip(panels, titles, SCALING.items(), strict=True):
-        sizes = list(measured)
-        label = f"fitted, exponent {exponent:.2f}"
-        axes.plot(sizes, [factor * size**exponent for size in sizes], color=GREY, label=label)
-        axes.plot(sizes, list(measured.values()), "o", color=BLUE, label="measured")
-        axes.set(xscale="log", yscale="log", xlabel=name, ylabel="µs of CPU time per character")
-        axes.set_xticks(sizes, [f"{size / 1e6:.1f} M" if size > 10_000 else f"{size:,}" for size in sizes])
-        axes.minorticks_off()
-        axes.legend(loc="upper left")
-        axes.set_title(title, fontsize=11, fontweight="bold")
-    panels[1].set_yticks([500, 1000, 2000])
-    return figure
-
-
 PICTURES: dict[str, Callable[[], Any]] = {
     "hero": draw_hero,
     "windows": draw_windows,
@@ -329,7 +307,6 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "course_recall": draw_course_recall,
     "length": draw_length,
     "corpus_size": draw_corpus_size,
-    "scaling": draw_scaling,
 }
 
 

@@ -131,7 +131,7 @@ class Interview:
             questions.append(Prediction(question, "", relation.name if relation else ALL, title or None))
             if relation is None:
                 forms = " or ".join(f"{each.ask(title or 'NAME')!r} ({each.name})" for each in meant or self.relations)
-                notes.append(f"{question!r}: do you mean {forms}? The model was trained on no other wording.")
+                notes.append(f"{question!r}: do you mean {forms}?")
         try:
             predictions = answer_questions(questions, self.model, self.tokenizer, NUM_ALTERNATIVES)
         except ValueError as error:

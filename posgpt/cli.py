@@ -7,6 +7,7 @@ accelerate launch -m posgpt pretrain windows --train_file wiki.txt …
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 
 import posgpt
@@ -35,8 +36,8 @@ COMMANDS = {
 
 
 @exit_on_bad_input()
-def main(argv: list[str] | None = None) -> None:
-    command, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
+def main(argv: Sequence[str] | None = None, prefix: Sequence[str] = ()) -> None:
+    command, *arguments = [*prefix, *(sys.argv[1:] if argv is None else argv)] or ["--help"]
     if command in ("-h", "--help"):
         print("usage: posgpt COMMAND [OPTION ...]\n")
         for name, (_, description) in COMMANDS.items():

@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers.trainer import TRAINER_STATE_NAME
 
-from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
+from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import load_json
 from data_scripts.options import option, parse_options
 from posgpt.evaluation.arguments import DETAILS_FILE
@@ -85,8 +85,6 @@ def format_differences(records: Mapping[str, Record]) -> str:
 
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
-    # scipy comes with it.
-    check_installed("report", "sklearn")
     records: dict[str, Record] = {}
     reports: dict[str, ScoredQuestions] = {}
     figures: dict[str, dict[str, str]] = {}

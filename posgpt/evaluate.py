@@ -33,7 +33,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
+from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.options import parse_options
 from data_scripts.relations import read_relations
 from posgpt.evaluation.arguments import DETAILS_FILE, METRICS_FILE, PAGE_FILE, PICTURE_FILE, EvaluationArguments
@@ -127,8 +127,6 @@ def evaluate(arguments: EvaluationArguments) -> EvaluationResult:
     Raises:
         BadInput: an argument or a file is not what it should be.
     """
-    if arguments.report:
-        check_installed("report", "sklearn", "matplotlib")
     arguments.check()
     path, model, tokenizer, relations = str(arguments.model_name_or_path), None, None, []
     if arguments.update_model_card:

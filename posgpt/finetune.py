@@ -28,7 +28,6 @@ from modeling_posgpt import PosGPTForCausalLM, build_tokenizer
 from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
 from posgpt.training.architecture import (
     ArchitectureArguments,
-    PretrainedArguments,
     build_config,
     build_model,
     load_pretrained,
@@ -41,11 +40,14 @@ from posgpt.training.trainer import PosGPTTrainer
 
 
 @dataclass
-class ModelArguments(PretrainedArguments, Columns):
+class ModelArguments(Columns):
     """Where the model comes from."""
 
     _argument_group_name = "model"
 
+    model_name_or_path: str | None = option(
+        "A pretrained PosGPT, a folder or a name on the hub; without it, training is from scratch.", default=None
+    )
     vocabulary_file: str | None = option("From scratch: the corpus of the vocabulary (wiki.txt).", default=None)
 
 
@@ -77,7 +79,7 @@ class FinetuningData(NamedTuple):
     model: PosGPTForCausalLM | None
     tokenizer: PreTrainedTokenizerBase
     questions: Questions
-    examples: Dataset
+    examples: list[dict]
     known: list[Relation]
     corpus: Dataset | None
 
@@ -113,12 +115,11 @@ def load_finetuning_data(
         corpus = load_corpus(data_args.corpus_file, model_args) if data_args.corpus_file else vocabulary
     questions = load_pairs(data_args.train_file, training_args, known, corpus)
     if data_args.ascii_only:
-        pairs = questions.rows
-        with training_args.main_process_first():
-            questions = drop_non_ascii(questions)
-        if training_args.should_log and (lost := sum(map(ne, pairs, questions.rows))):
+        whole, questions = questions, drop_non_ascii(questions)
+        pairs = (zip(each.texts, each.answers, strict=True) for each in (whole, questions))
+        if training_args.should_log and (lost := sum(map(ne, *pairs))):
             kept = "--ascii_only false keeps them"
-            print(f"{questions.path}: {lost:,} of {len(pairs):,} pairs lose characters that are not ASCII; {kept}.")
+            print(f"{questions.path}: {lost:,} of {len(whole):,} pairs lose characters that are not ASCII; {kept}.")
     texts = [*questions.texts, *questions.answers]
     if vocabulary is not None:
         tokenizer = build_corpus_tokenizer(vocabulary, max_length, texts if data_args.add_characters else ())

@@ -14,7 +14,7 @@ from typing import Any
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.documents import CorpusArguments, build_corpus_tokenizer, describe_documents, load_corpus
+from data_scripts.documents import Columns, build_corpus_tokenizer, describe_documents, load_corpus
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import check_are_files
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
@@ -32,11 +32,16 @@ from posgpt.training.trainer import PosGPTTrainer
 
 
 @dataclass
-class PretrainingArguments(RelationArguments, CorpusArguments):
+class PretrainingArguments(RelationArguments, Columns):
     """What to read, and whether an earlier result may be replaced."""
 
     _argument_group_name = "data and objective"
 
+    train_file: list[str] = option(
+        "The corpus, or several: UTF-8 text, one document `Title. text` per line; a table (.csv, .jsonl, .parquet) of"
+        ' titles and texts; a pattern of such files\' names ("part-*.txt"), which may end in .gz or .zst; or a dataset on'
+        " the hub."
+    )
     corpus_weights: list[float] | None = option(
         "How often documents of each corpus are read, relative to the others (default: each once).", default=None
     )

@@ -9,7 +9,7 @@ stands in the second line of each example; a dot where there is no loss.
 """
 
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from tempfile import TemporaryDirectory
@@ -21,6 +21,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.trainer_utils import IntervalStrategy
 
 from data_scripts.collators import RightPaddingCollator
+from data_scripts.documents import describe_documents
 from data_scripts.epochs import FixedDataset
 from data_scripts.errors import exit_on_bad_input
 from data_scripts.options import Range, option
@@ -61,7 +62,7 @@ def render_batch(batch: dict, tokenizer: PreTrainedTokenizerBase) -> Iterator[st
         yield f"labels {''.join(graded)}"
 
 
-def describe_corpus(data: PretrainingData, count: int, is_weighted: bool) -> Iterator[str]:
+def describe_corpus(data: PretrainingData, files: Sequence[str], count: int, is_weighted: bool) -> Iterator[str]:
     """Yield some documents as they are read, and what is said of all; weights repeat documents on purpose."""
     # From the whole corpus: its first ones may be of one kind.
     documents = data.corpus.select(np.linspace(0, len(data.corpus) - 1, min(count, len(data.corpus)), dtype=int))
@@ -82,6 +83,7 @@ def describe_corpus(data: PretrainingData, count: int, is_weighted: bool) -> Ite
         enable_progress_bars()
     if not is_weighted and (described := describe_titles(data.corpus)):
         yield described
+    yield from describe_documents(data.corpus, files)
 
 
 def preview_training(preview: PreviewArguments, *config: Any) -> Iterator[str]:
@@ -89,7 +91,7 @@ def preview_training(preview: PreviewArguments, *config: Any) -> Iterator[str]:
     data_args, *_, architecture, args = config
     if preview.section == "pretrain":
         data: Any = load_pretraining_data(*config)
-        yield from describe_corpus(data, preview.documents, bool(data_args.corpus_weights))
+        yield from describe_corpus(data, data_args.train_file, preview.documents, bool(data_args.corpus_weights))
         model, dataset, collator = None, data.training.dataset, data.training.collator
     else:
         data = load_finetuning_data(data_args, config[1], architecture, args, needs_model=False)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from transformers.trainer import TRAINER_STATE_NAME
 
-from data_scripts.errors import check_installed, exit_on_bad_input
+from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, load_json, write_atomically
 from data_scripts.options import option, parse_options
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE
@@ -107,7 +107,6 @@ def draw_results(
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(QuickstartArguments, argv)
     folder = check_is_folder_or_new(arguments.output_dir).resolve()
-    check_installed("report", "matplotlib")
     start = time.perf_counter()
     accuracies, total = train_and_evaluate(arguments, folder)
     state = load_json(folder / "pretrain" / TRAINER_STATE_NAME, "state of a training")

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
+from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import option, parse_options
 from data_scripts.relations import RELATIONS, find_relation
@@ -44,7 +44,6 @@ def complete(prediction: Prediction) -> Prediction:
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(PredictionArguments, argv)
-    check_installed("report", "sklearn", "matplotlib")
     file = Path(arguments.predictions_file)
     folder = check_is_folder_or_new(arguments.output_dir or file.parent / "report")
     predictions = [complete(each) for each in read_predictions(file)]

@@ -10,7 +10,6 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 
 from conftest import ROOT
 from data_scripts.files import FILE_NAMES
@@ -116,8 +115,8 @@ def corrupt_span(document, draws, max_length):
 
 
 def encode_pair(question, answer, ids):
-    pairs = Dataset.from_dict({"question": [question], "answer": [answer]})
-    (row,) = encode_questions(Questions(("",), (BIRTHPLACE,), pairs), build_tokenizer([*ids][2:], 128))
+    pairs = Questions(("",), (BIRTHPLACE,), [question], [answer])
+    (row,) = encode_questions(pairs, build_tokenizer([*ids][2:], 128))
     return row["input_ids"], row["labels"]
 
 

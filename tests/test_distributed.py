@@ -36,7 +36,7 @@ CONFIGS = ROOT / "posgpt" / "recipes" / "accelerate"
 def start(launcher, *command):
     """Start a script in two processes on the CPU, as the README says."""
     launchers = {
-        "accelerate": ["accelerate.commands.launch", "--config_file", CONFIGS / "cpu2.yaml", "--main_process_port", find_free_port()],
+        "accelerate": ["accelerate.commands.launch", "--config_file", CONFIGS / "ddp.yaml", "--main_process_port", find_free_port()],
         "torchrun": ["torch.distributed.run", "--nproc_per_node", 2, "--master_port", find_free_port()],
         "machines": ["accelerate.commands.launch", "--config_file", CONFIGS / "multi_node.yaml", "--num_processes", 2],
     }  # fmt: skip

@@ -15,6 +15,7 @@ from data_scripts import documents
 from data_scripts.documents import TITLE_AND_TEXT, describe_documents, detect_format, load_corpus, read_rows
 from data_scripts.errors import BadInput
 from data_scripts.salient_spans import add_titles_and_spans
+from data_scripts.titles import iterate_titles
 from posgpt import preview
 from posgpt.evaluation.evidence import Document, find_documents
 
@@ -227,7 +228,7 @@ def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
         ("number.json", '[{"title": "Ada", "text": ""}, 1]', "line 1: not a row of JSON: '1' is no object"),
         ("broken.parquet", "no parquet", "no table of documents"),
         ("empty.csv", "", "the file is empty"),
-        ("semicolons.csv", "title;text\nAda;Born .\n", "has no column 'title', but title;text; name one with"),
+        ("semicolons.csv", "title;text\nAda;Born .\n", "line 1: columns are separated by ';'; save it with commas"),
         (
             "first.csv",
             "title,text\nAda,Born in Rome, Italy .\n",
@@ -295,6 +296,15 @@ def test_what_nobody_sees_and_documents_without_titles_are_said_before_training(
     printed = run(train_pretrain, "--train_file", tmp_path / "one.txt", tmp_path / "two.txt", *options)
     assert "1 of 3 documents hold characters that nobody tells apart" in printed
     assert "title" not in printed
+    shown = run(preview, "--train_file", tmp_path / "one.txt", tmp_path / "two.txt", *TINY_SIZE)
+    assert "1 of 3 documents hold characters that nobody tells apart" in shown
     none = tmp_path / "none.txt"
     said = list(describe_documents(load_corpus(none), [str(none)]))
     assert len(said) == 1 and f"{none}: no document has a title" in said[0]
+
+
+def test_space_around_a_document_is_no_part_of_its_title(tmp_path):
+    file = tmp_path / "wiki.txt"
+    file.write_text("\u3000新宿. 駅 .\n\xa0Oak. It grows .\n Elm. It grows . \n", encoding="utf-8")
+    assert list(iterate_titles(load_corpus(file))) == ["新宿", "Oak", "Elm"]
+    assert find_documents(file, ["新宿", "Oak", "Elm"]).keys() == {"新宿", "Oak", "Elm"}

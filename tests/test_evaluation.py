@@ -1,19 +1,13 @@
 import json
-import os
-import subprocess
-import sys
 
 import torch
 
-from conftest import ROOT
 from data_scripts.questions import load_questions
 from modeling_posgpt import Answer, PosGPTForCausalLM
 from posgpt.ask import AskingArguments, ask
 from posgpt.evaluate import evaluate
 from posgpt.evaluation.arguments import EvaluationArguments
 from posgpt.evaluation.predictions import read_predictions
-
-OPTIONAL = ("sklearn", "matplotlib", "scipy")
 
 
 def test_a_model_computes_in_the_type_that_is_asked_for(world, tiny_pretrained, monkeypatch):
@@ -71,19 +65,3 @@ def test_any_of_several_answers_is_correct_and_all_are_asked_for(world, tiny_pre
     assert read_predictions(tmp_path / "eval" / "predictions.jsonl") == result.predictions
     everyone = evaluate(EvaluationArguments(baseline="Oslo", **options))
     assert everyone.metrics["correct"] == 1 and everyone.metrics["recall"] is None
-
-
-def test_the_libraries_of_reports_are_needed_for_reports_only(world, tiny_pretrained, tmp_path):
-    start = f"import sys; sys.modules |= dict.fromkeys({OPTIONAL}); from posgpt.evaluate import main\n"
-    start += "main(sys.argv[1:] + ['--output_dir', 'plain']); main(sys.argv[1:] + ['--report', 'report'])"
-    command = [sys.executable, "-c", start, "--model_name_or_path", tiny_pretrained["rotary"], "--max_new_tokens", "4"]
-    command += ["--test_file", world / "birth_dev.tsv", "--train_file", world / "birth_places_train.tsv"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert (tmp_path / "plain" / "metrics.json").exists()
-    # As the last line, and with a status that says so.
-    assert shown.returncode == 1 and shown.stderr.endswith(
-        "error: this needs sklearn, which is not installed: pip install 'posgpt[report]'.\n"
-    )
-    assert "Traceback" not in shown.stderr
-    assert not (tmp_path / "report").exists()

@@ -25,7 +25,7 @@ NOT_PACKAGED = shutil.ignore_patterns(
 )
 PACKAGES = ("modeling_posgpt", "data_scripts", "posgpt", "studies")
 # Folders whose code may need an extra.
-EXTRAS = {"evaluation": "report", "studies": "report", "page": "page"}
+EXTRAS = {"page": "page"}
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_installed_it_trains_evaluates_and_studies_from_an_empty_folder(installe
 def test_a_full_installation_with_its_dependencies_runs_the_quickstart(distributions, tmp_path):
     """Needs a package registry and a few minutes."""
     environment = Environment(tmp_path / "env")
-    environment.install("--constraint", ROOT / "constraints.txt", f"{distributions['whl']}[report]")
+    environment.install("--constraint", ROOT / "constraints.txt", distributions["whl"])
     (tmp_path / "empty").mkdir()
     options = ["--num_people", 100, "--output_dir", "runs/quickstart"]
     printed = execute(environment.scripts / "posgpt", "quickstart", *options, cwd=tmp_path / "empty", env=ENVIRONMENT)

@@ -69,6 +69,16 @@ def test_what_nobody_sees_in_questions_and_answers_is_named(tmp_path, line):
         load_questions(file)
 
 
+def test_cells_are_read_as_a_spreadsheet_has_quoted_them(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    file.write_text('"Where was ""Ada, B"" born?"\t"Paris, Texas"\nWhere was Bo born?\tRome\n')
+    questions = load_questions(file)
+    assert (questions.titles, questions.answers) == (['"Ada, B"', "Bo"], ["Paris, Texas", "Rome"])
+    # Another cell with a comma shows that nobody has quoted them.
+    file.write_text('Where was Ada born?\t"Paris, Texas"\nWhere was Bo born?\tBath, Maine\n')
+    assert load_questions(file).answers == ['"Paris, Texas"', "Bath, Maine"]
+
+
 @pytest.mark.parametrize("load", [load_questions, load_corpus])
 def test_a_carriage_return_within_a_line_is_refused(tmp_path, load):
     file = tmp_path / "lines.txt"
@@ -87,6 +97,7 @@ def test_a_carriage_return_within_a_line_is_refused(tmp_path, load):
         (["When was A B born?\t1815", "Where is Bo Ek?\tOslo"], "line 2: .*not of the form 'When was NAME born"),
         (["When was A B born?\t1815", "Where was A B born?\tRome", "Were was Bo Ek born?\tOslo"], "line 3: .*'Where was"),
         (["Who made A?\t1", "Who made B?\t2", "Who made C? 3"], "line 3: no tab"),
+        ([*(f"Who made {name}?\t1" for name in "ABCD"), "who made E?\t1"], "line 5: 'who made E.*not of the form"),
         (["Who is Ada?\tBo"], "line 1: 'Who is Ada.*not of the form .*nearest that is known; .*add a second question of its form"),
         (["Who made Silent Dungeon?Moonbeam", "Who sold Old Ship?Kestrel"], "line 1: no tab between question and answer"),
         (["Who directed {title}?\tBo", "Who directed {title}?\tAda"], "line 1: "),
@@ -106,10 +117,11 @@ def test_the_loss_is_on_the_place_and_its_end_only(world):
     tokenizer = build_tokenizer([*pairs.texts, *pairs.answers], 128)
     encoded = encode_questions(pairs, tokenizer)
     batch = RightPaddingCollator(tokenizer)([encoded[row] for row in range(len(encoded))])
-    for row, ids, labels in zip(pairs.rows, batch["input_ids"], batch["labels"], strict=True):
-        assert tokenizer.decode(ids).rstrip("□") == f"{row['question']}⁇{row['answer']}⁇"
+    rows = zip(pairs.texts, pairs.answers, batch["input_ids"], batch["labels"], strict=True)
+    for question, answer, ids, labels in rows:
+        assert tokenizer.decode(ids).rstrip("□") == f"{question}⁇{answer}⁇"
         graded = labels != -100
-        assert tokenizer.decode(ids[graded]) == row["answer"] + "⁇"
+        assert tokenizer.decode(ids[graded]) == answer + "⁇"
         assert (labels[graded] == ids[graded]).all()
 
 

@@ -51,6 +51,14 @@ def test_a_relation_with_several_wordings_is_one_line_of_the_table(tmp_path, mon
     assert read_relations({"end": {"wordings": list(end.wordings)}})[0].wordings == end.wordings
 
 
+def test_titles_that_no_document_has_do_not_hide_longer_titles(tmp_path):
+    titles = ["Oak", "Elm", "Ash", "Ash Tree", "Fig Tree", "Rose"]
+    (tmp_path / "wiki.txt").write_text("".join(f"{title}. It grows .\n" for title in titles))
+    asked = ["Oak Tree", "Elm Tree", "Ash Tree", "Fig Tree", "Rose"]
+    (tmp_path / "pairs.tsv").write_text("".join(f"Where does {title} grow?\tHere\n" for title in asked))
+    assert load_questions(tmp_path / "pairs.tsv", corpus=load_corpus(tmp_path / "wiki.txt")).titles == asked
+
+
 @pytest.mark.parametrize("number", [2, 5, 20, 300])
 @pytest.mark.parametrize(
     "wording",

@@ -280,6 +280,14 @@ def test_held_out_answers_are_counted_wherever_they_stand(tmp_path, text):
     assert said == f"Of 71 answers to 'What is NAME?', held out by turns: {shares}."
 
 
+def test_a_title_with_several_answers_has_one_pseudo_label(tmp_path):
+    names = ["".join(name) for name in islice(product("BDGKL", "aeiou", "mnrst"), 60)]
+    documents = [f"{name}. Made by Ann Ek and Bo Dahl ." for name in names]
+    pairs = [(f"Who made {name}?", answer) for name in names for answer in ("Ann Ek", "Bo Dahl")]
+    [said] = train(*load(tmp_path, documents, pairs), pseudo_labels=True).describe_held_out()
+    assert said.startswith("Of 120 answers ") and "; of 60 pseudo-labels, 60 are correct." in said
+
+
 def test_more_spans_never_ask_for_fewer_of_the_held_out_answers(tmp_path):
     World(num_people=150, relations=["employer"]).write(tmp_path)
     corpus, questions = load(tmp_path, names=["birth_places_train.tsv"])

@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 
-from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.errors import BadInput
@@ -99,7 +98,7 @@ def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relatio
         training = training and training.rename(titles)
     fictional = islice((name for name in made_up if name not in names and name not in (documents or ())), people)
     if asked := list(zip(cycle(test.relations), fictional)):
-        texts = Dataset.from_dict({"question": [relation.ask(name) for relation, name in asked]})
+        texts = [relation.ask(name) for relation, name in asked]
         groups[FICTIONAL] = Questions((FICTIONAL,), tuple(relation for relation, _ in asked), texts)
     return EvaluationData(groups, training, documents)
 
@@ -107,7 +106,7 @@ def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relatio
 def list_warnings(data: EvaluationData) -> list[str]:
     """Return what makes a figure mean something else than it seems to, one line each, whoever is asked."""
     test, titles = data.groups[TEST], {name: own[0].title for name, own in (data.documents or {}).items()}
-    warnings = [f"{test.path}: {note}." for note in describe_cases(titles)]
+    warnings = [f"{note}." for note in describe_cases(titles)]
     for others, meaning in (
         (data.training, "the accuracy includes them."),
         (data.groups.get(CALIBRATION), "confidence is then fitted and measured on the same questions."),

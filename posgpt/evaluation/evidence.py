@@ -14,7 +14,8 @@ from data_scripts.words import MARKS, WORD_END, WORD_START, find_words
 from posgpt.evaluation.predictions import Prediction
 
 GROUPS = ("known and correct", "known and wrong", "unseen answer", "unseen name")
-_SEPARATORS = re.compile(rf"(?:(?![{MARKS}])[\W_])+")
+# `C++` and `C#` are no `C`, and -40 is not 40.
+_SEPARATORS = re.compile(rf"(?:(?![{MARKS}+#]|(?<!\w)[-−](?=\d))[\W_])+")
 # A sentence ends after no initial, and before a space where its script has spaces.
 _SENTENCE_END = re.compile(r"(?<!\b\w)[.?!؟।۔](?:\s+|$)|[。！？]")
 # Vowel signs and the like make another word, accents over Latin, Greek and Cyrillic letters do not.

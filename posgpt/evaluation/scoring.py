@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import log2, sqrt
-from statistics import NormalDist, fmean
+from math import log2
+from statistics import fmean
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -44,11 +44,9 @@ class Proportion(NamedTuple):
     @property
     def interval(self) -> tuple[float, float]:
         """The accuracy's 95 % interval (Wilson 1927), 0 to 1."""
-        z, wrong = NormalDist().inv_cdf(0.975), self.total - self.correct
-        center, width = self.correct + z**2 / 2, z * sqrt(self.correct * wrong / self.total + z**2 / 4)
-        low, high = (center - width) / (self.total + z**2), (center + width) / (self.total + z**2)
-        # Where none or all are correct, it ends at the accuracy itself, which rounding may miss.
-        return max(0.0, min(low, self.accuracy)), min(1.0, max(high, self.accuracy))
+        from scipy.stats import binomtest
+
+        return tuple(binomtest(self.correct, self.total).proportion_ci(0.95, "wilson"))
 
     def format_interval(self) -> str:
         """Return the interval such as `87.1% to 92.3%`."""

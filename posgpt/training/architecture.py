@@ -52,15 +52,6 @@ class PositionArguments:
     )
 
 
-@dataclass(kw_only=True)
-class PretrainedArguments:
-    """The model that training begins with; see `load_pretrained`."""
-
-    model_name_or_path: str | None = option(
-        "A pretrained PosGPT, a folder or a name on the hub; without it, training is from scratch.", default=None
-    )
-
-
 @dataclass
 class Architecture:
     """The options that `PosGPTConfig` has under other names, and what all of them are made into; None is not given."""

@@ -1,9 +1,7 @@
 """What happens around Trainer's steps: figures on the progress bar, how long it takes, what the loss means, and resuming."""
 
 import math
-import statistics
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,8 +12,6 @@ from transformers.utils import logging
 from data_scripts.errors import BadInput
 from posgpt.training import hardware
 
-# A logged loss above SPIKE times the median of the SPIKE_WINDOW before it is marked in the log.
-SPIKE, SPIKE_WINDOW = 2.0, 20
 # Training that ends with a logged loss this far above the lowest one, in nats per character, says so.
 RISE = 0.3
 # Facts are being learned below this share of the loss without any (docs/results.md).
@@ -26,20 +22,12 @@ TIMED_STEPS, TIMED_SECONDS = 2, 1
 logger = logging.get_logger(__name__)
 
 
-def measure_spike(log_history: Sequence[Mapping[str, float]], loss: float) -> float | None:
-    """Return how many times the median of the losses before it a loss is; None: not far above, or there are too few."""
-    losses = [entry["loss"] for entry in log_history if "loss" in entry][-SPIKE_WINDOW:]
-    if len(losses) < SPIKE_WINDOW or loss <= SPIKE * statistics.median(losses):
-        return None
-    return loss / statistics.median(losses)
-
-
 class FiguresProgressCallback(ProgressCallback):
     """Transformers' progress bar with the newest figures on it instead of a new line of figures at every log."""
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if self.training_bar is not None and logs:
-            shown = ("epoch", "loss", "loss_spike", "learning_rate", "eval_loss", "eval_accuracy")
+            shown = ("epoch", "loss", "learning_rate", "eval_loss", "eval_accuracy")
             self.training_bar.set_postfix({name: f"{float(logs[name]):.4g}" for name in shown if name in logs})
 
 

@@ -133,10 +133,9 @@ def encode_pairs(
     tokenizer: PreTrainedTokenizerBase,
     training_args: TrainingArguments,
     loss_on_first_mask: bool = False,
-) -> Dataset:
+) -> list[dict]:
     """Encode questions with their answers (see `encode_questions`); print which characters the tokenizer does not know."""
-    with training_args.main_process_first():
-        encoded = encode_questions(questions, tokenizer, loss_on_first_mask)
+    encoded = encode_questions(questions, tokenizer, loss_on_first_mask)
     texts = [*questions.texts, *questions.answers]
     if training_args.should_log and (unknown := describe_unknown_characters(texts, tokenizer, questions.path)):
         print(unknown)

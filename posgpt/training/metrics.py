@@ -59,14 +59,14 @@ def check_metric(metric_for_best_model: str | None, asked: Iterable[str]) -> Non
         raise BadInput(f"metric_for_best_model is {metric_for_best_model}; choose {' or '.join(measured)}.")
 
 
-def choose_samples(questions: Questions, count: int) -> dict[str, list[str]]:
+def choose_samples(questions: Questions, count: int) -> Questions:
     """Choose questions to show and their answers, from the whole of the files, so that each relation has its share."""
     count = min(count, len(questions))
-    return questions.rows[[i * len(questions) // count for i in range(count)]] if count else {}
+    return questions.take([i * len(questions) // count for i in range(count)])
 
 
-def show_answers(model: Any, tokenizer: PreTrainedTokenizerBase, samples: dict[str, list[str]]) -> str:
+def show_answers(model: Any, tokenizer: PreTrainedTokenizerBase, samples: Questions) -> str:
     """Return a table in Markdown of questions, the model's answers and the correct ones."""
-    answers = [answer.text for answer in model.answer(samples["question"], tokenizer)]
-    rows = zip(samples["question"], answers, samples["answer"], strict=True)
+    answers = [answer.text for answer in model.answer(samples.texts, tokenizer)]
+    rows = zip(samples.texts, answers, samples.answers, strict=True)
     return format_table(("question", "the model's answer", "correct answer"), rows)

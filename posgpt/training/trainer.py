@@ -50,7 +50,7 @@ class PosGPTTrainer(Trainer):
     hub_model_id: Any
     train_dataset: Any
     processing_class: Any
-    samples: dict[str, list[str]] = {}
+    samples: Questions | None = None
     limit: int | None = None
 
     def __init__(
@@ -247,9 +247,7 @@ class PosGPTTrainer(Trainer):
         return measured
 
     def log(self, logs: dict[str, Any], start_time: float | None = None) -> None:
-        """Log, with `loss_spike` for a loss far above the ones before: how many times their median it is."""
-        if "loss" in logs and (spike := callbacks.measure_spike(self.state.log_history, logs["loss"])):
-            logs["loss_spike"] = spike
+        """Log, with the mean of all processes' loss at the end."""
         if "train_loss" in logs and self.args.world_size > 1:
             # Trainer has added what this process alone has lost since the last log.
             loss = torch.tensor(logs["train_loss"], device=self.args.device)
