@@ -42,6 +42,7 @@ from data_scripts.questions import load_questions
 from data_scripts.relations import Relation
 from data_scripts.synthetic_world import World
 from data_scripts.world_questions import QUESTIONS
+from posgpt import pretrain
 from posgpt.compare import load_record
 from posgpt.evaluation.data import EvaluationData
 from posgpt.evaluation.predictions import TEST, answer_questions
@@ -300,12 +301,16 @@ class Sweep:
                 try:
                     # What a recipe says in vain is said again when the row is trained.
                     with redirect_stdout(None):
-                        config = parse_with_recipe(command.TYPES, section, argv)
-                    # An edit fits the documents, or does not.
-                    if row.edits:
-                        load_pretraining_data(*config)
+                        parse_with_recipe(command.TYPES, section, argv)
                 except BadInput as error:
                     raise BadInput(f"row {row.name!r}: {error}") from None
+
+    def check_edits(self, row: Row) -> None:
+        """Raise BadInput for edits that do not fit the documents: their row is trained after its base."""
+        ((_, section, options),) = self.list_trainings(row, self.study.seeds[0])
+        argv = build_command(**options, output_dir=self.output_dir)
+        with redirect_stdout(None):
+            load_pretraining_data(*parse_with_recipe(pretrain.TYPES, section, argv))
 
     def say_minutes(self, rows: list[Row]) -> None:
         """Say how many runs are to come and how long they take, by a few steps with each recipe, length, corpus and architecture.
@@ -493,6 +498,7 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
         if row.edits:
             with write_atomically(sweep.find_edits(row)) as file:
                 file.writelines("\t".join(edit) + "\n" for edit in row.edits)
+            sweep.check_edits(row)
     return sweep
 
 

@@ -342,7 +342,9 @@ def test_rows_are_drawn_in_every_wording_of_a_relation(tmp_path):
     assert any("؟⁇Al Pacino⁇" in text for text in second) and not any("؟" in text for text in first)
     long = [Relation("director", (known[0].wordings[0], "By whom " + 120 * "x" + " was {title} made?"))]
     questions = load_questions(tmp_path / "pairs.tsv", known=long)
-    with pytest.raises(BadInput, match="pairs.tsv: the question about 'Heat' takes 1.. characters .* longest wording"):
+    with pytest.raises(
+        BadInput, match="pairs.tsv, line 1: the question about 'Heat' takes 1.. characters .* longest wording"
+    ):
         windows_of(corpus, tokenizer, questions)
 
 

@@ -163,9 +163,8 @@ def test_a_killed_run_goes_on_by_itself_and_ends_bit_for_bit_as_the_uninterrupte
     run(script, *auto, "--output_dir", folder)
     assert_same_run(uninterrupted(kind), folder)
     # Started once more by a launcher, it has nothing to do.
-    with pytest.raises(SystemExit) as stop:
-        run(script, *auto, "--output_dir", folder)
-    assert stop.value.code == 0
+    assert "already holds a finished model; there is nothing to resume" in run(script, *auto, "--output_dir", folder)
+    assert_same_run(uninterrupted(kind), folder)
 
 
 def test_older_checkpoints_are_deleted_only_when_the_new_one_is_whole(commands, tmp_path):

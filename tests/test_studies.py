@@ -91,11 +91,9 @@ def test_a_result_is_kept_and_so_is_what_it_can_resume_from(tmp_path, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         keep(seed=1)
     assert keep(seed=1) == keep(seed=1) == {"figure": 2} and seen == [False, True]
-    with pytest.raises(
-        BadInput, match=r"run: holds a training with other options .*; give another --output_dir, or move"
-    ):
+    with pytest.raises(BadInput, match=r"run: holds a run with other options .*; give another --output_dir, or move"):
         keep(seed=2)
-    with monkeypatch.context() as patch, pytest.raises(BadInput, match="run: holds a training with other"):
+    with monkeypatch.context() as patch, pytest.raises(BadInput, match="run: holds a run with other"):
         patch.setattr(training_runs, "VERSION", training_runs.VERSION + 1)
         keep(seed=1)
     assert keep(seed=1) == {"figure": 2} and (folder / "half.txt").exists()
@@ -476,7 +474,7 @@ def test_a_row_with_edits_is_compared_with_its_base_seed_by_seed(run, recipe, in
         run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out", "--rows", "edited")
     # Before the first row is trained.
     entries["edited"] = {"base": "as it is", "edits": [["Nobody", "Rome", "Oslo"]]}
-    with pytest.raises(BadInput, match="row 'edited': .*line 1: no document has the title 'Nobody'"):
+    with pytest.raises(BadInput, match="edits_edited.tsv, line 1: no document has the title 'Nobody'"):
         sweep.run_study(study | {"world": {"num_people": 100}}, output_dir=tmp_path / "typo")
     assert not (tmp_path / "typo" / "dev").exists()
 
