@@ -106,7 +106,7 @@ def test_a_result_is_kept_and_so_is_what_it_can_resume_from(tmp_path, monkeypatc
         file.parent.mkdir(parents=True)
         file.write_text("{}")
         folder = tmp_path / file.relative_to(tmp_path).parts[0]
-        with pytest.raises(BadInput, match=f"{folder.name}: holds .* or none of a study's"):
+        with pytest.raises(BadInput, match=f"{folder.name}: holds .*, or one that no study wrote"):
             keep(seed=1)
         assert file.read_text() == "{}"
     (folder := tmp_path / "empty").mkdir()
