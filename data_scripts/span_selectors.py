@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset, Features, List, Value
+from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.edits import Edits
@@ -349,7 +350,9 @@ def hold_out(pairs: Sequence[Pair]) -> Iterator[tuple[list[Pair], list[Pair]]]:
     """Yield the pairs of a fifth of the titles, and all others; then those of another fifth, until enough were held out."""
     titles = [*dict.fromkeys(title for title, _ in pairs)]
     shuffled = [titles[i] for i in np.random.default_rng(0).permutation(len(titles))]
-    for fold in range(min(_FOLDS, -(-_FOLDS * _ENOUGH_HELD_OUT // len(pairs)))):
+    folds = range(min(_FOLDS, -(-_FOLDS * _ENOUGH_HELD_OUT // len(pairs))))
+    # Long documents take long.
+    for fold in tqdm(folds, "Holding out questions", unit="part", leave=False, disable=None):
         own = set(shuffled[fold::_FOLDS])
         held_out, others = ([pair for pair in pairs if (pair[0] in own) == is_own] for is_own in (True, False))
         if held_out and others:

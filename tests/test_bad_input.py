@@ -193,6 +193,7 @@ REFUSED = {
         "--use_muon true --adam_beta1 2": "these options cannot be used: .*beta",
         "--dataloader_drop_last true": "dataloader_drop_last cannot be used: every epoch reads",
         """--accelerator_config '{"split_batches": true}'""": "split_batches cannot be used",
+        "--eval_do_concat_batches false": "eval_do_concat_batches has to be true",
         "--auto_find_batch_size": "auto_find_batch_size.*would change how many rows",
         "--corpus_weights 1 2": "corpus_weights has 2 numbers for 1 corpora",
         "--lr_schedule tokens --warmup_steps 100": "--warmup_steps is an option of lr_schedule steps, not of tokens; .* add",

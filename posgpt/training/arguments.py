@@ -145,6 +145,8 @@ class PosGPTTrainingArguments(TrainingArguments):
         for name, why in _FIXED.items():
             if attrgetter(name)(self):
                 raise BadInput(f"{name} cannot be used: {why}; leave it out.")
+        if not self.eval_do_concat_batches:
+            raise BadInput("eval_do_concat_batches has to be true: accuracy is that of all questions together.")
         if self.attn_implementation is None:
             self.attn_implementation = "eager" if self.device.type == "cpu" else "sdpa"
         elif self.attn_implementation == "flex_attention" and self.device.type != "cuda":
