@@ -152,12 +152,11 @@ def _unquote(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
     cells = [cell for _, line in lines for cell in line.split("\t") if "," in cell or '"' in cell]
     if not all(map(_QUOTED.fullmatch, cells)) or not any("," in cell or '""' in cell[1:-1] for cell in cells):
         return lines
-    return [
-        (where, "\t".join(
-            cell[1:-1].replace('""', '"') if _QUOTED.fullmatch(cell) else cell for cell in line.split("\t")
-        ))
-        for where, line in lines
-    ]  # fmt: skip
+
+    def unquote(cell: str) -> str:
+        return cell[1:-1].replace('""', '"') if _QUOTED.fullmatch(cell) else cell
+
+    return [(where, "\t".join(map(unquote, line.split("\t")))) for where, line in lines]
 
 
 def _read_questions(path: str | os.PathLike) -> Iterator[tuple[str, str]]:

@@ -351,7 +351,7 @@ def hold_out(pairs: Sequence[Pair]) -> Iterator[tuple[list[Pair], list[Pair]]]:
     titles = [*dict.fromkeys(title for title, _ in pairs)]
     shuffled = [titles[i] for i in np.random.default_rng(0).permutation(len(titles))]
     folds = range(min(_FOLDS, -(-_FOLDS * _ENOUGH_HELD_OUT // len(pairs))))
-    # Long documents take long.
+    # Long documents take a while.
     for fold in tqdm(folds, "Holding out questions", unit="part", leave=False, disable=None):
         own = set(shuffled[fold::_FOLDS])
         held_out, others = ([pair for pair in pairs if (pair[0] in own) == is_own] for is_own in (True, False))

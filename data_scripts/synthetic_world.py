@@ -228,7 +228,7 @@ class World:
     )
     seed: int = option("Determines everything: another seed, another world.", default=0)
     disjoint_names: bool = option(
-        "Share no names with worlds of other seeds that have the same number of people and this option. Names suffice for some seeds only.",
+        "Share no names with worlds of other seeds that have the same number of people and this option. There are names for a limited number of seeds.",
         default=False,
     )
     relations: list[str] = option(
