@@ -68,6 +68,8 @@ class Document(NamedTuple):
 
 # The documents of each title that is asked about.
 DocumentsOf = Mapping[str, list[Document]]
+# Start and end of each run of words, and its features, by what is read as a run and by a document's title and text.
+Read = dict[tuple, dict[tuple, tuple[np.ndarray, np.ndarray]]]
 
 
 @dataclass(kw_only=True)
@@ -367,7 +369,8 @@ def learn_selector(
 
     Spans stay `selector`'s with `finder` capitals, or auto where it finds more of the answers that are held out.
     """
-    ranker = SpanRanker(pairs, documents_of)
+    read: Read = {}
+    ranker = SpanRanker(pairs, documents_of, read)
     if ranker.weights is None:
         return selector
     wanted, held_out = set(pairs), list[Pair]()
@@ -376,7 +379,7 @@ def learn_selector(
     for own, others in hold_out(pairs):
         held_out += own
         about = list_about(own, documents_of)
-        of_documents = SpanRanker(others, documents_of).rank(about, selector.max_spans)
+        of_documents = SpanRanker(others, documents_of, read).rank(about, selector.max_spans, read)
         for (title, text, _), ranked in zip(about, of_documents, strict=True):
             judged += [(i, score, (title, text[slice(*span)])) for i, (span, score) in enumerate(ranked, 1)]
     # Of an answer that is there several times, the first place.
@@ -414,12 +417,12 @@ def describe_held_out(
     documents_of = find_documents(questions, documents)
     for selector in selectors:
         # All, in the text, asked for, in the title, and its last word; pseudo-labels, and those that are correct.
-        counts, missed = np.zeros(7, int), ""
+        counts, missed, read = np.zeros(7, int), "", Read()
         for held_out, others in hold_out(list_pairs(questions, selector.relation)):
             shapes = selector.shapes and find_number_shapes([answer for _, answer in others])
             judge = replace(selector, shapes=shapes)
             if selector.ranker:
-                judge = replace(judge, ranker=SpanRanker(others, documents_of))
+                judge = replace(judge, ranker=SpanRanker(others, documents_of, read))
             asked: dict[str, list[str]] = {title: [] for title, _ in held_out}
             labels = {title: "" for title, _ in held_out}
             about = [document._asdict() for document in list_about(held_out, documents_of)]
@@ -454,9 +457,10 @@ class SpanRanker:
     Args:
         pairs: The questions, of one relation, by their titles, with their answers.
         documents_of: From `find_documents`.
+        read: What was read of documents, which rankers of the same questions share; it grows.
     """
 
-    def __init__(self, pairs: Sequence[Pair], documents_of: DocumentsOf):
+    def __init__(self, pairs: Sequence[Pair], documents_of: DocumentsOf, read: Read | None = None):
         from scipy.sparse import csr_array
         from sklearn.linear_model import LogisticRegression
 
@@ -474,7 +478,7 @@ class SpanRanker:
         documents, wanted = list_about(pairs, documents_of), set(pairs)
         is_answer: list[bool] = []
         rows = []
-        for (title, text, _), (spans, columns) in zip(documents, self._read_runs(documents), strict=True):
+        for (title, text, _), (spans, columns) in zip(documents, self._read_once(documents, read), strict=True):
             is_answer += [(title, text[start:end]) in wanted for start, end in spans.tolist()]
             rows.append(columns)
         # None where no answer shows what they look like.
@@ -488,15 +492,17 @@ class SpanRanker:
             self.weights, self.bias = np.zeros(_NUM_COLUMNS), classifier.intercept_[0]
             self.weights[used] = classifier.coef_[0]
 
-    def rank(self, documents: Sequence[Document], max_spans: int) -> list[list[tuple[Span, float]]]:
+    def rank(
+        self, documents: Sequence[Document], max_spans: int, read: Read | None = None
+    ) -> list[list[tuple[Span, float]]]:
         """Return the runs of each document that look most like answers, with their scores (log-odds), the highest first.
 
-        None overlap. With a smaller `max_spans`, these are the first of them.
+        None overlap. With a smaller `max_spans`, these are the first of them. `read` is that of the class.
         """
         ranked: list[list[tuple[Span, float]]] = [[] for _ in documents]
         if self.weights is None:
             return ranked
-        for chosen, (spans, columns) in zip(ranked, self._read_runs(documents), strict=True):
+        for chosen, (spans, columns) in zip(ranked, self._read_once(documents, read), strict=True):
             scores = self.weights[columns].sum(1) + self.bias
             while len(chosen) < max_spans and len(scores):
                 best = scores.argmax()
@@ -505,6 +511,15 @@ class SpanRanker:
                 apart = (spans[:, 1] <= start) | (spans[:, 0] >= end)
                 spans, scores = spans[apart], scores[apart]
         return ranked
+
+    def _read_once(self, documents: Sequence[Document], read: Read | None) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+        """Return what `_read_runs` does, without reading again what is in `read`."""
+        if read is None:
+            return self._read_runs(documents)
+        own = read.setdefault((self.max_words, self.takes_title_words, str(self.marks)), {})
+        new = {document[:2]: document for document in documents if document[:2] not in own}
+        own.update(zip(new, self._read_runs([*new.values()]), strict=True))
+        return [own[document[:2]] for document in documents]
 
     def _read_runs(self, documents: Sequence[Document]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield start and end of each run of words in each document, none of them the title's: (runs, 2); and the columns in

@@ -52,6 +52,8 @@ def recipe(tmp_path) -> str:
 def in_process(monkeypatch):
     """Train without a process of its own, which takes most of the time of so small a training."""
     monkeypatch.setattr(training_runs, "launch", train_in_process)
+    # It builds and tries a model; a test of its own looks at it.
+    monkeypatch.setattr(sweep, "estimate_minutes", lambda *_: 1.0)
 
 
 @pytest.fixture
