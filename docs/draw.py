@@ -141,17 +141,34 @@ def draw_windows() -> Any:
     return figure
 
 
-def draw_positions(name: str) -> Any:
-    message, file = POSITIONS[name]
-    figure, axes = make_figure(9, 3.8)
+def draw_rows(axes: Any, file: str, column: str) -> None:
+    """Draw the seeds of each of a file's rows, which a column names."""
     rows = {}
     for row in (row for row in read_rows(file) if not row.get("detail")):
         of, correct = row["of"], row["correct"]
         interval = Proportion(round(sum(correct) / len(correct)), of).interval
-        rows[row["positions"]] = [count / of for count in correct], interval
+        rows[row[column]] = [count / of for count in correct], interval
     draw_seeds(axes, rows)
+
+
+def draw_positions(name: str) -> Any:
+    message, file = POSITIONS[name]
+    figure, axes = make_figure(9, 3.8)
+    draw_rows(axes, file, "positions")
     axes.set(xlim=(78, 95), xlabel="dev answered, %; dots: seeds, line: mean, band: 95 % interval over people")
     figure.suptitle(message, fontweight="bold")
+    return figure
+
+
+def draw_steps() -> Any:
+    figure, panels = make_figure(11, 2.8, columns=2)
+    titles = {"": "400 people may teach", "-80-teachers": "80 people teach, all in training"}
+    for axes, (name, title) in zip(panels, titles.items(), strict=True):
+        draw_rows(axes, f"2026-11-28-two-hop{name or '-steps'}", "what")
+        axes.set(xlim=(-4, 112), xlabel="answered, %")
+        axes.set_title(title, fontsize=11, fontweight="bold")
+    panels[1].set_yticklabels([])
+    figure.suptitle("When was the teacher of X born? Naming the teacher first finds the year", fontweight="bold")
     return figure
 
 
@@ -302,6 +319,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "hero": draw_hero,
     "windows": draw_windows,
     **{name: (lambda name=name: draw_positions(name)) for name in POSITIONS},
+    "steps": draw_steps,
     "factorial": draw_factorial,
     "knowledge": draw_knowledge,
     "course_recall": draw_course_recall,

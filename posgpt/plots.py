@@ -43,7 +43,7 @@ def draw_seeds(
         heights = [i + 0.1 * (number - (len(shares) - 1) / 2) for number in range(len(shares))]
         axes.plot([100 * share for share in shares], heights, "o", color=color, markersize=6, zorder=3)
         axes.vlines(mean, i - 0.36, i + 0.36, color="black", lw=2)
-        axes.annotate(f"{mean:.1f}", (100 * high, i), (6, 0), textcoords="offset points", va="center")
+        axes.annotate(f"{mean:.1f}", (100 * max(high, *shares), i), (6, 0), textcoords="offset points", va="center")
     axes.set_yticks(range(len(rows)), list(rows))
     axes.invert_yaxis()
     axes.use_sticky_edges = False
