@@ -301,6 +301,8 @@ def check_relation(name: str, relation: dict) -> None:
         )
     if not isinstance(name, str) or not isinstance(relation.get("baseline", ""), str):
         raise ValueError(f"relation {name!r} has a name or a baseline that is not text; put it in quotes.")
+    if name in ("all", "together"):
+        raise ValueError(f"relation {name!r}: in results, this stands for all relations; choose another name.")
     for wording in wordings:
         before, title, after = wording.partition("{title}") if isinstance(wording, str) else ("", "", "")
         if not title or "{title}" in after or not any(map(str.isalnum, before + after)):

@@ -98,6 +98,7 @@ def ask(*wordings: object, **relation) -> dict:
         ),
         ({"relations": {7: {"wordings": ["Where was {title} born?"]}}}, "relation 7 has a name.*not text"),
         (ask(), "needs wordings"),
+        ({"relations": {"together": {"wordings": ["Where is {title}?"]}}}, "stands for all relations"),
         (ask("Where was she born?"), "wording 'Where was she born.'.*{title} once"),
         (ask("{title}?"), "'{title}.'.*and other words"),
         (ask("Where was {title} born?", 7), "wording 7"),

@@ -307,6 +307,7 @@ def test_anybodys_predictions_have_a_report(run, reported, tmp_path):
         ('{"question": "?", "answer": 4, "reference": "4"}', [], "line 2: no prediction: .* are texts"),
         ('{"question": "?", "answer": "4", "reference": []}', [], "line 2: no prediction: .* are texts"),
         ('{"question": "?", "answer": "4", "reference": "4", "probability": 4}', [], "line 2: .*from 0 to 1"),
+        ('{"question": "?", "answer": "4", "reference": "4", "relation": "together"}', [], "line 2: .*stands for all"),
         ('{"question": "?", "answer": "4"}', [], "line 2: no reference"),
         ('{"question": "?", "answer": "4", "reference": "4"}', ["--abstain_below", 0.5], "line 2: no probability"),
         ('{"question": "?", "answer": "4", "group": "unseen"}', [], "line 2: no probability"),

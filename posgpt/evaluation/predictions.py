@@ -59,6 +59,8 @@ class Prediction:
             raise ValueError(
                 "question, answer, relation, title, reference and group are texts, reference may be a list"
             )
+        if self.relation == "together":
+            raise ValueError("the relation 'together' stands for all in results: choose another name")
         if not isinstance(self.alternatives, dict | None):
             raise ValueError("alternatives is an object of answers and their probabilities")
         if self.probability is not None and not 0 <= self.probability <= 1:
