@@ -44,8 +44,9 @@ def train(config: Sequence[Any], build_trainer: Callable[..., Any], quiet: bool 
         except FinishedModel:
             folder = Path(config[-1].output_dir)
             state = load_json(folder / TRAINER_STATE_NAME, "state of a training")
-            parts = load_json(folder / RUN_FILE, "record of a run")
-            record = parts.pop("options") | parts | {"log_history": state["log_history"]}
+            # Those of early versions have none.
+            parts = load_json(folder / RUN_FILE, "record of a run") if (folder / RUN_FILE).is_file() else {}
+            record = parts.pop("options", {}) | parts | {"log_history": state["log_history"]}
             return TrainedModel(*load_model(str(folder)), record)
         trainer = build_trainer(*config)
         trainer.train_or_resume(checkpoint)
