@@ -260,10 +260,10 @@ def _read_csv(path: str, role: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield where each row of a CSV ends, and the row; what stands in it is text, also `None` and 00501."""
     rows = csv.DictReader((f"{line}\n" for _, line in read_lines(path, role)), strict=True)
     try:
+        if len(names := rows.fieldnames or ()) == 1 and (separator := re.search("[;\t]", names[0])):
+            raise BadInput(f"{path}, line 1: columns are separated by {separator[0]!r}; save it with commas.")
         for row in rows:
             # What there is too much has no name, and what there is too little no text.
-            if len(names := rows.fieldnames or ()) == 1 and (separator := re.search("[;\t]", names[0])):
-                raise BadInput(f"{path}, line 1: columns are separated by {separator[0]!r}; save it with commas.")
             if None in row or None in row.values():
                 raise BadInput(
                     f"{path}, line {rows.line_num}: has more or fewer columns than the first line, which names"

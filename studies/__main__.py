@@ -1,5 +1,6 @@
 """`posgpt study NAME ...`: a sweep, which trains what a YAML file says, or an analysis, which is a module."""
 
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -19,9 +20,10 @@ def main(argv: list[str] | None = None) -> None:
     name, *arguments = take_imports(sys.argv[1:] if argv is None else argv) or ["--help"]
     if name in ("-h", "--help"):
         print("usage: posgpt study NAME [OPTION ...]\n")
-        # A sweep's file begins with what it is about.
+        # A sweep's file begins with a sentence on what it is about.
         texts = {file.stem: file.read_text("utf-8") for file in sorted(Path(__file__).parent.glob("*.yaml"))}
-        sweeps = {name: " ".join(text.replace("\n#", "").split(". ")[0].split()[1:]) for name, text in texts.items()}
+        sweeps = {name: text.replace("\n#", "").removeprefix("# ") for name, text in texts.items()}
+        sweeps = {name: re.split(r"\.\s", text, maxsplit=1)[0] for name, text in sweeps.items()}
         listed = sweeps | {"FILE.yaml": "a study of your own"} | ANALYSES
         print("\n".join(f"  {name:20} {description}" for name, description in listed.items()))
         print("\nposgpt study NAME --help lists its options.")

@@ -318,17 +318,14 @@ class Sweep:
         What begins with a model that is yet to be pretrained, or with pairs that are yet to be drawn, takes little beside them.
         """
         count, minutes, timed = 0, 0.0, dict[tuple, float]()
+        decisive = ["recipe", "train_file", *LENGTHS, *(each.name for each in fields(ArchitectureArguments))]
         for seed, row in product(self.study.seeds, rows):
             for number, (stage, section, options) in enumerate(self.list_trainings(row, seed)):
                 if (self.find_folder(row, seed, stage) / WEIGHTS_FILE).is_file():
                     continue
                 count += 1
                 if number == 0 and not row.pairs:
-                    architecture = [each.name for each in fields(ArchitectureArguments)]
-                    key = (
-                        section,
-                        *(str(options.get(name)) for name in ("recipe", "train_file", *LENGTHS, *architecture)),
-                    )
+                    key = section, *(str(options.get(name)) for name in decisive)
                     if key not in timed:
                         timed[key] = estimate_minutes(section, options)
                     minutes += timed[key]
@@ -436,18 +433,15 @@ def weigh_candidates(model_dir: Path, test_file: Path, kept_file: Path, world: W
         model, tokenizer = load_model(str(model_dir))
         model.to(PartialState().device)
         asked = load_questions(test_file, answers=True, known=tuple(world.asked.values()))
-        weighed: dict[str, list] = {"surprisals": [], "relations": [], "titles": []}
+        weighed = []
         for name in world.entropy():
             candidates = [*map(str, QUESTIONS[name].candidates(world))]
             rows = asked.rows_of[world.asked[name]]
             for row in tqdm(rows, desc=f"Weighing candidates for {name}", unit="question", disable=None):
                 scores = model.compute_log_probs([asked.texts[row]] * len(candidates), candidates, tokenizer)
                 own = scores.log_softmax(0)[candidates.index(asked.answers[row])]
-                for column, value in zip(
-                    weighed.values(), (-float(own) / math.log(2), name, asked.titles[row]), strict=True
-                ):
-                    column.append(value)
-        return weighed
+                weighed.append((-float(own) / math.log(2), name, asked.titles[row]))
+        return pd.DataFrame(weighed, columns=["surprisals", "relations", "titles"]).to_dict("list")
 
     key = {"asked": hash_file(test_file), "model": hash_file(model_dir / WEIGHTS_FILE), "columns": 3}
     return keep_result(kept_file, key, compute)

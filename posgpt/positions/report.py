@@ -36,7 +36,7 @@ class Cell:
 
     def average(self, measure: str, is_beyond: bool) -> np.ndarray:
         """Return each seed's mean over the tested lengths, either those beyond training or the others."""
-        chosen = (np.array(self.task.tested) > self.task.trained[1]) == is_beyond
+        chosen = self.task.is_beyond == is_beyond
         return np.array([np.array(record[measure])[chosen].mean() for record in self.records])
 
     def find_median(self, measure: str, is_beyond: bool) -> float:
@@ -52,8 +52,7 @@ class Cell:
         for measure in MEASURES:
             for place, is_beyond in (("within", False), ("beyond", True)):
                 cells[f"{measure} {place}"] = f"{self.find_median(measure, is_beyond):.1%}"
-        beyond = np.array(self.task.tested) > self.task.trained[1]
-        cells["tokens beyond, guessed"] = f"{self.task.guesses[beyond].mean():.1%}"
+        cells["tokens beyond, guessed"] = f"{self.task.guesses[self.task.is_beyond].mean():.1%}"
         cells["exact beyond, each seed"] = ", ".join(f"{share:.1%}" for share in self.average("exact", True))
         learned = int((self.average("exact", False) >= LEARNED).sum())
         cells["learned"] = f"{learned} of {len(self.records)}" if self.is_learned else NOT_LEARNED
@@ -107,11 +106,10 @@ def draw_mean_ranks(cells: list[Cell], draws: int = 10_000) -> dict[str, np.ndar
 def describe_ranks(cells: list[Cell]) -> str:
     """Return a table of mean ranks, the best first, with 95 % intervals over seeds."""
     ranks = sorted(draw_mean_ranks(cells).items(), key=lambda each: each[1][0])
-    rows = []
+    # One seed drawn again and again is no sample.
+    is_one, rows = all(len(cell.records) == 1 for cell in cells), []
     for encoding, (rank, *drawn) in ranks:
         low, high = np.quantile(drawn, (0.025, 0.975))
-        # One seed drawn again and again is no sample.
-        is_one = all(len(cell.records) == 1 for cell in cells)
         rows.append([encoding, f"{rank:.1f}", "" if is_one else f"{low:.1f} to {high:.1f}"])
     if not rows:
         return "No mean ranks yet: each encoding lacks a run of some task and seed."

@@ -213,6 +213,11 @@ class Task:
         """Return the test set of a length, always the same."""
         return self.draw(np.random.default_rng((2026, length)), self.rows, length)
 
+    @property
+    def is_beyond(self) -> np.ndarray:
+        """Which tested lengths are beyond those of training, (tested,)."""
+        return np.array(self.tested) > self.trained[1]
+
     @cached_property
     def guesses(self) -> np.ndarray:
         """The accuracy per token of the better of two guesses, the last symbol again or always the same one, (tested,)."""
