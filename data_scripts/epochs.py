@@ -59,6 +59,10 @@ class EpochDataset(torch.utils.data.Dataset):
         """The loss of a model that knows what is asked for and how often, but not of which document; None: unknown."""
         return None
 
+    def read_fewer_spans(self, share: float) -> "EpochDataset":
+        """Return what asks for about this share of the spans of each document; here, the dataset itself."""
+        return self
+
     def choose_examples(self, share: float) -> np.ndarray:
         """(examples,) integers: those of a share of the documents, at least one, the same ones whenever asked."""
         return self._choose(len(self), share)

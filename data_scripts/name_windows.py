@@ -23,10 +23,10 @@ and by which selector (`choose_selectors`, `select_spans`), rows (`NameWindowsDa
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -116,6 +116,7 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
                 " says capitals)."
             )
         dataset = NameWindowsDataset(spans, selectors, tokenizer, seed, self, questions)
+        dataset.source = (corpus, tokenizer, seed, questions, one_text_per_row, relations)
         if edits:
             dataset.edit(select(documents, selectors, edits=edits), edits)
         collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
@@ -150,6 +151,8 @@ class NameWindowsDataset(EpochDataset):
         questions: Questions | None = None,
     ):
         super().__init__(seed)
+        # What `NameWindowsConfig.build` took, where it built this.
+        self.source: tuple = ()
         self.documents, self.selectors, self.tokenizer, self.config = documents, selectors, tokenizer, config
         self.wordings = {selector.relation: selector.relation.split_wordings() for selector in selectors}
         # (documents + 1,): where the rows of each begin. A row for each span, so that all are asked for equally often.
@@ -229,6 +232,13 @@ class NameWindowsDataset(EpochDataset):
         counts = counted.field("counts").to_numpy()
         characters = counts @ (pc.utf8_length(counted.field("values")).to_numpy() + len(MASK_TOKEN))
         return float(counts @ np.log(counts.sum() / counts) / characters)
+
+    def read_fewer_spans(self, share: float) -> "NameWindowsDataset":
+        """Return what a smaller `max_spans` gives: the likeliest spans of each document, or the first, and at least one."""
+        fewer = max(int(share * self.rows_with_document / len(self.documents)), 1)
+        if fewer >= self.config.max_spans:
+            return self
+        return cast(NameWindowsDataset, replace(self.config, max_spans=fewer).build(*self.source).dataset)
 
     def choose_examples(self, share: float) -> np.ndarray:
         chosen = self._choose(len(self.documents), share)

@@ -67,12 +67,24 @@ def test_minutes_are_steps_which_a_resumed_training_keeps(run, options, tmp_path
     folder, reference = tmp_path / "minutes", tmp_path / "steps"
     minutes = [*options, "--minutes", 1, "--output_dir", folder, "--save_steps", 6, "--save_total_limit", 9]
     printed = run(train_pretrain, *minutes)
-    assert "12 training steps, 2 times all" in printed and re.search(TIMED, printed)
-    run(train_pretrain, *options, "--max_steps", 12, "--output_dir", reference)
+    assert "12 training steps, 3 times all" in printed and re.search(TIMED, printed)
+    # So few steps would store none of four spans of each document.
+    assert "fewer spans, as with --max_spans 1." in printed
+    run(train_pretrain, *options, "--max_steps", 12, "--max_spans", 1, "--output_dir", reference)
     assert (folder / WEIGHTS_FILE).read_bytes() == (reference / WEIGHTS_FILE).read_bytes()
     monkeypatch.setattr(estimate, "time_steps", lambda _: pytest.fail("timed again"))
     run(train_pretrain, *minutes, "--resume_from_checkpoint", folder / "checkpoint-6", "--overwrite_output_dir")
     assert (folder / WEIGHTS_FILE).read_bytes() == (reference / WEIGHTS_FILE).read_bytes()
+
+
+def test_minutes_that_are_too_short_for_all_spans_read_fewer(options, tmp_path, monkeypatch):
+    monkeypatch.setattr(estimate, "time_steps", lambda _: 1.0)
+    for minutes, most in ((0.7, 1), (2, 2)):
+        planned = load(options, tmp_path, "--minutes", minutes)
+        plan = estimate.plan_training(planned)
+        assert max(map(len, planned.train_dataset.documents["asked"])) == most
+        assert ("it asks for fewer spans" in plan.description) == (most == 1)
+        assert plan.exposures > estimate.FEW
 
 
 def test_it_is_said_how_long_training_takes_and_what_its_loss_means(run, options, tmp_path, monkeypatch):

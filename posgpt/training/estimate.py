@@ -17,8 +17,9 @@ from posgpt.training.callbacks import TimingCallback
 
 # However small a corpus is, `exposures` are at least as many training steps (docs/results.md has figures for all of these).
 LEAST_STEPS = 600
-# How often spans are read in the best runs, and until facts are learned at all, at the latest; with 0.8 million parameters or more.
-ENOUGH, FLAT = "100 to 150", 35
+# How often spans are read in the best runs, and until facts are learned at all, at the latest; with 0.8 million parameters or more. Where
+# `minutes` read them less often than `FEW`, fewer spans are asked for.
+ENOUGH, MORE_THAN_ENOUGH, FLAT, FEW = 100, 150, 35, 50
 # The share of `minutes` that is planned, and the fewest steps that are worth a training.
 PLANNED_SHARE, FEWEST_STEPS = 0.95, 10
 
@@ -52,12 +53,13 @@ def time_steps(trainer: Any) -> float:
 def plan_training(trainer: Any, checkpoint: str | None = None, is_timed: bool = False) -> Plan:
     """Set how long a training is, where that follows from the data or this machine; a resumed one keeps its steps.
 
-    Steps are timed where `minutes` ask for it, or with `is_timed`.
+    Steps are timed where `minutes` ask for it, or with `is_timed`. Where `minutes` are too short for all spans, the trainer gets a
+    dataset with fewer of them.
     """
-    args, dataset, seconds = trainer.args, trainer.train_dataset, math.nan
+    args, full, seconds = trainer.args, trainer.train_dataset, math.nan
+    dataset = full
     if is_timed or (args.minutes and not checkpoint):
         seconds = time_steps(trainer)
-    steps_per_epoch, per_epoch = math.ceil(len(dataset) / args.rows_per_step), dataset.exposures_per_epoch
     if args.minutes and checkpoint:
         args.max_steps = load_json(Path(checkpoint, TRAINER_STATE_NAME), "state of a training")["max_steps"]
     elif args.minutes:
@@ -65,19 +67,28 @@ def plan_training(trainer: Any, checkpoint: str | None = None, is_timed: bool = 
         if args.max_steps < FEWEST_STEPS:
             takes = f"a training step takes {seconds:.2g} s here, and that is too short for {FEWEST_STEPS}"
             raise BadInput(f"minutes is {args.minutes:g}, but {takes}; choose more.")
-    elif args.exposures:
+    if args.minutes:
+        # A step takes as long with fewer spans. The steps alone decide, so that a resumed training has the same.
+        exposures = args.max_steps * args.rows_per_step / len(full) * full.exposures_per_epoch
+        if exposures < FEW:
+            trainer.train_dataset = dataset = full.read_fewer_spans(exposures / ENOUGH)
+    steps_per_epoch, per_epoch = math.ceil(len(dataset) / args.rows_per_step), dataset.exposures_per_epoch
+    if args.exposures:
         args.num_train_epochs = math.ceil(max(args.exposures / per_epoch, LEAST_STEPS / steps_per_epoch))
     steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * steps_per_epoch)
     exposures = steps / steps_per_epoch * per_epoch
     said = f"{steps:,} training steps, {steps / steps_per_epoch:.3g} times all {len(dataset):,} rows"
     if (level := dataset.loss_without_facts) is not None:
         said += (
-            f", read each span about {exposures:.0f} times; {ENOUGH} were enough for models of 0.8 million parameters"
+            f", read each span about {exposures:.0f} times; {ENOUGH} to {MORE_THAN_ENOUGH} were enough for models of 0.8 million parameters"
             f" or more. Until each has been read about {FLAT} times, around step {FLAT / per_epoch * steps_per_epoch:,.0f},"
             f" the loss may stay near {level:.2f} and accuracy near 0: that is normal"
         )
         if exposures < FLAT:
             said += (
-                ". This training ends before that, so it stores few facts: choose more minutes, steps or --exposures"
+                ". This training ends before that, so it stores few facts: choose more minutes, steps or --exposures, or"
+                " fewer spans (--max_spans 1)"
             )
+    if dataset is not full:
+        said += f". So that it stores them, it asks for fewer spans, as with --max_spans {dataset.config.max_spans}"
     return Plan(steps, exposures, seconds, f"{said}.")
