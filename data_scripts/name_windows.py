@@ -78,6 +78,11 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
         " a model then understands wordings that it has not read.",
         default=0,
     )
+    title_endings: Annotated[float, Range(0, 1)] = option(
+        "The share of paraphrases that begin with the title, with up to three characters attached to it: titles are then recognized in"
+        " forms such as NAME's, too.",
+        default=0,
+    )
     title_share: Annotated[float, Range(0, 0.9)] = option(
         "The share of rows that ask for the title instead, by spans and words beside them: for questions such as who was born somewhere.",
         default=0,
@@ -188,7 +193,7 @@ class NameWindowsDataset(EpochDataset):
         characters, paraphrasers = frozenset(self.tokenizer.get_vocab()), {}
         for relation, own in cues.items():
             telling = [word for word in used[relation] if len(used) > 1 and counts[word] == 1]
-            paraphrasers[relation] = Paraphraser(own, list(words), characters, telling)
+            paraphrasers[relation] = Paraphraser(own, list(words), characters, telling, self.config.title_endings)
         return paraphrasers
 
     def edit(self, documents: Dataset, edits: Edits) -> None:

@@ -6,14 +6,18 @@ it learns which of them tell what is asked, and answers in wordings that it has 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from data_scripts.relations import Wording
 from data_scripts.words import is_unspaced, join_words, split_words
+from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 # Other words in a paraphrase, at most.
 _MAX_OTHER_WORDS = 3
+# The most characters that are attached to a title.
+_MAX_ENDING = 3
 # How often a paraphrase ends as its wording does; otherwise with another mark or, as often, with none.
 _OWN_MARK = 0.6
 _MARKS = "?.:!？。：！؟।"
@@ -33,12 +37,26 @@ class Paraphraser:
         other_words: Words of the documents.
         characters: Those that the tokenizer has.
         telling: Words that tell what is asked, one of which is always kept; none where nothing else is asked for.
+        title_endings: How often the title comes first, with some characters attached.
     """
 
     cues: Sequence[str]
     other_words: Sequence[str]
     characters: frozenset[str]
     telling: Sequence[str] = ()
+    title_endings: float = 0
+
+    @cached_property
+    def _attachable(self) -> list[str]:
+        return sorted(each for each in self.characters - {MASK_TOKEN, PAD_TOKEN} if not each.isspace())
+
+    def _draw_ending(self, rng: np.random.Generator) -> str:
+        """Return the end of a word, or any characters; sometimes none."""
+        number = int(rng.integers(_MAX_ENDING + 1))
+        if self.other_words and rng.random() < 0.5:
+            word = self.other_words[int(rng.integers(len(self.other_words)))]
+            return word[max(len(word) - number, 0) :]
+        return "".join(self._attachable[place] for place in rng.integers(len(self._attachable), size=number))
 
     def draw(self, wording: Wording, room: int, rng: np.random.Generator) -> Wording:
         """Return words to stand before and after a title, together at most `room` characters."""
@@ -56,10 +74,12 @@ class Paraphraser:
         if rng.random() >= _OWN_MARK:
             marks = [each for each in _MARKS if each in self.characters]
             mark = marks[rng.integers(len(marks))] if marks and rng.random() < 0.5 else ""
-        if len(" ".join(words)) + len("  ") + len(mark) > room:
+        title_is_first = self.title_endings > 0 and rng.random() < self.title_endings
+        ending = self._draw_ending(rng) if title_is_first else ""
+        if len(" ".join([ending, *words])) + len("  ") + len(mark) > room:
             return wording
-        split = int(rng.integers(len(words) + 1))
-        before, after = join_words(words[:split]).lstrip(), join_words(words[split:])
+        split = 0 if title_is_first else int(rng.integers(len(words) + 1))
+        before, after = join_words(words[:split]).lstrip(), ending + join_words(words[split:])
         if before and before[0].upper() in self.characters and rng.random() < 0.5:
             before = before[0].upper() + before[1:]
         if before and (wording.before.endswith(" ") or not is_unspaced(before[-1])):

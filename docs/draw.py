@@ -1,5 +1,6 @@
 """Draw the documentation's pictures from its figures: `python docs/draw.py`, or the names of some, such as `hero windows`."""
 
+import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable
@@ -10,6 +11,8 @@ import yaml
 
 from posgpt.evaluation.scoring import Proportion
 from posgpt.plots import BLUE, GREY, LIGHT_BLUE, ORANGE, draw_seeds, make_figure, save_picture
+from posgpt.positions.report import draw_heat_maps, group_runs
+from posgpt.positions.tasks import TASKS
 
 FOLDER = Path(__file__).parent
 DPI = 140
@@ -315,11 +318,20 @@ def draw_corpus_size() -> Any:
     return figure
 
 
+def draw_tasks() -> Any:
+    """The tasks on which all encodings of the table have a run."""
+    records = [json.loads(line) for line in (FOLDER / "positions_table" / "runs.jsonl").read_text().splitlines()]
+    cells = group_runs(TASKS, records)
+    count = len({cell.encoding for cell in cells})
+    return draw_heat_maps([cell for cell in cells if sum(each.name == cell.name for each in cells) == count])
+
+
 PICTURES: dict[str, Callable[[], Any]] = {
     "hero": draw_hero,
     "windows": draw_windows,
     **{name: (lambda name=name: draw_positions(name)) for name in POSITIONS},
     "steps": draw_steps,
+    "tasks": draw_tasks,
     "factorial": draw_factorial,
     "knowledge": draw_knowledge,
     "course_recall": draw_course_recall,

@@ -108,3 +108,10 @@ def test_a_paraphrase_keeps_what_tells_the_question_fits_and_has_known_character
     # Words stand on either side of the title, and in the wording's own form as well as in others.
     assert len(set(drawn)) > 50 and {bool(before) for before, _ in drawn} == {True, False}
     assert {after[-1:] for _, after in drawn} > {wording.mark}
+    attaching = Paraphraser([cue], other, characters | {"⁇", "□", "'"}, telling, title_endings=1)
+    drawn = [attaching.draw(wording, 30, rng) for _ in range(300)]
+    endings = {re.split(r"[ 哪]", after)[0] for before, after in drawn if not before}
+    # The others have no room, and are the wording itself.
+    assert all(not before or (before, after) == wording[:2] for before, after in drawn)
+    assert max(map(len, endings)) >= 3 and "" in endings and any("'" in each for each in endings)
+    assert all(len(before + after) <= 30 and not {*after} & {*"⁇□"} for before, after in drawn)
