@@ -56,8 +56,8 @@ def plan_training(trainer: Any, checkpoint: str | None = None, is_timed: bool = 
     Steps are timed where `minutes` ask for it, or with `is_timed`. Where `minutes` are too short for all spans, the trainer gets a
     dataset with fewer of them.
     """
-    args, full, seconds = trainer.args, trainer.train_dataset, math.nan
-    dataset = full
+    args, seconds = trainer.args, math.nan
+    dataset = full = trainer.train_dataset
     if is_timed or (args.minutes and not checkpoint):
         seconds = time_steps(trainer)
     if args.minutes and checkpoint:
@@ -84,11 +84,13 @@ def plan_training(trainer: Any, checkpoint: str | None = None, is_timed: bool = 
             f" or more. Until each has been read about {FLAT} times, around step {FLAT / per_epoch * steps_per_epoch:,.0f},"
             f" the loss may stay near {level:.2f} and accuracy near 0: that is normal"
         )
+        if dataset is not full:
+            said += (
+                f". To read each often enough, it asks for fewer spans, as with --max_spans {dataset.config.max_spans}"
+            )
         if exposures < FLAT:
             said += (
-                ". This training ends before that, so it stores few facts: choose more minutes, steps or --exposures, or"
-                " fewer spans (--max_spans 1)"
+                ". This training ends before that, so it stores few facts: choose more minutes, steps or --exposures"
             )
-    if dataset is not full:
-        said += f". So that it stores them, it asks for fewer spans, as with --max_spans {dataset.config.max_spans}"
+            said += ", or fewer spans (--max_spans 1)" if dataset.config.max_spans > 1 else ""
     return Plan(steps, exposures, seconds, f"{said}.")
