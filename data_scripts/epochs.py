@@ -23,6 +23,8 @@ class EpochDataset(torch.utils.data.Dataset):
 
     # What messages call the numbered examples.
     unit: ClassVar[str] = "documents"
+    # How many spans of a document are asked for, at most; 0: they are not counted.
+    max_spans = 0
 
     def __init__(self, seed: int):
         self.seed = seed

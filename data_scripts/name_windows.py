@@ -26,7 +26,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -158,6 +158,7 @@ class NameWindowsDataset(EpochDataset):
         super().__init__(seed)
         # What `NameWindowsConfig.build` took, where it built this.
         self.source: tuple = ()
+        self.max_spans = config.max_spans
         self.documents, self.selectors, self.tokenizer, self.config = documents, selectors, tokenizer, config
         self.wordings = {selector.relation: selector.relation.split_wordings() for selector in selectors}
         # (documents + 1,): where the rows of each begin. A row for each span, so that all are asked for equally often.
@@ -238,12 +239,10 @@ class NameWindowsDataset(EpochDataset):
         characters = counts @ (pc.utf8_length(counted.field("values")).to_numpy() + len(MASK_TOKEN))
         return float(counts @ np.log(counts.sum() / counts) / characters)
 
-    def read_fewer_spans(self, share: float) -> "NameWindowsDataset":
+    def read_fewer_spans(self, share: float) -> EpochDataset:
         """Return what a smaller `max_spans` gives: the likeliest spans of each document, or the first, and at least one."""
         fewer = max(int(share * self.rows_with_document / len(self.documents)), 1)
-        if fewer >= self.config.max_spans:
-            return self
-        return cast(NameWindowsDataset, replace(self.config, max_spans=fewer).build(*self.source).dataset)
+        return self if fewer >= self.max_spans else replace(self.config, max_spans=fewer).build(*self.source).dataset
 
     def choose_examples(self, share: float) -> np.ndarray:
         chosen = self._choose(len(self.documents), share)

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -322,8 +322,8 @@ def draw_tasks() -> Any:
     """The tasks on which all encodings of the table have a run."""
     records = [json.loads(line) for line in (FOLDER / "positions_table" / "runs.jsonl").read_text().splitlines()]
     cells = group_runs(TASKS, records)
-    count = len({cell.encoding for cell in cells})
-    return draw_heat_maps([cell for cell in cells if sum(each.name == cell.name for each in cells) == count])
+    counts, complete = Counter(cell.name for cell in cells), len({cell.encoding for cell in cells})
+    return draw_heat_maps([cell for cell in cells if counts[cell.name] == complete])
 
 
 PICTURES: dict[str, Callable[[], Any]] = {

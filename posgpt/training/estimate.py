@@ -84,13 +84,9 @@ def plan_training(trainer: Any, checkpoint: str | None = None, is_timed: bool = 
             f" or more. Until each has been read about {FLAT} times, around step {FLAT / per_epoch * steps_per_epoch:,.0f},"
             f" the loss may stay near {level:.2f} and accuracy near 0: that is normal"
         )
-        if dataset is not full:
-            said += (
-                f". To read each often enough, it asks for fewer spans, as with --max_spans {dataset.config.max_spans}"
-            )
-        if exposures < FLAT:
-            said += (
-                ". This training ends before that, so it stores few facts: choose more minutes, steps or --exposures"
-            )
-            said += ", or fewer spans (--max_spans 1)" if dataset.config.max_spans > 1 else ""
+    if dataset is not full:
+        said += f". To read each often enough, it asks for fewer spans, as with --max_spans {dataset.max_spans}"
+    if level is not None and exposures < FLAT:
+        said += ". This training ends before that, so it stores few facts: choose more minutes, steps or --exposures"
+        said += ", or fewer spans (--max_spans 1)" if dataset.max_spans > 1 else ""
     return Plan(steps, exposures, seconds, f"{said}.")
