@@ -1,13 +1,17 @@
 import json
 
+import pytest
 import torch
+import yaml
 
+from data_scripts.errors import BadInput
 from data_scripts.questions import load_questions
 from modeling_posgpt import Answer, PosGPTForCausalLM
 from posgpt.ask import AskingArguments, ask
 from posgpt.evaluate import evaluate
 from posgpt.evaluation.arguments import EvaluationArguments
 from posgpt.evaluation.predictions import read_predictions
+from posgpt.evaluation.report import score_predictions
 
 
 def test_a_model_computes_in_the_type_that_is_asked_for(world, tiny_pretrained, monkeypatch):
@@ -65,3 +69,33 @@ def test_any_of_several_answers_is_correct_and_all_are_asked_for(world, tiny_pre
     assert read_predictions(tmp_path / "eval" / "predictions.jsonl") == result.predictions
     everyone = evaluate(EvaluationArguments(baseline="Oslo", **options))
     assert everyone.metrics["correct"] == 1 and everyone.metrics["recall"] is None
+
+
+def test_a_test_is_also_asked_in_other_wordings(world, tiny_pretrained, tmp_path, monkeypatch):
+    known = {"Where was Ada born?": "Bern", "Ada's birthplace:": "Bern", "Bo's birthplace:": "Paris"}
+    monkeypatch.setattr(
+        PosGPTForCausalLM, "answer", lambda _, texts, *__: [Answer(known.get(each, ""), 0.5) for each in texts]
+    )
+    test, wordings = tmp_path / "test.tsv", tmp_path / "wordings.yml"
+    test.write_text("Where was Ada born?\tBern\nWhere was Bo born?\tParis\n")
+    forms = ["{title}'s birthplace:", "Name the birthplace of {title}."]
+    wordings.write_text(yaml.safe_dump({"birthplace": {"wordings": forms}}))
+    options = {"test_file": [str(test)], "model_name_or_path": str(tiny_pretrained["rotary"])}
+    result = evaluate(EvaluationArguments(other_wordings=str(wordings), output_dir=str(tmp_path / "eval"), **options))
+    assert result.metrics["correct"] == 1 and result.metrics["wordings"] == {forms[0]: 1.0, forms[1]: 0.0}
+    assert "| PosGPT, asked {title}'s birthplace: | 100.0% |" in " ".join(str(result).split())
+    assert (tmp_path / "eval" / "predictions.txt").read_text() == "Bern\n\n"
+    read = read_predictions(tmp_path / "eval" / "predictions.jsonl")
+    assert [(each.group, each.title) for each in read[2:4]] == [(forms[0], "Ada"), (forms[0], "Bo")]
+    assert score_predictions(read).relations["birthplace"]["wordings"] == result.metrics["wordings"]
+
+    for content, match in (
+        ({"year": {"wordings": forms}}, "asks for no 'year'; remove it, or choose from 'birthplace'"),
+        ({"birthplace": {"wordings": forms[:1] * 2}}, "is there twice"),
+    ):
+        wordings.write_text(yaml.safe_dump(content))
+        with pytest.raises(BadInput, match=f"wordings.yml: .*{match}"):
+            evaluate(EvaluationArguments(other_wordings=str(wordings), output_dir=str(tmp_path / "no"), **options))
+    with pytest.raises(BadInput, match="asks no model"):
+        evaluate(EvaluationArguments(test_file=[str(test)], other_wordings=str(wordings), baseline="Bern"))
+    assert not (tmp_path / "no").exists()

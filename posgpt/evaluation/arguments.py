@@ -37,6 +37,10 @@ class EvaluationArguments(RelationArguments, ReportArguments):
     predictions_file: str | None = option(
         "File for the predictions, in an existing folder (default: predictions.txt in output_dir).", default=None
     )
+    other_wordings: str | None = option(
+        "A YAML file of relations, as for --relations: each question of the test is also asked in all of their wordings.",
+        default=None,
+    )
     train_file: list[str] | None = option("TSVs whose most frequent answer is a second baseline.", default=None)
     report: str | None = option("Folder for a report on confidence and evidence.", default=None)
     calibration_file: list[str] | None = option(
@@ -86,10 +90,11 @@ class EvaluationArguments(RelationArguments, ReportArguments):
             raise BadInput("--model_name_or_path is missing; name a model, or give a --baseline.")
         if self.baseline is None and self.predictions_path is None:
             raise BadInput("--output_dir is missing; name the folder for predictions.txt and metrics.json.")
-        if self.baseline is not None and (self.model_name_or_path or self.report or self.update_model_card):
+        of_a_model = self.model_name_or_path or self.report or self.update_model_card or self.other_wordings
+        if self.baseline is not None and of_a_model:
             raise BadInput(
-                "--baseline gives everyone one answer and asks no model; leave out --model_name_or_path, --report and"
-                " --update_model_card, or --baseline."
+                "--baseline gives everyone one answer and asks no model; leave out --model_name_or_path, --report,"
+                " --update_model_card and --other_wordings, or --baseline."
             )
         for name in ("corpus_file", "calibration_file", "unseen_file", "fictional_people", "abstain_below"):
             if getattr(self, name) is not None and not self.report:

@@ -64,7 +64,7 @@ def draw_accuracies(axes: Any, relations: Mapping[str, Mapping[str, Any]]) -> No
         rows = {relation: shares[MODEL] for relation, shares in of_each.items()}
     percent = 100 * np.array([share.accuracy for share in rows.values()])
     low, high = 100 * np.array([share.interval for share in rows.values()]).T
-    colors = BLUE if len(relations) > 1 else [BLUE, *[GREY] * (len(rows) - 1)]
+    colors = BLUE if len(relations) > 1 else [BLUE if row.startswith(MODEL) else GREY for row in rows]
     labels, errors = [textwrap.fill(name, 22) for name in rows], [percent - low, high - percent]
     bars = axes.barh(labels, percent, xerr=errors, capsize=3, color=colors)
     axes.bar_label(bars, [f"{value:.1f} %" for value in percent], padding=3)

@@ -1,7 +1,7 @@
 """What an evaluation asks, and all else that it reads."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
 from transformers import PreTrainedTokenizerBase
@@ -65,6 +65,25 @@ class EvaluationData:
         }
 
 
+def reword(test: Questions, path: str) -> dict[str, Questions]:
+    """Return the questions of a test in all wordings that a file has for their relations, by these wordings."""
+    asked, groups = {relation.name: relation for relation in test.relations}, dict[str, Questions]()
+    for relation in load_relations(path):
+        if relation.name not in asked:
+            raise BadInput(
+                f"{path}: {test.path} asks for no {relation.name!r}; remove it, or choose from {', '.join(map(repr, asked))}."
+            )
+        own = test.select(asked[relation.name])
+        for wording in relation.wordings:
+            if wording in groups:
+                raise BadInput(f"{path}: {wording!r} is there twice; remove one.")
+            reworded = replace(relation, wordings=(wording,))
+            groups[wording] = replace(
+                own, relation_per_question=(reworded,) * len(own), texts=list(map(reworded.ask, own.titles))
+            )
+    return groups
+
+
 def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relation]) -> EvaluationData:
     """Read all files, each once, before anything is asked; `known` are the relations of the model, if one is asked."""
     known = [*load_relations(arguments.relations), *known]
@@ -100,6 +119,8 @@ def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relatio
     if asked := list(zip(cycle(test.relations), fictional)):
         texts = [relation.ask(name) for relation, name in asked]
         groups[FICTIONAL] = Questions((FICTIONAL,), tuple(relation for relation, _ in asked), texts)
+    if arguments.other_wordings:
+        groups |= reword(groups[TEST], arguments.other_wordings)
     return EvaluationData(groups, training, documents)
 
 

@@ -14,7 +14,8 @@ from data_scripts.errors import BadInput
 from data_scripts.files import read_lines, write_atomically
 from modeling_posgpt import PosGPTForCausalLM
 
-# Why a question is asked: to measure accuracy; to fit confidences; because nobody can know the answer, of two kinds.
+# Why a question is asked: to measure accuracy; to fit confidences; because nobody can know the answer, of two kinds. Questions of the
+# test in another wording have this wording, with `{title}`, as their group.
 TEST, CALIBRATION, UNSEEN, FICTIONAL = "test", "calibration", "unseen", "fictional"
 ALL = "all"
 # Less counts as this: an answer that a model cannot write would have an infinite surprisal.
@@ -30,7 +31,7 @@ class Prediction:
         title: Whom or what it asks about.
         probability: How probable whoever answered finds the answer, 0 to 1.
         reference: The correct answer, or several of which each is correct.
-        group: Why it was asked: `TEST`, `CALIBRATION`, `UNSEEN` or `FICTIONAL`.
+        group: Why it was asked: `TEST`, `CALIBRATION`, `UNSEEN`, `FICTIONAL` or another wording of the test, with `{title}`.
         surprisal: -log2 of the probability that whoever answered gives all references together, in bits.
         alternatives: Other answers and the probability of each, the likeliest first; None: they were not asked for.
     """

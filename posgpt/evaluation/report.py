@@ -139,6 +139,10 @@ def score_predictions(
     for each in test.predictions if all(each.reference is not None for each in test.predictions) else ():
         by_relation.setdefault(each.relation, []).append(each)
     relations = {name: measure_accuracy(each, baselines.get(name, {})) for name, each in by_relation.items()}
+    for wording in [group for group in groups if "{title}" in group]:
+        reworded = groups.pop(wording)
+        if measured := relations.get(reworded[0].relation):
+            measured["wordings"][wording] = measure_accuracy(reworded)["accuracy"]
     return Evaluation(
         test,
         {group: replace(test, predictions=each) for group, each in groups.items()},

@@ -82,7 +82,7 @@ def measure_accuracy(
     references = [each.references for each in predictions]
     share = count_correct([each.answer for each in predictions], references)
     metrics = share._asdict() | {"accuracy": share.accuracy, "accuracy_interval": list(share.interval)}
-    metrics |= {"majority_accuracy": None, "recall": compute_recall(predictions), "baselines": {}}
+    metrics |= {"majority_accuracy": None, "recall": compute_recall(predictions), "wordings": {}, "baselines": {}}
     for name, answer in baselines.items():
         accuracy = count_correct([answer] * len(references), references).accuracy
         metrics |= {name: answer, f"{name.removesuffix('_answer')}_accuracy": accuracy}
@@ -93,8 +93,9 @@ def measure_accuracy(
 def list_accuracies(metrics: Mapping[str, Any], name: str) -> dict[str, Proportion]:
     """Return a relation's rows in tables and charts; a baseline of the same name has the given answers' row."""
     total = metrics["total"]
+    others = {f"{name}, asked {wording}": accuracy for wording, accuracy in metrics["wordings"].items()}
     return {name: Proportion(metrics["correct"], total)} | {
-        row: Proportion(round(accuracy * total), total) for row, accuracy in metrics["baselines"].items()
+        row: Proportion(round(accuracy * total), total) for row, accuracy in (others | metrics["baselines"]).items()
     }
 
 
