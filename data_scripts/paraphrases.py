@@ -4,7 +4,8 @@ A model that is asked in one wording alone takes all of its words for part of th
 it learns which of them tell what is asked, and answers in wordings that it has never read.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +22,14 @@ _MAX_ENDING = 3
 # How often a paraphrase ends as its wording does; otherwise with another mark or, as often, with none.
 _OWN_MARK = 0.6
 _MARKS = "?.:!？。：！؟।"
+# From the first mark behind a letter to the end of the word.
+_TITLE_MARK = re.compile(r"(?<=\w)[^\w\s]\S*$")
+
+
+def list_title_marks(titles: Iterable[str]) -> list[str]:
+    """Return what stands behind words in titles, as often as it does: `:`, `'s` and `,` in `Star Trek II: Khan's Wrath, Retold`."""
+    found = [_TITLE_MARK.search(word) for title in titles for word in title.split()]
+    return [mark[0][:_MAX_ENDING] for mark in found if mark]
 
 
 def list_words(wording: Wording) -> list[str]:
@@ -38,6 +47,7 @@ class Paraphraser:
         characters: Those that the tokenizer has.
         telling: Words that tell what is asked, one of which is always kept; none where nothing else is asked for.
         title_endings: How often the title comes first, with some characters attached.
+        title_marks: Those that words in titles have attached: none of them tells where a title ends.
     """
 
     cues: Sequence[str]
@@ -45,13 +55,16 @@ class Paraphraser:
     characters: frozenset[str]
     telling: Sequence[str] = ()
     title_endings: float = 0
+    title_marks: Sequence[str] = ()
 
     @cached_property
     def _attachable(self) -> list[str]:
         return sorted(each for each in self.characters - {MASK_TOKEN, PAD_TOKEN} if not each.isspace())
 
     def _draw_ending(self, rng: np.random.Generator) -> str:
-        """Return the end of a word, or any characters; sometimes none."""
+        """Return what words in titles have attached, the end of a word, or any characters; sometimes none."""
+        if self.title_marks and rng.random() < 0.5:
+            return self.title_marks[int(rng.integers(len(self.title_marks)))]
         number = int(rng.integers(_MAX_ENDING + 1))
         if self.other_words and rng.random() < 0.5:
             word = self.other_words[int(rng.integers(len(self.other_words)))]

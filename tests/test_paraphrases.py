@@ -108,6 +108,8 @@ def test_a_paraphrase_keeps_what_tells_the_question_fits_and_has_known_character
     # Words stand on either side of the title, and in the wording's own form as well as in others.
     assert len(set(drawn)) > 50 and {bool(before) for before, _ in drawn} == {True, False}
     assert {after[-1:] for _, after in drawn} > {wording.mark}
+    marked = Paraphraser([cue], other, characters | {"'"}, telling, title_endings=1, title_marks=["'s"])
+    assert sum(marked.draw(wording, 30, rng).after.startswith("'s") for _ in range(300)) > 50
     attaching = Paraphraser([cue], other, characters | {"⁇", "□", "'"}, telling, title_endings=1)
     drawn = [attaching.draw(wording, 30, rng) for _ in range(300)]
     endings = {re.split(r"[ 哪]", after)[0] for before, after in drawn if not before}
