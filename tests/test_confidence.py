@@ -51,7 +51,7 @@ def test_the_baselines_are_the_relations_answer_and_the_most_frequent_of_trainin
     assert metrics == {
         "accuracy": 0.5, "correct": 1, "total": 2, "baseline": "Bern", "baseline_accuracy": 0.5,
         "majority_accuracy": 0.5, "majority_answer": "Rome",
-        "recall": None,
+        "recall": None, "wordings": {},
         "baselines": {'"Bern" for everyone': 0.5, '"Rome", the most frequent training answer': 0.5},
     }  # fmt: skip
     assert list(list_accuracies(metrics, "PosGPT")) == ["PosGPT", *metrics["baselines"]]
