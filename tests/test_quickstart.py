@@ -16,7 +16,7 @@ def test_the_quickstart_runs_its_printed_commands_and_ends_with_table_and_chart(
     )
     monkeypatch.setattr(quickstart, "RECIPE", str(recipe))
     # Its length takes the place of the recipe's.
-    monkeypatch.setattr(quickstart, "EPOCHS", 0.02)
+    monkeypatch.setitem(quickstart.LENGTH, "num_train_epochs", 0.02)
     folder = tmp_path / "out"
     printed = run(quickstart, "--output_dir", folder, "--num_people", 100)
     commands = ["world", "pretrain", "finetune", "evaluate", "evaluate"]
