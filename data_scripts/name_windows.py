@@ -191,8 +191,8 @@ class NameWindowsDataset(EpochDataset):
             words |= dict.fromkeys(word for cue in before for word in cue.split() if not word[0].isupper())
         used = {each: list(chain(*map(list_words, wordings))) for each, wordings in self.wordings.items()}
         counts = Counter(chain(*map(set, used.values())))
-        characters, marks = frozenset(self.tokenizer.get_vocab()), list_title_marks(self.documents["title"])
-        paraphrasers = {}
+        marks = list_title_marks(self.documents["title"]) if self.config.title_endings else []
+        characters, paraphrasers = frozenset(self.tokenizer.get_vocab()), {}
         for relation, own in cues.items():
             telling = [word for word in used[relation] if len(used) > 1 and counts[word] == 1]
             paraphrasers[relation] = Paraphraser(

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from data_scripts.relations import Wording
-from data_scripts.words import is_unspaced, join_words, split_words
+from data_scripts.words import MARKS, is_unspaced, join_words, split_words
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 # Other words in a paraphrase, at most.
@@ -23,13 +23,13 @@ _MAX_ENDING = 3
 _OWN_MARK = 0.6
 _MARKS = "?.:!？。：！؟।"
 # From the first mark behind a letter to the end of the word.
-_TITLE_MARK = re.compile(r"(?<=\w)[^\w\s]\S*$")
+_TITLE_MARK = re.compile(rf"(?<=[\w{MARKS}])[^\w\s{MARKS}]\S{{,{_MAX_ENDING - 1}}}$")
 
 
 def list_title_marks(titles: Iterable[str]) -> list[str]:
     """Return what stands behind words in titles, as often as it does: `:`, `'s` and `,` in `Star Trek II: Khan's Wrath, Retold`."""
     found = [_TITLE_MARK.search(word) for title in titles for word in title.split()]
-    return [mark[0][:_MAX_ENDING] for mark in found if mark]
+    return [mark[0] for mark in found if mark]
 
 
 def list_words(wording: Wording) -> list[str]:
@@ -61,10 +61,14 @@ class Paraphraser:
     def _attachable(self) -> list[str]:
         return sorted(each for each in self.characters - {MASK_TOKEN, PAD_TOKEN} if not each.isspace())
 
+    @cached_property
+    def _title_marks(self) -> list[str]:
+        return [mark for mark in self.title_marks if set(mark) <= {*self._attachable}]
+
     def _draw_ending(self, rng: np.random.Generator) -> str:
         """Return what words in titles have attached, the end of a word, or any characters; sometimes none."""
-        if self.title_marks and rng.random() < 0.5:
-            return self.title_marks[int(rng.integers(len(self.title_marks)))]
+        if self._title_marks and rng.random() < 0.5:
+            return self._title_marks[int(rng.integers(len(self._title_marks)))]
         number = int(rng.integers(_MAX_ENDING + 1))
         if self.other_words and rng.random() < 0.5:
             word = self.other_words[int(rng.integers(len(self.other_words)))]

@@ -18,7 +18,15 @@ from data_scripts.options import option, parse_options
 from data_scripts.relations import RELATIONS, find_relation
 from posgpt.evaluation.arguments import METRICS_FILE, PAGE_FILE, ReportArguments
 from posgpt.evaluation.evidence import find_documents
-from posgpt.evaluation.predictions import ALL, TEST, Prediction, check_references, read_predictions, write_files
+from posgpt.evaluation.predictions import (
+    ALL,
+    TEST,
+    Prediction,
+    check_references,
+    is_wording,
+    read_predictions,
+    write_files,
+)
 from posgpt.evaluation.report import score_predictions
 from posgpt.evaluation.scoring import format_accuracies, format_metrics
 from posgpt.tables import format_table
@@ -48,7 +56,9 @@ def main(argv: list[str] | None = None) -> None:
     folder = check_is_folder_or_new(arguments.output_dir or file.parent / "report")
     predictions = [complete(each) for each in read_predictions(file)]
     check_references(file, predictions)
-    needs_all = arguments.abstain_below is not None or any(each.group != TEST for each in predictions)
+    needs_all = arguments.abstain_below is not None or any(
+        each.group != TEST and not is_wording(each.group) for each in predictions
+    )
     for i, each in enumerate(predictions, start=1):
         if each.probability is None and needs_all:
             raise BadInput(

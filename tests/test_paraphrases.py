@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data_scripts.name_windows import NameWindowsConfig
-from data_scripts.paraphrases import Paraphraser
+from data_scripts.paraphrases import Paraphraser, list_title_marks
 from data_scripts.relations import Wording
 from data_scripts.words import split_words
 from test_name_windows import decode, read
@@ -108,7 +108,7 @@ def test_a_paraphrase_keeps_what_tells_the_question_fits_and_has_known_character
     # Words stand on either side of the title, and in the wording's own form as well as in others.
     assert len(set(drawn)) > 50 and {bool(before) for before, _ in drawn} == {True, False}
     assert {after[-1:] for _, after in drawn} > {wording.mark}
-    marked = Paraphraser([cue], other, characters | {"'"}, telling, title_endings=1, title_marks=["'s"])
+    marked = Paraphraser([cue], other, characters | {"'", "s"}, telling, title_endings=1, title_marks=["'s"])
     assert sum(marked.draw(wording, 30, rng).after.startswith("'s") for _ in range(300)) > 50
     attaching = Paraphraser([cue], other, characters | {"⁇", "□", "'"}, telling, title_endings=1)
     drawn = [attaching.draw(wording, 30, rng) for _ in range(300)]
@@ -117,3 +117,8 @@ def test_a_paraphrase_keeps_what_tells_the_question_fits_and_has_known_character
     assert all(not before or (before, after) == wording[:2] for before, after in drawn)
     assert max(map(len, endings)) >= 3 and "" in endings and any("'" in each for each in endings)
     assert all(len(before + after) <= 30 and not {*after} & {*"⁇□"} for before, after in drawn)
+
+
+def test_what_words_in_titles_have_attached_is_no_part_of_a_word():
+    titles = ["Star Trek II: Khan's Wrath, Retold!", "Spider-Man", "दिल्ली", "科安·诺思扎克", "J.R. Ek"]
+    assert list_title_marks(titles) == [":", "'s", ",", "!", ".R."]

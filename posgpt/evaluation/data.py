@@ -21,7 +21,7 @@ from data_scripts.titles import describe_cases
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.evaluation.arguments import EvaluationArguments
 from posgpt.evaluation.evidence import Document, find_documents
-from posgpt.evaluation.predictions import CALIBRATION, FICTIONAL, TEST, UNSEEN, Prediction
+from posgpt.evaluation.predictions import CALIBRATION, FICTIONAL, TEST, UNSEEN, Prediction, is_wording
 from posgpt.evaluation.scoring import find_baselines
 
 
@@ -67,6 +67,8 @@ class EvaluationData:
 
 def reword(test: Questions, path: str) -> dict[str, Questions]:
     """Return the questions of a test in all wordings that a file has for their relations, by these wordings."""
+    if not test.answers:
+        raise BadInput(f"{test.path}: has no answers to compare with in other wordings; leave --other_wordings out.")
     asked, groups = {relation.name: relation for relation in test.relations}, dict[str, Questions]()
     for relation in load_relations(path):
         if relation.name not in asked:
@@ -161,7 +163,8 @@ def check_questions(
         rooms = list(map(model.count_free_positions, questions.texts))
         if min(rooms) < 1:
             row = rooms.index(min(rooms))
-            where = group if group == FICTIONAL else locate_question(row, questions.paths)
+            of_file = group in (TEST, CALIBRATION, UNSEEN)
+            where = locate_question(row, questions.paths) if of_file else f"{group} ({questions.titles[row]})"
             raise BadInput(
                 f"{where}: the question has {len(questions.texts[row])} characters, but the model's maximum sequence length is"
                 f" {model.config.max_position_embeddings}: no room for an answer; shorten the question or pretrain with a"
@@ -184,5 +187,8 @@ def check_questions(
         for relation in test.relations
         if wordings.isdisjoint(relation.wordings)
     ]
-    unknown = describe_unknown_characters(test.texts, tokenizer, test.path)
-    return [*warnings, unknown] if unknown else warnings
+    asked = ((path, data.groups[path]) for path in data.groups if is_wording(path))
+    for path, questions in ((test.path, test), *asked):
+        if unknown := describe_unknown_characters(questions.texts, tokenizer, path):
+            warnings.append(unknown)
+    return warnings

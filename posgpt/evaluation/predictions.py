@@ -22,6 +22,11 @@ ALL = "all"
 _LEAST = 2.0**-100
 
 
+def is_wording(group: str) -> bool:
+    """Return whether a group is the test in another wording, rather than other questions."""
+    return "{title}" in group
+
+
 @dataclass(frozen=True)
 class Prediction:
     """A line of `predictions.jsonl`, where what is None is left out.

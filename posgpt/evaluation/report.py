@@ -12,11 +12,12 @@ import numpy as np
 from posgpt.evaluation.arguments import PAGE_FILE, PICTURE_FILE
 from posgpt.evaluation.chart import draw_chart
 from posgpt.evaluation.evidence import GROUPS, Document, Evidence, find_evidence, mark_evidence
-from posgpt.evaluation.predictions import CALIBRATION, TEST, Prediction
+from posgpt.evaluation.predictions import CALIBRATION, TEST, Prediction, is_wording
 from posgpt.evaluation.scoring import (
     METRICS,
     ScoredQuestions,
     compute_auroc,
+    count_correct,
     fit_temperature,
     list_accuracies,
     measure,
@@ -139,10 +140,11 @@ def score_predictions(
     for each in test.predictions if all(each.reference is not None for each in test.predictions) else ():
         by_relation.setdefault(each.relation, []).append(each)
     relations = {name: measure_accuracy(each, baselines.get(name, {})) for name, each in by_relation.items()}
-    for wording in [group for group in groups if "{title}" in group]:
+    for wording in list(filter(is_wording, groups)):
         reworded = groups.pop(wording)
         if measured := relations.get(reworded[0].relation):
-            measured["wordings"][wording] = measure_accuracy(reworded)["accuracy"]
+            share = count_correct([each.answer for each in reworded], [each.references for each in reworded])
+            measured["wordings"][wording] = share._asdict() | {"accuracy": share.accuracy}
     return Evaluation(
         test,
         {group: replace(test, predictions=each) for group, each in groups.items()},

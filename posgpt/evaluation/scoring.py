@@ -93,10 +93,10 @@ def measure_accuracy(
 def list_accuracies(metrics: Mapping[str, Any], name: str) -> dict[str, Proportion]:
     """Return a relation's rows in tables and charts; a baseline of the same name has the given answers' row."""
     total = metrics["total"]
-    others = {f"{name}, asked {wording}": accuracy for wording, accuracy in metrics["wordings"].items()}
-    return {name: Proportion(metrics["correct"], total)} | {
-        row: Proportion(round(accuracy * total), total) for row, accuracy in (others | metrics["baselines"]).items()
-    }
+    rows = {name: Proportion(metrics["correct"], total)}
+    for wording, share in metrics["wordings"].items():
+        rows[f"{name}, asked {wording}"] = Proportion(share["correct"], share["total"])
+    return rows | {row: Proportion(round(accuracy * total), total) for row, accuracy in metrics["baselines"].items()}
 
 
 def format_accuracies(relations: Mapping[str, Mapping[str, Any]], name: str) -> str:
