@@ -107,7 +107,7 @@ class EvaluationArguments(RelationArguments, ReportArguments):
                 raise BadInput(f"{file}: this is a directory; give the file to write the predictions to.")
             if not file.parent.is_dir() and file.parent not in self.folders:
                 raise BadInput(f"{file}: there is no folder {file.parent}; create it first (mkdir -p {file.parent}).")
-            given = (self.test_file, self.train_file, self.calibration_file, self.unseen_file)
-            given += ([self.corpus_file, self.relations, self.other_wordings],)
+            others = [self.corpus_file, self.relations, self.other_wordings]
+            given = (self.test_file, self.train_file, self.calibration_file, self.unseen_file, others)
             if file.resolve() in {Path(path).resolve() for paths in given for path in paths or () if path}:
                 raise BadInput(f"{file}: this file is read; give another file to write the predictions to.")
