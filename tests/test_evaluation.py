@@ -110,7 +110,7 @@ def test_a_test_is_also_asked_in_other_wordings(world, tiny_pretrained, tmp_path
     options |= {"test_file": [str(both)], "relations": str(relations), "predictions_file": str(tmp_path / "all.txt")}
     result = evaluate(EvaluationArguments(other_wordings=str(wordings), **options))
     assert result.metrics["total"] == 3 and result.metrics["wordings"]["出生地 {title}"]["total"] == 2
-    assert re.search("^出生地 .*(?:出|not)", str(result), re.M)
+    assert re.search("^'出生地 .*do(?:es)? not know", str(result), re.M)
     test.write_text("Where was Ada born?\nWhere was Bo born?\n")
     with pytest.raises(BadInput, match="has no answers to compare with"):
         evaluate(EvaluationArguments(other_wordings=str(wordings), **options | {"test_file": [str(test)]}))

@@ -187,8 +187,8 @@ def check_questions(
         for relation in test.relations
         if wordings.isdisjoint(relation.wordings)
     ]
-    asked = ((path, data.groups[path]) for path in data.groups if is_wording(path))
-    for path, questions in ((test.path, test), *asked):
-        if unknown := describe_unknown_characters(questions.texts, tokenizer, path):
+    reworded = ((repr(group), questions) for group, questions in data.groups.items() if is_wording(group))
+    for name, questions in ((test.path, test), *reworded):
+        if unknown := describe_unknown_characters(questions.texts, tokenizer, name):
             warnings.append(unknown)
     return warnings
