@@ -57,7 +57,7 @@ def draw_chart(
 
 
 def draw_accuracies(axes: Any, relations: Mapping[str, Mapping[str, Any]]) -> None:
-    """Draw the accuracies with their intervals: of one relation beside its baselines, of several beside each other."""
+    """Draw accuracies with their intervals: of one relation beside other wordings and baselines, of several beside each other."""
     of_each = {relation: list_accuracies(metrics, MODEL) for relation, metrics in relations.items()}
     rows = next(iter(of_each.values()))
     if len(of_each) > 1:
@@ -65,9 +65,12 @@ def draw_accuracies(axes: Any, relations: Mapping[str, Mapping[str, Any]]) -> No
     percent = 100 * np.array([share.accuracy for share in rows.values()])
     low, high = 100 * np.array([share.interval for share in rows.values()]).T
     colors = BLUE if len(relations) > 1 else [BLUE if row.startswith(MODEL) else GREY for row in rows]
-    labels, errors = [textwrap.fill(name, 22) for name in rows], [percent - low, high - percent]
+    has_room = len(rows) <= 4
+    labels = [textwrap.fill(row.removeprefix(f"{MODEL}, asked "), 22 if has_room else 30) for row in rows]
+    errors = [percent - low, high - percent]
     bars = axes.barh(labels, percent, xerr=errors, capsize=3, color=colors)
     axes.bar_label(bars, [f"{value:.1f} %" for value in percent], padding=3)
+    axes.tick_params(axis="y", labelsize="medium" if has_room else "small")
     axes.invert_yaxis()
     total = list(relations.values())[-1]["total"]
     axes.set(xlim=(0, 118), xlabel=f"accuracy on {total} questions (%)", title="Correct answers")
