@@ -23,7 +23,7 @@ from posgpt.tables import format_table
 from posgpt.training.architecture import PositionArguments
 
 RECIPE = "quickstart"
-# Fewer exposures than the recipe's are enough for the world (docs/results.md), and so are larger, faster steps.
+# Fewer exposures than the recipe's are enough for the world (docs/results.md), with larger steps.
 LENGTH = {"num_train_epochs": 10, "per_device_train_batch_size": 32}
 ASKED = (BIRTHPLACE, BIRTH_YEAR)
 
