@@ -63,7 +63,8 @@ class Paraphraser:
 
     @cached_property
     def _title_marks(self) -> list[str]:
-        return [mark for mark in self.title_marks if set(mark) <= {*self._attachable}]
+        known = set(self._attachable)
+        return [mark for mark in self.title_marks if known.issuperset(mark)]
 
     def _draw_ending(self, rng: np.random.Generator) -> str:
         """Return what words in titles have attached, the end of a word, or any characters; sometimes none."""
