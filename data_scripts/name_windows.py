@@ -40,7 +40,7 @@ from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.options import Range, option
-from data_scripts.paraphrases import Paraphraser, list_title_marks, list_words
+from data_scripts.paraphrases import Paraphraser, list_title_marks, list_title_starts, list_words
 from data_scripts.questions import Questions, locate_question
 from data_scripts.relations import BIRTHPLACE, Relation, Wording
 from data_scripts.salient_spans import add_titles_and_spans, take_words_beside
@@ -192,11 +192,12 @@ class NameWindowsDataset(EpochDataset):
         used = {each: list(chain(*map(list_words, wordings))) for each, wordings in self.wordings.items()}
         counts = Counter(chain(*map(set, used.values())))
         marks = list_title_marks(self.documents["title"]) if self.config.title_endings else []
+        starts = list_title_starts(self.documents["title"], words)
         characters, paraphrasers = frozenset(self.tokenizer.get_vocab()), {}
         for relation, own in cues.items():
             telling = [word for word in used[relation] if len(used) > 1 and counts[word] == 1]
             paraphrasers[relation] = Paraphraser(
-                own, list(words), characters, telling, self.config.title_endings, marks
+                own, list(words), characters, telling, self.config.title_endings, marks, starts
             )
         return paraphrasers
 

@@ -5,7 +5,7 @@ it learns which of them tell what is asked, and answers in wordings that it has 
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +16,11 @@ from data_scripts.words import MARKS, is_unspaced, join_words, split_words
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 # Other words in a paraphrase, at most.
-_MAX_OTHER_WORDS = 3
+_MAX_OTHER_WORDS = 6
+# How often a paraphrase that does not begin with the title begins with a capital.
+_CAPITALIZED = 0.9
+# How often its first word is one that titles begin with: `Under whose direction` is else taken for the title `Under Fire`.
+_TITLE_START = 0.3
 # The most characters that are attached to a title.
 _MAX_ENDING = 3
 # How often a paraphrase ends as its wording does; otherwise with another mark or, as often, with none.
@@ -30,6 +34,12 @@ def list_title_marks(titles: Iterable[str]) -> list[str]:
     """Return what stands behind words in titles, as often as it does: `:`, `'s` and `,` in `Star Trek II: Khan's Wrath, Retold`."""
     found = [_TITLE_MARK.search(word) for title in titles for word in title.split()]
     return [mark[0] for mark in found if mark]
+
+
+def list_title_starts(titles: Collection[str], words: Container[str]) -> list[str]:
+    """Return words that titles begin with, such as `Under`, and that `words` has in lower case: they may also begin a question."""
+    starts = {title.split()[0] for title in titles} - set(titles)
+    return sorted(each for each in starts if each[0].isupper() and each[0].lower() + each[1:] in words)
 
 
 def list_words(wording: Wording) -> list[str]:
@@ -48,6 +58,7 @@ class Paraphraser:
         telling: Words that tell what is asked, one of which is always kept; none where nothing else is asked for.
         title_endings: How often the title comes first, with some characters attached.
         title_marks: Those that words in titles have attached: none of them tells where a title ends.
+        title_starts: Words that titles begin with: none of them tells where a title begins.
     """
 
     cues: Sequence[str]
@@ -56,6 +67,7 @@ class Paraphraser:
     telling: Sequence[str] = ()
     title_endings: float = 0
     title_marks: Sequence[str] = ()
+    title_starts: Sequence[str] = ()
 
     @cached_property
     def _attachable(self) -> list[str]:
@@ -94,11 +106,14 @@ class Paraphraser:
             mark = marks[rng.integers(len(marks))] if marks and rng.random() < 0.5 else ""
         title_is_first = self.title_endings > 0 and rng.random() < self.title_endings
         ending = self._draw_ending(rng) if title_is_first else ""
+        split = 0 if title_is_first else int(rng.integers(len(words) + 1))
+        if split and self.title_starts and rng.random() < _TITLE_START:
+            words.insert(0, self.title_starts[int(rng.integers(len(self.title_starts)))])
+            split += 1
         if len(" ".join([ending, *words])) + len("  ") + len(mark) > room:
             return wording
-        split = 0 if title_is_first else int(rng.integers(len(words) + 1))
         before, after = join_words(words[:split]).lstrip(), ending + join_words(words[split:])
-        if before and before[0].upper() in self.characters and rng.random() < 0.5:
+        if before and before[0].upper() in self.characters and rng.random() < _CAPITALIZED:
             before = before[0].upper() + before[1:]
         if before and (wording.before.endswith(" ") or not is_unspaced(before[-1])):
             before += " "

@@ -24,7 +24,7 @@ from posgpt.training.estimate import plan_training
 Record = dict[str, Any]
 # To be raised when a change of the code changes what a training or a measurement gives by more than rounding: what was kept is
 # then refused.
-VERSION = 2
+VERSION = 3
 # The command that reads each section of a recipe.
 COMMANDS = {"pretrain": "pretrain", "finetune": "finetune", "finetune_from_scratch": "finetune"}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data_scripts.name_windows import NameWindowsConfig
-from data_scripts.paraphrases import Paraphraser, list_title_marks
+from data_scripts.paraphrases import Paraphraser, list_title_marks, list_title_starts
 from data_scripts.relations import Wording
 from data_scripts.words import split_words
 from test_name_windows import decode, read
@@ -122,3 +122,18 @@ def test_a_paraphrase_keeps_what_tells_the_question_fits_and_has_known_character
 def test_what_words_in_titles_have_attached_is_no_part_of_a_word():
     titles = ["Star Trek II: Khan's Wrath, Retold!", "Spider-Man", "दिल्ली", "科安·诺思扎克", "J.R. Ek"]
     assert list_title_marks(titles) == [":", "'s", ",", "!", ".R."]
+
+
+def test_a_question_may_begin_as_another_title_does():
+    titles, words = ["Under Fire", "Under the Rainbow", "Name", "The Fog", "Ida Ek"], {"under", "name", "the", "of"}
+    assert list_title_starts(titles, words) == ["The", "Under"]
+    wording, characters = Wording("Who directed ", "?"), frozenset("Who directed by film Under The DFB?")
+    paraphraser = Paraphraser(["directed by"], ["film"], characters, title_starts=["The", "Under"])
+    rng = np.random.default_rng(0)
+    drawn = [paraphraser.draw(wording, 40, rng) for _ in range(600)]
+    starting = [before.split() for before, _ in drawn if re.match("(The|Under) ", before)]
+    # Never right before a title: `Under Heat` would be another title.
+    assert len(starting) > 60 and min(map(len, starting)) == 2
+    assert all(len(before + after) <= 40 for before, after in drawn)
+    begun = [before for before, _ in drawn if before]
+    assert sum(before[0].isupper() for before in begun) > 0.85 * len(begun)
