@@ -580,11 +580,11 @@ def fictional_names(titles: Iterable[str] = ()) -> Iterator[str]:
     worlds = [World(MAX_PEOPLE, seed=_STRANGERS, language=language) for language in LANGUAGES]
 
     def compute_known_share(world: World) -> float:
-        spelled = "".join(world.person(i).name for i in range(100))
+        spelled = "".join(map(world.name_person, range(100)))
         return sum(map(letters.__contains__, spelled)) / len(spelled)
 
     # English, the first, if no other is nearer.
-    return (person.name for person in max(worlds, key=compute_known_share).people())
+    return map(max(worlds, key=compute_known_share).name_person, range(MAX_PEOPLE))
 
 
 @dataclass

@@ -89,7 +89,7 @@ class Interview:
         self.relations = read_relations(self.model.config.relations)
         if arguments.corpus_file is not None:
             # A corpus that cannot be read is an error here, before anything is asked.
-            next(iter(read_rows(arguments.corpus_file, arguments)), None)
+            next(read_rows(arguments.corpus_file, arguments), None)
 
     def find_meant(self, question: str, title: str) -> list[Relation]:
         """Return the relations whose names and wordings have most of a question's words; none if no relation has any."""

@@ -21,7 +21,7 @@ from posgpt.evaluation.predictions import check_references, read_predictions
 from posgpt.evaluation.report import score_predictions
 from posgpt.evaluation.scoring import Proportion, ScoredQuestions, compare_paired, format_metrics
 from posgpt.tables import format_table
-from posgpt.training.run_record import RUN_FILE, find_best_step, find_last_figure, format_files, list_contents
+from posgpt.training.run_record import find_best_step, find_last_figure, format_files, list_contents, read_record
 
 # What two runs never share, or what says nothing of the result.
 _OWN_OPTIONS = {"output_dir", "logging_dir", "run_name", "overwrite_output_dir", "resume_from_checkpoint"}
@@ -37,10 +37,8 @@ class ComparisonArguments:
 
 
 def load_record(folder: str) -> Record:
-    """Load `run.json`; there is nothing in it where there is none, as in the folders of earlier versions."""
-    file = Path(folder) / RUN_FILE
-    parts = load_json(file, "record of a run") if file.exists() else {}
-    return {(part, name): value for part, values in parts.items() for name, value in values.items()}
+    """Return what `run.json` holds, each option with its part."""
+    return {(part, name): value for part, values in read_record(folder).items() for name, value in values.items()}
 
 
 def load_training(folder: str, record: Record) -> dict[str, str]:

@@ -53,7 +53,7 @@ class ModelArguments(Columns):
 
 @dataclass
 class FinetuningArguments(RelationArguments):
-    """What to read, and whether an earlier result may be replaced."""
+    """What to read."""
 
     _argument_group_name = "questions"
 
@@ -62,7 +62,6 @@ class FinetuningArguments(RelationArguments):
     corpus_file: list[str] | None = option(
         "The corpus, whose titles show where titles are in questions of unknown relations.", default=None
     )
-    overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
     add_characters: bool = option(
         "Whether unknown characters of the pairs, and of --corpus_file, are added to the vocabulary.", default=False
     )
@@ -121,13 +120,13 @@ def load_finetuning_data(
             kept = "--ascii_only false keeps them"
             print(f"{questions.path}: {lost:,} of {len(whole):,} pairs lose characters that are not ASCII; {kept}.")
     texts = [*questions.texts, *questions.answers]
+    read = build_corpus_tokenizer(corpus, max_length).get_vocab() if data_args.add_characters and corpus else {}
     if vocabulary is not None:
-        tokenizer = build_corpus_tokenizer(vocabulary, max_length, texts if data_args.add_characters else ())
+        tokenizer = build_corpus_tokenizer(vocabulary, max_length, [*texts, *read] if data_args.add_characters else ())
         model = build_model(architecture, tokenizer, training_args)
     elif model is None:
         tokenizer = build_tokenizer(texts, max_length)
     elif data_args.add_characters:
-        read = build_corpus_tokenizer(corpus, max_length).get_vocab() if corpus else {}
         tokenizer = add_characters(model, tokenizer, [*texts, *read], questions.path, training_args)
     examples = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
     return FinetuningData(model, tokenizer, questions, examples, known, corpus)

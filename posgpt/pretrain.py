@@ -45,7 +45,6 @@ class PretrainingArguments(RelationArguments, Columns):
     corpus_weights: list[float] | None = option(
         "How often documents of each corpus are read, relative to the others (default: each once).", default=None
     )
-    overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
     objective: str = option(
         "The pretraining objective; each has options of its own.", default=DEFAULT_OBJECTIVE, choices=[*OBJECTIVES]
     )

@@ -69,7 +69,7 @@ def describe_corpus(data: PretrainingData, files: Sequence[str], count: int, is_
     titles = list(iterate_titles(documents))
     asked = data.training.dataset.list_asked(titles)
     for title, text in zip(titles, documents["text"], strict=True):
-        shown = text[find_text_start(title) :] if title else text
+        shown = text[find_text_start(title) :]
         shown = f"{shown[:_SHOWN]}… ({len(shown):,} characters)" if len(shown) > _SHOWN else shown
         yield f"document {title} | {shown}" if title else f"document {shown}"
         if title in asked:

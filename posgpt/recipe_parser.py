@@ -117,7 +117,8 @@ def parse_with_recipe(
     parser.add_argument("recipe", nargs="?", default=default, help=described)
     argv = sys.argv[1:] if argv is None else argv
     if options is None and {"-h", "--help"} & {*argv} and argv[-1] != "all":
-        shorten_help(parser, read_section(default if argv[0].startswith("-") else argv[0], section))
+        shown = read_recipe(find_recipe(default if argv[0].startswith("-") else argv[0]))
+        shorten_help(parser, shown.get(section) or shown.get(f"{section}_from_scratch", {}))
     given = parser.read(argv) if options is None else parser.read_values(options)
     recipe = find_recipe(given.pop("recipe", default))
     sections = read_recipe(recipe)
@@ -131,9 +132,13 @@ def parse_with_recipe(
         raise BadInput(f"{recipe}, section {section!r}: {error}") from None
     check_lengths(given)
     # What is typed takes precedence over the recipe's strategy.
-    values |= {f"{name}_strategy": "steps" for name in ("save", "eval") if f"{name}_steps" in given}
+    values |= {f"{name}_strategy": "steps" for name in ("save", "eval") if given.get(f"{name}_steps") is not None}
     if not (values | given).get("validation_file"):
-        if given.get("eval_strategy", "no") != "no" or given.get("eval_on_start"):
+        if (
+            given.get("eval_strategy", "no") != "no"
+            or given.get("eval_on_start")
+            or given.get("eval_steps") is not None
+        ):
             raise BadInput("there is nothing to evaluate on; add --validation_file, or leave evaluation out.")
         # A recipe evaluates if there is something to evaluate on.
         values |= dict.fromkeys(("eval_strategy", "load_best_model_at_end", "eval_on_start"))

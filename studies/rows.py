@@ -65,12 +65,11 @@ def list_relations(runs: list[Record]) -> list[str]:
 
 
 def take_relation(runs: list[Record], relation: str) -> list[Record]:
-    """Return runs with the questions of one relation alone."""
-    taken = [[i for i, name in enumerate(run["relations"]) if name == relation] for run in runs]
-    columns = {"right", "relations", "surprisals", "titles"}
+    """Return runs of which `right` is that of one relation's questions alone."""
+    of_each = [zip(run["right"], run["relations"], strict=True) for run in runs]
     return [
-        run | {name: [run[name][i] for i in own] for name in columns & run.keys()}
-        for run, own in zip(runs, taken, strict=True)
+        run | {"right": [right for right, name in own if name == relation]}
+        for run, own in zip(runs, of_each, strict=True)
     ]
 
 

@@ -43,7 +43,6 @@ from data_scripts.relations import Relation
 from data_scripts.synthetic_world import World
 from data_scripts.world_questions import QUESTIONS
 from posgpt import pretrain
-from posgpt.compare import load_record
 from posgpt.evaluation.data import EvaluationData
 from posgpt.evaluation.predictions import TEST, answer_questions
 from posgpt.evaluation.scoring import ScoredQuestions
@@ -52,6 +51,7 @@ from posgpt.recipe_parser import LENGTHS, overlay, parse_with_recipe
 from posgpt.tables import write_table
 from posgpt.training.architecture import CHOICES, ArchitectureArguments
 from posgpt.training.checkpoints import WEIGHTS_FILE
+from posgpt.training.run_record import read_record
 from posgpt.training.saved_models import load_model
 from studies.honesty import ask_strangers
 from studies.recall import measure_model, read_objective
@@ -181,16 +181,16 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
         known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.yaml")))
         raise BadInput(f"there is no study {name!r}; choose one of {known}, or give a YAML file.")
     given = {option: value for option, value in vars(arguments).items() if value is not None}
-    changed = {
-        option: given[option] for option in ("recipe", "position_embedding_type", "max_steps") if option in given
-    }
+    options = ("recipe", "position_embedding_type", "max_steps")
+    changed: dict[str, Any] = {option: given[option] for option in options if option in given}
     try:
         study = Study(**load_yaml(path, "study") if content is None else content)
         shared = "pretrain" if study.pretrain else "finetune"
         if changed:
             if not getattr(study, shared):
                 raise BadInput(f"{path}: its rows share no options that --{min(changed)} could change; copy the file.")
-            study = replace(study, **{shared: getattr(study, shared) | changed})
+            options_of_all: dict[str, Any] = {shared: overlay(getattr(study, shared), changed)}
+            study = replace(study, **options_of_all)
         study = replace(study, **{option: given[option] for option in ("seeds", "held_out") if option in given})
         check_options(study)
         rows = study.build_rows()
@@ -296,6 +296,8 @@ class Sweep:
         """Raise BadInput for an option that a training would refuse after those before it were trained."""
         for row in rows:
             for _, section, options in self.list_trainings(row, self.study.seeds[0]):
+                if own := {"output_dir", "resume_from_checkpoint"}.intersection(options):
+                    raise BadInput(f"row {row.name!r}: {min(own)} is the study's; leave it out.")
                 command = import_module(f"posgpt.{COMMANDS[section]}")
                 argv = build_command(**options, output_dir=self.output_dir)
                 try:
@@ -528,8 +530,8 @@ def run_study(study: str | os.PathLike | Mapping[str, Any], **options: Any) -> p
 def _run(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> pd.DataFrame:
     if model := arguments.model_name_or_path:
         # The last two are what finetuning alone reads: a pretrained model, or without one a vocabulary.
-        read = {("data", name) for name in ("questions_file", "model_name_or_path", "vocabulary_file")}
-        if not read.isdisjoint(load_record(model)):
+        read = {"questions_file", "model_name_or_path", "vocabulary_file"}
+        if not read.isdisjoint(read_record(model).get("data", {})):
             raise BadInput(
                 f"{model}: was trained on questions; give a model that has read none, and was not finetuned."
             )

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 import shutil
 import subprocess
 import sys
@@ -123,7 +124,7 @@ def train(name: str, section: str, options: dict[str, Any], folder: Path) -> Rec
             # It had finished, and its figures were not kept: nobody knows since which step its time was taken.
             before = math.inf
         command = [COMMANDS[section], *build_command(**options, output_dir=folder, resume_from_checkpoint="auto")]
-        print(f"\n== {name}\n$ posgpt {' '.join(command)}", flush=True)
+        print(f"\n== {name}\n$ posgpt {shlex.join(command)}", flush=True)
         if launch(command) or not (folder / WEIGHTS_FILE).is_file():
             raise BadInput(f"{name!r} failed; see its message above.")
         state, results = (load_json(folder / file, "record") for file in (TRAINER_STATE_NAME, "train_results.json"))
@@ -158,6 +159,6 @@ def estimate_minutes(section: str, options: dict[str, Any]) -> float:
     """Return how long a training takes here, by a few steps of it; arguments and errors are those of `train`."""
     command = import_module(f"posgpt.{COMMANDS[section]}")
     with TemporaryDirectory() as folder:
-        argv = build_command(**options, output_dir=folder, report_to="none")
+        argv = build_command(**options | {"output_dir": folder, "report_to": "none", "push_to_hub": False})
         plan = plan_training(command.build_trainer(*parse_with_recipe(command.TYPES, section, argv)), is_timed=True)
     return plan.steps * plan.seconds / 60

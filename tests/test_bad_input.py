@@ -186,6 +186,7 @@ REFUSED = {
         "--seed -1": "seed is -1",
         "--max_steps 0": "max_steps is 0; choose at least 1",
         "--eval_strategy steps": "add --validation_file",
+        "--eval_steps 5": "add --validation_file",
         "--learning_rate -1": "learning_rate is -1.0; choose at least 0",
         "--learning_rate nan": "learning_rate is nan",
         "--gradient_accumulation_steps 0": "gradient_accumulation_steps is 0; choose at least 1",

@@ -89,7 +89,7 @@ def test_an_edit_that_changes_nothing_gives_the_same_rows(tmp_path):
         ),
         ("Ada Voss\tin Rome\tin Oslo\n", "line 1: 'in Rome' has only a part of the answer 'Rome', or more"),
         ("Ada Voss\tRome\tRo⁇e\n", "line 1: holds '⁇', which the model reserves"),
-        ("\n", "has no edits; leave --edits_file out"),
+        ("\n\t\t\n", "has no edits; leave --edits_file out"),
     ],
 )
 def test_what_is_no_edit_is_refused(tmp_path, edits, message):

@@ -13,6 +13,7 @@ from data_scripts.objectives import OBJECTIVES
 from data_scripts.options import Range, list_ranges, parse_options
 from data_scripts.synthetic_world import World
 from modeling_posgpt import build_tokenizer
+from posgpt import finetune
 from posgpt.pretrain import TYPES, PretrainingArguments
 from posgpt.recipe_parser import parse_with_recipe
 from posgpt.training.architecture import ArchitectureArguments, build_model
@@ -146,6 +147,10 @@ def test_help_shows_ranges_and_each_option_under_one_name(capsys):
     # The architecture's options come in a section of their own, after the objective's.
     sections = [names.index(name) for name in ("--train_file", "--max_spans", "--hidden_size", "--output_dir")]
     assert sections == sorted(sections) and "\narchitecture of a new model:\n" in help_text
+    # `quickstart` finetunes from scratch alone.
+    with pytest.raises(SystemExit) as stop:
+        parse_with_recipe(finetune.TYPES, "finetune", ["quickstart", "--help"])
+    assert stop.value.code == 0 and "(default: 15" in " ".join(capsys.readouterr().out.split())
 
 
 def build_table(group: str, options_of: dict[str, tuple[type, set]]) -> str:

@@ -257,7 +257,7 @@ def saved(uninterrupted, tmp_path) -> Path:
 def choose(folder: Path, resume: object) -> str | None:
     """Return the name of the checkpoint that is resumed from."""
     arguments = PosGPTTrainingArguments(str(folder), use_cpu=True, resume_from_checkpoint=str(resume))
-    chosen = choose_checkpoint(arguments, overwrite_output_dir=False)
+    chosen = choose_checkpoint(arguments)
     return chosen and Path(chosen).name
 
 

@@ -505,6 +505,10 @@ def test_finetuning_can_add_the_characters_of_its_pairs_to_a_model(run, tmp_path
     # From scratch, they are among those of the corpus.
     scratch = ["--vocabulary_file", tmp_path / "new.txt", *options[2:], *TINY, "--max_steps", 1, "--add_characters"]
     assert "not know" not in run(train_finetune, *scratch, "--output_dir", tmp_path / "scratch")
+    # So are those of another corpus.
+    (tmp_path / "third.txt").write_text("Bo Ωmega. Bo Ωmega is in Łódź .\n", "utf-8")
+    run(train_finetune, *scratch, "--corpus_file", tmp_path / "third.txt", "--output_dir", tmp_path / "third")
+    assert {*"Łódź"} <= AutoTokenizer.from_pretrained(tmp_path / "third").get_vocab().keys()
 
 
 def test_one_training_step_on_few_pairs_is_not_all_warm_up(run, world, tmp_path, tiny_pretrained):

@@ -214,6 +214,8 @@ def test_rows_are_compared_over_seeds_and_finished_trainings_are_kept(
 def test_a_training_takes_as_long_as_its_steps(world, recipe, monkeypatch):
     monkeypatch.setattr(estimate, "time_steps", lambda _: 120.0)
     options = {"recipe": recipe, "train_file": world / "birth_dev.tsv", "vocabulary_file": world / "wiki.txt"}
+    # A tracker, and the hub, are not told of what is timed.
+    options |= {"report_to": "tensorboard", "push_to_hub": True}
     for name, value, steps in ("max_steps", 50, 50), ("num_train_epochs", 2, 10), ("exposures", 1, 600):
         assert training_runs.estimate_minutes("finetune", options | {name: value}) == pytest.approx(2 * steps)
 
@@ -227,6 +229,12 @@ def test_what_a_row_says_of_its_length_takes_precedence():
     study = sweep.Study(rows, {"recipe": "windows", "max_steps": 3}).build_rows()
     assert study["steps"].pretrain == {"recipe": "windows", "max_steps": 3}
     assert study["epochs"].pretrain == study["longer"].pretrain == {"recipe": "windows", "num_train_epochs": 2}
+
+
+def test_steps_on_the_command_line_take_the_place_of_a_studys_exposures():
+    content = {"pretrain": {"recipe": "windows", "exposures": 9}, "world": {}, "rows": {"one": {}}}
+    _, rows = sweep.load_study(sweep.SweepArguments("mine", max_steps=3), content)
+    assert rows["one"].pretrain == {"recipe": "windows", "max_steps": 3}
 
 
 def test_both_stages_are_trained_measured_drawn_and_kept(run, world, in_process, tmp_path, monkeypatch):
@@ -600,11 +608,16 @@ def test_a_wrong_option_of_a_later_row_is_refused_before_anything_is_trained(run
     never_again()
     study = {
         "world": {"num_people": 100},
-        "rows": {"a": {"pretrain": {"recipe": recipe}}, "b": {"base": "a", "pretrain": {"max_stepz": 3}}},
+        "rows": {"a": {"pretrain": {"recipe": recipe}}, "b": {"base": "a"}},
     }
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
-    with pytest.raises(SystemExit, match="row 'b': unknown option --max_stepz; did you mean --max_steps"):
-        run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out")
+    for option, problem in (
+        ("max_stepz", "unknown option --max_stepz; did you mean --max_steps"),
+        ("output_dir", "output_dir is the study's; leave it out"),
+    ):
+        study["rows"]["b"]["pretrain"] = {option: 3}
+        (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
+        with pytest.raises(SystemExit, match=f"row 'b': {problem}"):
+            run(sweep, tmp_path / "mine.yaml", "--output_dir", tmp_path / "out")
 
 
 def test_the_usage_lists_every_study_and_each_lists_its_options(run):

@@ -190,3 +190,7 @@ def test_a_report_keeps_no_record_of_an_earlier_model(tracked, tmp_path):
     (tmp_path / "run.json").write_text("earlier")
     copy_record(str(tmp_path / "old"), tmp_path)
     assert not (tmp_path / "run.json").exists()
+    # A report in the model's own folder leaves its record there.
+    before = (tracked / "run.json").read_bytes()
+    copy_record(str(tracked), tracked)
+    assert (tracked / "run.json").read_bytes() == before

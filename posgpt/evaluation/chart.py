@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from posgpt.evaluation.predictions import is_wording
 from posgpt.evaluation.scoring import ScoredQuestions, compute_bins, count_answered, list_accuracies, measure
 from posgpt.plots import BLUE, GREY, LIGHT_BLUE, ORANGE, make_figure
 
@@ -58,15 +59,15 @@ def draw_chart(
 
 def draw_accuracies(axes: Any, relations: Mapping[str, Mapping[str, Any]]) -> None:
     """Draw accuracies with their intervals: of one relation beside other wordings and baselines, of several beside each other."""
-    of_each = {relation: list_accuracies(metrics, MODEL) for relation, metrics in relations.items()}
+    of_each = {relation: list_accuracies(metrics, MODEL, asked="{1}") for relation, metrics in relations.items()}
     rows = next(iter(of_each.values()))
     if len(of_each) > 1:
         rows = {relation: shares[MODEL] for relation, shares in of_each.items()}
     percent = 100 * np.array([share.accuracy for share in rows.values()])
     low, high = 100 * np.array([share.interval for share in rows.values()]).T
-    colors = BLUE if len(relations) > 1 else [BLUE if row.startswith(MODEL) else GREY for row in rows]
+    colors = BLUE if len(relations) > 1 else [BLUE if row == MODEL or is_wording(row) else GREY for row in rows]
     has_room = len(rows) <= 4
-    labels = [textwrap.fill(row.removeprefix(f"{MODEL}, asked "), 22 if has_room else 30) for row in rows]
+    labels = [textwrap.fill(row, 22 if has_room else 30) for row in rows]
     errors = [percent - low, high - percent]
     bars = axes.barh(labels, percent, xerr=errors, capsize=3, color=colors)
     axes.bar_label(bars, [f"{value:.1f} %" for value in percent], padding=3)

@@ -167,8 +167,8 @@ def check_questions(
             where = locate_question(row, questions.paths) if of_file else f"{group} ({questions.titles[row]})"
             raise BadInput(
                 f"{where}: the question has {len(questions.texts[row])} characters, but the model's maximum sequence length is"
-                f" {model.config.max_position_embeddings}: no room for an answer; shorten the question or pretrain with a"
-                " larger --block_size."
+                f" {model.config.max_position_embeddings}: no room for an answer; shorten the"
+                f" {'wording' if is_wording(group) else 'question'} or pretrain with a larger --block_size."
             )
     test = data.groups[TEST]
     warnings = [

@@ -90,12 +90,12 @@ def measure_accuracy(
     return metrics
 
 
-def list_accuracies(metrics: Mapping[str, Any], name: str) -> dict[str, Proportion]:
-    """Return a relation's rows in tables and charts; a baseline of the same name has the given answers' row."""
+def list_accuracies(metrics: Mapping[str, Any], name: str, asked: str = "{}, asked {}") -> dict[str, Proportion]:
+    """Return a relation's rows in tables and charts, other wordings as `asked` says; a baseline of the same name has the answers' row."""
     total = metrics["total"]
     rows = {name: Proportion(metrics["correct"], total)}
     for wording, share in metrics["wordings"].items():
-        rows[f"{name}, asked {wording}"] = Proportion(share["correct"], share["total"])
+        rows[asked.format(name, wording)] = Proportion(share["correct"], share["total"])
     return rows | {row: Proportion(round(accuracy * total), total) for row, accuracy in metrics["baselines"].items()}
 
 

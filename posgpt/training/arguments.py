@@ -68,6 +68,7 @@ class PosGPTTrainingArguments(TrainingArguments):
         " starts from scratch if there is none, and nothing is done if the model is finished; or a checkpoint's folder.",
         default=None,
     )
+    overwrite_output_dir: bool = option("Replace a model that is already there.", default=False)
     total_train_batch_size: Annotated[int | None, Range(1)] = option(
         "Rows per training step, of all processes and accumulated batches together; per_device_train_batch_size follows from"
         " it.",

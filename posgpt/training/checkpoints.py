@@ -13,12 +13,12 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from torch import nn
 from torch.distributed.checkpoint import CheckpointException
-from transformers import TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, sort_checkpoints
 
 from data_scripts.errors import BadInput, reraise_as_bad_input, shorten_error
 from data_scripts.files import check_is_folder_or_new, hash_file, load_json, sync_file, write_atomically
+from posgpt.training.arguments import PosGPTTrainingArguments
 
 WEIGHTS_FILE = "model.safetensors"
 # In a checkpoint: the SHA-256 of every other file, empty until all of them are written.
@@ -155,7 +155,7 @@ def explain_stop(error: BaseException) -> str | None:
 
 
 @contextmanager
-def claim_output_dir(training_args: TrainingArguments, overwrite_output_dir: bool) -> Iterator[str | None]:
+def claim_output_dir(training_args: PosGPTTrainingArguments) -> Iterator[str | None]:
     """Keep other trainings out of the output folder, and yield what `choose_checkpoint` returns.
 
     The first process holds the lock; it is the operating system's and ends with the process, however that ends.
@@ -174,7 +174,7 @@ def claim_output_dir(training_args: TrainingArguments, overwrite_output_dir: boo
             reason = "another run is writing there; wait until it has ended, or"
         raise BadInput(f"{output_dir}: {reason} give another --output_dir.") from None
     try:
-        yield choose_checkpoint(training_args, overwrite_output_dir)
+        yield choose_checkpoint(training_args)
     finally:
         if lock.is_locked:
             # Windows removes the file itself, and refuses to while it is locked.
@@ -190,14 +190,18 @@ class FinishedModel(Exception):
     """There is nothing left to train."""
 
 
-def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bool) -> str | None:
+def choose_checkpoint(training_args: PosGPTTrainingArguments) -> str | None:
     """Return the checkpoint to resume from, None to start from scratch; see `PosGPTTrainingArguments`.
 
     Says which newer ones are not whole. Raises FinishedModel where `auto` finds one.
     """
     output_dir, resume = Path(str(training_args.output_dir)), str(training_args.resume_from_checkpoint or "")
-    weights, is_auto = output_dir / WEIGHTS_FILE, resume.lower() == "auto"
-    if weights.exists() and not overwrite_output_dir:
+    weights, is_auto, overwrites = (
+        output_dir / WEIGHTS_FILE,
+        resume.lower() == "auto",
+        training_args.overwrite_output_dir,
+    )
+    if weights.exists() and not overwrites:
         problem = f"{output_dir}: already holds a finished model" + ("; there is nothing to resume" if resume else "")
         if is_auto:
             if training_args.should_log:
@@ -205,7 +209,7 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
             raise FinishedModel
         raise BadInput(f"{problem}; give another --output_dir, or --overwrite_output_dir to replace it.")
     if not resume:
-        if overwrite_output_dir or not list_checkpoints(output_dir):
+        if overwrites or not list_checkpoints(output_dir):
             return None
         continues = "--resume_from_checkpoint last continues it, --overwrite_output_dir starts from scratch"
         raise BadInput(f"{output_dir}: holds an unfinished run; {continues}.")
@@ -214,7 +218,7 @@ def choose_checkpoint(training_args: TrainingArguments, overwrite_output_dir: bo
         if damage := find_damage(Path(resume)):
             raise BadInput(f"{resume}: no whole checkpoint to resume from ({damage}); {fix}")
         later = [folder.name for folder in list_later_checkpoints(output_dir, resume)]
-        if later and not overwrite_output_dir:
+        if later and not overwrites:
             raise BadInput(
                 f"{output_dir}: holds later checkpoints ({', '.join(later)}), which `last` would resume from the next time;"
                 " give another --output_dir, or --overwrite_output_dir to remove them."

@@ -1,6 +1,7 @@
 """What a run was made of: its options, the files it read, versions. Saved with the model, and told to the trackers."""
 
 import json
+import os
 import platform
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -99,13 +100,13 @@ def check_same_training(
     """
     # In the types of JSON, as the other's are.
     own = json.loads(json.dumps(build_record(options, config)))
-    saved = load_json(checkpoint / RUN_FILE, "record of a run") if (checkpoint / RUN_FILE).is_file() else own
+    saved = read_record(checkpoint) or own
     differences = []
     for name in sorted((saved["data"].keys() | own["data"].keys()) - {"validation_file"}):
         theirs, ours = saved["data"].get(name, []), own["data"].get(name, [])
         if list_contents(theirs) != list_contents(ours):
             differences.append(f"{name} was {format_files(theirs) or 'not given'}")
-    decisive = {"options": ORDER_OPTIONS.union(own_options) - {"overwrite_output_dir"}}
+    decisive = {"options": ORDER_OPTIONS.union(own_options)}
     decisive["model"] = own["model"].keys() - _CHANGEABLE
     for part, names in decisive.items():
         for name in sorted(names & saved[part].keys() & own[part].keys()):
@@ -116,6 +117,12 @@ def check_same_training(
         raise ValueError(f"{problem}: {'; '.join(differences)}")
 
 
+def read_record(folder: str | os.PathLike) -> dict[str, Any]:
+    """Return what `run.json` in a folder holds; nothing if there is none, as in the folders of earlier versions."""
+    file = Path(folder) / RUN_FILE
+    return load_json(file, "record of a run") if file.is_file() else {}
+
+
 def list_contents(files: list[dict[str, str]]) -> list[str]:
     """Return the hashes or commits of files, whatever their names."""
     return [file.get("sha256") or file["commit"] for file in files]
@@ -123,13 +130,14 @@ def list_contents(files: list[dict[str, str]]) -> list[str]:
 
 def list_training_files(name_or_path: str) -> set[str]:
     """Return the SHA-256 of the files that the model in a folder was last trained on; none if it has no record."""
-    file = Path(name_or_path) / RUN_FILE
-    data: Any = load_json(file, "record of a run").get("data", {}) if file.is_file() else {}
+    data = read_record(name_or_path).get("data", {})
     return set(list_contents([*data.get("train_file", []), *data.get("questions_file", [])]))
 
 
 def copy_record(name_or_path: str, folder: Path) -> None:
     """Copy a model's `run.json` into another folder, in place of an earlier model's; models of old versions have none."""
+    if Path(name_or_path).resolve() == folder.resolve():
+        return
     (folder / RUN_FILE).unlink(missing_ok=True)
     with suppress(BadInput):
         shutil.copy(find_model_file(name_or_path, RUN_FILE), folder / RUN_FILE)

@@ -12,7 +12,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from data_scripts.files import load_json
 from modeling_posgpt import PosGPTForCausalLM
 from posgpt.training.checkpoints import FinishedModel, claim_output_dir
-from posgpt.training.run_record import RUN_FILE
+from posgpt.training.run_record import read_record
 from posgpt.training.saved_models import load_model
 
 
@@ -32,20 +32,20 @@ def train(config: Sequence[Any], build_trainer: Callable[..., Any], quiet: bool 
 
     Errors are raised also where `quiet` has nothing printed.
 
-    `config` is what `build_trainer` takes: first what says whether a result may be replaced, last the training arguments.
+    `config` is what `build_trainer` takes, last the training arguments.
     """
     with ExitStack() as context:
         if quiet:
-            nowhere = context.enter_context(open(os.devnull, "w"))
+            nowhere = context.enter_context(open(os.devnull, "w", encoding="utf-8", errors="replace"))
             context.enter_context(redirect_stdout(nowhere))
             context.enter_context(redirect_stderr(nowhere))
         try:
-            checkpoint = context.enter_context(claim_output_dir(config[-1], config[0].overwrite_output_dir))
+            checkpoint = context.enter_context(claim_output_dir(config[-1]))
         except FinishedModel:
             folder = Path(config[-1].output_dir)
             state = load_json(folder / TRAINER_STATE_NAME, "state of a training")
             # Those of early versions have none.
-            parts = load_json(folder / RUN_FILE, "record of a run") if (folder / RUN_FILE).is_file() else {}
+            parts = read_record(folder)
             record = parts.pop("options", {}) | parts | {"log_history": state["log_history"]}
             return TrainedModel(*load_model(str(folder)), record)
         trainer = build_trainer(*config)

@@ -135,7 +135,7 @@ def main(argv: list[str] | None = None) -> None:
         arguments = replace(arguments, model_name_or_path=str(model), corpus_file=arguments.corpus_file or corpus_file)
     if arguments.corpus_file is not None:
         # A corpus that cannot be read is an error here, before the page opens.
-        next(iter(read_rows(arguments.corpus_file, arguments)), None)
+        next(read_rows(arguments.corpus_file, arguments), None)
     names = [arguments.model_name_or_path, arguments.compare_with]
     models = load_page_models([name for name in names if name])
     try:
