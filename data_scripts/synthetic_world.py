@@ -3,8 +3,8 @@
     posgpt world --output_dir world --num_people 2937 --seed 0
     posgpt world --output_dir welt --language german --relations birthplace "birth year" profession
 
-writes `wiki.txt`, `birth_places_train.tsv`, `birth_dev.tsv`, `birth_test_inputs.tsv` and the card `README.md`, with which
-`load_dataset` reads the folder: the same bytes for the same arguments on every machine, without ever holding more than one
+writes `wiki.txt`, `birth_places_train.tsv`, `birth_dev.tsv`, `birth_test_inputs.tsv`, the card `README.md`, with which
+`load_dataset` reads the folder, and `other_wordings.yml` with more ways to ask: the same bytes for the same arguments on every machine, without ever holding more than one
 person in memory, unless questions are about several. Places are real cities with the real data's skew (London is the commonest), so
 that the baselines mean the same; the people are made up, and so are universities, employers and what is told of places.
 """
@@ -23,6 +23,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
 
+import yaml
 from huggingface_hub import DatasetCard, DatasetCardData
 from tqdm import tqdm
 
@@ -34,9 +35,11 @@ from data_scripts.files import (
     FILE_NAMES,
     TEST_FILE,
     TRAIN_FILE,
+    WORDINGS_FILE,
     check_none_is_there,
     choose_file,
     describe_lines,
+    load_yaml,
     split_people,
     write_atomically,
     write_lines,
@@ -119,6 +122,11 @@ class Language:
     def relations_file(self) -> Path | None:
         """What may be asked, as `--relations` takes it; None: PosGPT knows the English questions without a file."""
         return None if self.folder == "english" else self._find_file("relations.yaml")
+
+    @cached_property
+    def other_wordings(self) -> dict[str, dict]:
+        """More ways to ask for what documents tell, by relation, as `posgpt evaluate --other_wordings` takes them."""
+        return load_yaml(self._find_file("other_wordings.yaml"), "YAML file of relations")
 
     @cached_property
     def relations(self) -> dict[str, Relation]:
@@ -510,14 +518,15 @@ class World:
             yield self.asked[name].ask(self.name_person(index)), self.language_of.unknown
 
     def write(self, output_dir: Path, overwrite: bool = False) -> dict[str, int]:
-        """Write the four files and their card into `output_dir`; return the number of lines of each of the four.
+        """Write the four files, their card and other wordings into `output_dir`; return the number of lines of each of the four.
 
         The first 2000/2937 of the people are asked about in training, the next 500/2937 in dev, the others in the test.
         """
-        check_none_is_there(output_dir, (*FILE_NAMES, CARD_FILE), overwrite)
+        check_none_is_there(output_dir, (*FILE_NAMES, CARD_FILE, WORDINGS_FILE), overwrite)
         with (
             write_lines(output_dir, FILE_NAMES) as (write_line, lines),
             write_atomically(output_dir / CARD_FILE) as card,
+            write_atomically(output_dir / WORDINGS_FILE) as wordings,
         ):
             for index in tqdm(range(self.num_people), desc="Writing people", unit="person", disable=None):
                 for document in self.biographies(index):
@@ -535,6 +544,9 @@ class World:
                     f"{output_dir / empty[0]}: would ask nothing; choose more --relations or --num_places, or fewer --num_people."
                 )
             card.write(str(self._format_card()))
+            known = self.language_of.other_wordings
+            asked = {name: known[name] for name in self.relations if name in known}
+            wordings.write(yaml.safe_dump(asked, allow_unicode=True, sort_keys=False, width=200))
         return lines
 
     def _format_card(self) -> DatasetCard:

@@ -95,6 +95,9 @@ def test_a_wording_stands_in_its_relation_alone():
 def test_no_template_or_recipe_holds_a_wording():
     for pattern in ("*.jinja", "*.yaml"):
         for file in (file for package in PACKAGES for file in (ROOT / package).rglob(pattern)):
+            # A world's words are data.
+            if ROOT / "data_scripts" / "world" in file.parents:
+                continue
             assert not re.search(r"Where was|born\?", file.read_text(encoding="utf-8")), file
 
 

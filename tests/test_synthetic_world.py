@@ -11,7 +11,7 @@ from data_scripts.documents import load_corpus
 from data_scripts.errors import BadInput
 from data_scripts.files import DEV_FILE, FILE_NAMES, TRAIN_FILE, choose_file
 from data_scripts.questions import load_questions
-from data_scripts.relations import RELATIONS, find_relation, recognize_relations
+from data_scripts.relations import RELATIONS, find_relation, load_relations, recognize_relations
 from data_scripts.salient_spans import find_salient_spans
 from data_scripts.synthetic_world import LANGUAGES, PLACES, World
 from data_scripts.titles import split_title
@@ -491,3 +491,17 @@ def test_people_are_compared_with_people_of_the_same_file(tmp_path):
     # Nobody twice with the same.
     pairs = {frozenset((index, other)) for index in range(300) for other in world.list_companions(index, 3)}
     assert len(pairs) == 900 and all(len(pair) == 2 for pair in pairs)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_world_brings_other_ways_to_ask_for_what_documents_tell(tmp_path, language):
+    known = LANGUAGES[language].relations
+    told = {name for name, kind in QUESTIONS.items() if kind.is_told}.intersection(known)
+    World(num_people=100, language=language, relations=["birthplace", "employer"]).write(tmp_path)
+    written = load_relations(tmp_path / "other_wordings.yml")
+    assert [relation.name for relation in written] == ["birthplace", "employer"]
+    everywhere = LANGUAGES[language].other_wordings
+    assert everywhere.keys() == told and written[0].wordings == tuple(everywhere["birthplace"]["wordings"])
+    ways = [wording for name in told for wording in everywhere[name]["wordings"]]
+    assert len({*ways}) == 3 * len(told)
+    assert not {*ways}.intersection(wording for name in told for wording in known[name].wordings)

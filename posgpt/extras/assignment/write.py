@@ -16,7 +16,7 @@ from typing import Annotated
 import jinja2
 
 from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import CARD_FILE, TEST_FILE, check_is_new, write_folder_atomically
+from data_scripts.files import CARD_FILE, TEST_FILE, WORDINGS_FILE, check_is_new, write_folder_atomically
 from data_scripts.options import Range, option, parse_options
 from data_scripts.relations import BIRTHPLACE
 from data_scripts.synthetic_world import MAX_PEOPLE, MIN_PEOPLE, World
@@ -60,7 +60,8 @@ def write_assignment(folder: Path, world: World) -> None:
     data_dir = student / "data"
     lines = world.write(data_dir)
     # The world's card names its seed, and so the test answers.
-    (data_dir / CARD_FILE).unlink()
+    for name in (CARD_FILE, WORDINGS_FILE):
+        (data_dir / name).unlink()
     asked_last = islice(world.people(), world.num_people - lines[TEST_FILE], None)
     pairs = [f"{BIRTHPLACE.ask(person.name)}\t{person.birth_place}\n" for person in asked_last]
     names = (SOLUTION_FILE, f"{TESTS_FOLDER}/test_parts.py")
