@@ -196,11 +196,8 @@ def choose_checkpoint(training_args: PosGPTTrainingArguments) -> str | None:
     Says which newer ones are not whole. Raises FinishedModel where `auto` finds one.
     """
     output_dir, resume = Path(str(training_args.output_dir)), str(training_args.resume_from_checkpoint or "")
-    weights, is_auto, overwrites = (
-        output_dir / WEIGHTS_FILE,
-        resume.lower() == "auto",
-        training_args.overwrite_output_dir,
-    )
+    weights, is_auto = output_dir / WEIGHTS_FILE, resume.lower() == "auto"
+    overwrites = training_args.overwrite_output_dir
     if weights.exists() and not overwrites:
         problem = f"{output_dir}: already holds a finished model" + ("; there is nothing to resume" if resume else "")
         if is_auto:
