@@ -189,11 +189,13 @@ class NameWindowsDataset(EpochDataset):
                 if place >= 0 and before[place]:
                     cues[selector.relation].append(before[place])
             words |= dict.fromkeys(word for cue in before for word in cue.split() if not word[0].isupper())
-        used = {each: list(chain(*map(list_words, wordings))) for each, wordings in self.wordings.items()}
+        characters, paraphrasers = frozenset(self.tokenizer.get_vocab()), {}
+        # Names tell, too: `director`, `release year`.
+        named = {each: [word for word in each.name.split() if characters.issuperset(word)] for each in self.wordings}
+        used = {each: [*chain(*map(list_words, own)), *named[each]] for each, own in self.wordings.items()}
         counts = Counter(chain(*map(set, used.values())))
         marks = list_title_marks(self.documents["title"]) if self.config.title_endings else []
         starts = list_title_starts(self.documents["title"], words)
-        characters, paraphrasers = frozenset(self.tokenizer.get_vocab()), {}
         for relation, own in cues.items():
             telling = [word for word in used[relation] if len(used) > 1 and counts[word] == 1]
             paraphrasers[relation] = Paraphraser(

@@ -55,7 +55,7 @@ class Paraphraser:
         cues: The words beside what looks like answers, each with spaces between them.
         other_words: Words of the documents.
         characters: Those that the tokenizer has.
-        telling: Words that tell what is asked, one of which is always kept; none where nothing else is asked for.
+        telling: Words that tell what is asked, of its wordings and its name, one of which is always there; none where nothing else is asked for.
         title_endings: How often the title comes first, with some characters attached.
         title_marks: Those that words in titles have attached: none of them tells where a title ends.
         title_starts: Words that titles begin with: none of them tells where a title begins.

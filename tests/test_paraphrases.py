@@ -1,6 +1,7 @@
 """The wording of a question: pseudo-labels ask the plain question of every title, paraphrases ask it in other words."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,6 +89,20 @@ def test_with_several_relations_each_has_pseudo_labels_of_its_own(tmp_path):
     for title, director, star in films[40:]:
         for form, answer in zip(forms, (director, star), strict=True):
             assert set(re.findall(f"^{re.escape(form.format(title))}⁇([^⁇]+)⁇", rows, re.M)) == {answer}
+
+
+def test_a_relations_name_tells_what_is_asked(tmp_path):
+    _, corpus, tokenizer, pairs = read_films(tmp_path, "Who directed {}?", "Who is the star of {}?")
+    relations = [
+        replace(each, name=name) for each, name in zip(pairs.relations, ("made by", "Ωmega by"), strict=True)
+    ]
+    named = dict(zip(pairs.relations, relations, strict=True))
+    pairs = replace(pairs, relation_per_question=tuple(named[each] for each in pairs.relation_per_question))
+    config = NameWindowsConfig(paraphrases=0.5, ask_dates=False)
+    told = config.build(corpus, tokenizer, 0, pairs).dataset.paraphraser_of
+    # Words that both have tell nothing, and neither does what the tokenizer cannot read.
+    assert {*told[relations[0]].telling} == {"directed", "made"}
+    assert {*told[relations[1]].telling} == {"is", "the", "star", "of"}
 
 
 @pytest.mark.parametrize(
