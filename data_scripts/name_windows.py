@@ -190,16 +190,24 @@ class NameWindowsDataset(EpochDataset):
                     cues[selector.relation].append(before[place])
             words |= dict.fromkeys(word for cue in before for word in cue.split() if not word[0].isupper())
         characters, paraphrasers = frozenset(self.tokenizer.get_vocab()), {}
-        # Names tell, too: `director`, `release year`.
-        named = {each: [word for word in each.name.split() if characters.issuperset(word)] for each in self.wordings}
-        used = {each: [*chain(*map(list_words, own)), *named[each]] for each, own in self.wordings.items()}
+        used = {each: list(chain(*map(list_words, wordings))) for each, wordings in self.wordings.items()}
         counts = Counter(chain(*map(set, used.values())))
+        # Names tell, too, such as `director`, where no other relation has the word.
+        named = {each: [word for word in each.name.split() if characters.issuperset(word)] for each in used}
+        shared = Counter(chain(*({*used[each], *named[each]} for each in used)))
         marks = list_title_marks(self.documents["title"]) if self.config.title_endings else []
         starts = list_title_starts(self.documents["title"], words)
         for relation, own in cues.items():
-            telling = [word for word in used[relation] if len(used) > 1 and counts[word] == 1]
+            telling = [word for word in used[relation] if counts[word] == 1]
+            telling += [word for word in named[relation] if shared[word] == 1]
             paraphrasers[relation] = Paraphraser(
-                own, list(words), characters, telling, self.config.title_endings, marks, starts
+                own,
+                list(words),
+                characters,
+                telling if len(used) > 1 else [],
+                self.config.title_endings,
+                marks,
+                starts,
             )
         return paraphrasers
 

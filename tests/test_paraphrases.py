@@ -93,9 +93,7 @@ def test_with_several_relations_each_has_pseudo_labels_of_its_own(tmp_path):
 
 def test_a_relations_name_tells_what_is_asked(tmp_path):
     _, corpus, tokenizer, pairs = read_films(tmp_path, "Who directed {}?", "Who is the star of {}?")
-    relations = [
-        replace(each, name=name) for each, name in zip(pairs.relations, ("made by", "Ωmega by"), strict=True)
-    ]
+    relations = [replace(each, name=name) for each, name in zip(pairs.relations, ("made by", "Ωmega by"), strict=True)]
     named = dict(zip(pairs.relations, relations, strict=True))
     pairs = replace(pairs, relation_per_question=tuple(named[each] for each in pairs.relation_per_question))
     config = NameWindowsConfig(paraphrases=0.5, ask_dates=False)
