@@ -197,17 +197,14 @@ class NameWindowsDataset(EpochDataset):
         shared = Counter(chain(*({*used[each], *named[each]} for each in used)))
         marks = list_title_marks(self.documents["title"]) if self.config.title_endings else []
         starts = list_title_starts(self.documents["title"], words)
+        other_words = list(words)
         for relation, own in cues.items():
-            telling = [word for word in used[relation] if counts[word] == 1]
-            telling += [word for word in named[relation] if shared[word] == 1]
+            telling: list[str] = []
+            if len(used) > 1:
+                telling += [word for word in used[relation] if counts[word] == 1]
+                telling += [word for word in named[relation] if shared[word] == 1]
             paraphrasers[relation] = Paraphraser(
-                own,
-                list(words),
-                characters,
-                telling if len(used) > 1 else [],
-                self.config.title_endings,
-                marks,
-                starts,
+                own, other_words, characters, telling, self.config.title_endings, marks, starts
             )
         return paraphrasers
 

@@ -5,7 +5,7 @@ it learns which of them tell what is asked, and answers in wordings that it has 
 """
 
 import re
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -36,10 +36,13 @@ def list_title_marks(titles: Iterable[str]) -> list[str]:
     return [mark[0] for mark in found if mark]
 
 
-def list_title_starts(titles: Collection[str], words: Container[str]) -> list[str]:
+def list_title_starts(titles: Iterable[str], words: Container[str]) -> list[str]:
     """Return words that titles begin with, such as `Under`, and that `words` has in lower case: they may also begin a question."""
-    starts = {title.split()[0] for title in titles} - set(titles)
-    return sorted(each for each in starts if each[0].isupper() and each[0].lower() + each[1:] in words)
+    starts, whole = set[str](), set[str]()
+    for title in titles:
+        first, *rest = title.split(maxsplit=1)
+        (starts if rest else whole).add(first)
+    return sorted(each for each in starts - whole if each[0].isupper() and each[0].lower() + each[1:] in words)
 
 
 def list_words(wording: Wording) -> list[str]:
@@ -55,7 +58,8 @@ class Paraphraser:
         cues: The words beside what looks like answers, each with spaces between them.
         other_words: Words of the documents.
         characters: Those that the tokenizer has.
-        telling: Words that tell what is asked, of its wordings and its name, one of which is always there; none where nothing else is asked for.
+        telling: Words of the wordings and of the relation's name that tell what is asked, one of which is always there; none where
+            nothing else is asked for.
         title_endings: How often the title comes first, with some characters attached.
         title_marks: Those that words in titles have attached: none of them tells where a title ends.
         title_starts: Words that titles begin with: none of them tells where a title begins.

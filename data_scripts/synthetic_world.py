@@ -4,8 +4,8 @@
     posgpt world --output_dir welt --language german --relations birthplace "birth year" profession
 
 writes `wiki.txt`, `birth_places_train.tsv`, `birth_dev.tsv`, `birth_test_inputs.tsv`, the card `README.md`, with which
-`load_dataset` reads the folder, and `other_wordings.yml` with more ways to ask: the same bytes for the same arguments on every machine, without ever holding more than one
-person in memory, unless questions are about several. Places are real cities with the real data's skew (London is the commonest), so
+`load_dataset` reads the folder, and `other_wordings.yml` with more ways to ask: the same bytes for the same arguments on every
+machine, without ever holding more than one person in memory, unless questions are about several. Places are real cities with the real data's skew (London is the commonest), so
 that the baselines mean the same; the people are made up, and so are universities, employers and what is told of places.
 """
 

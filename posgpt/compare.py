@@ -36,7 +36,7 @@ class ComparisonArguments:
     folders: list[str] = option("Folders of reports, or of training runs.", positional=True)
 
 
-def load_record(folder: str) -> Record:
+def flatten_record(folder: str) -> Record:
     """Return what `run.json` holds, each option with its part."""
     return {(part, name): value for part, values in read_record(folder).items() for name, value in values.items()}
 
@@ -87,7 +87,7 @@ def main(argv: list[str] | None = None) -> None:
     reports: dict[str, ScoredQuestions] = {}
     figures: dict[str, dict[str, str]] = {}
     for folder in parse_options(ComparisonArguments, argv).folders:
-        records[folder], file = load_record(folder), Path(folder) / DETAILS_FILE
+        records[folder], file = flatten_record(folder), Path(folder) / DETAILS_FILE
         if Path(folder, TRAINER_STATE_NAME).is_file() and not file.exists():
             figures[folder] = load_training(folder, records[folder])
             continue

@@ -120,14 +120,16 @@ def load_finetuning_data(
             kept = "--ascii_only false keeps them"
             print(f"{questions.path}: {lost:,} of {len(whole):,} pairs lose characters that are not ASCII; {kept}.")
     texts = [*questions.texts, *questions.answers]
-    read = build_corpus_tokenizer(corpus, max_length).get_vocab() if data_args.add_characters and corpus else {}
+    added = texts if data_args.add_characters else []
+    if added and corpus and corpus is not vocabulary:
+        added = [*texts, *build_corpus_tokenizer(corpus, max_length).get_vocab()]
     if vocabulary is not None:
-        tokenizer = build_corpus_tokenizer(vocabulary, max_length, [*texts, *read] if data_args.add_characters else ())
+        tokenizer = build_corpus_tokenizer(vocabulary, max_length, added)
         model = build_model(architecture, tokenizer, training_args)
     elif model is None:
         tokenizer = build_tokenizer(texts, max_length)
     elif data_args.add_characters:
-        tokenizer = add_characters(model, tokenizer, [*texts, *read], questions.path, training_args)
+        tokenizer = add_characters(model, tokenizer, added, questions.path, training_args)
     examples = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
     return FinetuningData(model, tokenizer, questions, examples, known, corpus)
 

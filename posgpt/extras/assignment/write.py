@@ -59,7 +59,7 @@ def write_assignment(folder: Path, world: World) -> None:
     student, teacher = folder / "student", folder / "teacher"
     data_dir = student / "data"
     lines = world.write(data_dir)
-    # The world's card names its seed, and so the test answers.
+    # The world's card names its seed, and so the test answers; the assignment asks in one wording.
     for name in (CARD_FILE, WORDINGS_FILE):
         (data_dir / name).unlink()
     asked_last = islice(world.people(), world.num_people - lines[TEST_FILE], None)
