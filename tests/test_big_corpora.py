@@ -2,12 +2,14 @@
 
 import shutil
 from collections import Counter
+from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow
 import pytest
 from accelerate.data_loader import BatchSamplerShard
-from datasets import config
+from datasets import Dataset, config
 from torch.utils.data import BatchSampler, DataLoader
 
 from data_scripts import documents, salient_spans
@@ -69,6 +71,22 @@ def test_a_corpus_is_indexed_once_wherever_it_lies(parts, monkeypatch):
         assert build_corpus_tokenizer(again, 32).get_vocab() == characters
     copy.write_text("Bo Ek. Born in Bern .\n")
     assert list(load_corpus(copy)["text"]) == ["Bo Ek. Born in Bern ."]
+
+
+def test_runs_that_start_together_index_a_corpus_together(parts, monkeypatch):
+    """The second does not take what the first is writing for a file that was cut off."""
+
+    def read_while_another_run_starts(path, columns):
+        yield 1, None, LINES[0]
+        [written] = Path(config.HF_DATASETS_CACHE, "generator").rglob("*.incomplete/*.arrow")
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="waits for the first"):
+            patch.setattr(Dataset, "from_generator", Mock(side_effect=RuntimeError("waits for the first")))
+            load_corpus(path)
+        assert written.exists()
+        yield 2, None, LINES[1]
+
+    monkeypatch.setattr(documents, "read_rows", read_while_another_run_starts)
+    assert list(load_corpus(parts / "whole.txt")["text"]) == LINES[:2]
 
 
 def test_what_another_version_makes_of_a_corpus_is_made_again_without_reading_it(tmp_path, monkeypatch):
