@@ -106,8 +106,8 @@ def check_is_one_text(position_ids: Tensor, attention_mask: Tensor | None) -> No
         begins = begins & attention_mask.bool() & attention_mask.bool().roll(1, -1)
     if not torch.compiler.is_compiling() and begins[:, 1:].any():
         raise ValueError(
-            "positions restart within a row, as those of packed documents do: a model with a bottleneck, or with is_causal=False,"
-            " would mix them; give each document a row of its own."
+            "positions restart within a row, as those of packed documents do, which would be mixed by a bottleneck, by"
+            " is_causal=False, or beside an attention_mask of two dimensions: give each document a row of its own, or leave the mask out."
         )
 
 
@@ -168,7 +168,9 @@ class PosGPTModel(PosGPTPreTrainedModel):
         given_cache = cache
         # A cache is of no use to latents, nor to a model that does not generate.
         has_bottleneck = self.config.bottleneck_size is not None
-        if position_ids is not None and (has_bottleneck or not self.config.is_causal):
+        # Beside such a mask, transformers does not look for packed documents either.
+        has_row_mask = isinstance(attention_mask, Tensor) and attention_mask.dim() == 2 and cache is None
+        if position_ids is not None and (has_bottleneck or has_row_mask or not self.config.is_causal):
             check_is_one_text(position_ids, attention_mask)
         if has_bottleneck:
             check_inputs(attention_mask, cache)

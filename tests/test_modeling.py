@@ -405,12 +405,14 @@ def test_checkpointed_layers_refuse_a_cache_that_they_would_write_twice():
     assert torch.isfinite(model(tokens(1, 6), labels=tokens(1, 6)).loss)
 
 
-@pytest.mark.parametrize("settings", [{"is_causal": False}, {"bottleneck_size": 4}])
+@pytest.mark.parametrize("settings", [{"is_causal": False}, {"bottleneck_size": 4}, {}])
 def test_documents_that_would_be_mixed_are_refused(settings):
     model = tiny_model("rotary", **settings)
-    packed = torch.tensor([[0, 1, 2, 0, 1, 2]])
+    packed = {"position_ids": torch.tensor([[0, 1, 2, 0, 1, 2]])}
+    # A plain causal model keeps them apart, unless a mask of rows is given.
+    packed |= {} if settings else {"attention_mask": torch.ones(1, 6, dtype=torch.long)}
     with pytest.raises(ValueError, match="positions restart within a row"):
-        model(tokens(1, 6), position_ids=packed, use_cache=False)
+        model(tokens(1, 6), **packed, use_cache=False)
     # Padding has any position.
     mask = torch.tensor([[0, 0, 1, 1, 1, 1]])
     padded = model(tokens(1, 6), attention_mask=mask, position_ids=torch.tensor([[1, 1, 0, 1, 2, 3]]), use_cache=False)
