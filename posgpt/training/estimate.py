@@ -18,8 +18,8 @@ from posgpt.training.callbacks import TimingCallback
 # However small a corpus is, `exposures` are at least as many training steps (docs/results.md has figures for all of these).
 LEAST_STEPS = 600
 # How often spans are read in the best runs, and until facts are learned at all, at the latest; with 0.8 million parameters or more. Where
-# `minutes` read them less often than `FEW`, fewer spans are asked for.
-ENOUGH, MORE_THAN_ENOUGH, FLAT, FEW = 100, 150, 35, 50
+# `minutes` read them less often than `FEW`, fewer spans are asked for. `SOONER` of that is enough where few documents come first.
+ENOUGH, MORE_THAN_ENOUGH, FLAT, FEW, SOONER = 100, 150, 35, 50, 0.38
 # The share of `minutes` that is planned, and the fewest steps that are worth a training.
 PLANNED_SHARE, FEWEST_STEPS = 0.95, 10
 
@@ -57,6 +57,7 @@ def plan_training(trainer: Any, checkpoint: str | None = None, is_timed: bool = 
     dataset with fewer of them.
     """
     args, seconds = trainer.args, math.nan
+    share = SOONER if args.first_shares else 1
     dataset = full = trainer.train_dataset
     if is_timed or (args.minutes and not checkpoint):
         seconds = time_steps(trainer)
@@ -70,18 +71,22 @@ def plan_training(trainer: Any, checkpoint: str | None = None, is_timed: bool = 
     if args.minutes:
         # A step takes as long with fewer spans. The steps alone decide, so that a resumed training has the same.
         exposures = args.max_steps * args.rows_per_step / len(full) * full.exposures_per_epoch
-        if exposures < FEW:
-            trainer.train_dataset = dataset = full.read_fewer_spans(exposures / ENOUGH)
+        if exposures < FEW * share:
+            trainer.train_dataset = dataset = full.read_fewer_spans(exposures / (ENOUGH * share))
     steps_per_epoch, per_epoch = math.ceil(len(dataset) / args.rows_per_step), dataset.exposures_per_epoch
     if args.exposures:
         args.num_train_epochs = math.ceil(max(args.exposures / per_epoch, LEAST_STEPS / steps_per_epoch))
     steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * steps_per_epoch)
     exposures = steps / steps_per_epoch * per_epoch
     said = f"{steps:,} training steps, {steps / steps_per_epoch:.3g} times all {len(dataset):,} rows"
-    if (level := dataset.loss_without_facts) is not None:
+    # How soon facts are learned where few documents come first is known of one corpus alone.
+    level = None if args.first_shares else dataset.loss_without_facts
+    if dataset.loss_without_facts is not None:
+        said += f", read each span about {exposures:.0f} times"
+    if level is not None:
         said += (
-            f", read each span about {exposures:.0f} times; {ENOUGH} to {MORE_THAN_ENOUGH} were enough for models of 0.8 million parameters"
-            f" or more. Until each has been read about {FLAT} times, around step {FLAT / per_epoch * steps_per_epoch:,.0f},"
+            f"; {ENOUGH} to {MORE_THAN_ENOUGH} were enough for models of 0.8 million parameters or more."
+            f" Until each has been read about {FLAT} times, around step {FLAT / per_epoch * steps_per_epoch:,.0f},"
             f" the loss may stay near {level:.2f} and accuracy near 0: that is normal"
         )
     if dataset is not full:
