@@ -21,7 +21,7 @@ QUESTIONS_ROLE = "TSV of questions and answers"
 _QUOTED = re.compile('"(?:[^"]|"")*"')
 _LINE_FORM = "a line is a question, one tab and its answer"
 # What questions end with.
-_MARKS = ("?", "？", "؟")
+QUESTION_MARKS = ("?", "？", "؟")
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,8 @@ def load_questions(
         raise BadInput(f"{first}: all questions are in quotation marks; save the file without them.")
     if without := [(where, line) for where, line in lines if "\t" not in line]:
         # What follows a question mark without a tab is an answer after spaces: the line lost its tab.
-        has_lost_it = any(not line.endswith(_MARKS) and set(_MARKS) & set(line) for _, line in without)
-        are_questions = all(line.endswith(_MARKS) for _, line in lines)
+        has_lost_it = any(not line.endswith(QUESTION_MARKS) and set(QUESTION_MARKS) & set(line) for _, line in without)
+        are_questions = all(line.endswith(QUESTION_MARKS) for _, line in lines)
         if len(without) < len(lines) or has_lost_it or (answers and not are_questions):
             raise BadInput(
                 f"{without[0][0]}: no tab between question and answer ({len(without)} of {len(lines)} lines have none);"

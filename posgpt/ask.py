@@ -18,8 +18,8 @@ from itertools import chain
 from data_scripts.documents import Columns, read_rows
 from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
 from data_scripts.options import option, parse_options
-from data_scripts.questions import describe_unknown_characters
-from data_scripts.relations import Relation, Wording, find_relation, read_relations
+from data_scripts.questions import QUESTION_MARKS, describe_unknown_characters
+from data_scripts.relations import Relation, find_relation, read_relations
 from data_scripts.words import find_words, list_title_words, list_word_spans
 from posgpt.evaluation.evidence import Document, find_documents, find_sentence
 from posgpt.evaluation.predictions import ALL, Prediction, answer_questions
@@ -121,7 +121,7 @@ class Interview:
             if title != typed:
                 notes.append(f"{typed!r} is {title!r} in the corpus, and is asked so.")
             meant = [relation] if relation else self.find_meant(text, typed)
-            if text and relation is None and (typed == text or not (meant or Wording("", text).mark)):
+            if text and relation is None and (typed == text or not (meant or text.rstrip().endswith(QUESTION_MARKS))):
                 title = title or text
                 questions += [Prediction(each.ask(title), "", each.name, title) for each in self.relations]
                 continue

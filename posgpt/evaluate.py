@@ -26,6 +26,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ from posgpt.evaluation.report import Evaluation, score_predictions
 from posgpt.evaluation.scoring import BASELINES, compute_recall, format_accuracies
 from posgpt.training.hardware import close_process_group_at_exit
 from posgpt.training.run_record import copy_record, list_training_files
-from posgpt.training.saved_models import load_model
+from posgpt.training.saved_models import check_is_causal, load_model
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,10 @@ def describe_accuracies(evaluation: Evaluation, name: str, path: str) -> list[st
     if not evaluation.relations:
         return [f"{path}: no answers to compare with the {len(predictions)} predictions."]
     wrong = [each for each in predictions if each.answer not in each.references]
-    pairs = [(each.answer, right) for each in wrong for right in each.references]
-    near = [pair for pair in pairs if len(set(map(normalize_answer, pair))) == 1]
+    near = []
+    for each in wrong:
+        alike = (right for right in each.references if normalize_answer(right) == normalize_answer(each.answer))
+        near += [(each.answer, right) for right in islice(alike, 1)]
     spelled = [
         f"{path}: {len(near):,} answers that count as wrong differ from the correct ones only in case, accents, punctuation or"
         f" Unicode form, first {given!r} instead of {right!r}."
@@ -136,6 +139,7 @@ def evaluate(arguments: EvaluationArguments) -> EvaluationResult:
     close_process_group_at_exit(state)
     if arguments.baseline is None:
         model, tokenizer = load_model(path, dtype=arguments.dtype)
+        check_is_causal(path, model)
         model, relations = model.to(state.device), read_relations(model.config.relations)
     with state.main_process_first():
         data = load_evaluation_data(arguments, relations)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from operator import ne
 from typing import Any, NamedTuple, cast
 
-from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from data_scripts.collators import RightPaddingCollator
@@ -23,7 +22,7 @@ from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import check_are_files
 from data_scripts.options import option
 from data_scripts.questions import QUESTIONS_ROLE, Questions, drop_non_ascii
-from data_scripts.relations import Relation, RelationArguments, add_relations, load_relations, read_relations
+from data_scripts.relations import RelationArguments, add_relations, load_relations, read_relations
 from modeling_posgpt import PosGPTForCausalLM, build_tokenizer
 from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
 from posgpt.training.architecture import (
@@ -73,14 +72,15 @@ TYPES = [FinetuningArguments, ModelArguments, ArchitectureArguments, PosGPTTrain
 
 
 class FinetuningData(NamedTuple):
-    """What a finetuning begins with; relations that are `known` need not be recognized in questions."""
+    """What a finetuning begins with."""
 
     model: PosGPTForCausalLM | None
     tokenizer: PreTrainedTokenizerBase
     questions: Questions
     examples: list[dict]
-    known: list[Relation]
-    corpus: Dataset | None
+    # The entries of `PosGPTConfig.relations`.
+    relations: dict[str, dict]
+    validation: Questions | None
 
 
 def load_finetuning_data(
@@ -131,7 +131,10 @@ def load_finetuning_data(
     elif data_args.add_characters:
         tokenizer = add_characters(model, tokenizer, added, questions.path, training_args)
     examples = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
-    return FinetuningData(model, tokenizer, questions, examples, known, corpus)
+    relations = add_relations((model.config.relations if model else None) or {}, questions.to_config())
+    known += questions.relations
+    validation = load_validation(data_args.validation_file, training_args, known, relations, questions, corpus)
+    return FinetuningData(model, tokenizer, questions, examples, relations, validation)
 
 
 def add_characters(
@@ -174,12 +177,8 @@ def build_trainer(
     """Read the data, load or build the model, and return what trains it."""
     data = load_finetuning_data(data_args, model_args, architecture, training_args)
     model, questions = cast(PosGPTForCausalLM, data.model), data.questions
-    model.config.relations = add_relations(model.config.relations or {}, questions.to_config())
+    model.config.relations = data.relations
     raise_max_answer_length(model, questions)
-    known = [*data.known, *questions.relations]
-    asked = (known, model.config.relations, questions, data.corpus)
-    validation = load_validation(data_args.validation_file, training_args, *asked)
-
     described = ", ".join(relation.name for relation in questions.relations)
     start = "after pretraining" if model_args.model_name_or_path else "without pretraining"
     return PosGPTTrainer(
@@ -188,7 +187,7 @@ def build_trainer(
         train_dataset=FixedDataset(data.examples, choose_data_seed(training_args)),
         data_collator=RightPaddingCollator(data.tokenizer),
         processing_class=data.tokenizer,
-        validation=validation,
+        validation=data.validation,
         record=describe_run(model_args, data_args) if training_args.should_save else None,
         card_facts={"Objective": f"{len(data.examples):,} questions ({described}), {start}"},
     )

@@ -80,7 +80,9 @@ def _choose_fonts(figure: Any) -> None:
     missing = {ord(character) for text in texts for character in text.get_text() if not character.isspace()}
     missing -= get_font(findfont(own)).get_charmap().keys()
     families = own.get_family()
-    for font in fontManager.ttflist if missing else ():
+    for font in fontManager.ttflist:
+        if not missing:
+            break
         if found := missing & get_font(font.fname).get_charmap().keys():
             families, missing = [*families, font.name], missing - found
     for text in texts if len(families) > 1 else ():

@@ -21,7 +21,7 @@ from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 from data_scripts.options import option
 from data_scripts.questions import QUESTIONS_ROLE, Questions
-from data_scripts.relations import BIRTHPLACE, Relation, RelationArguments, load_relations
+from data_scripts.relations import BIRTHPLACE, RelationArguments, load_relations
 from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
 from posgpt.training.architecture import ArchitectureArguments, build_config, build_model, describe_size
 from posgpt.training.arguments import PosGPTTrainingArguments
@@ -63,13 +63,9 @@ class PretrainingData:
     tokenizer: PreTrainedTokenizerBase
     questions: Questions | None
     training: TrainingData
-    relations: list[Relation]
-
-    def to_config(self) -> dict[str, dict]:
-        """Return the entries of `PosGPTConfig.relations`: what the questions ask for, or may ask for later."""
-        if self.questions:
-            return self.questions.to_config()
-        return {name: entry for relation in self.relations for name, entry in relation.to_config().items()}
+    # The entries of `PosGPTConfig.relations`: what the questions ask for, or may ask for later.
+    relations: dict[str, dict]
+    validation: Questions | None
 
 
 def load_pretraining_data(
@@ -104,7 +100,12 @@ def load_pretraining_data(
         one_text_per_row = architecture.bottleneck_size is not None
         seed = choose_data_seed(training_args)
         training = objective.build(corpus, tokenizer, seed, questions, one_text_per_row, relations)
-    return PretrainingData(corpus, tokenizer, questions, training, relations)
+    entries = {name: entry for relation in relations for name, entry in relation.to_config().items()}
+    entries = questions.to_config() if questions else entries
+    # One question alone shows no form; it may be of a form that is trained on.
+    known = [*relations, *(questions.relations if questions else ())]
+    validation = load_validation(data_args.validation_file, training_args, known, entries, questions, corpus)
+    return PretrainingData(corpus, tokenizer, questions, training, entries, validation)
 
 
 def pretrain(recipe: str = DEFAULT_RECIPE, quiet: bool = False, **options: Any) -> TrainedModel:
@@ -132,14 +133,8 @@ def build_trainer(
     """Read the data, build the model, and return what trains it."""
     data = load_pretraining_data(data_args, objective, architecture, training_args)
     tokenizer, questions = data.tokenizer, data.questions
-    # One question alone shows no form; it may be of a form that is trained on.
-    known = [*data.relations, *(questions.relations if questions else ())]
-    validation = load_validation(
-        data_args.validation_file, training_args, known, data.to_config(), questions, data.corpus
-    )
-
     model = build_model(architecture, tokenizer, training_args)
-    model.config.relations = data.to_config()
+    model.config.relations = data.relations
     if questions:
         raise_max_answer_length(model, questions)
 
@@ -155,7 +150,7 @@ def build_trainer(
         train_dataset=data.training.dataset,
         data_collator=data.training.collator,
         processing_class=tokenizer,
-        validation=validation,
+        validation=data.validation,
         record=describe_run(data_args, objective) if training_args.should_save else None,
         card_facts={"Objective": described},
     )

@@ -62,12 +62,14 @@ def render_batch(batch: dict, tokenizer: PreTrainedTokenizerBase) -> Iterator[st
         yield f"labels {''.join(graded)}"
 
 
-def describe_corpus(data: PretrainingData, files: Sequence[str], count: int, is_weighted: bool) -> Iterator[str]:
+def describe_corpus(
+    data: PretrainingData, dataset: Any, files: Sequence[str], count: int, is_weighted: bool
+) -> Iterator[str]:
     """Yield some documents as they are read, and what is said of all; weights repeat documents on purpose."""
     # From the whole corpus: its first ones may be of one kind.
     documents = data.corpus.select(np.linspace(0, len(data.corpus) - 1, min(count, len(data.corpus)), dtype=int))
     titles = list(iterate_titles(documents))
-    asked = data.training.dataset.list_asked(titles)
+    asked = dataset.list_asked(titles)
     for title, text in zip(titles, documents["text"], strict=True):
         shown = text[find_text_start(title) :]
         shown = f"{shown[:_SHOWN]}… ({len(shown):,} characters)" if len(shown) > _SHOWN else shown
@@ -91,21 +93,25 @@ def preview_training(preview: PreviewArguments, *config: Any) -> Iterator[str]:
     data_args, *_, architecture, args = config
     if preview.section == "pretrain":
         data: Any = load_pretraining_data(*config)
-        yield from describe_corpus(data, data_args.train_file, preview.documents, bool(data_args.corpus_weights))
         model, dataset, collator = None, data.training.dataset, data.training.collator
     else:
         data = load_finetuning_data(data_args, config[1], architecture, args, needs_model=False)
         model, collator = data.model, RightPaddingCollator(data.tokenizer)
         dataset = FixedDataset(data.examples, choose_data_seed(args))
-    dataset.set_epoch(preview.epoch)
-    batch = collator([dataset[item] for item in islice(build_epoch_sampler(dataset, args), preview.examples)])
-    yield from render_batch(batch, data.tokenizer)
-
     model = model or build_model(architecture, data.tokenizer, args)
     with TemporaryDirectory() as folder:
         vars(args).update(output_dir=folder, eval_strategy=IntervalStrategy.NO, push_to_hub=False)
         parts = {"train_dataset": dataset, "data_collator": collator, "processing_class": data.tokenizer}
-        plan = plan_training(PosGPTTrainer(model, args, **parts), is_timed=True)
+        trainer = PosGPTTrainer(model, args, **parts)
+        plan = plan_training(trainer, is_timed=True)
+    # With `minutes`, it may have fewer spans.
+    dataset = trainer.train_dataset
+    if preview.section == "pretrain":
+        is_weighted = bool(data_args.corpus_weights)
+        yield from describe_corpus(data, dataset, data_args.train_file, preview.documents, is_weighted)
+    dataset.set_epoch(preview.epoch)
+    batch = collator([dataset[item] for item in islice(build_epoch_sampler(dataset, args), preview.examples)])
+    yield from render_batch(batch, data.tokenizer)
     yield plan.description
     yield describe_length(plan.steps, plan.seconds, args.device)
 

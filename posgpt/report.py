@@ -56,6 +56,14 @@ def main(argv: list[str] | None = None) -> None:
     folder = check_is_folder_or_new(arguments.output_dir or file.parent / "report")
     predictions = [complete(each) for each in read_predictions(file)]
     check_references(file, predictions)
+    tested = {each.relation for each in predictions if each.group == TEST}
+    for i, each in enumerate(predictions):
+        if is_wording(each.group) and each.relation not in tested:
+            if each.relation != ALL or len(tested) > 1:
+                raise BadInput(
+                    f"{file}, line {i + 1}: no question of the test has its relation, {each.relation!r}; name one that has."
+                )
+            predictions[i] = replace(each, relation=next(iter(tested)))
     needs_all = arguments.abstain_below is not None or any(
         each.group != TEST and not is_wording(each.group) for each in predictions
     )

@@ -283,6 +283,8 @@ def test_a_file_for_predictions_that_cannot_be_written(refused, tmp_path):
         (tmp_path / "new" / "a.predictions", f"there is no folder {tmp_path / 'new'}; create it"),
         (tmp_path, "this is a directory"),
         (dev, "this file is read"),
+        ("/dev/null", "is a device or a pipe"),
+        (tmp_path / "output" / "metrics.json", "has other results"),
     ):
         baseline = ["--baseline", "Rome", "--test_file", dev]
         refused(match, evaluate_birthplace, *baseline, "--predictions_file", path, names=path)

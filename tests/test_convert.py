@@ -387,6 +387,8 @@ def test_arguments_that_do_not_go_together_are_refused(refused, tmp_path, corpus
     refused("the following arguments are required: target", file, *vocabulary, names="target")
     save_folder(tmp_path / "folder")
     refused("is already there", tmp_path / "folder", corpus, names=corpus)
+    for option in (vocabulary, ["--num_attention_heads", 4]):
+        refused("leave out --vocabulary_file", tmp_path / "folder", target, *option, names="folder")
     (tmp_path / "other.txt").write_text("Ada Example.\n")
     refused(f"are 14 symbols, but .* has {len(list_symbols(corpus.read_text('utf-8')))}", file, target, "--vocabulary_file",
             tmp_path / "other.txt", "--num_attention_heads", HEADS, names=tmp_path / "other.txt")  # fmt: skip

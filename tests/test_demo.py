@@ -52,6 +52,8 @@ def test_a_question_is_answered_with_the_documents_of_its_title(port, world):
     name = document.split(". ")[0]
     shown = ask(port, BIRTHPLACE.ask(name), name)
     assert shown["documents"] == [[1, document]]
+    in_capitals = ask(port, BIRTHPLACE.ask(name.upper()), name.upper())
+    assert in_capitals == shown, "the model is asked by the corpus's spelling"
     (answer,) = shown["answers"]
     probabilities = [each["probability"] for each in answer["best"]]
     assert len(probabilities) == 5 and probabilities == sorted(probabilities, reverse=True) and max(probabilities) <= 1
@@ -104,7 +106,7 @@ def test_without_a_model_it_says_how_to_make_one_and_what_is_not_there_or_taken_
     monkeypatch.chdir(tmp_path)
     for arguments, said in (
         ([], "posgpt quickstart"),
-        (["--model_name_or_path", tiny_pretrained["rotary"], "--port", port], f"port {port} is taken"),
+        (["--model_name_or_path", tiny_pretrained["rotary"], "--port", port], f"port {port}: Address already in use"),
         (["--model_name_or_path", tiny_pretrained["rotary"], "--corpus_file", "none.txt"], "no such file"),
     ):
         with pytest.raises(SystemExit, match=said) as stopped:

@@ -68,6 +68,10 @@ def test_any_of_several_answers_is_correct_and_all_are_asked_for(world, tiny_pre
     assert "recall of all correct answers, where a question has several: 75.0%" in str(result)
     assert (tmp_path / "eval" / "predictions.txt").read_text().split() == "Rome Paris Rome Rome Rome Paris".split()
     assert read_predictions(tmp_path / "eval" / "predictions.jsonl") == result.predictions
+    file.write_text("Where was Ada born?\tRome\nWhere was Bo born?\tPáris\nWhere was Bo born?\tPARIS\n")
+    again = evaluate(EvaluationArguments(model_name_or_path=str(tiny_pretrained["rotary"]), **options))
+    assert "1 answers that count as wrong differ" in str(again), "a question counts once"
+    file.write_text("".join(f"Where was {name} born?\t{answer}\n" for name, answer in pairs))
     everyone = evaluate(EvaluationArguments(baseline="Oslo", **options))
     assert everyone.metrics["correct"] == 1 and everyone.metrics["recall"] is None
 

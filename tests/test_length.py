@@ -80,8 +80,10 @@ def test_minutes_are_steps_which_a_resumed_training_keeps(run, options, tmp_path
     assert (folder / WEIGHTS_FILE).read_bytes() == (reference / WEIGHTS_FILE).read_bytes()
 
 
-def test_minutes_that_are_too_short_for_all_spans_read_fewer(options, tmp_path, monkeypatch):
+def test_minutes_that_are_too_short_for_all_spans_read_fewer(run, options, tmp_path, monkeypatch):
     monkeypatch.setattr(estimate, "time_steps", lambda _: 1.0)
+    shown = re.findall("^asked    (.*)", run(preview, *options, "--minutes", 0.7), re.M)
+    assert shown and not any("," in names for names in shown)
     for minutes, most in ((0.7, 1), (2, 2)):
         planned = load(options, tmp_path, "--minutes", minutes)
         plan = estimate.plan_training(planned)

@@ -129,7 +129,7 @@ def test_what_cannot_become_a_page_is_said_in_a_line(models, tmp_path, run, monk
     for arguments, said in (
         (["--output_dir", there, "--model_name_or_path", models[0]], "already there"),
         (["--output_dir", new, "--model_name_or_path", tmp_path / "none"], "none: no such folder in "),
-        (["--output_dir", new, "--model_name_or_path", encoder], "not causal"),
+        (["--output_dir", new, "--model_name_or_path", encoder], "cannot be asked"),
         (["--output_dir", new, "--model_name_or_path", *models, models[0] + "/."], "two at most"),
         (["--output_dir", new, "--model_name_or_path", models[0], "--corpus_file", new], "no such file"),
     ):
@@ -172,8 +172,30 @@ def test_the_runtime_becomes_a_script_and_what_npm_should_not_have_brought_is_sa
 
 @pytest.mark.parametrize("folders, shown", [("ab", "ab"), (("a/x", "b/x"), ("a/x", "b/x")), (("a/x", "b/y"), "xy")])
 def test_models_are_called_what_tells_them_apart(monkeypatch, folders, shown):
-    monkeypatch.setattr(view, "load_model", lambda *_, **__: (None, None))
+    monkeypatch.setattr(view, "load_model", lambda *_, **__: (mock.Mock(), None))
     assert [model.name for model in view.load_page_models(folders)] == list(shown)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_the_page_finds_titles_in_another_case_unless_several_differ_so():
+    source = (ROOT / "posgpt/extras/page/model.js").read_text()
+    finding = source[source.index("function findDocuments") :]
+    corpus = [
+        ["Ed. Ek", "Born in Rome"],
+        [None, "Ada Ek. Born in Oslo ."],
+        [None, "Bo. Hill ."],
+        [None, "bo. House ."],
+    ]
+    found = {
+        "ada ek": [[2, corpus[1][1]]],
+        "ED. EK": [[1, corpus[0][1]]],
+        "Bo": [[3, corpus[2][1]]],
+        "BO": [],
+        "Ad": [],
+    }
+    script = f"const corpus = {json.dumps(corpus)}; {finding}; console.log(JSON.stringify({json.dumps(list(found))}.map(findDocuments)))"
+    shown = json.loads(subprocess.run(["node", "-e", script], capture_output=True, check=True, text=True).stdout)
+    assert [[each["document"] for each in documents] for documents in shown] == list(found.values())
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")

@@ -296,6 +296,16 @@ def test_anybodys_predictions_have_a_report(run, reported, tmp_path):
     metrics = json.loads((tmp_path / "report" / "metrics.json").read_text())
     assert metrics["relations"]["birthplace"]["correct"] == 1 and metrics["correct"] == 2
     assert "2 + 2 =" in TextOf((tmp_path / "report" / "report.html").read_text()).text
+    # Other wordings, and other answers in any order.
+    rows = [
+        rows[0],
+        {"question": "2 + 2 =", "answer": "4", "reference": "4", "group": "{title} + 2 ="},
+        {"question": "Where was Bo born?", "answer": "Rome", "probability": 0.2, "reference": ["Oslo", "Bern"],
+         "alternatives": {"Lund": 0.1, "Oslo": 0.3, "Bern": 0.4}},
+    ]  # fmt: skip
+    (tmp_path / "theirs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    printed = re.sub(" +", " ", run(report, tmp_path / "theirs.jsonl"))
+    assert "asked {title} + 2 = | 100.0% |" in printed and "| recall of all correct answers | 100.0% |" in printed
 
 
 @pytest.mark.parametrize(
@@ -309,6 +319,12 @@ def test_anybodys_predictions_have_a_report(run, reported, tmp_path):
         ('{"question": "?", "answer": "4", "reference": "4", "probability": 4}', [], "line 2: .*from 0 to 1"),
         ('{"question": "?", "answer": "4", "reference": "4", "relation": "together"}', [], "line 2: .*stands for all"),
         ('{"question": "?", "answer": "4"}', [], "line 2: no reference"),
+        ('{"question": "A?", "answer": "4", "group": "{title}?"}', [], "line 2: no reference"),
+        (
+            '{"question": "A?", "answer": "4", "reference": "4", "group": "{title}?", "relation": "sum"}',
+            [],
+            "line 2: no question of the test has its relation, 'sum'",
+        ),
         ('{"question": "?", "answer": "4", "reference": "4"}', ["--abstain_below", 0.5], "line 2: no probability"),
         ('{"question": "?", "answer": "4", "group": "unseen"}', [], "line 2: no probability"),
         (

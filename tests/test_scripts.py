@@ -580,8 +580,9 @@ def test_the_preview_shows_exactly_what_a_recipe_trains_on(run, world, tmp_path,
         trained = read[0]
         read.clear()
         printed = run(preview, recipe, *options, "--examples", 8).splitlines()
-        assert torch.equal(read[0]["input_ids"], trained["input_ids"])
-        assert torch.equal(read[0]["labels"], trained["labels"])
+        # Before, some steps are timed.
+        assert torch.equal(read[-1]["input_ids"], trained["input_ids"])
+        assert torch.equal(read[-1]["labels"], trained["labels"])
         read.clear()
         inputs, labels = (
             [line.removeprefix(kind) for line in printed if line.startswith(kind)] for kind in ("input  ", "labels ")
@@ -598,7 +599,8 @@ def test_the_preview_of_finetuning_shows_questions(run, world):
     first = (world / "birth_dev.tsv").read_text().splitlines()[0].split("\t")
     assert f"input  {first[0]}⁇{first[1]}⁇" in printed
     assert f"labels {'·' * len(first[0])}⁇{first[1]}⁇" in printed
-    quick = run(preview, "quick", *asked)
+    quick = run(preview, "quick", *asked, "--validation_file", world / "birth_dev.tsv")
+    assert "the accuracy includes them" in quick
     assert f"labels {'·' * (len(first[0]) + 1)}{first[1]}⁇" in quick
 
 

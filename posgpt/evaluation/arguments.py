@@ -103,11 +103,19 @@ class EvaluationArguments(RelationArguments, ReportArguments):
             check_is_folder_or_new(folder)
         if self.predictions_file:
             file = Path(self.predictions_file)
-            if file.is_dir():
-                raise BadInput(f"{file}: this is a directory; give the file to write the predictions to.")
+            if file.exists() and not file.is_file():
+                kind = "directory" if file.is_dir() else "device or a pipe, and would be replaced"
+                raise BadInput(f"{file}: this is a {kind}; give the file to write the predictions to.")
             if not file.parent.is_dir() and file.parent not in self.folders:
                 raise BadInput(f"{file}: there is no folder {file.parent}; create it first (mkdir -p {file.parent}).")
             others = [self.corpus_file, self.relations, self.other_wordings]
             given = (self.test_file, self.train_file, self.calibration_file, self.unseen_file, others)
-            if file.resolve() in {Path(path).resolve() for paths in given for path in paths or () if path}:
-                raise BadInput(f"{file}: this file is read; give another file to write the predictions to.")
+            results = [
+                folder / name
+                for folder in self.folders
+                for name in (DETAILS_FILE, METRICS_FILE, PAGE_FILE, PICTURE_FILE)
+            ]
+            if file.resolve() in {Path(path).resolve() for paths in (*given, results) for path in paths or () if path}:
+                raise BadInput(
+                    f"{file}: this file is read, or has other results; give another file to write the predictions to."
+                )

@@ -82,8 +82,11 @@ def mark_evidence(text: str, name: str, answers: Iterable[str]) -> list[tuple[st
     Returns:
         Each part of the text, with `name`, `said` or an empty string for what is neither.
     """
-    parts = re.split(f"({compile_mentions([name, *answers]).pattern})", text)
-    return [(part, "" if i % 2 == 0 else "name" if part == name else "said") for i, part in enumerate(parts)]
+    parts, end = [], 0
+    for match in compile_mentions([name, *answers]).finditer(text):
+        parts += [(text[end : match.start()], ""), (match[0], "name" if match[0] == name else "said")]
+        end = match.end()
+    return [*parts, (text[end:], "")]
 
 
 def find_evidence(prediction: Prediction, documents: Mapping[str, list[Document]]) -> Evidence:

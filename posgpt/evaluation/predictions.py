@@ -129,9 +129,9 @@ def read_predictions(path: str | os.PathLike) -> list[Prediction]:
 
 
 def check_references(path: str | os.PathLike, predictions: Sequence[Prediction]) -> None:
-    """Check that predictions, one a line, have what the test and the calibration compare them with."""
+    """Check that predictions, one a line, have what the test, its other wordings and the calibration compare them with."""
     for number, each in enumerate(predictions, start=1):
-        if each.group in (TEST, CALIBRATION) and each.reference is None:
+        if (each.group in (TEST, CALIBRATION) or is_wording(each.group)) and each.reference is None:
             raise BadInput(
                 f"{path}, line {number}: no reference (the correct answer) to compare with; give questions that have answers."
             )

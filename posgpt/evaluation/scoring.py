@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import log2
+from math import inf, log2
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -70,7 +70,8 @@ def compute_recall(predictions: Sequence[Prediction]) -> float | None:
     for each in predictions:
         right = set(each.references)
         if len(right) > 1 and each.alternatives is not None:
-            likeliest = [each.answer, *each.alternatives][: len(right)]
+            known = each.alternatives | {each.answer: inf if each.probability is None else each.probability}
+            likeliest = sorted(known, key=known.__getitem__, reverse=True)[: len(right)]
             shares.append(len(right.intersection(likeliest)) / len(right))
     return fmean(shares) if shares else None
 

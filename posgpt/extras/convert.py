@@ -51,8 +51,9 @@ class ConversionArguments:
     source: str = option("A checkpoint of the course's code, or a PosGPT folder.", positional=True)
     target: str = option("Where to write the other of the two; nothing may be there yet.", positional=True)
     vocabulary_file: str | None = option("For a checkpoint: the corpus of its vocabulary (wiki.txt).", default=None)
-    num_attention_heads: Annotated[int, Range(1)] = option(
-        "For a checkpoint, which does not say: attention heads per layer.", default=PosGPTConfig.num_attention_heads
+    num_attention_heads: Annotated[int | None, Range(1)] = option(
+        f"For a checkpoint, which does not say: attention heads per layer (default: {PosGPTConfig.num_attention_heads}).",
+        default=None,
     )
 
 
@@ -207,13 +208,22 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(ConversionArguments, argv)
     source, target = Path(arguments.source), check_is_new(arguments.target)
     if source.is_dir():
+        if arguments.vocabulary_file or arguments.num_attention_heads:
+            raise BadInput(
+                f"{source}: a folder says both itself; leave out --vocabulary_file and --num_attention_heads."
+            )
         model = convert_folder(source, target)
     elif not source.exists():
         raise BadInput(f"{source}: no such file or folder; give the course's checkpoint, or a PosGPT folder.")
     elif arguments.vocabulary_file is None:
         raise BadInput(f"{source}: for a checkpoint, give --vocabulary_file, its corpus (wiki.txt).")
     else:
-        model = convert_checkpoint(source, target, arguments.vocabulary_file, arguments.num_attention_heads)
+        model = convert_checkpoint(
+            source,
+            target,
+            arguments.vocabulary_file,
+            arguments.num_attention_heads or PosGPTConfig.num_attention_heads,
+        )
     config = model.config
     print(
         f"Written: {target}, {config.position_embedding_type} positions, {config.num_hidden_layers} layers,"

@@ -121,6 +121,12 @@ def load_model(name_or_path: str, **settings: Any) -> tuple[PosGPTForCausalLM, P
         return PosGPTForCausalLM.from_pretrained(None, config=config, state_dict=weights, **settings), tokenizer
 
 
+def check_is_causal(name: str, model: PosGPTForCausalLM) -> None:
+    """Check that a model, which is called `name`, can be asked: that it does not see what it is to write."""
+    if not model.config.is_causal:
+        raise BadInput(f"{name}: a model with is_causal=False sees what follows, and cannot be asked; give another.")
+
+
 def save_pretrained(
     model: Any, weights: dict[str, torch.Tensor] | None, tokenizer: PreTrainedTokenizerBase, folder: Path
 ) -> PosGPTForCausalLM:

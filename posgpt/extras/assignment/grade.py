@@ -106,7 +106,7 @@ def main(argv: list[str] | None = None) -> None:
     answers = load_questions(folder / "teacher" / ANSWERS_FILE, answers=True).answers
     # Not every shell replaces a pattern by the names that it matches.
     given = [path for pattern in arguments.submissions for path in (sorted(glob(pattern)) or [pattern])]
-    submissions = {path.name: path for path in (Path(path).resolve() for path in given)}
+    submissions = {path.name: path for path in (Path(path).absolute() for path in given)}
     if len(submissions) < len(given):
         raise BadInput("two submissions have the same name; name each student's folder after the student.")
     if missing := [path for path in given if not Path(path).is_dir()]:

@@ -207,6 +207,8 @@ def train(
     model: GPT, draw_rows: Callable[[], Rows], epochs: int, learning_rate: float, batch_size: int, title: str
 ) -> float:
     """Train for some epochs on rows of input ids and labels, which are drawn anew for each; return the last loss."""
+    if not epochs:
+        return math.nan
     model.train()
     device = next(model.parameters()).device
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.1)

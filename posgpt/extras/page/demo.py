@@ -93,13 +93,16 @@ class Server(ThreadingMixIn, WSGIServer):
         try:
             given = json.loads(posted)
             title, question = given["title"], given["question"]
+            documents = None
+            if title and self.arguments.corpus_file:
+                found = find_documents(self.arguments.corpus_file, [title], self.arguments).get(title, [])
+                documents = [[document.line, document.text] for document in found]
+                # As the corpus spells it, if the page can show it in the same place.
+                if found and len(found[0].title) == len(title):
+                    question = question.replace(title, found[0].title)
             # One question at a time: a model's own arithmetic uses all cores.
             with self.lock:
                 answers = [ask_model(page_model, title or question, question) for page_model in self.models]
-            documents = None
-            if title and self.arguments.corpus_file:
-                found = find_documents(self.arguments.corpus_file, [title], self.arguments)
-                documents = [[document.line, document.text] for document in found.get(title, [])]
             return {"answers": answers, "documents": documents}
         except (BadInput, OSError, ValueError, KeyError, TypeError) as error:
             return {"error": shorten_error(error)}
@@ -140,8 +143,8 @@ def main(argv: list[str] | None = None) -> None:
     models = load_page_models([name for name in names if name])
     try:
         server = Server(models, arguments)
-    except OSError:
-        raise BadInput(f"port {arguments.port} is taken; choose another with --port.") from None
+    except OSError as error:
+        raise BadInput(f"port {arguments.port}: {error.strerror}; choose another with --port.") from None
     print(f"Open http://127.0.0.1:{server.server_port} to ask {models[0].name}; Ctrl-C stops it.", flush=True)
     with server, suppress(KeyboardInterrupt):
         server.serve_forever()

@@ -134,6 +134,9 @@ async function load() {
 
 /** Ask all models; throws an error with what to say if the question is too long. */
 async function askModels(title, question, signal) {
+  const found = title && corpus ? findDocuments(title) : [];
+  // As the corpus spells it, if the page can show it in the same place.
+  if (found.length && found[0].title.length === title.length) question = question.replace(title, () => found[0].title);
   const answers = [];
   for (const [model, session] of runnable) {
     const typed = Array.from(title ?? question), room = model.maxPositions - Array.from(question).length - 2;
@@ -145,8 +148,17 @@ async function askModels(title, question, signal) {
     const best = await findBestAnswers(model, session, question, signal);
     answers.push({ best, attention, unknown: model.listUnknown(question) });
   }
-  // A table says what a document's title is; in a text file, it may contain full stops itself.
-  const isAbout = ([own, text]) => (own === null ? text.startsWith(`${title}. `) : own === title);
-  const documents = title && corpus?.flatMap((each, index) => (isAbout(each) ? [[index + 1, each[1]]] : []));
-  return { answers, documents };
+  return { answers, documents: title && corpus && found.map((each) => each.document) };
+}
+
+/** Find the documents of a title, or of the only one that differs from it in case alone. */
+function findDocuments(title) {
+  const find = (fold) =>
+    corpus.flatMap(([own, text], index) => {
+      // A table says what a document's title is; in a text file, it may contain full stops itself.
+      const given = own ?? (text.startsWith(". ", title.length) ? text.slice(0, title.length) : "");
+      return fold(given) === fold(title) ? [{ title: given, document: [index + 1, text] }] : [];
+    });
+  const exact = find((text) => text), alike = exact.length ? exact : find((text) => text.toLowerCase());
+  return new Set(alike.map((each) => each.title)).size === 1 ? alike : [];
 }

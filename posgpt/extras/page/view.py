@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.relations import read_relations
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, PosGPTForCausalLM
 from posgpt.templates import load_template
-from posgpt.training.saved_models import load_model
+from posgpt.training.saved_models import check_is_causal, load_model
 
 
 class PageModel(NamedTuple):
@@ -26,14 +26,17 @@ class PageModel(NamedTuple):
 
 
 def load_page_models(names: Iterable[str]) -> list[PageModel]:
-    """Load models, each once, with attention that can be shown. Raises BadInput as `load_model` does."""
+    """Load models, each once, with attention that can be shown. Raises BadInput as `load_model` does, or for what cannot be asked."""
     paths = {name: Path(name).resolve() for name in names}
     # The page calls them by no more of their paths than tells them apart: the rest names its author's folders.
     depth = 1 if len({path.name for path in paths.values()}) == len(paths) else 2
-    return [
+    models = [
         PageModel("/".join(path.parts[-depth:]), *load_model(name, attn_implementation="eager"))
         for name, path in paths.items()
     ]
+    for name, model, _ in models:
+        check_is_causal(name, model)
+    return models
 
 
 def _hash_source(source: str) -> str:

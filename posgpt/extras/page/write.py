@@ -82,8 +82,8 @@ def main(argv: list[str] | None = None) -> None:
         raise BadInput("model_name_or_path names too many models; give two at most.")
     models = load_page_models(arguments.model_name_or_path)
     for name, model, _ in models:
-        if not model.config.is_causal or model.config.bottleneck_size is not None:
-            raise BadInput(f"{name}: the page shows no model with a bottleneck, or that is not causal; give another.")
+        if model.config.bottleneck_size is not None:
+            raise BadInput(f"{name}: the page shows no model with a bottleneck; give another.")
     # What npm may fail at is known before the minutes that exporting may take.
     runtime, content["runtime"] = load_runtime()
     # It needs the libraries of the extra `page`.
