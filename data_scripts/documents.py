@@ -112,6 +112,8 @@ def _index_corpus(path: str | os.PathLike, columns: Columns) -> Dataset:
             for file in folder.rglob("*.arrow"):
                 if file.parent.suffix != ".incomplete":  # which another process is writing
                     Dataset.from_file(str(file))
+        except FileNotFoundError:
+            pass  # Another process has just finished it.
         except (OSError, ValueError):
             # What a full disk or a power cut left empty or cut off is made again, with all that was derived from it.
             shutil.rmtree(folder, ignore_errors=True)

@@ -6,11 +6,10 @@
 
 writes the corpus and the training questions without what is held out: questions about whole titles go to `calibration.tsv`,
 `pairs` in all, while their documents stay in the corpus; the questions about `people` more titles go to `unseen.tsv`, and the
-documents of these titles are left out.
+documents of these titles are left out, as are questions about others that name them.
 """
 
 import json
-import shutil
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,15 +25,18 @@ from data_scripts.files import (
     FILE_NAMES,
     TEST_FILE,
     TRAIN_FILE,
+    WORDINGS_FILE,
     check_none_is_there,
     describe_lines,
     name_uncompressed,
+    write_atomically,
     write_lines,
 )
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import RelationArguments, load_relations
 from data_scripts.titles import find_text_start, iterate_titles, match_cases, match_titles
+from data_scripts.words import find_words
 
 CALIBRATION_FILE, UNSEEN_FILE = "calibration.tsv", "unseen.tsv"
 # A corpus that was a table.
@@ -47,7 +49,7 @@ class HoldOutArguments(RelationArguments, Columns):
 
     output_dir: str = option("Folder for the remaining files and the held-out questions.")
     data_dir: str | None = option(
-        f"Folder with {CORPUS_FILE} and {TRAIN_FILE}; {DEV_FILE} and {TEST_FILE} are copied if they are there.",
+        f"Folder with {CORPUS_FILE} and {TRAIN_FILE}; {DEV_FILE}, {TEST_FILE} and {WORDINGS_FILE} are copied if they are there.",
         default=None,
     )
     train_file: str | None = option(
@@ -109,20 +111,31 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
         )
     left_out = {i for title in taken_out for i in documents_of[title]}
     files = [train_name, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([corpus_name] if corpus else [])]
+    naming = 0
     with write_lines(output_dir, files) as (write_line, lines):
         for title, text, answer in zip(questions.titles, questions.texts, questions.answers, strict=True):
-            write_line(file_of.get(title, train_name), f"{text}\t{answer}")
+            # What others are asked may name somebody of whom nothing may be told; a title such as `A or B` is of no document.
+            said = f"{text.replace(title, '') if title in documents_of else text}\t{answer}"
+            if (file := file_of.get(title, train_name)) != UNSEEN_FILE and any(find_words(taken_out, said)):
+                naming += 1
+            else:
+                write_line(file, f"{text}\t{answer}")
         for i, document in enumerate(corpus or ()):
             if i not in left_out:
                 title, text = document["title"], document["text"]
                 row = {arguments.title_column: title, arguments.text_column: text[find_text_start(title) :]}
                 write_line(corpus_name, json.dumps(row, ensure_ascii=False) if is_table else text)
+        for name in {DEV_FILE, TEST_FILE, WORDINGS_FILE} - lines.keys():
+            if data_dir and (source := Path(data_dir, name)).is_file():
+                with write_atomically(output_dir / name, "wb") as copy:
+                    copy.write(source.read_bytes())
+    if naming:
+        print(
+            f"{questions_file}: {naming:,} questions about others are left out, which name who is taken out of the corpus."
+        )
     # Files that an earlier split left would not go with this one.
     for name in {CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, CORPUS_FILE} - lines.keys():
         (output_dir / name).unlink(missing_ok=True)
-    for name in {DEV_FILE, TEST_FILE} - lines.keys():
-        if data_dir and (file := Path(data_dir, name)).is_file():
-            shutil.copyfile(file, output_dir / name)
     return lines
 
 

@@ -192,8 +192,9 @@ class NameWindowsDataset(EpochDataset):
         characters, paraphrasers = frozenset(self.tokenizer.get_vocab()), {}
         used = {each: list(chain(*map(list_words, wordings))) for each, wordings in self.wordings.items()}
         counts = Counter(chain(*map(set, used.values())))
-        # Names tell, too, such as `director`, where no other relation has the word.
-        named = {each: [word for word in each.name.split() if characters.issuperset(word)] for each in used}
+        # Names tell, too, such as `director`, where no other relation has the word. A name may be a wording: `Who directed …?`
+        names = {each: [] if "…" in each.name else split_words(each.name) for each in used}
+        named = {each: [word for word in own if characters.issuperset(word)] for each, own in names.items()}
         shared = Counter(chain(*({*used[each], *named[each]} for each in used)))
         marks = list_title_marks(self.documents["title"]) if self.config.title_endings else []
         starts = list_title_starts(self.documents["title"], words)

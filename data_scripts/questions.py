@@ -22,6 +22,8 @@ _QUOTED = re.compile('"(?:[^"]|"")*"')
 _LINE_FORM = "a line is a question, one tab and its answer"
 # What questions end with.
 QUESTION_MARKS = ("?", "？", "؟")
+# What follows a question mark is an answer: the tab became spaces.
+_LOST_TAB = re.compile(r"[?？؟]\s*\w[^?？؟]*$")
 
 
 @dataclass(frozen=True)
@@ -114,11 +116,11 @@ def load_questions(
         if not filled:
             raise BadInput(f"{path}: every line is blank; give lines of the form {BIRTHPLACE.form}<TAB>ANSWER.")
         # As the course's loader does with answers: nothing begins or ends with a space.
-        lines += [(where, "\t".join(cell.strip(" ") for cell in line.split("\t"))) for where, line in filled]
-    lines = _unquote(lines)
-    # Sheets are saved with their empty columns; questions to be answered often have one.
-    while all(line.endswith("\t") for _, line in lines):
-        lines = [(where, line[:-1].rstrip(" ")) for where, line in lines]
+        own = _unquote([(where, "\t".join(cell.strip(" ") for cell in line.split("\t"))) for where, line in filled])
+        # Sheets are saved with their empty columns; questions to be answered often have one.
+        while all(line.endswith("\t") for _, line in own):
+            own = [(where, line[:-1].rstrip(" ")) for where, line in own]
+        lines += own
     for where, line in lines:
         if (tabs := line.count("\t")) > 1:
             raise BadInput(f"{where}: {tabs} tabs; {_LINE_FORM}.")
@@ -129,8 +131,7 @@ def load_questions(
     if all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in (line.split("\t")[0] for _, line in lines)):
         raise BadInput(f"{first}: all questions are in quotation marks; save the file without them.")
     if without := [(where, line) for where, line in lines if "\t" not in line]:
-        # What follows a question mark without a tab is an answer after spaces: the line lost its tab.
-        has_lost_it = any(not line.endswith(QUESTION_MARKS) and set(QUESTION_MARKS) & set(line) for _, line in without)
+        has_lost_it = any(_LOST_TAB.search(line) for _, line in without)
         are_questions = all(line.endswith(QUESTION_MARKS) for _, line in lines)
         if len(without) < len(lines) or has_lost_it or (answers and not are_questions):
             raise BadInput(

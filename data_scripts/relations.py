@@ -95,6 +95,10 @@ class Relation:
         asked = (titles.get(own, own).join(each) for each in self.split_wordings() if own.join(each) == question)
         return next(asked, question)
 
+    def list_names(self) -> list[str]:
+        """Return what it may be called: its name, or a wording as `match_relations` names relations after it."""
+        return [self.name, *(wording.replace("{title}", "…") for wording in self.wordings)]
+
     @property
     def form(self) -> str:
         """The first wording with NAME for the title, for messages."""

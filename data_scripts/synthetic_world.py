@@ -545,7 +545,12 @@ class World:
                 )
             card.write(str(self._format_card()))
             known = self.language_of.other_wordings
-            asked = {name: known[name] for name in self.relations if name in known}
+            # As models call them that were trained without --relations.
+            asked = {
+                name if relation in RELATIONS.values() else relation.list_names()[1]: known[name]
+                for name, relation in self.asked.items()
+                if name in known
+            }
             wordings.write(yaml.safe_dump(asked, allow_unicode=True, sort_keys=False, width=200))
         return lines
 

@@ -49,7 +49,9 @@ class LengthArguments:
     members: list[str] | None = option(
         "Which position_embedding_type to train with (default: all).", default=None, choices=list(POSITION_EMBEDDINGS)
     )
-    num_people: Annotated[int, Range(1)] = option("How many people's biographies are trained on.", default=20_000)
+    num_people: Annotated[int, Range(100, 400_000)] = option(
+        "How many people's biographies are trained on.", default=20_000
+    )
     max_steps: Annotated[int, Range(1)] = option(
         f"Optimizer steps per run, of 32 rows of {TRAINED_LENGTH} characters.", default=1000
     )

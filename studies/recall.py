@@ -27,7 +27,7 @@ from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import load_corpus
-from data_scripts.errors import exit_on_bad_input
+from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import CORPUS_FILE, TRAIN_FILE, check_is_folder_or_new
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
@@ -40,6 +40,7 @@ from modeling_posgpt.answering_posgpt import iterate_batches
 from posgpt.evaluation.scoring import match_exactly
 from posgpt.recipe_parser import read_section
 from posgpt.tables import write_table
+from posgpt.training.run_record import read_record
 from posgpt.training.saved_models import load_model
 
 
@@ -156,6 +157,10 @@ def main(argv: list[str] | None = None) -> None:
     questions = load_questions(arguments.questions_file or data_dir / TRAIN_FILE, answers=True)
     rows = []
     for name in arguments.models:
+        if (trained := read_record(name).get("options", {}).get("objective", objective.name)) != objective.name:
+            raise BadInput(
+                f"{name}: was pretrained by {trained}, and {arguments.recipe} has {objective.name}; name its --recipe."
+            )
         row = {"model": name}
         for measure, right in measure_model(name, data_dir / CORPUS_FILE, questions, objective).measures.items():
             row[measure] = f"{right.sum():,} of {len(right):,} ({right.sum() / max(len(right), 1):.1%})"

@@ -21,6 +21,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+import yaml
 from accelerate import PartialState
 from tqdm import tqdm
 
@@ -39,7 +40,7 @@ from data_scripts.files import (
 from data_scripts.hold_out import CALIBRATION_FILE, HoldOutArguments, hold_out
 from data_scripts.options import Range, check_options, option, parse_options
 from data_scripts.questions import load_questions
-from data_scripts.relations import Relation
+from data_scripts.relations import Relation, read_relations
 from data_scripts.synthetic_world import World
 from data_scripts.world_questions import QUESTIONS
 from posgpt import pretrain
@@ -67,6 +68,8 @@ from studies.training_runs import (
 )
 
 FOLDER = Path(__file__).parent
+# What a world asks, in its folder.
+RELATIONS_FILE = "relations.yml"
 
 
 @dataclass
@@ -86,9 +89,11 @@ class SweepArguments:
     held_out: Annotated[int | None, Range(0)] = option(
         "Ask about this many training pairs, held out; 0: about dev (default: as the study says).", default=None
     )
-    recipe: str | None = option("The rows' recipe.", default=None)
-    position_embedding_type: str | None = option("The rows' positions.", default=None)
-    max_steps: Annotated[int | None, Range(1)] = option("Optimizer steps of each run.", default=None)
+    recipe: str | None = option("The recipe of rows that name none themselves.", default=None)
+    position_embedding_type: str | None = option("The positions of rows that name none themselves.", default=None)
+    max_steps: Annotated[int | None, Range(1)] = option(
+        "Optimizer steps of the runs of rows that say nothing of their length.", default=None
+    )
     model_name_or_path: str | None = option(
         "What rows without pretraining begin with, pretrained without questions.", default=None
     )
@@ -215,7 +220,15 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
     for row in rows.values():
         if row.name in wanted and row.edits and row.base not in wanted:
             raise BadInput(f"--rows: {row.name!r} is compared with {row.base!r}; name both.")
-    return study, {name: row for name, row in rows.items() if name in wanted}
+    rows = {name: row for name, row in rows.items() if name in wanted}
+    for name, value in changed.items():
+        if all((getattr(row, shared) or {}).get(name) != value for row in rows.values()):
+            raise BadInput(
+                f"--{name} changes no row of {path.name}, for each says its own; copy the file and change it there."
+            )
+    if arguments.model_name_or_path and all(row.pretrain is not None for row in rows.values()):
+        raise BadInput(f"--model_name_or_path: each row of {path.name} pretrains its own model; leave it out.")
+    return study, rows
 
 
 @dataclass(frozen=True)
@@ -263,8 +276,8 @@ class Sweep:
                 read["questions_file"] = files.train
             if row.edits:
                 read["edits_file"] = self.find_edits(row)
-            if row.world and (relations := row.world.language_of.relations_file):
-                read["relations"] = relations
+            if row.world and row.world.language_of.relations_file:
+                read["relations"] = files.data_dir / RELATIONS_FILE
             if every := self.study.ask_every:
                 read |= {"validation_file": files.asked, "eval_strategy": "steps", "eval_steps": every}
             yield "pretrain", "pretrain", self.complete("pretrain", read | {"seed": seed} | row.pretrain)
@@ -320,13 +333,14 @@ class Sweep:
         What begins with a model that is yet to be pretrained, or with pairs that are yet to be drawn, takes little beside them.
         """
         count, minutes, timed = 0, 0.0, dict[tuple, float]()
-        decisive = ["recipe", "train_file", *LENGTHS, *(each.name for each in fields(ArchitectureArguments))]
+        decisive = ["recipe", "objective", "per_device_train_batch_size", "train_file", *LENGTHS]
+        decisive += [each.name for each in fields(ArchitectureArguments)]
         for seed, row in product(self.study.seeds, rows):
             for number, (stage, section, options) in enumerate(self.list_trainings(row, seed)):
                 if (self.find_folder(row, seed, stage) / WEIGHTS_FILE).is_file():
                     continue
                 count += 1
-                if number == 0 and not row.pairs:
+                if number == 0 and not (row.pairs and stage == "finetune"):
                     key = section, *(str(options.get(name)) for name in decisive)
                     if key not in timed:
                         timed[key] = estimate_minutes(section, options)
@@ -397,7 +411,7 @@ class Sweep:
 
 
 def ask(model_dir: Path, test_file: Path, kept_file: Path, relations: Sequence[Relation] = ()) -> Record:
-    """Ask a model the questions of a TSV, each once; `relations` are known besides those that all files know.
+    """Ask a model the questions of a TSV, each once; `relations` are known besides the model's and those that all files know.
 
     Returns:
         `answers`, `probabilities` of these, `right` (whether each is a correct one), `surprisals` of the correct ones in bits, `relations`
@@ -407,7 +421,8 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path, relations: Sequence[R
     def compute() -> Record:
         model, tokenizer = load_model(str(model_dir))
         model.to(PartialState().device)
-        asked = load_questions(test_file, answers=True, known=relations)
+        known = [*relations, *read_relations(model.config.relations)]
+        asked = load_questions(test_file, answers=True, known=known)
         questions = EvaluationData({TEST: asked}).questions
         answered = answer_questions(questions, model, tokenizer)
         return {
@@ -485,6 +500,12 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
             )
             if world_dir not in written:
                 row.world.write(world_dir, overwrite=True)
+                # Without questions, documents are asked for all that such a file has.
+                entries = {
+                    key: entry for relation in row.world.asked.values() for key, entry in relation.to_config().items()
+                }
+                with write_atomically(world_dir / RELATIONS_FILE) as file:
+                    yaml.safe_dump(entries, file, allow_unicode=True, sort_keys=False)
                 written.add(world_dir)
             files[name] = RowFiles(
                 world_dir, world_dir / TRAIN_FILE, world_dir / DEV_FILE, tuple(row.world.asked.values())

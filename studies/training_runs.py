@@ -123,7 +123,11 @@ def train(name: str, section: str, options: dict[str, Any], folder: Path) -> Rec
         if (folder / WEIGHTS_FILE).is_file():
             # It had finished, and its figures were not kept: nobody knows since which step its time was taken.
             before = math.inf
-        command = [COMMANDS[section], *build_command(**options, output_dir=folder, resume_from_checkpoint="auto")]
+        # A recipe for short runs may save nothing; a study's runs are many.
+        saves = {"save_strategy": "steps", "save_total_limit": 1} if "save_strategy" not in options else {}
+        saves = saves if read_section(options["recipe"], section).get("save_strategy") in ("no", False) else {}
+        own = options | saves | {"output_dir": folder, "resume_from_checkpoint": "auto"}
+        command = [COMMANDS[section], *build_command(**own)]
         print(f"\n== {name}\n$ posgpt {shlex.join(command)}", flush=True)
         if launch(command) or not (folder / WEIGHTS_FILE).is_file():
             raise BadInput(f"{name!r} failed; see its message above.")

@@ -73,20 +73,21 @@ def test_a_corpus_is_indexed_once_wherever_it_lies(parts, monkeypatch):
     assert list(load_corpus(copy)["text"]) == ["Bo Ek. Born in Bern ."]
 
 
-def test_runs_that_start_together_index_a_corpus_together(parts, monkeypatch):
+def test_runs_that_start_together_index_a_corpus_together(tmp_path, monkeypatch):
     """The second does not take what the first is writing for a file that was cut off."""
 
     def read_while_another_run_starts(path, columns):
-        yield 1, None, LINES[0]
+        yield 1, None, "Ada. Sang ."
         [written] = Path(config.HF_DATASETS_CACHE, "generator").rglob("*.incomplete/*.arrow")
         with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="waits for the first"):
             patch.setattr(Dataset, "from_generator", Mock(side_effect=RuntimeError("waits for the first")))
             load_corpus(path)
         assert written.exists()
-        yield 2, None, LINES[1]
+        yield 2, None, "Bo. Sang ."
 
     monkeypatch.setattr(documents, "read_rows", read_while_another_run_starts)
-    assert list(load_corpus(parts / "whole.txt")["text"]) == LINES[:2]
+    (tmp_path / "together.txt").write_text("Read by nobody else.\n")
+    assert list(load_corpus(tmp_path / "together.txt")["text"]) == ["Ada. Sang .", "Bo. Sang ."]
 
 
 def test_what_another_version_makes_of_a_corpus_is_made_again_without_reading_it(tmp_path, monkeypatch):

@@ -98,6 +98,11 @@ def test_a_relations_name_tells_what_is_asked(tmp_path):
     pairs = replace(pairs, relation_per_question=tuple(named[each] for each in pairs.relation_per_question))
     config = NameWindowsConfig(paraphrases=0.5, ask_dates=False)
     told = config.build(corpus, tokenizer, 0, pairs).dataset.paraphraser_of
+    # A name that is a wording has no words of its own.
+    (tmp_path / "again").mkdir()
+    _, corpus, tokenizer, pairs = read_films(tmp_path / "again", "Who directed {}?", "Who is the star of {}?")
+    unnamed = config.build(corpus, tokenizer, 0, pairs).dataset.paraphraser_of.values()
+    assert [each.telling for each in unnamed] == [["directed"], ["is", "the", "star", "of"]]
     # Words that both have tell nothing, and neither does what the tokenizer cannot read.
     assert {*told[relations[0]].telling} == {"directed", "made"}
     assert {*told[relations[1]].telling} == {"is", "the", "star", "of"}

@@ -53,7 +53,7 @@ def test_columns_that_are_empty_throughout_do_not_count(tmp_path, ends):
         load_questions(file, answers=True)
     if ends == "\t":
         other.write_text("Where was A B born?\tRome\n")
-        with pytest.raises(BadInput, match="questions.tsv, line 1: no answer after the tab"):
+        with pytest.raises(BadInput, match="questions.tsv, line 1: no tab between"):
             load_questions(other, file)
 
 
@@ -85,6 +85,16 @@ def test_a_carriage_return_within_a_line_is_refused(tmp_path, load):
     file.write_bytes(b"Where was A B born?\tRome\nWhere was C D born?\tOs\rlo\n")
     with pytest.raises(BadInput, match="line 2.*carriage return"):
         load(file)
+
+
+def test_each_file_has_quotation_marks_of_its_own_and_titles_may_have_question_marks(tmp_path):
+    (tmp_path / "sheet.tsv").write_text('Where was A B born?\t"Paris, France"\nWhere was C D born?\tRome\n')
+    (tmp_path / "plain.tsv").write_text("Where was E F born?\tLyon, France\n")
+    both = load_questions(tmp_path / "sheet.tsv", tmp_path / "plain.tsv")
+    assert both.answers == ["Paris, France", "Rome", "Lyon, France"]
+    forms = "".join(f"{title}'s director:\n" for title in ("What Happened to Jane?", "Who Is It?", "Alien"))
+    (tmp_path / "titles.tsv").write_text(forms)
+    assert load_questions(tmp_path / "titles.tsv").titles == ["What Happened to Jane?", "Who Is It?", "Alien"]
 
 
 @pytest.mark.parametrize(

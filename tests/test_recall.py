@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 
 from data_scripts.questions import load_questions
@@ -114,9 +116,11 @@ def test_every_model_has_a_row(run, world, tiny_pretrained, tmp_path):
         assert recalled.split()[2] == continued.split()[2] and 0 < int(recalled.split()[2]) <= places
 
     held_out = ["--questions_file", world / "birth_dev.tsv", "--recipe", "windows"]
-    rows = read_rows(run(recall, *arguments, *held_out))
+    # A model that does not say how it was pretrained.
+    other = shutil.copytree(models[0], tmp_path / "other", ignore=shutil.ignore_patterns("run.json"))
+    rows = read_rows(run(recall, *arguments[:-2], other, *held_out))
     assert rows.pop("model") == ["answered when asked", "recalled as read"]
-    assert rows[str(models[0])][0] == "0 of 17 (0.0%)"
+    assert rows[str(other)][0] == "0 of 17 (0.0%)"
 
 
 @pytest.mark.parametrize(
@@ -124,6 +128,10 @@ def test_every_model_has_a_row(run, world, tiny_pretrained, tmp_path):
     [
         (["--models", "no/where"], "no/where: no PosGPT could be loaded"),
         (["--recipe", "none"], "none: no such recipe"),
+        (
+            ["--recipe", "windows"],
+            "was pretrained by span_corruption, and windows has name_windows; name its --recipe",
+        ),
         (["--questions_file", "none.tsv"], "none.tsv: no such file"),
     ],
 )

@@ -95,6 +95,21 @@ def test_nobody_is_both_trained_on_and_held_out(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
+def test_questions_about_others_do_not_tell_of_whom_is_held_out(run, tmp_path):
+    World(200, relations=["birth year", "born first", "person born", "teacher"], num_places=10).write(
+        tmp_path / "world"
+    )
+    out = tmp_path / "out"
+    printed = run(hold_out, "--data_dir", tmp_path / "world", "--output_dir", out, "--pairs", 5, "--people", 10)
+    people = set(load_questions(out / "unseen.tsv").titles)
+    rest = (out / "birth_places_train.tsv").read_text() + (out / "calibration.tsv").read_text()
+    assert len(people) == 10 and not any(person in rest for person in people)
+    lines = (tmp_path / "world" / "birth_places_train.tsv").read_text().splitlines()
+    lost = len(lines) - len((rest + (out / "unseen.tsv").read_text()).splitlines())
+    assert lost and f"{lost:,} questions about others are left out" in printed
+    assert (out / "other_wordings.yml").read_bytes() == (tmp_path / "world" / "other_wordings.yml").read_bytes()
+
+
 def test_what_is_held_out_of_dev_does_not_come_back(run, world, tmp_path):
     given = ["--data_dir", world, "--questions_file", world / "birth_dev.tsv", "--output_dir", tmp_path / "out"]
     run(hold_out, *given, "--pairs", 3, "--people", 2)

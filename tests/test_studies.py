@@ -583,6 +583,16 @@ def test_a_study_that_is_none_is_refused_in_one_line(run, world, tmp_path, study
     assert "\n" not in stop.value.code and not (tmp_path / "out").exists()
 
 
+def test_an_option_that_changes_nothing_is_refused(run, tmp_path):
+    for study, options, match in (
+        ("dynamics", ["--max_steps", 2], "--max_steps changes no row of dynamics.yaml, for each says its own"),
+        ("honesty", ["--model_name_or_path", "some"], "each row of honesty.yaml pretrains its own model"),
+    ):
+        with pytest.raises(SystemExit, match=match):
+            run(sweep, study, "--output_dir", tmp_path / "out", *options)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     "study, match",
     [
@@ -651,8 +661,9 @@ def test_every_row_is_made_of_options_of_its_command(world, tmp_path, name):
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in (ROOT / "studies").glob("*.yaml")))
 def test_no_row_of_a_study_would_be_refused(name, world, tmp_path):
-    own_world = "world" in load_yaml(ROOT / "studies" / f"{name}.yaml", "study")
-    arguments = sweep.SweepArguments(name, None if own_world else str(world), model_name_or_path=str(tmp_path))
+    content = load_yaml(ROOT / "studies" / f"{name}.yaml", "study")
+    own_world, pretrained = "world" in content, None if content.get("pretrain") else str(tmp_path)
+    arguments = sweep.SweepArguments(name, None if own_world else str(world), model_name_or_path=pretrained)
     study, rows = sweep.load_study(arguments)
     files = sweep.RowFiles(tmp_path, tmp_path / "train.tsv", tmp_path / "asked.tsv")
     sweep.Sweep(arguments, study, tmp_path, tmp_path, dict.fromkeys(rows, files)).check_rows([*rows.values()])

@@ -69,17 +69,19 @@ def reword(test: Questions, path: str) -> dict[str, Questions]:
     """Return the questions of a test in all wordings that a file has for their relations, by these wordings."""
     if not test.answers:
         raise BadInput(f"{test.path}: has no answers to compare with in other wordings; leave --other_wordings out.")
-    asked, groups = {relation.name: relation for relation in test.relations}, dict[str, Questions]()
+    asked = {name: relation for relation in test.relations for name in relation.list_names()}
+    groups = dict[str, Questions]()
     for relation in load_relations(path):
         if relation.name not in asked:
             raise BadInput(
-                f"{path}: {test.path} asks for no {relation.name!r}; remove it, or choose from {', '.join(map(repr, asked))}."
+                f"{path}: {test.path} asks for no {relation.name!r}; remove it, or choose from"
+                f" {', '.join(repr(each.name) for each in test.relations)}."
             )
         own = test.select(asked[relation.name])
         for wording in relation.wordings:
             if wording in groups:
                 raise BadInput(f"{path}: {wording!r} is there twice; remove one.")
-            reworded = replace(relation, wordings=(wording,))
+            reworded = replace(asked[relation.name], wordings=(wording,))
             groups[wording] = replace(
                 own, relation_per_question=(reworded,) * len(own), texts=list(map(reworded.ask, own.titles))
             )
