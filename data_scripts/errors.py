@@ -18,8 +18,8 @@ REFUSED_OPTIONS = ("these options cannot be used", "change or remove one of them
 
 
 def shorten_error(error: BaseException) -> str:
-    """Return an exception's message on one line, at most 300 characters."""
-    return " ".join(str(error).split())[:300]
+    """Return an exception's message on one line, at most 300 characters; its kind if it has none."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 @contextmanager

@@ -143,9 +143,9 @@ class PosGPTAttention(nn.Module):
             dropout = round_rate(dropout, query.dtype)
         biases = {}
         if position_bias is not None:
-            # flex_attention indexes every row of the batch; the other implementations would broadcast. `len` would fix the
-            # batch size in an exported model.
-            biases["position_bias"] = position_bias.to(query.dtype).expand(query.shape[0], -1, -1, -1)
+            # flex_attention indexes every row of the batch and every head; the other implementations would broadcast. `len`
+            # would fix the batch size in an exported model.
+            biases["position_bias"] = position_bias.to(query.dtype).expand(*query.shape[:2], -1, -1)
         implementation = self.config._attn_implementation
         attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         options = {"dropout": dropout, "scaling": self.scaling, **biases, **kwargs}

@@ -77,21 +77,31 @@ def number_positions(inputs_embeds: Tensor, attention_mask: Tensor | None, cache
     return new.unsqueeze(0)
 
 
-def number_key_positions(position_ids: Tensor, cache: Cache | None) -> Tensor:
+def number_key_positions(position_ids: Tensor, attention_mask: Any, cache: Cache | None) -> Tensor:
     """Number all keys of the attention, cached ones first; returns (batch or 1, kv_length).
 
-    Cached tokens are assumed to lead up to the first of `position_ids` (batch or 1, length). Keys that this numbers
-    wrongly, padding on the left and the empty places of a static cache, are masked.
+    Cached tokens are assumed to lead up to the first of `position_ids` (batch or 1, length), those that a mask of them and the new
+    tokens (batch, kv_length or less) hides left out. Keys that this numbers wrongly, padding and the empty places of a static cache,
+    are masked.
     """
     if cache is None:
         return position_ids
-    length, past_length = position_ids.shape[1], cache.get_seq_length()
+    # A static cache counts in a tensor.
+    past_length: Any = cache.get_seq_length()
+    length = position_ids.shape[1]
     kv_length, _ = cache.get_mask_sizes(length, 0)
-    keys = torch.arange(kv_length, device=position_ids.device) - past_length + position_ids[:, :1]
+    keys = torch.arange(kv_length, device=position_ids.device)[None]
+    if isinstance(attention_mask, Tensor) and attention_mask.dim() == 2 and attention_mask.shape[1] > length:
+        seen = attention_mask[:, :kv_length].to(position_ids)
+        keys = nn.functional.pad(seen, (0, kv_length - seen.shape[1])).cumsum(-1)
+    is_tensor = isinstance(past_length, Tensor)
+    first = keys.index_select(1, past_length.reshape(1)) if is_tensor else keys[:, past_length : past_length + 1]
+    keys = keys - first + position_ids[:, :1]
     if length == 1:
         return keys
     # The new tokens' positions may restart at 0 where documents are packed.
-    return torch.cat([keys[:, :past_length], position_ids, keys[:, past_length + length :]], dim=1)
+    new = position_ids.expand(keys.shape[0], -1)
+    return torch.cat([keys[:, :past_length], new, keys[:, past_length + length :]], dim=1)
 
 
 def find_beginnings(position_ids: Tensor) -> Tensor:
@@ -185,7 +195,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
         by_name = dict(zip(self.config.layer_position_embeddings, encodings, strict=True))
         parts = dict.fromkeys(part for each in by_name.values() for part in list_parts(each))
         has_bias = any(each.has_bias for each in encodings)
-        numbers = positions, number_key_positions(positions, cache) if has_bias else positions
+        numbers = positions, number_key_positions(positions, attention_mask, cache) if has_bias else positions
         for encoding in parts:
             encoding.check_positions(positions, self.config.max_position_embeddings)
             numbers = encoding.number(*numbers)

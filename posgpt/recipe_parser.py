@@ -126,18 +126,20 @@ def parse_with_recipe(
     if section == "finetune" and "finetune_from_scratch" in sections and "section" not in given:
         if not (sections.get(section, {}) | given).get("model_name_or_path"):
             section = "finetune_from_scratch"
+    own = read_section(recipe, section)
     try:
-        values = {"eval_strategy": "epoch"} | parser.read_values(check_lengths(read_section(recipe, section)))
+        values = {"eval_strategy": "epoch"} | parser.read_values(check_lengths(own))
     except BadInput as error:
         raise BadInput(f"{recipe}, section {section!r}: {error}") from None
     check_lengths(given)
     # What is typed takes precedence over the recipe's strategy.
     values |= {f"{name}_strategy": "steps" for name in ("save", "eval") if given.get(f"{name}_steps") is not None}
     if not (values | given).get("validation_file"):
+        wanted = ("eval_on_start", "load_best_model_at_end", "eval_steps", "metric_for_best_model")
         if (
             given.get("eval_strategy", "no") != "no"
-            or given.get("eval_on_start")
-            or given.get("eval_steps") is not None
+            or given.get("save_strategy") == "best"
+            or any(given.get(name) for name in wanted)
         ):
             raise BadInput("there is nothing to evaluate on; add --validation_file, or leave evaluation out.")
         # A recipe evaluates if there is something to evaluate on.

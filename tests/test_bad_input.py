@@ -193,6 +193,10 @@ REFUSED = {
         "--num_train_epochs 0 --max_steps -1": "num_train_epochs is 0.0; choose at least 0.01",
         "--use_muon true --adam_beta1 2": "these options cannot be used: .*beta",
         "--dataloader_drop_last true": "dataloader_drop_last cannot be used: every epoch reads",
+        "--ignore_data_skip true": "ignore_data_skip cannot be used: a resumed training would read other rows",
+        "--dataloader_persistent_workers true": "dataloader_persistent_workers cannot be used: it follows",
+        "--load_best_model_at_end true": "nothing to evaluate on; add --validation_file",
+        "--save_strategy best --metric_for_best_model accuracy": "nothing to evaluate on; add --validation_file",
         """--accelerator_config '{"split_batches": true}'""": "split_batches cannot be used",
         "--eval_do_concat_batches false": "eval_do_concat_batches has to be true",
         "--auto_find_batch_size": "auto_find_batch_size.*would change how many rows",
@@ -370,6 +374,9 @@ def test_an_output_folder_with_a_finished_model_or_an_unfinished_run(run, world,
         run(train_finetune, *pairs, "--output_dir", finished, *TINY)
     assert {file: file.stat().st_mtime_ns for file in finished.rglob("*")} == before
 
+    (tmp_path / "README.md").write_text("Mine.\n")
+    with pytest.raises(SystemExit, match="README.md: is there, and the model's own would replace it"):
+        run(train_pretrain, *corpus, "--output_dir", tmp_path)
     unfinished = tmp_path / "unfinished"
     (unfinished / "checkpoint-2").mkdir(parents=True)
     with pytest.raises(SystemExit, match="unfinished run; --resume_from_checkpoint last"):

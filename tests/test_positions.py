@@ -72,6 +72,22 @@ def test_cached_steps_and_padded_rows_read_like_the_whole(name, kind, chunks):
 
 
 @every_mix
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+@torch.no_grad()
+def test_cached_texts_may_have_padding_inside(name, kind):
+    """As those of several turns have: each turn of a batch is padded by itself."""
+    model, ids, mask = tiny_model(name), tokens(2, 12), torch.ones(2, 12, dtype=torch.long)
+    mask[0, 3:5] = 0
+    whole = model(ids, attention_mask=mask).logits
+    cache = (
+        StaticCache(config=model.config, max_cache_len=16) if kind == "static" else DynamicCache(config=model.config)
+    )
+    for begin, end in ((0, 6), (6, 11), (11, 12)):
+        read = model(ids[:, begin:end], attention_mask=mask[:, :end], **{CACHE: cache}).logits
+        close(read[mask[:, begin:end].bool()], whole[:, begin:end][mask[:, begin:end].bool()])
+
+
+@every_mix
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @torch.no_grad()
 def test_packed_rows_and_windows_do_not_see_each_other(name, attention):
@@ -239,6 +255,8 @@ def test_a_model_with_a_file_from_outside_loads_where_the_package_is_missing(tmp
         ("encode", "query", "Wrong.encode returned"),
         ("embed", "inputs_embeds[0]", r"Wrong.embed returned \(5, 32\), not \(2, 5, 32\)"),
         ("relate", "1 / 0", "Wrong.relate fails: division by zero; correct the class"),
+        ("prepare", "1 / 0", "Wrong.prepare fails: division by zero; correct the class"),
+        ("number", "at", r"Wrong.number returned \(1, 5\), not \(1, 5\), \(1, 5\)"),
     ],
 )
 def test_a_wrong_class_is_refused_with_the_hook_and_the_shapes(hook, returned, message):
@@ -249,11 +267,20 @@ def test_a_wrong_class_is_refused_with_the_hook_and_the_shapes(hook, returned, m
         "relate": "query, key, memo, place",
         "encode": "query, key, hidden, place",
         "embed": "inputs_embeds, at",
+        "prepare": "hidden, place",
+        "number": "at, keys",
     }
     method = eval(f"lambda self, {arguments[hook]}: ({returned})")
     wrong = type("Wrong", (PositionEncoding,), {hook: method})
     with pytest.raises(BadInput, match=message):
         check_hooks(wrong, PosGPTConfig(**SIZES))
+
+
+@pytest.mark.parametrize("name", POSITION_EMBEDDINGS)
+def test_no_class_of_the_package_would_be_refused(name):
+    from posgpt.training.encodings import check_hooks
+
+    check_hooks(POSITION_EMBEDDINGS[name], PosGPTConfig(position_embedding_type=name, **SIZES))
 
 
 @pytest.mark.parametrize(
@@ -315,7 +342,7 @@ def test_positions_without_weights_can_be_dropped_from_a_pretrained_model(tmp_pa
     from posgpt.training.architecture import ArchitectureArguments, load_pretrained
 
     tokenizer = build_tokenizer(["".join(map(chr, range(97, 97 + 26)))], SIZES["max_position_embeddings"])
-    for name in ("rotary", "learned"):
+    for name in ("rotary", "learned", "sinusoidal"):
         tiny_model(name, vocab_size=len(tokenizer)).save_pretrained(tmp_path / name)
         tokenizer.save_pretrained(tmp_path / name)
     architecture = ArchitectureArguments(position_embedding_type=["none"])
@@ -325,8 +352,9 @@ def test_positions_without_weights_can_be_dropped_from_a_pretrained_model(tmp_pa
     assert model.config.position_embedding_type == "none"
     assert before.keys() == model.state_dict().keys()
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
-    with pytest.raises(BadInput, match="position_embedding.table.weight"):
-        load_pretrained(str(tmp_path / "learned"), architecture, arguments)
+    for name in ("learned", "sinusoidal"):
+        with pytest.raises(BadInput, match=f"positions '{name}' cannot be dropped"):
+            load_pretrained(str(tmp_path / name), architecture, arguments)
 
 
 def test_a_pattern_of_layers_is_repeated():

@@ -275,6 +275,8 @@ every second layer: {position_embedding_type: [rotary, none]}
     losses = {each["encoding"]: each["loss"] for each in read_lines(tmp_path / "runs")}
     assert list(losses) == ["rotary", "alibi", "rotary, 25 %", "every second layer"] and len({*losses.values()}) == 4
     assert "runs to come" not in run(study, *asked)
+    alone = [each for each in asked if each not in ("--encodings", "rotary", "alibi")]
+    assert "runs to come" not in run(study, *alone)
     (tmp_path / "variants.yaml").write_text("rotary, 25 %: {position_embedding_type: rotary}")
     with pytest.raises(SystemExit, match="copy with rotary, 25 % has rope_parameters"):
         run(study, *asked)
@@ -331,6 +333,7 @@ def test_refusals(run, small, tmp_path, monkeypatch):
     asked = [*small, "--tasks", "copy", "--processes", 1]
     refused("unknown task 'coppy'; did you mean copy", study, *small, "--tasks", "coppy")
     refused("unknown encoding 'rotery'; did you mean rotary", study, *asked, "--encodings", "rotery")
+    refused("--encodings is missing; name some", study, *asked[:4], "--tasks", "copy")
     refused("arguments are required: --tasks", study, *small)
     refused("seeds is 0; choose at least 1", study, *asked, "--seeds", 0)
     lines = {"{}": "line 1: not a finished run; remove the line", "[": "line 1: not a finished run"}

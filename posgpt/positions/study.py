@@ -8,6 +8,7 @@ also with more tasks, encodings or seeds. The tables and charts are of the runs 
 """
 
 import json
+import os
 import signal
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -41,7 +42,9 @@ class StudyArguments:
 
     tasks: list[str] = option(f"Tasks, or {ALL} (without {', '.join(SLOW)}): {', '.join(TASKS)}.")
     encodings: list[str] = option(
-        f"Position encodings, or several in one layer (rotary+canon), or {ALL}: {', '.join(POSITION_EMBEDDINGS)}."
+        f"Position encodings, or several in one layer (rotary+canon), or {ALL}: {', '.join(POSITION_EMBEDDINGS)}; not needed with"
+        " variants_file.",
+        default_factory=list,
     )
     variants_file: str | None = option(
         "YAML file of more encodings: a name for each, and fields of PosGPTConfig that make it.", default=None
@@ -87,6 +90,8 @@ def plan_runs(arguments: StudyArguments) -> list[Run]:
     tasks = {name: replace(TASKS[name], **changed) for name in choose("task", arguments.tasks, TASKS)}
     names = choose("encoding", arguments.encodings, CHOICES["position_embedding_type"])
     encodings = {name: {"position_embedding_type": name} for name in names}
+    if not encodings and not arguments.variants_file:
+        raise BadInput("--encodings is missing; name some, or give a --variants_file.")
     if arguments.variants_file:
         encodings |= load_variants(arguments.variants_file, [*POSITION_EMBEDDINGS, *names])
     order = product(range(arguments.seeds), tasks.items(), encodings.items())
@@ -164,7 +169,9 @@ def main(argv: list[str] | None = None) -> None:
     records = load_runs(folder / RUNS_FILE, plan)
     finished = [{name: record[name] for name in plan[0].key} for record in records]
     pending = [run for run in plan if run.key not in finished]
-    processes = arguments.processes or psutil.cpu_count(logical=False) or 1
+    # A cluster may give a job fewer cores than the machine has.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processes = arguments.processes or min(psutil.cpu_count(logical=False) or 1, cores)
     try:
         for record in train_runs(pending, processes, folder / RUNS_FILE) if pending else ():
             records.append(record)

@@ -17,7 +17,7 @@ from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosG
 from modeling_posgpt.composition import split_name
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.encodings import check_hooks
-from posgpt.training.saved_models import load_model
+from posgpt.training.saved_models import load_config, load_model
 
 
 class PositionNames(Collection[str]):
@@ -139,6 +139,14 @@ def load_pretrained(
     if is_dropped:
         # Positions without weights may be left out from now on (DroPE, Gelberg et al. 2025, arXiv 2512.12167).
         changes["rope_parameters"] = None
+        config = load_config(name_or_path, {})
+        for name in config.position_names:
+            encoding = POSITION_EMBEDDINGS[name](config, 0)
+            # The tokens of `sinusoidal` are scaled with their positions.
+            if any(True for _ in encoding.parameters()) or getattr(encoding, "embed_scale", 1) != 1:
+                raise BadInput(
+                    f"{name_or_path}: positions {name!r} cannot be dropped, since they have weights or scale tokens."
+                )
     free = {"dropout", *(["position_embedding_type"] if is_dropped else [])}
     if fixed := sorted(name for name, value in vars(architecture).items() if value is not None and name not in free):
         reason = f"{', '.join(fixed)} cannot change in a pretrained model"

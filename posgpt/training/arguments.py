@@ -26,6 +26,8 @@ _LEAST = {
 _FIXED = {
     "auto_find_batch_size": "it would change how many rows a training step reads (--gradient_accumulation_steps does not)",
     "dataloader_drop_last": "every epoch reads every example",
+    "dataloader_persistent_workers": "it follows from the device and the number of workers",
+    "ignore_data_skip": "a resumed training would read other rows than an uninterrupted one",
     "enable_jit_checkpoint": "it would end an interrupted training as if it were finished",
     "hub_token": "a command line stays in the shell's history (log in with `hf auth login`, or set HF_TOKEN)",
     "accelerator_config.split_batches": "every step would read fewer rows",

@@ -37,7 +37,7 @@ def describe_length(steps: int, seconds: float, device: torch.device) -> str:
     duration = f"{60 * minutes:.0f} seconds" if minutes < 2 else f"{minutes:,.0f} minutes"
     peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else hardware.measure_peak_memory() * 2**20
     said = f"About {steps:,} training steps, {duration} ({seconds:.2g} s per step, measured), {peak / 1e9:.1f} GB."
-    shorter = " --minutes 60, a smaller --hidden_size, fewer spans (--max_spans) or a GPU would shorten it."
+    shorter = " --minutes 60, a smaller model or a GPU would shorten it."
     return said + shorter * (minutes > 60)
 
 

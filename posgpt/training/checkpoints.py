@@ -34,6 +34,8 @@ def save_or_remove(folder: Path) -> Iterator[None]:
         yield
     except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
         shutil.rmtree(folder, ignore_errors=True)
+        if not isinstance(error, OSError) and explain_stop(error):
+            raise
         # torch's message about a failed write does not help.
         hint = " (is the disk full?)" if isinstance(error, RuntimeError) else ""
         raise OSError(f"{folder.name} could not be saved{hint}: {shorten_error(error)}") from error
@@ -206,7 +208,12 @@ def choose_checkpoint(training_args: PosGPTTrainingArguments) -> str | None:
             raise FinishedModel
         raise BadInput(f"{problem}; give another --output_dir, or --overwrite_output_dir to replace it.")
     if not resume:
-        if overwrites or not list_checkpoints(output_dir):
+        if overwrites:
+            return None
+        if not list_checkpoints(output_dir):
+            if found := [name for name in ("README.md", "config.json") if (output_dir / name).exists()]:
+                problem = f"{output_dir / found[0]}: is there, and the model's own would replace it"
+                raise BadInput(f"{problem}; give another --output_dir, or --overwrite_output_dir to replace it.")
             return None
         continues = "--resume_from_checkpoint last continues it, --overwrite_output_dir starts from scratch"
         raise BadInput(f"{output_dir}: holds an unfinished run; {continues}.")

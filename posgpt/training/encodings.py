@@ -82,12 +82,12 @@ def check_hooks(encoding_class: type[PositionEncoding], config: PosGPTConfig) ->
     name, batch, length, hidden_size = encoding_class.__name__, 2, 5, config.hidden_size
     at, heads, width = torch.arange(length)[None], config.num_attention_heads, config.head_dim
 
-    def call(hook: str, *inputs: object) -> tuple:
+    def call(hook: str, *inputs: object) -> Any:
         with reraise_as_bad_input(f"{name}.{hook} fails", "correct the class.", Exception):
-            returned = getattr(encoding, hook)(*inputs)
-        return returned if isinstance(returned, tuple) else (returned,)
+            return getattr(encoding, hook)(*inputs)
 
-    def check(hook: str, returned: tuple, *wanted: list) -> None:
+    def check(hook: str, returned: Any, *wanted: list) -> None:
+        returned = returned if isinstance(returned, tuple) else (returned,)
         shapes = [tuple(each.shape) if isinstance(each, torch.Tensor) else each for each in returned]
         # Any size of a dimension suits None, one vector per token a broadcast of 1.
         suits = len(shapes) == len(wanted) and all(
@@ -109,11 +109,13 @@ def check_hooks(encoding_class: type[PositionEncoding], config: PosGPTConfig) ->
         visible = torch.ones(1, 1, length, length, dtype=torch.bool).tril()
         previous = find_previous(visible, 0, encoding.history) if encoding.history else None
         states, place = torch.randn(batch, length, hidden_size), Place(at, at, 0, visible, previous)
+        check("number", call("number", at, at), [(1, length)], [(1, length)])
         tokens = states[..., : hidden_size - encoding.width(config)]
         check("embed", call("embed", tokens, at), [(batch, length, hidden_size)])
-        place = place._replace(shared=encoding.prepare(states, place))
+        place = place._replace(shared=call("prepare", states, place))
         earlier = states[:, None].expand(-1, encoding.history, -1, -1)
         check("mix", call("mix", states, earlier, place), [(batch, length, hidden_size)])
+        place = place._replace(earlier=earlier if encoding.history else None)
         query = torch.randn(batch, heads, length, width)
         encoded = call("encode", query, query, states, place)
         vectors: list[Any] = [(batch, heads, length, None if encoding.is_wide else width)]

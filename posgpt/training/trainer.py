@@ -103,6 +103,9 @@ class PosGPTTrainer(Trainer):
         """Train from the beginning or from a checkpoint, then save model, metrics and state; what stops it is one line."""
         try:
             plan = plan_training(self, checkpoint)
+            if "max_spans" in self.args.record:
+                # With `minutes`, it may be fewer than were given.
+                self.args.record["max_spans"] = self.train_dataset.max_spans
             if self.args.should_log:
                 print(plan.description)
             self.options = self.args.to_dict()
