@@ -1,6 +1,6 @@
 """A hundred command lines, each with the configuration that version 0.4.0 parses it to (its values that are not the defaults).
 
-The recipes `windows` and `sprint` (0.8.0) and `quickstart` (0.17.0) are newer.
+The recipes `windows` and `sprint` (0.19.0) and `quickstart` (0.17.0) are newer.
 """
 
 import dataclasses
