@@ -42,7 +42,7 @@ from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.options import Range, option
 from data_scripts.paraphrases import Paraphraser, list_title_marks, list_title_starts, list_words
 from data_scripts.questions import Questions, locate_question
-from data_scripts.relations import BIRTHPLACE, Relation, Wording
+from data_scripts.relations import BIRTHPLACE, Relation, Wording, name_by_wording
 from data_scripts.salient_spans import add_titles_and_spans, take_words_beside
 from data_scripts.span_selectors import SpanArguments, SpanSelector, choose_selectors, describe_held_out, select_spans
 from data_scripts.words import join_words, list_title_words, split_words
@@ -193,7 +193,9 @@ class NameWindowsDataset(EpochDataset):
         used = {each: list(chain(*map(list_words, wordings))) for each, wordings in self.wordings.items()}
         counts = Counter(chain(*map(set, used.values())))
         # Names tell, too, such as `director`, where no other relation has the word. A name may be a wording: `Who directed …?`
-        names = {each: [] if "…" in each.name else split_words(each.name) for each in used}
+        names = {
+            each: [] if each.name in map(name_by_wording, each.wordings) else split_words(each.name) for each in used
+        }
         named = {each: [word for word in own if characters.issuperset(word)] for each, own in names.items()}
         shared = Counter(chain(*({*used[each], *named[each]} for each in used)))
         marks = list_title_marks(self.documents["title"]) if self.config.title_endings else []

@@ -21,9 +21,10 @@ QUESTIONS_ROLE = "TSV of questions and answers"
 _QUOTED = re.compile('"(?:[^"]|"")*"')
 _LINE_FORM = "a line is a question, one tab and its answer"
 # What questions end with.
-QUESTION_MARKS = ("?", "？", "؟")
+_MARKS = "?？؟"
+QUESTION_MARKS = tuple(_MARKS)
 # What follows a question mark is an answer: the tab became spaces.
-_LOST_TAB = re.compile(r"[?？؟]\s*\w[^?？؟]*$")
+_LOST_TAB = re.compile(rf"[{_MARKS}]\s*\w[^{_MARKS}]*$")
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,11 @@ def compile_wordings(wordings: tuple[str, ...]) -> list[re.Pattern]:
     return [re.compile(re.escape(wording).replace(r"\{title\}", title)) for wording in wordings]
 
 
+def name_by_wording(wording: str) -> str:
+    """Return what a relation is called that is known by its wording alone: `Who directed …?`"""
+    return wording.replace("{title}", "…")
+
+
 @dataclass(frozen=True)
 class Relation:
     """A kind of question that can be asked about every title.
@@ -96,8 +101,8 @@ class Relation:
         return next(asked, question)
 
     def list_names(self) -> list[str]:
-        """Return what it may be called: its name, or a wording as `match_relations` names relations after it."""
-        return [self.name, *(wording.replace("{title}", "…") for wording in self.wordings)]
+        """Return what it may be called: its name, and that by each wording."""
+        return [self.name, *map(name_by_wording, self.wordings)]
 
     @property
     def form(self) -> str:
@@ -243,7 +248,7 @@ def recognize_relations(questions: Iterable[str], titles: Collection[str] = ()) 
         by_mark: dict[str, list[list[str]]] = {}
         for question in left:
             by_mark.setdefault(Wording("", question).mark, []).append(WORD.findall(question))
-        found = _name_by_wording(
+        found = _build_relations(
             ("".join(before), "".join(reversed(after)))
             for questions_of_mark in by_mark.values()
             for before, group in _sort_by_words(questions_of_mark)
@@ -256,10 +261,10 @@ def recognize_relations(questions: Iterable[str], titles: Collection[str] = ()) 
         relations += found
 
 
-def _name_by_wording(wordings: Iterable[tuple[str, str]]) -> list[Relation]:
+def _build_relations(wordings: Iterable[tuple[str, str]]) -> list[Relation]:
     """Return relations with these words around the titles, except where there are none that ask."""
     return [
-        Relation(f"{before}…{after}", (f"{before}{{title}}{after}",))
+        Relation(name_by_wording(wording := f"{before}{{title}}{after}"), (wording,))
         for before, after in wordings
         # A `{title}` that nobody filled in is no part of a wording, which has one itself.
         if any(map(str.isalnum, before + after)) and "{title}" not in before + after
@@ -282,7 +287,7 @@ def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list
     chosen = Counter(best for best, *_ in around)
     # `Where does Ash Tree grow?` asks about `Ash Tree`, whatever `Oak Tree` is that no document has.
     hidden = {each for best, *others in around for each in others if len("".join(each)) > len("".join(best))}
-    return _name_by_wording(wording for wording, count in chosen.items() if count > 1 and wording not in hidden)
+    return _build_relations(wording for wording, count in chosen.items() if count > 1 and wording not in hidden)
 
 
 def _drop_names(words: tuple[str, ...]) -> tuple[str, ...]:

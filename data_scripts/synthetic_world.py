@@ -45,7 +45,7 @@ from data_scripts.files import (
     write_lines,
 )
 from data_scripts.options import OptionParser, Range, check_options, option
-from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, load_relations
+from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, load_relations, name_by_wording
 from data_scripts.salient_spans import MONTHS
 from data_scripts.world_questions import QUESTIONS
 
@@ -547,7 +547,7 @@ class World:
             known = self.language_of.other_wordings
             # As models call them that were trained without --relations.
             asked = {
-                name if relation in RELATIONS.values() else relation.list_names()[1]: known[name]
+                name if relation in RELATIONS.values() else name_by_wording(relation.wordings[0]): known[name]
                 for name, relation in self.asked.items()
                 if name in known
             }

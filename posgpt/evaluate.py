@@ -26,7 +26,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +74,9 @@ def describe_accuracies(evaluation: Evaluation, name: str, path: str) -> list[st
     wrong = [each for each in predictions if each.answer not in each.references]
     near = []
     for each in wrong:
-        alike = (right for right in each.references if normalize_answer(right) == normalize_answer(each.answer))
-        near += [(each.answer, right) for right in islice(alike, 1)]
+        answer = normalize_answer(each.answer)
+        right = next((right for right in each.references if normalize_answer(right) == answer), None)
+        near += [(each.answer, right)] if right is not None else []
     spelled = [
         f"{path}: {len(near):,} answers that count as wrong differ from the correct ones only in case, accents, punctuation or"
         f" Unicode form, first {given!r} instead of {right!r}."

@@ -135,9 +135,10 @@ def parse_with_recipe(
     # What is typed takes precedence over the recipe's strategy.
     values |= {f"{name}_strategy": "steps" for name in ("save", "eval") if given.get(f"{name}_steps") is not None}
     if not (values | given).get("validation_file"):
-        wanted = ("eval_on_start", "load_best_model_at_end", "eval_steps", "metric_for_best_model")
+        wanted = ("eval_on_start", "load_best_model_at_end", "metric_for_best_model")
         if (
             given.get("eval_strategy", "no") != "no"
+            or given.get("eval_steps") is not None
             or given.get("save_strategy") == "best"
             or any(given.get(name) for name in wanted)
         ):

@@ -143,7 +143,7 @@ def load_pretrained(
         for name in config.position_names:
             encoding = POSITION_EMBEDDINGS[name](config, 0)
             # The tokens of `sinusoidal` are scaled with their positions.
-            if any(True for _ in encoding.parameters()) or getattr(encoding, "embed_scale", 1) != 1:
+            if next(encoding.parameters(), None) is not None or getattr(encoding, "embed_scale", 1) != 1:
                 raise BadInput(
                     f"{name_or_path}: positions {name!r} cannot be dropped, since they have weights or scale tokens."
                 )
