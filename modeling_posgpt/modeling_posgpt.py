@@ -62,7 +62,6 @@ class PosGPTPreTrainedModel(PreTrainedModel):
             initialization.xavier_uniform_(module.weight)
         # transformers fills those of rotary positions itself, but only if the class's name contains RotaryEmbedding.
         if isinstance(module, PositionEncoding):
-            module.fill_buffers()
             module.init_weights()
 
 

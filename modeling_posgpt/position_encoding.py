@@ -113,11 +113,11 @@ class PositionEncoding(nn.Module):
         """Return how many of the `hidden_size` dimensions `embed` adds; the token's vector has the others."""
         return 0
 
-    def fill_buffers(self) -> None:
-        """Compute the buffers with `persistent=False`, with `initialization.copy_`; they are not in a saved model."""
-
     def init_weights(self) -> None:
-        """Initialize parameters, with functions of `initialization`, otherwise than all others are."""
+        """Initialize parameters otherwise than all others are, and buffers with `persistent=False`, which no saved model has.
+
+        With functions of `transformers.initialization`: they leave alone what was loaded.
+        """
 
     def number(self, positions: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Return what all encodings take for the positions of new tokens and of keys; the masks do not."""
@@ -166,7 +166,7 @@ class PositionEncoding(nn.Module):
         super()._apply(fn, recurse)
         for name, constant in constants.items():
             if constant.is_meta:
-                # There is nothing to keep; `fill_buffers` is called when weights are initialized.
+                # There is nothing to keep; `init_weights` is called when weights are initialized.
                 continue
             self._buffers[name] = constant.to(cast(Tensor, self._buffers[name]).device)
         return self

@@ -13,7 +13,7 @@ from .position_encoding import Place, PositionEncoding, register
 class PosGPTAlibi(PositionEncoding):
     """Scores decrease with the distance, at a fixed slope for each head (ALiBi, Press et al. 2021, arXiv 2108.12409).
 
-    `-slope * |i - j|` is added to the score of query i and key j, in every layer.
+    `-slope * |i - j|` is added to the score of query i and key j.
     """
 
     is_shared = True
@@ -24,7 +24,7 @@ class PosGPTAlibi(PositionEncoding):
         slopes = self.compute_slopes(config.num_attention_heads)
         self.slopes = nn.Buffer(torch.tensor(slopes, dtype=torch.float), persistent=False)
 
-    def fill_buffers(self) -> None:
+    def init_weights(self) -> None:
         initialization.copy_(self.slopes, torch.tensor(self.compute_slopes(len(self.slopes)), dtype=torch.float))
 
     @staticmethod

@@ -6,14 +6,6 @@ from torch import Tensor, nn
 from .position_encoding import PositionEncoding, register
 
 
-class PosGPTPositionTable(nn.Embedding):
-    """A vector per position; `initializer_range` is the standard deviation that it begins with, None the model's."""
-
-    def __init__(self, num_positions: int, width: int, initializer_range: float | None):
-        super().__init__(num_positions, width)
-        self.initializer_range = initializer_range
-
-
 @register("learned")
 class PosGPTLearnedEmbedding(PositionEncoding):
     """A learned vector for each position below `max_position_embeddings`, added to the token's.
@@ -28,7 +20,9 @@ class PosGPTLearnedEmbedding(PositionEncoding):
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)
         width = self.width(config) or config.hidden_size
-        self.table = PosGPTPositionTable(config.max_position_embeddings, width, config.position_initializer_range)
+        self.table = nn.Embedding(config.max_position_embeddings, width)
+        # `_init_weights` draws with this standard deviation; None: with the model's.
+        self.table.initializer_range = config.position_initializer_range
 
     @staticmethod
     def check_config(config) -> None:

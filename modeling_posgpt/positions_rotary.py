@@ -51,7 +51,7 @@ class PosGPTRotaryEmbedding(PositionEncoding):
             return self.compute_default_rope_parameters(self.config)
         return ROPE_INIT_FUNCTIONS[self.rope_type](self.config)
 
-    def fill_buffers(self) -> None:
+    def init_weights(self) -> None:
         frequencies, _ = self.compute_frequencies()
         for buffer in (self.inv_freq, self.original_inv_freq):
             initialization.copy_(buffer, frequencies)

@@ -106,7 +106,7 @@ def write_results(
     for folder in arguments.folders:
         files[folder / DETAILS_FILE] = format_predictions(result.predictions)
         files[folder / METRICS_FILE] = json.dumps(result.metrics, indent=2, ensure_ascii=False) + "\n"
-    if arguments.report and evaluation.relations:
+    if drawn := arguments.report and evaluation.relations:
         files |= {report / name: content for name, content in evaluation.render(result.metrics).items()}
     replaced = ", in place of earlier ones" if any(path.exists() for path in files) else ""
     if arguments.report:
@@ -117,8 +117,9 @@ def write_results(
         # Its folder may be new.
         copy_record(model, report)
     if arguments.update_model_card:
-        update_card(Path(model), arguments.test_file, evaluation.relations, files.get(report / PICTURE_FILE))
-    page = [f"Report: {report / PAGE_FILE}"] if report / PAGE_FILE in files else []
+        picture = files[report / PICTURE_FILE] if drawn else None
+        update_card(Path(model), arguments.test_file, evaluation.relations, picture)
+    page = [f"Report: {report / PAGE_FILE}"] if drawn else []
     return [f"Written: {', '.join(map(str, files))}{replaced}", *page] if files else []
 
 

@@ -107,7 +107,7 @@ def format_accuracies(relations: Mapping[str, Mapping[str, Any]], name: str) -> 
         for relation, metrics in relations.items()
         for row_name, share in list_accuracies(metrics, name).items()
     ]
-    return format_table(("relation", "answers by", "accuracy", "95 % interval", "right"), rows)
+    return format_table(("relation", "answers by", "accuracy", "95 % interval", "correct"), rows)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The parts of the assignment: the one table that handout, hidden tests and grader read."""
+"""The parts of the assignment: the one table that handout and grader read."""
 
 from typing import NamedTuple
 
