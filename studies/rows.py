@@ -167,8 +167,9 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
     if row.world is not None and row.world.entropy():
         stored, error, entropy = count_stored_bits(row.world, runs)
         cells["bits per person"] = format_bits(stored, error, entropy)
-        # As if all people were known as those who are asked about.
-        cells["bits per parameter"] = f"{stored * row.world.num_people / first['parameters']:.3f}"
+        # As if all people of the documents were known as those who are asked about. Who has read pairs alone knows of nobody else.
+        people = len({*first["titles"]}) if row.pretrain is None else row.world.num_people
+        cells["bits per parameter"] = f"{stored * people / first['parameters']:.3f}"
         if "among" in first:
             among = count_stored_bits(row.world, [run["among"] for run in runs])
             cells["bits per person, among candidates"] = format_bits(*among)
@@ -244,15 +245,11 @@ def find_halves(runs: list[Record]) -> list[float]:
     """
     halves = []
     for run in runs:
-        asked = run.get("pretrain", {}).get("asked")
-        last_step, last_share, half = 0, 0.0, math.nan
-        for step, share in ((each["step"], each["eval_accuracy"]) for each in asked or ()):
-            if share >= 0.5:
-                half = last_step + (step - last_step) * (0.5 - last_share) / (share - last_share)
-                break
-            last_step, last_share = step, share
-        if asked:
-            halves.append(half)
+        if asked := run.get("pretrain", {}).get("asked"):
+            steps, shares = zip((0, 0.0), *((each["step"], each["eval_accuracy"]) for each in asked), strict=True)
+            first = next((index for index, share in enumerate(shares) if share >= 0.5), None)
+            around = slice(first - 1, first + 1) if first else slice(0)
+            halves.append(float(np.interp(0.5, shares[around], steps[around])) if first else math.nan)
     return halves
 
 

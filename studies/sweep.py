@@ -115,6 +115,7 @@ class Study:
         candidates: Whether to measure bits among all that a world draws answers from, too: each is scored for each question.
         strangers: About how many people to ask of whom nothing is told (studies/honesty.py).
         held_out: How many training pairs are held out to ask about; 0: dev is asked.
+        ask_training: Whether the training questions are asked instead: what models have memorized.
         ask_every: Ask the questions every so many steps of pretraining, for curves; None: only after it.
         seeds: One training of each row per seed.
         world: Options of `posgpt world`, which writes what is read and asked (dev); None: `--data_dir` has it.
@@ -128,6 +129,7 @@ class Study:
     candidates: bool = False
     strangers: Annotated[int, Range(0)] = 0
     held_out: Annotated[int, Range(0)] = 0
+    ask_training: bool = False
     ask_every: Annotated[int | None, Range(1)] = None
     seeds: list[int] = field(default_factory=lambda: [42])
     world: dict[str, Any] | None = None
@@ -199,6 +201,8 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
         study = replace(study, **{option: given[option] for option in ("seeds", "held_out") if option in given})
         check_options(study)
         rows = study.build_rows()
+        if study.ask_training and study.held_out:
+            raise BadInput(f"{path}: ask_training asks what is trained on; leave held_out out.")
         if study.world is None:
             if measure := next((name for name in ("candidates", "strangers") if getattr(study, name)), None):
                 raise BadInput(f"{path}: {measure} are a world's; give the study one, or leave {measure} out.")
@@ -206,6 +210,8 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
                 raise BadInput(f"{path}: has no world for all rows; give one, or --data_dir and no world.")
         elif arguments.data_dir is not None or study.held_out:
             raise BadInput(f"{path}: writes a world and its dev of its own; leave --data_dir and --held_out out.")
+        elif study.ask_training and any(row.world.strangers for row in rows.values()):
+            raise BadInput(f"{path}: ask_training also asks about the world's strangers; leave strangers out.")
         elif len({(*row.world.asked, row.world.language) for row in rows.values()}) > 1:
             raise BadInput(
                 f"{path}: its worlds differ in what they are asked, or in language; make it several studies."
@@ -384,7 +390,7 @@ class Sweep:
             kept_file = kept_file.with_name("strangers.json")
             record["strangers"] = ask_strangers(model, kept_file, row.world, self.study.strangers)
         if row.world and row.world.frequency:
-            people, has_bits = split_people(row.world.num_people)[DEV_FILE], row.world.entropy()
+            people, has_bits = split_people(row.world.num_people)[files.asked.name], row.world.entropy()
             told = {row.world.name_person(i): row.world.count_told(i) for i in people}
             # What no person's document says has no bits of its own.
             asked = zip(record["titles"], record["relations"], strict=True)
@@ -485,7 +491,8 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
     """Choose the files to train on and to ask; worlds, and pairs that are held out, are written to the output folder."""
     folder = arguments.output_dir or f"runs/{Path(arguments.study).stem}"
     output_dir = check_is_folder_or_new(folder).resolve()
-    results = output_dir / (f"held_out_{study.held_out}" if study.held_out else "dev")
+    asked = "training" if study.ask_training else "dev"
+    results = output_dir / (f"held_out_{study.held_out}" if study.held_out else asked)
     files: dict[str, RowFiles] = {}
     if study.world is None:
         data_dir = Path(arguments.data_dir or "").resolve()
@@ -510,6 +517,8 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
             files[name] = RowFiles(
                 world_dir, world_dir / TRAIN_FILE, world_dir / DEV_FILE, tuple(row.world.asked.values())
             )
+    if study.ask_training:
+        files = {name: replace(each, asked=each.train) for name, each in files.items()}
     sweep = Sweep(arguments, study, output_dir, results, files)
     for row in rows.values():
         if row.edits:

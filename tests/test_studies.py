@@ -354,6 +354,26 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
     assert again.equals(results[results["row"] == "one"].reset_index(drop=True))
 
 
+def test_models_of_pairs_alone_are_asked_what_they_were_trained_on(run, in_process, tmp_path):
+    study = {
+        "ask_training": True,
+        "world": {"num_people": 100, "relations": ["birthplace", "birth year"], "frequency": 1},
+        "finetune": {"recipe": write_recipe(tmp_path / "tiny.yaml", "quickstart"), "max_steps": 2},
+        "rows": {"pairs alone": {}},
+    }
+    results = sweep.run_study(study, output_dir=tmp_path / "out")
+    assert [*results["questions"]] == [68, 68]
+    table = (tmp_path / "out" / "training" / "table.md").read_text()
+    assert "136 questions of birth_places_train.tsv" in table
+    cells = read_rows(table)
+    parameters, person, parameter = (
+        float(cells["pairs alone"][cells["row"].index(name)].split()[0].replace(",", ""))
+        for name in ("parameters", "bits per person", "bits per parameter")
+    )
+    # Nobody else has been read of.
+    assert parameter == pytest.approx(68 * person / parameters, abs=2e-3)
+
+
 def test_a_study_in_another_language_has_the_same_relations(run, recipe, in_process, tmp_path):
     study = {
         "reads_questions": True,
@@ -530,6 +550,7 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
         ("rows: {e+: {}, e-: {}}", [], "'e-' and 'e.' differ in nothing but marks"),
         ("rows: {one: {pairs: 5, pretrain: {recipe: quick}}}", [], "'one' has pairs, which finetuning alone reads"),
         ("held_out: -3\nrows: {one: {pretrain: {recipe: quick}}}", [], "held_out is -3; choose at least 0"),
+        ("{held_out: 9, ask_training: true, rows: {one: {}}}", [], "mine.yaml: ask_training .*; leave held_out out"),
         ("strangers: 2.5\nrows: {one: {pretrain: {recipe: quick}}}", [], "strangers is 2.5; choose a whole number"),
         ("rows: {one: {pairs: 0}}", [], "pairs of 'one' is 0; give at least 1"),
         ("seeds: []\nrows: {one: {}}", [], "seeds is .., and has to have at least one"),
@@ -553,7 +574,7 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
             [],
             "'two' has edits, which pretr",
         ),
-        ("position", [], "there is no study 'position'; choose one of course, .*, factorial, .*, or give a YAML file"),
+        ("position", [], "there is no study 'position'; choose one of capacity, .*, factorial, .*, or give a YAML"),
         (
             "positions",
             ["--rows", "other"],
@@ -605,6 +626,10 @@ def test_an_option_that_changes_nothing_is_refused(run, tmp_path):
             "mine.yaml: writes a world and its dev of its own; leave .*--held_out out",
         ),
         ("rows: {one: {}}", "mine.yaml: has no world for all rows; give one, or --data_dir"),
+        (
+            "{ask_training: true, world: {strangers: 9}, rows: {one: {}}}",
+            "mine.yaml: ask_training also asks .*; leave strangers out",
+        ),
     ],
 )
 def test_a_study_without_data_needs_one_world(run, tmp_path, study, match):
@@ -662,7 +687,8 @@ def test_every_row_is_made_of_options_of_its_command(world, tmp_path, name):
 @pytest.mark.parametrize("name", sorted(file.stem for file in (ROOT / "studies").glob("*.yaml")))
 def test_no_row_of_a_study_would_be_refused(name, world, tmp_path):
     content = load_yaml(ROOT / "studies" / f"{name}.yaml", "study")
-    own_world, pretrained = "world" in content, None if content.get("pretrain") else str(tmp_path)
+    own_world = "world" in content
+    pretrained = None if own_world or content.get("pretrain") else str(tmp_path)
     arguments = sweep.SweepArguments(name, None if own_world else str(world), model_name_or_path=pretrained)
     study, rows = sweep.load_study(arguments)
     files = sweep.RowFiles(tmp_path, tmp_path / "train.tsv", tmp_path / "asked.tsv")
