@@ -248,8 +248,11 @@ def find_halves(runs: list[Record]) -> list[float]:
         if asked := run.get("pretrain", {}).get("asked"):
             steps, shares = zip((0, 0.0), *((each["step"], each["eval_accuracy"]) for each in asked), strict=True)
             first = next((index for index, share in enumerate(shares) if share >= 0.5), None)
-            around = slice(first - 1, first + 1) if first else slice(0)
-            halves.append(float(np.interp(0.5, shares[around], steps[around])) if first else math.nan)
+            if first is None:
+                halves.append(math.nan)
+            else:
+                around = slice(first - 1, first + 1)
+                halves.append(float(np.interp(0.5, shares[around], steps[around])))
     return halves
 
 
