@@ -43,11 +43,11 @@ def test_the_commands_run_as_written(run, world, tmp_path, monkeypatch):
     for file in world.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     readme = list_commands("README.md")
-    course, windows = ["pretrain", "finetune", "evaluate", "evaluate"], ["preview", "pretrain", "evaluate", "ask"]
-    assert [command for command, *_ in readme] == course + windows
+    course, short = ["pretrain", "finetune", "evaluate", "evaluate"], ["preview", "pretrain", "evaluate", "ask"]
+    assert [command for command, *_ in readme] == course + short
     for command, *arguments in readme:
         run(cli, *make_quick(command, *arguments))
-    for folder in ("vanilla_dev", "windows_dev"):
+    for folder in ("vanilla_dev", "sprint_dev"):
         assert (tmp_path / "runs" / folder / "metrics.json").is_file()
     predictions = (tmp_path / "vanilla.pretrain.test.predictions").read_text(encoding="utf-8").splitlines()
     assert len(predictions) == len((tmp_path / "birth_test_inputs.tsv").read_text(encoding="utf-8").splitlines())
