@@ -60,7 +60,7 @@ class PosGPTPreTrainedModel(PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, PosGPTLatentBasis):
             initialization.xavier_uniform_(module.weight)
-        # transformers fills those of rotary positions itself, but only if the class's name contains RotaryEmbedding.
+        # transformers fills the buffers of rotary positions itself, but only if the class's name contains RotaryEmbedding.
         if isinstance(module, PositionEncoding):
             module.init_weights()
 

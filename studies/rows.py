@@ -167,9 +167,7 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
     if row.world is not None and row.world.entropy():
         stored, error, entropy = count_stored_bits(row.world, runs)
         cells["bits per person"] = format_bits(stored, error, entropy)
-        # As if all people of the documents were known as those who are asked about. Who has read pairs alone knows of nobody else.
-        people = len({*first["titles"]}) if row.pretrain is None else row.world.num_people
-        cells["bits per parameter"] = f"{stored * people / first['parameters']:.3f}"
+        cells["bits per parameter"] = f"{stored * first['people'] / first['parameters']:.3f}"
         if "among" in first:
             among = count_stored_bits(row.world, [run["among"] for run in runs])
             cells["bits per person, among candidates"] = format_bits(*among)

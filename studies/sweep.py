@@ -369,8 +369,8 @@ class Sweep:
 
         Returns:
             The `seed`, what `ask` returns, what `train` returns of each stage by its name, what `measure_recall` does, the hash of the
-            `asked_file`, what `weigh_candidates` returns as `among` and `ask_strangers` as `strangers`, and in a world with `frequency`,
-            how often each answer is `told`; None if no person's document tells it.
+            `asked_file`, what `weigh_candidates` returns as `among` and `ask_strangers` as `strangers`; in a world how many `people` its stored
+            bits are counted for, and in one with `frequency`, how often each answer is `told`; None if no person's document tells it.
         """
         if row.pairs:
             self.draw_pairs(row, row.pairs, seed)
@@ -384,6 +384,9 @@ class Sweep:
         kept_file = self.results / f"{make_file_name(row.name)}_{seed}" / "asked.json"
         files = self.files[row.name]
         record |= ask(model, files.asked, kept_file, files.relations) | {"asked_file": hash_file(files.asked)}
+        if row.world:
+            # All are taken to be known as well as those of dev, but those of training are known better than others.
+            record["people"] = len({*record["titles"]}) if self.study.ask_training else row.world.num_people
         if row.world and self.study.candidates:
             record["among"] = weigh_candidates(model, files.asked, kept_file.with_name("among.json"), row.world)
         if row.world and self.study.strangers:
@@ -491,8 +494,8 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
     """Choose the files to train on and to ask; worlds, and pairs that are held out, are written to the output folder."""
     folder = arguments.output_dir or f"runs/{Path(arguments.study).stem}"
     output_dir = check_is_folder_or_new(folder).resolve()
-    asked = "training" if study.ask_training else "dev"
-    results = output_dir / (f"held_out_{study.held_out}" if study.held_out else asked)
+    asked = f"held_out_{study.held_out}" if study.held_out else "training" if study.ask_training else "dev"
+    results = output_dir / asked
     files: dict[str, RowFiles] = {}
     if study.world is None:
         data_dir = Path(arguments.data_dir or "").resolve()

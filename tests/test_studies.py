@@ -574,7 +574,11 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
             [],
             "'two' has edits, which pretr",
         ),
-        ("position", [], "there is no study 'position'; choose one of capacity, .*, factorial, .*, or give a YAML"),
+        (
+            "position",
+            [],
+            "there is no study 'position'; choose one of capacity, course, .*, factorial, .*, or give a YAML file",
+        ),
         (
             "positions",
             ["--rows", "other"],
