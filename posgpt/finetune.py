@@ -8,12 +8,11 @@ The recipe's section `finetune` holds the options, or `finetune_from_scratch` wi
 `train_finetune.py` is the same.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import ne
 from typing import Any, NamedTuple, cast
 
-from transformers import PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import Columns, build_corpus_tokenizer, load_corpus
@@ -60,9 +59,6 @@ class FinetuningArguments(RelationArguments):
     validation_file: list[str] | None = option("TSVs of the same form to measure accuracy on.", default=None)
     corpus_file: list[str] | None = option(
         "The corpus, whose titles show where titles are in questions of unknown relations.", default=None
-    )
-    add_characters: bool = option(
-        "Whether unknown characters of the pairs, and of --corpus_file, are added to the vocabulary.", default=False
     )
     ascii_only: bool = option("Whether training pairs lose what is not ASCII, as in the course.", default=False)
     loss_on_first_mask: bool = option("Whether a question's mask is graded, too, as in the course.", default=False)
@@ -119,43 +115,16 @@ def load_finetuning_data(
         if training_args.should_log and (lost := sum(map(ne, *pairs))):
             kept = "--ascii_only false keeps them"
             print(f"{questions.path}: {lost:,} of {len(whole):,} pairs lose characters that are not ASCII; {kept}.")
-    texts = [*questions.texts, *questions.answers]
-    added = texts if data_args.add_characters else []
-    if added and corpus and corpus is not vocabulary:
-        added = [*texts, *build_corpus_tokenizer(corpus, max_length).get_vocab()]
     if vocabulary is not None:
-        tokenizer = build_corpus_tokenizer(vocabulary, max_length, added)
+        tokenizer = build_corpus_tokenizer(vocabulary, max_length)
         model = build_model(architecture, tokenizer, training_args)
     elif model is None:
-        tokenizer = build_tokenizer(texts, max_length)
-    elif data_args.add_characters:
-        tokenizer = add_characters(model, tokenizer, added, questions.path, training_args)
+        tokenizer = build_tokenizer([*questions.texts, *questions.answers], max_length)
     examples = encode_pairs(questions, tokenizer, training_args, data_args.loss_on_first_mask)
     relations = add_relations((model.config.relations if model else None) or {}, questions.to_config())
     known += questions.relations
     validation = load_validation(data_args.validation_file, training_args, known, relations, questions, corpus)
     return FinetuningData(model, tokenizer, questions, examples, relations, validation)
-
-
-def add_characters(
-    model: PosGPTForCausalLM,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: Iterable[str],
-    path: str,
-    training_args: PosGPTTrainingArguments,
-) -> PreTrainedTokenizerBase:
-    """Give a model the characters of `texts` that it does not know, after its own, and print them; return its new tokenizer.
-
-    transformers initializes their rows in the embedding and the output layer close to the mean of those that are there.
-    """
-    vocabulary = tokenizer.get_vocab()
-    extended = build_tokenizer(texts, tokenizer.model_max_length, sorted(vocabulary, key=vocabulary.__getitem__))
-    if added := extended.convert_ids_to_tokens(list(range(len(tokenizer), len(extended)))):
-        set_seed(training_args.seed)
-        model.resize_token_embeddings(len(extended))
-        if training_args.should_log:
-            print(f"{path}: {len(added):,} characters are added to the vocabulary: {''.join(added[:40])}")
-    return extended
 
 
 def finetune(recipe: str = DEFAULT_RECIPE, quiet: bool = False, **options: Any) -> TrainedModel:

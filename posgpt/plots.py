@@ -4,8 +4,10 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from io import BytesIO
+from math import ceil
 from typing import Any
 
+import numpy as np
 from transformers.utils import logging
 
 from data_scripts.files import write_atomically
@@ -24,6 +26,17 @@ def make_figure(width: float, height: float, rows: int = 1, columns: int = 1) ->
     matplotlib.rcParams.update(STYLE)
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns)
+
+
+def make_panels(count: int, width: float, height: float) -> tuple[Any, list[Any]]:
+    """Return a figure of `count` panels of `width` × `height` inches, at most four beside each other, and their axes."""
+    columns = min(count, 4)
+    rows = ceil(count / columns)
+    figure, axes = make_figure(1.5 + width * columns, height * rows, rows, columns)
+    panels = list(np.ravel(axes))
+    for empty in panels[count:]:
+        empty.remove()
+    return figure, panels[:count]
 
 
 def draw_seeds(

@@ -52,6 +52,7 @@ def complete(prediction: Prediction) -> Prediction:
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(PredictionArguments, argv)
+    arguments.check_columns()
     file = Path(arguments.predictions_file)
     folder = check_is_folder_or_new(arguments.output_dir or file.parent / "report")
     predictions = [complete(each) for each in read_predictions(file)]

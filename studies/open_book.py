@@ -170,6 +170,8 @@ def measure_data(
         ceiling that the answer is within.
     """
     train, dev = (load_questions(data_dir / name, answers=True) for name in (TRAIN_FILE, DEV_FILE))
+    if len(train.relations) > 1:
+        raise BadInput(f"{train.path}: asks for several things; give a folder whose files ask for one.")
     max_spans = read_section("windows", "pretrain")["max_spans"]
     rules, ceilings = build_rules(train.relations[0].baseline, train.answers), build_ceilings(max_spans)
     predictions = []
@@ -211,6 +213,7 @@ def main(argv: list[str] | None = None) -> None:
     output_dir = check_is_folder_or_new(arguments.output_dir)
     rows, unanswered = measure_data(Path(arguments.data_dir), arguments.predictions)
     write_table(output_dir, rows)
+    (output_dir / UNANSWERED_FILE).unlink(missing_ok=True)
     if unanswered:
         with write_atomically(output_dir / UNANSWERED_FILE) as file:
             file.writelines(f"{line}\t{within}\n" for line, within in unanswered)

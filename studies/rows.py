@@ -12,7 +12,7 @@ import pandas as pd
 
 from data_scripts.synthetic_world import World
 from posgpt.evaluation.scoring import Proportion
-from posgpt.plots import draw_seeds, make_figure, save_picture
+from posgpt.plots import draw_seeds, make_panels, save_picture
 from studies.honesty import describe_honesty
 from studies.training_runs import Record
 
@@ -268,9 +268,9 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
     curves = list_curves(runs)
     num_panels = max(len(relations), 1)
     told = {name: average_by_told(of_row) for name, of_row in runs.items() if "told" in of_row[0]}
-    columns = num_panels + len(stages) + (not curves.empty) + bool(told)
-    figure, panels = make_figure(1.5 + 4.5 * columns, 1.6 + 0.35 * max(len(runs), 6), columns=columns)
-    dots, over_time = np.split(np.atleast_1d(panels), [num_panels])
+    count = num_panels + len(stages) + (not curves.empty) + bool(told)
+    figure, panels = make_panels(count, 4.5, 1.6 + 0.35 * max(len(runs), 6))
+    dots, over_time = panels[:num_panels], panels[num_panels:]
     colors = [f"C{number}" for number in range(10)]
     for axes, relation in zip(dots, relations or [""], strict=True):
         own = {name: of_row[relation] for name, of_row in asked.items()}
@@ -279,8 +279,8 @@ def draw_rows(runs: dict[str, list[Record]], path: Path) -> None:
             axes, {name: (shares[name], average_right(of_row)[1].interval) for name, of_row in own.items()}, colors
         )
         axes.set_title(relation)
-        axes.set_xlabel("answered, %; dots: seeds, line: mean, band: 95 % interval" if columns < 3 else "answered (%)")
-        if axes is not dots[0]:
+        axes.set_xlabel("answered, %; dots: seeds, line: mean, band: 95 % interval" if count < 3 else "answered (%)")
+        if not axes.get_subplotspec().is_first_col():
             axes.set_yticklabels([])
     (best, best_runs), *others = runs.items()
     compared = [compare_rows(best_runs, of_row) for _, of_row in others]

@@ -229,6 +229,7 @@ REFUSED = {
         "--per_device_eval_batch_size 0": "per_device_eval_batch_size",
         "--max_new_tokens 0": "max_new_tokens",
         "--baseline Rome": "--baseline gives everyone one answer and asks no model",
+        "--title_column film": "--title_column says how to read a corpus; add --corpus_file",
     },
     "evaluate alone": {
         "--model_name_or_path rotary --test_file none.txt": "none.txt: no such file",
@@ -237,6 +238,7 @@ REFUSED = {
         "--model_name_or_path gpt2 --test_file birth_dev.tsv": "gpt2.*holds a 'gpt2' model",
         "--model_name_or_path no/where --test_file birth_dev.tsv": "no PosGPT could be loaded.*no/where|no/where.*no PosGPT",
         "--baseline Rome --test_file birth_dev.tsv --report report": "--baseline gives everyone one answer and asks no model",
+        "--baseline Rome --test_file birth_dev.tsv --dtype bfloat16": "asks no model; leave out --dtype",
         "--baseline Rome": "arguments are required: --test_file",
         "--test_file birth_dev.tsv": "--model_name_or_path is missing; .*--baseline",
     },

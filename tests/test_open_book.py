@@ -85,6 +85,9 @@ def test_questions_that_no_model_answers_are_listed_with_what_the_line_has(run, 
         "7\tin the line, as whole words",
         "8\tamong the first 4 names of the line",
     ]
+    # Files of another run do not stay beside this one's.
+    run(open_book, *arguments[:4])
+    assert not (folder / "out" / "unanswered.tsv").exists()
     (folder / "b.txt").write_text("Rome\n")
     with pytest.raises(SystemExit, match=r"b.txt: has 1 lines for 8 questions; give predictions about birth_dev.tsv"):
         run(open_book, *arguments, folder / "b.txt")
@@ -115,7 +118,11 @@ def test_the_longest_of_the_places_that_begin_at_one_character_is_mentioned_firs
 def test_bad_input_is_refused_in_one_line(run, folder):
     arguments = ["--data_dir", folder, "--output_dir", folder / "out"]
     train = folder / "birth_places_train.tsv"
-    train.write_text("".join(train.read_text().splitlines(keepends=True)[:2]))
+    whole = train.read_text()
+    train.write_text(f"{whole}When was Ann Berg born?\t1951\n")
+    with pytest.raises(SystemExit, match="birth_places_train.tsv: asks for several things"):
+        run(open_book, *arguments)
+    train.write_text("".join(whole.splitlines(keepends=True)[:2]))
     with pytest.raises(SystemExit, match="birth_places_train.tsv: too few of its people have documents"):
         run(open_book, *arguments)
     (folder / "birth_dev.tsv").unlink()

@@ -481,36 +481,6 @@ def test_a_model_whose_tokenizer_was_given_characters_is_asked_and_finetuned(
         run(train_finetune, "--model_name_or_path", folder, *options, "--overwrite_output_dir")
 
 
-def test_finetuning_can_add_the_characters_of_its_pairs_to_a_model(run, tmp_path, tiny_pretrained, unusual):
-    before = tiny_pretrained["rotary"]
-    options = ["--model_name_or_path", before, "--train_file", unusual, "--ascii_only", "false", *ON_CPU]
-    options += ["--dropout", 0, "--num_train_epochs", 30, "--learning_rate", 1e-2, "--save_strategy", "no"]
-    printed = run(train_finetune, *options, "--output_dir", tmp_path / "without")
-    assert "characters that the tokenizer does not know" in printed and "are added" not in printed
-    printed = run(train_finetune, *options, "--output_dir", tmp_path / "out", "--add_characters")
-    assert f"{unusual}: 2 characters are added to the vocabulary: ßΩ" in printed and "not know" not in printed
-    (model, tokenizer), known = load_model(str(tmp_path / "out")), AutoTokenizer.from_pretrained(before).get_vocab()
-    assert tokenizer.get_vocab() == known | {"ß": len(known), "Ω": len(known) + 1}
-    assert model.answer(["Where was Ada Weiß born?"], tokenizer)[0].text == "Groß"
-    shown = run(preview, *options[:4], "--section", "finetune", "--ascii_only", "false", "--add_characters")
-    assert "input  Where was Ada Weiß born?⁇Groß⁇" in shown
-    # A corpus's, too.
-    (tmp_path / "new.txt").write_text("Bo Ωmega. Þór saw Bo Ωmega .\n", "utf-8")
-    more = ["--corpus_file", tmp_path / "new.txt", "--max_steps", 1, "--output_dir", tmp_path / "more"]
-    assert "4 characters are added to the vocabulary: ÞßóΩ" in run(train_finetune, *options, "--add_characters", *more)
-    # Nothing is new to it now.
-    options[1] = tmp_path / "out"
-    printed = run(train_finetune, *options, "--output_dir", tmp_path / "again", "--add_characters", "--max_steps", 1)
-    assert "are added" not in printed
-    # From scratch, they are among those of the corpus.
-    scratch = ["--vocabulary_file", tmp_path / "new.txt", *options[2:], *TINY, "--max_steps", 1, "--add_characters"]
-    assert "not know" not in run(train_finetune, *scratch, "--output_dir", tmp_path / "scratch")
-    # So are those of another corpus.
-    (tmp_path / "third.txt").write_text("Bo Ωmega. Bo Ωmega is in Łódź .\n", "utf-8")
-    run(train_finetune, *scratch, "--corpus_file", tmp_path / "third.txt", "--output_dir", tmp_path / "third")
-    assert {*"Łódź"} <= AutoTokenizer.from_pretrained(tmp_path / "third").get_vocab().keys()
-
-
 def test_one_training_step_on_few_pairs_is_not_all_warm_up(run, world, tmp_path, tiny_pretrained):
     pairs = (world / "birth_places_train.tsv").read_text().splitlines(keepends=True)[:4]
     (tmp_path / "few.tsv").write_text("".join(pairs))

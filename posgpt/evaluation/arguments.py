@@ -1,8 +1,9 @@
 """The options of an evaluation and of a report, and whether they are compatible."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from data_scripts.documents import Columns
 from data_scripts.errors import BadInput
@@ -12,6 +13,12 @@ from data_scripts.relations import RelationArguments
 
 METRICS_FILE, PREDICTIONS_FILE, DETAILS_FILE = "metrics.json", "predictions.txt", "predictions.jsonl"
 PAGE_FILE, PICTURE_FILE = "report.html", "report.png"
+
+
+def list_given(arguments: Any, names: Iterable[str]) -> list[str]:
+    """Return which of these options are not at their default."""
+    defaults = {each.name: each.default for each in fields(arguments)}
+    return [name for name in names if getattr(arguments, name) != defaults[name]]
 
 
 @dataclass(kw_only=True)
@@ -24,6 +31,11 @@ class ReportArguments(Columns):
     abstain_below: Annotated[float | None, Range(0, 1)] = option(
         "report: the confidence below which the answer is: I don't know.", default=None
     )
+
+    def check_columns(self) -> None:
+        """Check that no column is named without a corpus."""
+        if not self.corpus_file and (given := list_given(self, [each.name for each in fields(Columns)])):
+            raise BadInput(f"--{given[0]} says how to read a corpus; add --corpus_file.")
 
 
 @dataclass(kw_only=True)
@@ -90,15 +102,15 @@ class EvaluationArguments(RelationArguments, ReportArguments):
             raise BadInput("--model_name_or_path is missing; name a model, or give a --baseline.")
         if self.baseline is None and self.predictions_path is None:
             raise BadInput("--output_dir is missing; name the folder for predictions.txt and metrics.json.")
-        of_a_model = self.model_name_or_path or self.report or self.update_model_card or self.other_wordings
-        if self.baseline is not None and of_a_model:
+        of_a_model = ["model_name_or_path", "report", "update_model_card", "other_wordings", "max_new_tokens", "dtype"]
+        if self.baseline is not None and (given := list_given(self, of_a_model)):
             raise BadInput(
-                "--baseline gives everyone one answer and asks no model; leave out --model_name_or_path, --report,"
-                " --update_model_card and --other_wordings, or --baseline."
+                f"--baseline gives everyone one answer and asks no model; leave out --{given[0]}, or --baseline."
             )
-        for name in ("corpus_file", "calibration_file", "unseen_file", "fictional_people", "abstain_below"):
-            if getattr(self, name) is not None and not self.report:
-                raise BadInput(f"--{name} is for a report; add --report with a folder.")
+        of_a_report = ["corpus_file", "calibration_file", "unseen_file", "fictional_people", "abstain_below"]
+        if not self.report and (given := list_given(self, of_a_report)):
+            raise BadInput(f"--{given[0]} is for a report; add --report with a folder.")
+        self.check_columns()
         for folder in self.folders:
             check_is_folder_or_new(folder)
         if self.predictions_file:

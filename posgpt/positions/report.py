@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
-from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from data_scripts.files import write_atomically
-from posgpt.plots import GREY, make_figure, save_picture
+from posgpt.plots import GREY, make_figure, make_panels, save_picture
 from posgpt.positions.tasks import Task
 from posgpt.positions.train import Record
 from posgpt.tables import format_table, write_table
@@ -151,26 +150,23 @@ def draw_heat_maps(cells: list[Cell]) -> Any:
 def draw_curves(cells: list[Cell], measure: str) -> Any:
     """Return a figure: a panel for each task with the accuracy over the length, by encoding."""
     tasks, encodings = list_names(cells)
-    columns = min(4, len(tasks))
-    rows = ceil(len(tasks) / columns)
-    figure, panels = make_figure(1.8 + 3.2 * columns, max(0.4 + 2.8 * rows, 0.8 + 0.2 * len(encodings)), rows, columns)
-    panels = np.atleast_1d(panels).flatten()
-    for axes in panels[len(tasks) :]:
-        axes.remove()
+    figure, panels = make_panels(len(tasks), 3.2, 3.0)
+    # The legend has a line per encoding.
+    figure.set_figheight(max(figure.get_figheight(), 0.8 + 0.2 * len(encodings)))
     for cell in cells:
         i, axes = encodings.index(cell.encoding), panels[tasks.index(cell.name)]
         medians = 100 * np.median([record[measure] for record in cell.records], axis=0)
         style = dict(color=f"C{i % 10}", ls=("-", "--", ":")[i // 10 % 3], marker="o", markersize=3, lw=1.4)
         axes.plot(cell.task.tested, medians, **style, label=cell.encoding, alpha=1 if cell.is_learned else 0.35)
-    lines = {line.get_label(): line for axes in panels[: len(tasks)] for line in axes.get_lines()}
-    for name, axes in zip(tasks, panels, strict=False):
+    lines = {line.get_label(): line for axes in panels for line in axes.get_lines()}
+    for name, axes in zip(tasks, panels, strict=True):
         task = next(cell.task for cell in cells if cell.name == name)
         axes.axvline(task.trained[1], color="black", lw=0.8, ls=":")
         if measure == "tokens":
             axes.plot(task.tested, 100 * task.guesses, color=GREY, lw=0.8, zorder=0)
         axes.set(title=name, xlabel="length", ylim=(-3, 103), xticks=task.tested)
-    for axes in panels[: len(tasks) : columns]:
-        axes.set_ylabel(f"{MEASURES[measure]}, %")
+        if axes.get_subplotspec().is_first_col():
+            axes.set_ylabel(f"{MEASURES[measure]}, %")
     figure.legend([lines[each] for each in encodings], encodings, loc="outside right upper", fontsize="small")
     title = "Medians; dotted: longest in training; pale: not learned"
     figure.suptitle(title + ("; grey: guessed" if measure == "tokens" else ""), fontsize="small", x=0.02, ha="left")
