@@ -31,7 +31,6 @@ class CausalLMConfig(ObjectiveConfig):
     """The options of causal language modeling: those that all objectives have."""
 
     name = "causal_lm"
-    reads_text = True
 
     def build(
         self, corpus, tokenizer, seed, questions=None, one_text_per_row=False, relations=(BIRTHPLACE,)

@@ -5,7 +5,7 @@
         --output_dir films_held_out
 
 writes the corpus and the training questions without what is held out: questions about whole titles go to `calibration.tsv`,
-`pairs` in all, while their documents stay in the corpus; the questions about `people` more titles go to `unseen.tsv`, and the
+`pairs` before the last step, while their documents stay in the corpus; the questions about `people` more titles go to `unseen.tsv`, and the
 documents of these titles are left out, as are questions about others that name them.
 """
 
@@ -56,7 +56,10 @@ class HoldOutArguments(RelationArguments, Columns):
         "The corpus instead of data_dir's, a text file or a table; not needed if people is 0.", default=None
     )
     questions_file: str | None = option("The training questions instead of data_dir's, a TSV.", default=None)
-    pairs: Annotated[int, Range(1)] = option("Training questions for calibration, at least.", default=300)
+    pairs: Annotated[int, Range(1)] = option(
+        "Training questions for calibration, at least, before those that name somebody who is taken out are left out.",
+        default=300,
+    )
     people: Annotated[int, Range(0)] = option("Titles, such as people, to take out of the corpus.", default=100)
     seed: Annotated[int, Range(0)] = option("Determines which ones are drawn.", default=0)
     overwrite: bool = option("Replace files that are already there.", default=False)
@@ -80,7 +83,7 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
         raise BadInput(f"{output_dir}: this is the data's own folder; give another --output_dir.")
     # What is written is not compressed.
     train_name = name_uncompressed(Path(questions_file))
-    names = (train_name, CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, *FILE_NAMES)
+    names = (train_name, CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, WORDINGS_FILE, *FILE_NAMES)
     check_none_is_there(output_dir, names, arguments.overwrite)
     corpus = load_corpus(corpus_file, arguments) if corpus_file else None
     is_table = corpus is not None and corpus[0]["title"] is not None
@@ -111,7 +114,7 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
         )
     left_out = {i for title in taken_out for i in documents_of[title]}
     files = [train_name, CALIBRATION_FILE, *([UNSEEN_FILE] if people else []), *([corpus_name] if corpus else [])]
-    naming = 0
+    naming, copied = 0, set[str]()
     with write_lines(output_dir, files) as (write_line, lines):
         for title, text, answer in zip(questions.titles, questions.texts, questions.answers, strict=True):
             # What others are asked may name somebody of whom nothing may be told; a title such as `A or B` is of no document.
@@ -129,12 +132,13 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
             if data_dir and (source := Path(data_dir, name)).is_file():
                 with write_atomically(output_dir / name, "wb") as copy:
                     copy.write(source.read_bytes())
+                copied.add(name)
     if naming:
         print(
             f"{questions_file}: {naming:,} questions about others are left out, which name who is taken out of the corpus."
         )
     # Files that an earlier split left would not go with this one.
-    for name in {CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, CORPUS_FILE} - lines.keys():
+    for name in {*names} - lines.keys() - copied:
         (output_dir / name).unlink(missing_ok=True)
     return lines
 

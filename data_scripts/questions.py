@@ -141,7 +141,7 @@ def load_questions(
             )
         if answers:
             raise BadInput(f"{first}: has questions without answers; give a TSV with answers.")
-        if sum(bool(split_title(line)[0]) for _, line in lines) > len(lines) / 2:
+        if not are_questions and sum(bool(split_title(line)[0]) for _, line in lines) > len(lines) / 2:
             raise BadInput(f"{first}: looks like a corpus (`TITLE. text`); give a TSV of questions.")
     texts = [line.split("\t")[0] for _, line in lines]
     relations = match_relations([where for where, _ in lines], texts, [*known, *RELATIONS.values()], corpus)

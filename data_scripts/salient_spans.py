@@ -91,7 +91,7 @@ def take_words_beside(
     span, and the first ones of the same sentence after it.
     """
     before = split_words(text[find_text_start(title) : span[0]])
-    after = split_words(re.split(r"\.\s|。", text[span[1] :])[0]) if max_after else []
+    after = split_words(re.split(r"[.۔]\s|[。।॥]", text[span[1] :])[0]) if max_after else []
     if plain:
         # The title is in the row already and is not part of a cue.
         known = list_title_words(title)

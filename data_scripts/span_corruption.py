@@ -64,7 +64,6 @@ class SpanCorruptionConfig(ObjectiveConfig):
     """The options of span corruption; the course's recipe only leaves out the closing mask, and mixes in no questions."""
 
     name = "span_corruption"
-    reads_text = True
 
     salient_share: Annotated[float, Range(0, 1)] = option(
         "How often the masked span is a name, place or date.", default=0.0

@@ -28,7 +28,7 @@ from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation
 from data_scripts.salient_spans import MONTH_NAMES, Span, take_words_beside
 from data_scripts.titles import find_text_start
-from data_scripts.words import WORD, find_words, is_unspaced, join_words, split_words
+from data_scripts.words import MARKS, WORD, find_words, is_unspaced, join_words, split_words
 
 # Capitals find a relation's answers if they find at least this share of those that documents state.
 _MOSTLY = 0.93
@@ -46,6 +46,8 @@ _MIN_WORDS, _MAX_WORDS = 4, 16
 # Features are hashed to so many columns; and the runs of documents with so many characters are scored together.
 _NUM_COLUMNS, _READ_TOGETHER = 2**18, 2**16
 
+# In a script without spaces, whole names: a place may have a character of one.
+_TITLE_WORD = re.compile(rf"[\w{MARKS}]+")
 _SPANS = Features(
     title=Value("string"),
     asked=List(Value("string")),
@@ -472,7 +474,7 @@ class SpanRanker:
         edges = slice(1), slice(-1, None), slice(None)
         self.marks = [sorted({each for own in answers for each in own[at] if not each[0].isalnum()}) for at in edges]
         # Who won `Arsenal v Chelsea` is a word of the title; a person's own name is not a place.
-        words = [set(re.findall(r"\w+", title)) for title, _ in pairs]
+        words = [set(_TITLE_WORD.findall(title)) for title, _ in pairs]
         alike = [not own.isdisjoint(answer) for own, answer in zip(words, answers, strict=True)]
         self.takes_title_words = sum(alike) > _NEGLIGIBLE * len(alike)
         documents, wanted = list_about(pairs, documents_of), set(pairs)
@@ -539,8 +541,7 @@ class SpanRanker:
         tokens = ["", ""]
         for (title, _, _), body, offset in zip(documents, bodies, offsets, strict=False):
             tokens += [*WORD.findall(body), "", ""]
-            # In a script without spaces, whole names: a place may have a character of one.
-            for start, end in find_words(() if self.takes_title_words else re.findall(r"\w+", title), body):
+            for start, end in find_words(() if self.takes_title_words else _TITLE_WORD.findall(title), body):
                 is_title[offset + start : offset + end] = True
         ids, words = _number(tokens)
         kept = np.flatnonzero(~np.array([word.isspace() for word in words])[ids])

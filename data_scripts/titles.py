@@ -11,8 +11,9 @@ BATCH = 10_000
 _MAX_TITLE_LENGTH = 200
 # Words in lower case that names may have.
 _PARTICLES = "af al and bin da das de del den der di do dos du e el i ibn la le of ten ter the van von y zu".split()
-# Initials ("John F. ", "J.C. ") belong to the title, which ends at the first other full stop.
-_ENDS_IN_INITIAL = re.compile(r"(?:^|\. )[^.]*\b(?:[^\W\d_]\.)*[^\W\d_]$")
+# Initials ("John F. ", "J.C. ") belong to the title, which ends at the first other full stop. `\b` would find initials in `McDonald's`,
+# and in scripts with vowel signs.
+_ENDS_IN_INITIAL = re.compile(r"(?:^|\. )[^.]*(?<![^\s(\-\"“])(?:[^\W\d_]\.)*[^\W\d_]$")
 
 
 def iterate_titles(corpus: Dataset) -> Iterator[str]:

@@ -8,7 +8,7 @@ from unicodedata import category
 # Thai and Lao, Burmese, Khmer, Japanese and Chinese.
 _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3007\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
 # Stands around words without being part of them.
-PUNCTUATION = '(),.;:!?"“”„«»‹›[]{}…，。、；：！？（）「」『』《》'
+PUNCTUATION = '(),.;:!?"“”„«»‹›[]{}…،؛؟।॥۔，。、；：！？（）「」『』《》'
 _NO_FULL_STOP = PUNCTUATION.replace(".", "")
 _MARKS = (code for code in range(0x20000) if category(chr(code)) in ("Mn", "Mc"))
 _RUNS = [[chr(code) for _, code in run] for _, run in groupby(enumerate(_MARKS), lambda item: item[1] - item[0])]

@@ -109,13 +109,13 @@ def write_results(
     if drawn := arguments.report and evaluation.relations:
         files |= {report / name: content for name, content in evaluation.render(result.metrics).items()}
     replaced = ", in place of earlier ones" if any(path.exists() for path in files) else ""
-    if arguments.report:
-        for path in {report / PAGE_FILE, report / PICTURE_FILE} - files.keys():
-            path.unlink(missing_ok=True)
+    # A page of earlier predictions does not stay beside these.
+    reported = [each for each in arguments.folders if each == report or (each / PAGE_FILE).exists()]
+    for path in {each / name for each in reported for name in (PAGE_FILE, PICTURE_FILE)} - files.keys():
+        path.unlink(missing_ok=True)
     write_files(files)
-    if arguments.report:
-        # Its folder may be new.
-        copy_record(model, report)
+    for folder in reported:
+        copy_record(model, folder)
     if arguments.update_model_card:
         picture = files[report / PICTURE_FILE] if drawn else None
         update_card(Path(model), arguments.test_file, evaluation.relations, picture)

@@ -63,6 +63,8 @@ def test_what_cannot_be_asked_is_refused(run, tiny_pretrained, questions, match)
         ("He was J. B. Ek of Rome. He sang. Born in Oslo.", "Rome", "He was J. B. Ek of Rome."),
         ("By Cameron Crowe. The end", "Cameron Crowe. The", "By Cameron Crowe. The end"),
         ("生于底特律。死于罗马。", "罗马", "死于罗马。"),
+        ("जन्म दिल्ली में हुआ। वे लेखक थे।", "दिल्ली", "जन्म दिल्ली में हुआ।"),
+        ("He worked at Macy's. He died in Rome.", "Rome", "He died in Rome."),
     ],
 )
 def test_the_sentence_of_an_answer(text, answer, sentence):

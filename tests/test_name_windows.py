@@ -23,7 +23,7 @@ from data_scripts.name_windows import (
 )
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE, Relation
-from data_scripts.salient_spans import add_titles_and_spans, find_salient_spans, simplify_words
+from data_scripts.salient_spans import add_titles_and_spans, find_salient_spans, simplify_words, take_words_beside
 from data_scripts.span_corruption import SpanCorruptionConfig
 from data_scripts.span_selectors import Document, SpanSelector, choose_selectors, select_spans
 from data_scripts.synthetic_world import World
@@ -111,6 +111,10 @@ def document_of(dataset, row):
         ("Juan P. Perez de Leon. Born in Lima .", ("Juan P. Perez de Leon", "Born in Lima .")),
         ("John A. Smith (politician). Born in Lima .", ("John A. Smith (politician)", "Born in Lima .")),
         ("douglas p. fry. born in lima .", ("douglas p. fry", "born in lima .")),
+        ("J.C. Penney. Based in Plano .", ("J.C. Penney", "Based in Plano .")),
+        ("McDonald's. Founded 1940. It sells .", ("McDonald's", "Founded 1940. It sells .")),
+        ("at&t. a company. it is .", ("at&t", "a company. it is .")),
+        ("राम. जन्म दिल्ली में हुआ. वे .", ("राम", "जन्म दिल्ली में हुआ. वे .")),
         (
             "A sentence of its own " + "on and " * 40 + "on. Born .",
             ("", "A sentence of its own " + "on and " * 40 + "on. Born ."),
@@ -141,6 +145,15 @@ def test_salient_spans_are_names_and_numbers_that_are_neither_the_persons_own_no
     title, text, dates, expected
 ):
     assert [text[start:end] for start, end in find_salient_spans(title, text, dates)] == expected
+
+
+def test_words_beside_a_span_end_with_its_sentence_and_have_no_punctuation_in_any_script():
+    for text, span, words in (
+        ("राम. जन्म दिल्ली में हुआ। वे लेखक थे।", "दिल्ली", (["जन्म"], ["में", "हुआ"])),
+        ("Ada. وُلد في روما، إيطاليا؛ ثم", "روما", (["وُلد", "في"], ["إيطاليا", "ثم"])),
+    ):
+        start = text.index(span)
+        assert take_words_beside(text.split(".")[0], text, (start, start + len(span)), True, 5, 5) == words
 
 
 def test_a_row_asks_what_the_document_says_with_words_from_the_left_of_the_span(corpus, tokenizer):

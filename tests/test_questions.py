@@ -41,6 +41,11 @@ def test_marks_blank_lines_and_spaces_are_not_part_of_the_text(tmp_path, content
     assert pairs.answers == ["Køge", "Rome"] and pairs.titles == ["Zoë Ř", "A B"]
 
 
+def test_questions_about_titles_with_full_stops_are_no_corpus(tmp_path):
+    (tmp_path / "questions.tsv").write_text("Where was John F. Kennedy born?\n")
+    assert load_questions(tmp_path / "questions.tsv").titles == ["John F. Kennedy"]
+
+
 @pytest.mark.parametrize("ends", ["\t", "\t\t", "\t \t"])
 def test_columns_that_are_empty_throughout_do_not_count(tmp_path, ends):
     file, other = tmp_path / "questions.tsv", tmp_path / "other.tsv"

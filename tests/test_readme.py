@@ -44,7 +44,7 @@ def test_the_commands_run_as_written(run, world, tmp_path, monkeypatch):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     readme = list_commands("README.md")
     course, at_once = ["pretrain", "finetune", "evaluate", "evaluate"], ["preview", "pretrain", "evaluate", "ask"]
-    assert [command for command, *_ in readme] == course + at_once
+    assert [command for command, *_ in readme] == at_once + course
     for command, *arguments in readme:
         run(cli, *make_quick(command, *arguments))
     for folder in ("vanilla_dev", "sprint_dev"):

@@ -108,6 +108,15 @@ def test_questions_about_others_do_not_tell_of_whom_is_held_out(run, tmp_path):
     lost = len(lines) - len((rest + (out / "unseen.tsv").read_text()).splitlines())
     assert lost and f"{lost:,} questions about others are left out" in printed
     assert (out / "other_wordings.yml").read_bytes() == (tmp_path / "world" / "other_wordings.yml").read_bytes()
+    # Those of a folder that has nothing but these are the user's own, and those of another split go with it.
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "other_wordings.yml").write_text("mine")
+    given = ["--data_dir", tmp_path / "world", "--pairs", 5, "--people", 10]
+    with pytest.raises(SystemExit, match="other_wordings.yml.*already there"):
+        run(hold_out, *given, "--output_dir", tmp_path / "own")
+    alone = ["--questions_file", tmp_path / "world" / "birth_places_train.tsv", "--pairs", 5, "--people", 0]
+    run(hold_out, *alone, "--output_dir", out, "--overwrite")
+    assert {file.name for file in out.iterdir()} == {"birth_places_train.tsv", "calibration.tsv"}
 
 
 def test_what_is_held_out_of_dev_does_not_come_back(run, world, tmp_path):
@@ -333,6 +342,11 @@ def test_anybodys_predictions_have_a_report(run, reported, tmp_path):
         ('{"question": "?", "answer": "4", "reference": []}', [], "line 2: no prediction: .* are texts"),
         ('{"question": "?", "answer": "4", "reference": "4", "probability": 4}', [], "line 2: .*from 0 to 1"),
         ('{"question": "?", "answer": "4", "reference": "4", "relation": "together"}', [], "line 2: .*stands for all"),
+        (
+            '{"question": "?", "answer": "4", "reference": ["4", "5"], "alternatives": {"5": "0.3"}}',
+            [],
+            "line 2: no prediction: alternatives",
+        ),
         ('{"question": "?", "answer": "4"}', [], "line 2: no reference"),
         ('{"question": "A?", "answer": "4", "group": "{title}?"}', [], "line 2: no reference"),
         (

@@ -253,6 +253,16 @@ def test_a_span_begins_and_ends_with_a_mark_where_an_answer_does():
     assert answers < spans and all(span[0].isalnum() and span[-1] != "." for span in spans)
 
 
+def test_a_title_with_vowel_signs_is_no_span_of_its_document():
+    text = "अमर सिंह. अमर सिंह का जन्म दिल्ली में हुआ"
+    documents = {f"{name} सिंह": [Document(f"{name} सिंह", text.replace("अमर", name))] for name in ("अमर", "गीता")}
+    ranker = SpanRanker([(title, "दिल्ली") for title in documents], documents)
+    assert not ranker.takes_title_words
+    for (document,) in documents.values():
+        found = {document.text[slice(*span)] for span, _ in ranker.rank([document], 100)[0]}
+        assert "दिल्ली" in found and not any("सिंह" in each for each in found)
+
+
 def test_a_span_never_ends_inside_a_number():
     documents = [Document("Ada", "Ada. New in version 3.19.2, born 13.3.1967 in 1,950 days.")]
     ranker = SpanRanker([("Ada", "1967")], {"Ada": documents})

@@ -17,7 +17,7 @@ GROUPS = ("known and correct", "known and wrong", "unseen answer", "unseen name"
 # `C++` and `C#` are no `C`, and -40 is not 40.
 _SEPARATORS = re.compile(rf"(?:(?![{MARKS}+#]|(?<!\w)[-−](?=\d))[\W_])+")
 # A sentence ends after no initial, and before a space where its script has spaces.
-_SENTENCE_END = re.compile(r"(?<!\b\w)[.?!؟।۔](?:\s+|$)|[。！？]")
+_SENTENCE_END = re.compile(r"(?<![\s(.\-]\w)(?<!^\w)[.?!؟।۔](?:\s+|$)|[。！？]")
 # Vowel signs and the like make another word, accents over Latin, Greek and Cyrillic letters do not.
 _ACCENTS = re.compile("[\u0300-\u036f]")
 
