@@ -9,7 +9,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from glob import glob, has_magic
 from itertools import chain
 from pathlib import Path
@@ -37,7 +37,7 @@ from data_scripts.files import (
     read_lines,
     write_atomically,
 )
-from data_scripts.options import option
+from data_scripts.options import list_given, option
 from data_scripts.titles import BATCH, find_title, iterate_titles
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, build_tokenizer
 
@@ -68,6 +68,12 @@ class Columns:
 
 
 TITLE_AND_TEXT = Columns()
+
+
+def check_columns(columns: Columns, corpus: object, option: str = "--corpus_file") -> None:
+    """Check that no column is named without a corpus, which `option` names."""
+    if not corpus and (given := list_given(columns, [each.name for each in fields(Columns)])):
+        raise BadInput(f"--{given[0]} says how to read a corpus; add {option}.")
 
 
 def load_corpus(

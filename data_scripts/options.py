@@ -9,7 +9,7 @@ import dataclasses
 import math
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
@@ -30,6 +30,12 @@ def option(help: str, **settings: Any) -> Any:
     metadata = {name: settings.pop(name) for name in ("choices", "positional") if name in settings}
     # argparse takes a percent sign for a place to fill in.
     return dataclasses.field(metadata=metadata | {"help": help.replace("%", "%%")}, **settings)
+
+
+def list_given(arguments: Any, names: Iterable[str]) -> list[str]:
+    """Return which of these options are not at their default."""
+    defaults = {each.name: each.default for each in dataclasses.fields(arguments)}
+    return [name for name in names if getattr(arguments, name) != defaults[name]]
 
 
 class Range(NamedTuple):

@@ -10,12 +10,13 @@ An answer that the title's documents do not have is made up, or worded different
 """
 
 import sys
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
-from data_scripts.documents import Columns, read_rows
+from data_scripts.documents import Columns, check_columns, read_rows
 from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
 from data_scripts.options import option, parse_options
 from data_scripts.questions import QUESTION_MARKS, describe_unknown_characters
@@ -87,9 +88,6 @@ class Interview:
         self.arguments = arguments
         self.model, self.tokenizer = load_model(arguments.model_name_or_path)
         self.relations = read_relations(self.model.config.relations)
-        if arguments.corpus_file is not None:
-            # A corpus that cannot be read is an error here, before anything is asked.
-            next(read_rows(arguments.corpus_file, arguments), None)
 
     def find_meant(self, question: str, title: str) -> list[Relation]:
         """Return the relations whose names and wordings have most of a question's words; none if no relation has any."""
@@ -126,8 +124,9 @@ class Interview:
                 questions += [Prediction(each.ask(title), "", each.name, title) for each in self.relations]
                 continue
             # As a word of its own: `ed` is a part of `employed`, too.
-            begin, end = next(find_words([typed], text), (0, 0)) if typed else (0, 0)
-            question = text[:begin] + title + text[end:] if end else text
+            begin, end = next(find_words([typed], text), (0, 0))
+            spelled = text[:begin] + title + text[end:] if end else text
+            question = relation.replace_title(text, {typed: title}) if relation else spelled
             questions.append(Prediction(question, "", relation.name if relation else ALL, title or None))
             if relation is None:
                 forms = " or ".join(f"{each.ask(title or 'NAME')!r} ({each.name})" for each in meant or self.relations)
@@ -148,6 +147,9 @@ def ask(arguments: AskingArguments) -> Answers:
 
 def converse(interview: Interview) -> None:
     """Reply to what is typed, line by line, until `:quit` or the end; what is piped in is read without a prompt."""
+    if interview.arguments.corpus_file:
+        # A corpus that cannot be read is an error here, before anything is asked.
+        deque(read_rows(interview.arguments.corpus_file, interview.arguments), maxlen=0)
     with suppress(ImportError):
         # Gives `input` its history; Windows has none.
         import readline  # noqa: F401
@@ -174,6 +176,7 @@ def converse(interview: Interview) -> None:
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(AskingArguments, argv)
+    check_columns(arguments, arguments.corpus_file)
     if arguments.questions:
         print(ask(arguments))
     else:

@@ -91,6 +91,8 @@ def main(argv: list[str] | None = None) -> None:
         if Path(folder, TRAINER_STATE_NAME).is_file() and not file.exists():
             figures[folder] = load_training(folder, records[folder])
             continue
+        if not file.exists():
+            raise BadInput(f"{file}: no such file; give folders of posgpt evaluate, or of runs that have ended.")
         predictions = read_predictions(file)
         check_references(file, predictions)
         scored = reports[folder] = score_predictions(predictions).test

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import RightPaddingCollator
-from data_scripts.documents import Columns, build_corpus_tokenizer, load_corpus
+from data_scripts.documents import Columns, build_corpus_tokenizer, check_columns, load_corpus
 from data_scripts.epochs import FixedDataset
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import check_are_files
@@ -90,6 +90,8 @@ def load_finetuning_data(
 
     If that `needs_model` is false and neither a model nor a corpus is named, the vocabulary is that of the pairs.
     """
+    read = data_args.corpus_file or model_args.vocabulary_file
+    check_columns(model_args, read, "--corpus_file or --vocabulary_file")
     check_are_files(QUESTIONS_ROLE, data_args.train_file, data_args.validation_file)
     # What the model was asked before may be asked once only in a file, which shows no form then.
     model, known = None, load_relations(data_args.relations)

@@ -58,8 +58,9 @@ def render_batch(batch: dict, tokenizer: PreTrainedTokenizerBase) -> Iterator[st
     """Yield two lines per row: its `input_ids` as text, and below each character the label, a dot where there is no loss."""
     for ids, labels in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):
         graded = ("·" if label == -100 else str(tokenizer.decode([label])) for label in labels)
-        yield f"input  {tokenizer.decode(ids)}"
-        yield f"labels {''.join(graded)}"
+        # A line break would move what is below each other.
+        yield f"input  {tokenizer.decode(ids)}".replace("\n", "↵")
+        yield f"labels {''.join(graded)}".replace("\n", "↵")
 
 
 def describe_corpus(

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from data_scripts.documents import check_columns
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import option, parse_options
@@ -52,7 +53,7 @@ def complete(prediction: Prediction) -> Prediction:
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(PredictionArguments, argv)
-    arguments.check_columns()
+    check_columns(arguments, arguments.corpus_file)
     file = Path(arguments.predictions_file)
     folder = check_is_folder_or_new(arguments.output_dir or file.parent / "report")
     predictions = [complete(each) for each in read_predictions(file)]

@@ -195,8 +195,15 @@ def test_the_command_grades_all_submissions(run, assignment, tmp_path):
         assert read_points(assignment / "grades" / f"{kind}.md") == expect_points(lost)
 
 
-def test_a_machine_on_which_the_tests_do_not_run_is_nobodys_fault(monkeypatch, assignment, tmp_path, run):
-    monkeypatch.setattr(grade.subprocess, "run", lambda *_, **__: None)
+@pytest.mark.parametrize(
+    "report", [None, '<s><testcase name="test_parts"><error message="SyntaxError"/></testcase></s>']
+)
+def test_a_machine_on_which_the_tests_do_not_run_is_nobodys_fault(monkeypatch, assignment, tmp_path, run, report):
+    def run_nothing(command, **_):
+        if report:
+            Path(command[command.index("--junitxml") + 1]).write_text(report)
+
+    monkeypatch.setattr(grade.subprocess, "run", run_nothing)
     with pytest.raises(SystemExit, match="teacher/solution.py fails the hidden tests"):
         run(grade, "--assignment_dir", assignment, "--submissions", hand_in(tmp_path / "ada"))
 

@@ -63,6 +63,12 @@ def test_a_question_is_answered_with_the_documents_of_its_title(port, world):
     assert ask(port, "Ada", "Ada")["documents"] == []
 
 
+def test_a_corpus_that_cannot_be_read_to_its_end_opens_no_page(run, tmp_path, tiny_pretrained):
+    (tmp_path / "wiki.txt").write_text("Ada. Born in Rome .\nBo. Born in Oslo⁇ .\n")
+    with pytest.raises(SystemExit, match="wiki.txt, line 2: holds '⁇'"):
+        run(demo, "--model_name_or_path", tiny_pretrained["rotary"], "--corpus_file", tmp_path / "wiki.txt")
+
+
 @pytest.mark.parametrize(
     "posted, said",
     [

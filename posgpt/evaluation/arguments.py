@@ -1,24 +1,17 @@
 """The options of an evaluation and of a report, and whether they are compatible."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from data_scripts.documents import Columns
+from data_scripts.documents import Columns, check_columns
 from data_scripts.errors import BadInput
 from data_scripts.files import check_is_folder_or_new
-from data_scripts.options import Range, option
+from data_scripts.options import Range, list_given, option
 from data_scripts.relations import RelationArguments
 
 METRICS_FILE, PREDICTIONS_FILE, DETAILS_FILE = "metrics.json", "predictions.txt", "predictions.jsonl"
 PAGE_FILE, PICTURE_FILE = "report.html", "report.png"
-
-
-def list_given(arguments: Any, names: Iterable[str]) -> list[str]:
-    """Return which of these options are not at their default."""
-    defaults = {each.name: each.default for each in fields(arguments)}
-    return [name for name in names if getattr(arguments, name) != defaults[name]]
 
 
 @dataclass(kw_only=True)
@@ -31,11 +24,6 @@ class ReportArguments(Columns):
     abstain_below: Annotated[float | None, Range(0, 1)] = option(
         "report: the confidence below which the answer is: I don't know.", default=None
     )
-
-    def check_columns(self) -> None:
-        """Check that no column is named without a corpus."""
-        if not self.corpus_file and (given := list_given(self, [each.name for each in fields(Columns)])):
-            raise BadInput(f"--{given[0]} says how to read a corpus; add --corpus_file.")
 
 
 @dataclass(kw_only=True)
@@ -110,7 +98,7 @@ class EvaluationArguments(RelationArguments, ReportArguments):
         of_a_report = ["corpus_file", "calibration_file", "unseen_file", "fictional_people", "abstain_below"]
         if not self.report and (given := list_given(self, of_a_report)):
             raise BadInput(f"--{given[0]} is for a report; add --report with a folder.")
-        self.check_columns()
+        check_columns(self, self.corpus_file)
         for folder in self.folders:
             check_is_folder_or_new(folder)
         if self.predictions_file:

@@ -40,6 +40,7 @@ from data_scripts.salient_spans import find_salient_spans
 from data_scripts.titles import split_title
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
+_WIKIPEDIA, _ENGLISH = "wikimedia/wikipedia", "20231101.en"
 _LEAD = 20_000  # characters of an article that are read: the birth is told early
 _YEAR = re.compile(r"\b(?:1\d{3}|20[0-2]\d)\b")
 # What may begin the part of a sentence that tells of the birth: `born`, `b.`, a star, or the parenthesis of a life's dates.
@@ -123,9 +124,11 @@ class WikipediaArguments:
     output_dir: str = option(f"Folder for {CORPUS_FILE}, the three TSVs and the datasheet, {CARD_FILE}.")
     articles: str = option(
         "A dataset on the hub, or a table (JSON Lines, CSV, Parquet), with the columns `title` and `text`.",
-        default="wikimedia/wikipedia",
+        default=_WIKIPEDIA,
     )
-    dataset_config_name: str = option("The configuration of a dataset on the hub.", default="20231101.en")
+    dataset_config_name: str | None = option(
+        f"The configuration of a dataset on the hub (default: {_ENGLISH} of {_WIKIPEDIA}).", default=None
+    )
     num_people: Annotated[int, Range(_FEWEST)] = option(
         "How many people to find; all of them if there are fewer.", default=2937
     )
@@ -165,7 +168,8 @@ def main(argv: list[str] | None = None) -> None:
     check_none_is_there(folder, (*FILE_NAMES, CARD_FILE), arguments.overwrite)
     # As many as are wanted or there are; of several with the same name the first.
     people: dict[str, Person] = {}
-    articles = open_table(arguments.articles, "articles", arguments.dataset_config_name)
+    own = _ENGLISH if arguments.articles == _WIKIPEDIA else None
+    articles = open_table(arguments.articles, "articles", arguments.dataset_config_name or own)
     with tqdm(total=arguments.num_people, desc="Finding people", unit="person", disable=None) as progress:
         for i, (where, article) in enumerate(articles, start=1):
             if i == 1 and not {"title", "text"} <= article.keys():

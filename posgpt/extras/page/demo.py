@@ -6,6 +6,7 @@ Without arguments it asks the model that the quickstart trained. The page is tha
 """
 
 import json
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +19,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import torch
 
-from data_scripts.documents import Columns, read_rows
+from data_scripts.documents import Columns, check_columns, read_rows
 from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
 from data_scripts.files import CORPUS_FILE
 from data_scripts.options import Range, option, parse_options
@@ -37,8 +38,9 @@ BEST = 5
 class DemoArguments(Columns):
     """Which model to ask, and where."""
 
-    model_name_or_path: str | None = option("A folder or a name on the hub (default: the quickstart's).", default=None)
-    compare_with: str | None = option("A second model to ask the same questions.", default=None)
+    model_name_or_path: list[str] | None = option(
+        "One PosGPT, or two to compare: folders or names on the hub (default: the quickstart's).", default=None
+    )
     corpus_file: str | None = option(
         "The corpus that the model has read, for evidence (default: the quickstart's, if no model is named).",
         default=None,
@@ -97,13 +99,13 @@ class Server(ThreadingMixIn, WSGIServer):
             if title and self.arguments.corpus_file:
                 found = find_documents(self.arguments.corpus_file, [title], self.arguments).get(title, [])
                 documents = [[document.line, document.text] for document in found]
-                # As the corpus spells it, if the page can show it in the same place.
-                if found and len(found[0].title) == len(title):
-                    question = question.replace(title, found[0].title)
+                # As the corpus spells it.
+                if found:
+                    question, title = question.replace(title, found[0].title), found[0].title
             # One question at a time: a model's own arithmetic uses all cores.
             with self.lock:
                 answers = [ask_model(page_model, title or question, question) for page_model in self.models]
-            return {"answers": answers, "documents": documents}
+            return {"title": title, "question": question, "answers": answers, "documents": documents}
         except (BadInput, OSError, ValueError, KeyError, TypeError) as error:
             return {"error": shorten_error(error)}
 
@@ -131,16 +133,17 @@ class Handler(WSGIRequestHandler):
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(DemoArguments, argv)
+    check_columns(arguments, arguments.corpus_file or arguments.model_name_or_path is None)
+    names = arguments.model_name_or_path or [str(QUICKSTART / "pretrain")]
     if arguments.model_name_or_path is None:
-        model, corpus_file = QUICKSTART / "pretrain", str(QUICKSTART / "world" / CORPUS_FILE)
+        model, corpus_file = Path(names[0]), str(QUICKSTART / "world" / CORPUS_FILE)
         if not (model / WEIGHTS_FILE).is_file():
             raise BadInput(f"{model}: no model there; run posgpt quickstart, or name yours with --model_name_or_path.")
-        arguments = replace(arguments, model_name_or_path=str(model), corpus_file=arguments.corpus_file or corpus_file)
+        arguments = replace(arguments, corpus_file=arguments.corpus_file or corpus_file)
     if arguments.corpus_file is not None:
         # A corpus that cannot be read is an error here, before the page opens.
-        next(read_rows(arguments.corpus_file, arguments), None)
-    names = [arguments.model_name_or_path, arguments.compare_with]
-    models = load_page_models([name for name in names if name])
+        deque(read_rows(arguments.corpus_file, arguments), maxlen=0)
+    models = load_page_models(names)
     try:
         server = Server(models, arguments)
     except OSError as error:

@@ -132,11 +132,16 @@ async function load() {
   }
 }
 
+const isKnown = (title) => corpus !== null && findDocuments(title).length > 0;
+
 /** Ask all models; throws an error with what to say if the question is too long. */
 async function askModels(title, question, signal) {
   const found = title && corpus ? findDocuments(title) : [];
-  // As the corpus spells it, if the page can show it in the same place.
-  if (found.length && found[0].title.length === title.length) question = question.replace(title, () => found[0].title);
+  // As the corpus spells it.
+  if (found.length) {
+    question = question.replace(title, () => found[0].title);
+    title = found[0].title;
+  }
   const answers = [];
   for (const [model, session] of runnable) {
     const typed = Array.from(title ?? question), room = model.maxPositions - Array.from(question).length - 2;
@@ -148,7 +153,7 @@ async function askModels(title, question, signal) {
     const best = await findBestAnswers(model, session, question, signal);
     answers.push({ best, attention, unknown: model.listUnknown(question) });
   }
-  return { answers, documents: title && corpus && found.map((each) => each.document) };
+  return { title, question, answers, documents: title && corpus && found.map((each) => each.document) };
 }
 
 /** Find the documents of a title, or of the only one that differs from it in case alone. */

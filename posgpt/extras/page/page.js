@@ -31,10 +31,10 @@ async function ask() {
     // What the status says is drawn before the work begins.
     await new Promise((resume) => setTimeout(resume, 20));
     const start = performance.now();
-    const { title, question } = readQuestion(line, settings.relations, settings.relations[find("relation").value]);
+    const { title, question } = readQuestion(line, settings.relations, settings.relations[find("relation").value], isKnown);
     const answered = await askModels(title, question, signal);
     signal.throwIfAborted();
-    asked = { title, question, ...answered };
+    asked = answered;
     show();
     say(`Answered in ${((performance.now() - start) / 1000).toFixed(1)} s.`);
   } catch (error) {

@@ -21,14 +21,15 @@ function resembles(relation, line) {
 
 /**
  * The title in a line, and the question: a line is a whole question of some relation, or a title for the chosen one. The longest
- * wording that fits counts. A line that begins like a question is asked as it is, and has no title; so is any line where none
- * is chosen.
+ * wording that fits counts. A line that is no title of the corpus, and begins or ends like a question, is asked as it is, and has no
+ * title; so is any line where none is chosen.
  */
-function readQuestion(line, relations, chosen) {
+function readQuestion(line, relations, chosen, isKnown) {
   const titles = relations.flatMap((relation) => listTitles(relation, line))
     .sort((one, other) => one.length - other.length);
   if (titles.length) return { title: titles[0], question: line };
-  const isTitle = chosen && !relations.some((relation) => resembles(relation, line));
+  const isQuestion = /[?？؟]$/u.test(line) || relations.some((relation) => resembles(relation, line));
+  const isTitle = chosen && (isKnown(line) || !isQuestion);
   return isTitle ? { title: line, question: chosen.wordings[0].split("{title}").join(line) } : { title: null, question: line };
 }
 

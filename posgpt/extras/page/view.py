@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
+from data_scripts.errors import BadInput
 from data_scripts.relations import read_relations
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN, PosGPTForCausalLM
 from posgpt.templates import load_template
@@ -28,6 +29,8 @@ class PageModel(NamedTuple):
 def load_page_models(names: Iterable[str]) -> list[PageModel]:
     """Load models, each once, with attention that can be shown. Raises BadInput as `load_model` does, or for what cannot be asked."""
     paths = {name: Path(name).resolve() for name in names}
+    if len(paths) > 2:
+        raise BadInput("model_name_or_path names too many models; give two at most.")
     # The page calls them by no more of their paths than tells them apart: the rest names its author's folders.
     depth = 1 if len({path.name for path in paths.values()}) == len(paths) else 2
     models = [

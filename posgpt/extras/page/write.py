@@ -19,8 +19,8 @@ from typing import Annotated
 
 from tqdm import tqdm
 
-from data_scripts.documents import Columns, read_rows
-from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
+from data_scripts.documents import Columns, check_columns, read_rows
+from data_scripts.errors import BadInput, check_installed, exit_on_bad_input, reraise_as_bad_input
 from data_scripts.files import check_is_new, hash_file, write_folder_atomically
 from data_scripts.options import Range, option, parse_options
 from data_scripts.titles import find_title
@@ -67,6 +67,7 @@ def load_runtime() -> tuple[str, bytes]:
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(PageArguments, argv)
+    check_columns(arguments, arguments.corpus_file)
     folder = check_is_new(arguments.output_dir)
     check_installed("page", "onnx", "onnxscript")
     if shutil.which("npm") is None:
@@ -78,8 +79,6 @@ def main(argv: list[str] | None = None) -> None:
         titles = list(dict.fromkeys(filter(None, (find_title(*document) for document in documents))))
         # So many at most, from the whole corpus.
         titles = titles[:: max(1, math.ceil(len(titles) / MOST_PROPOSED))]
-    if len(set(arguments.model_name_or_path)) > 2:
-        raise BadInput("model_name_or_path names too many models; give two at most.")
     models = load_page_models(arguments.model_name_or_path)
     for name, model, _ in models:
         if model.config.bottleneck_size is not None:
@@ -89,9 +88,11 @@ def main(argv: list[str] | None = None) -> None:
     # It needs the libraries of the extra `page`.
     from posgpt.extras.page.export import export_model
 
-    for i, (_, model, _) in enumerate(tqdm(models, desc="Exporting", unit="model")):
-        # Rounded to float16, weights in float32 compress to half.
-        content[f"model-{i}"] = export_model(model.half().float()).SerializeToString()
+    for i, (name, model, _) in enumerate(tqdm(models, desc="Exporting", unit="model")):
+        # Not all that encodings compute has a counterpart there.
+        with reraise_as_bad_input(f"{name}: ONNX cannot express it", "give a model with other positions.", Exception):
+            # Rounded to float16, weights in float32 compress to half.
+            content[f"model-{i}"] = export_model(model.half().float()).SerializeToString()
     page = render_page(
         models,
         [runtime, files(__package__).joinpath("model.js").read_text("utf-8")],
