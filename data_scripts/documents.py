@@ -48,6 +48,8 @@ FEATURES = Features({"title": Value("string"), "text": Value("string")})
 # Versions of what the cache keeps: another number when files are read differently, or when what is made of documents (titles,
 # words, spans, ids) becomes another for the same documents, so that nothing older is used.
 READING_VERSION, DERIVING_VERSION = 5, 5
+# What a run's rows depend on besides its options and files.
+ROWS_VERSION = f"{READING_VERSION}.{DERIVING_VERSION}"
 # Nobody sees these, or tells them from a space.
 _UNLIKE = re.compile(f"{INVISIBLE.pattern}|[\u00a0\u2009\u202f]")
 # A cell of a CSV may be a whole article.

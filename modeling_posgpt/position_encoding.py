@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from transformers import initialization
 from transformers.dynamic_module_utils import get_relative_import_files
 
+#: Where a module from the user's file keeps the code that it was imported from.
+SOURCE = "__posgpt_source__"
+
 
 class Setting(NamedTuple):
     """A field that an encoding adds to the configuration, of the type of its default; also an option of the commands."""
@@ -239,7 +242,7 @@ def save_encodings(folder: Path, encodings: Iterable[type[PositionEncoding]]) ->
                 f"{encoding.__name__} is defined in no module that a saved model could contain; write it into a file of its"
                 " own and import that."
             )
-        code = Path(source).read_text(encoding="utf-8")
+        code = getattr(sys.modules[encoding.__module__], SOURCE, None) or Path(source).read_text(encoding="utf-8")
         if encoding.__module__ != f"{__package__}.{module}":
             check_is_portable(module, code)
         code = re.sub(r"^from modeling_posgpt import", "from .position_encoding import", code, flags=re.M)

@@ -44,7 +44,7 @@ from data_scripts.relations import Relation, read_relations
 from data_scripts.synthetic_world import World
 from data_scripts.world_questions import QUESTIONS
 from posgpt import pretrain
-from posgpt.evaluation.data import EvaluationData
+from posgpt.evaluation.data import EvaluationData, check_questions
 from posgpt.evaluation.predictions import TEST, answer_questions
 from posgpt.evaluation.scoring import ScoredQuestions
 from posgpt.pretrain import load_pretraining_data
@@ -162,6 +162,8 @@ class Study:
                 stages[stage] = None if own is None else overlay(below, own)
                 if own is not None and "recipe" not in stages[stage]:
                     raise TypeError(f"{stage} of {name!r} names no recipe")
+            if row.base and row.pairs is None and stages["finetune"] is not None:
+                row = replace(row, pairs=rows[row.base].pairs)
             if row.pairs and stages["finetune"] is None:
                 raise TypeError(f"{name!r} has pairs, which finetuning alone reads")
             if row.edits and (row.world or stages["pretrain"] is None or stages["finetune"] is not None):
@@ -201,6 +203,9 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
         study = replace(study, **{option: given[option] for option in ("seeds", "held_out") if option in given})
         check_options(study)
         rows = study.build_rows()
+        if all(row.pretrain is None for row in rows.values()):
+            if unread := [each for each in ("reads_questions", "ask_every", "recall") if getattr(study, each)]:
+                raise BadInput(f"{path}: {unread[0]} is for rows that pretrain, and none does; leave it out.")
         if study.ask_training and study.held_out:
             raise BadInput(f"{path}: ask_training asks what is trained on; leave held_out out.")
         if study.world is None:
@@ -386,7 +391,8 @@ class Sweep:
         record |= ask(model, files.asked, kept_file, files.relations) | {"asked_file": hash_file(files.asked)}
         if row.world:
             # All are taken to be known as well as those of dev, but those of training are known better than others.
-            record["people"] = len({*record["titles"]}) if self.study.ask_training else row.world.num_people
+            num_people = row.world.num_people
+            record["people"] = len(split_people(num_people)[TRAIN_FILE]) if self.study.ask_training else num_people
         if row.world and self.study.candidates:
             record["among"] = weigh_candidates(model, files.asked, kept_file.with_name("among.json"), row.world)
         if row.world and self.study.strangers:
@@ -432,7 +438,10 @@ def ask(model_dir: Path, test_file: Path, kept_file: Path, relations: Sequence[R
         model.to(PartialState().device)
         known = [*relations, *read_relations(model.config.relations)]
         asked = load_questions(test_file, answers=True, known=known)
-        questions = EvaluationData({TEST: asked}).questions
+        data = EvaluationData({TEST: asked})
+        for warning in check_questions(data, model, tokenizer, model.config.max_answer_length, ()):
+            print(warning)
+        questions = data.questions
         answered = answer_questions(questions, model, tokenizer)
         return {
             "answers": [each.answer for each in answered],

@@ -15,6 +15,7 @@ from typing import Any
 from transformers import TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
+from data_scripts.documents import ROWS_VERSION
 from data_scripts.errors import BadInput, exit_on_termination
 from data_scripts.files import hash_file, load_json, write_atomically
 from posgpt.recipe_parser import parse_with_recipe, read_section
@@ -92,7 +93,9 @@ def build_key(section: str, options: dict[str, Any]) -> dict[str, str]:
         next((f"{path.name}:{hash_file(file)}" for file in (path, path / WEIGHTS_FILE) if file.is_file()), str(path))
         for path in map(Path, command)
     ]
-    return {"options": " ".join(contents), "recipe": json.dumps(read_section(recipe, section))} | describe_imports()
+    section_of_recipe = json.dumps(read_section(recipe, section))
+    key = {"options": " ".join(contents), "recipe": section_of_recipe, "rows_version": ROWS_VERSION}
+    return key | describe_imports()
 
 
 def launch(arguments: list[str]) -> int:

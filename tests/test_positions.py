@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache, StaticCache
 
 import reference_positions
+from data_scripts.errors import BadInput
 from model_helpers import SIZES, tiny_model, tokens
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PositionEncoding, register
 from modeling_posgpt.cache import CACHE
@@ -223,18 +224,24 @@ print(json.dumps(logits))
 
 @torch.no_grad()
 def test_a_model_with_a_file_from_outside_loads_where_the_package_is_missing(tmp_path, monkeypatch):
-    from posgpt.training.encodings import check_hooks, import_encodings
+    from posgpt.training.encodings import check_imported, import_encodings
 
     (tmp_path / "plug_in_file.py").write_text(PLUG_IN)
     monkeypatch.setattr(sys, "modules", sys.modules.copy())
     before, expected = dict(POSITION_EMBEDDINGS), {}
     try:
         import_encodings(tmp_path / "plug_in_file.py")
+        # What was trained with is saved, not what the file has become.
+        (tmp_path / "plug_in_file.py").write_text("raise")
         for number, name in enumerate(["plug_in", *MIXES, ["rotary", "plug_in"]]):
             model, folder = tiny_model(name), str(tmp_path / f"model_{number}")
             model.save_pretrained(folder)
             expected[folder] = model(torch.arange(2, 12)[None]).logits[0, -1]
-        check_hooks(POSITION_EMBEDDINGS["plug_in"], model.config)
+        check_imported(model.config)
+        (tmp_path / "lost.py").write_text(PLUG_IN.replace("plug_in", "lost") + "\nimport modeling_posgpt\n")
+        import_encodings(tmp_path / "lost.py")
+        with pytest.raises(BadInput, match="no model could be saved: lost.py imports modeling_posgpt"):
+            check_imported(tiny_model("lost").config)
     finally:
         POSITION_EMBEDDINGS.clear()
         POSITION_EMBEDDINGS.update(before)
@@ -260,7 +267,6 @@ def test_a_model_with_a_file_from_outside_loads_where_the_package_is_missing(tmp
     ],
 )
 def test_a_wrong_class_is_refused_with_the_hook_and_the_shapes(hook, returned, message):
-    from data_scripts.errors import BadInput
     from posgpt.training.encodings import check_hooks
 
     arguments = {

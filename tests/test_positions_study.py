@@ -1,11 +1,13 @@
 """`posgpt positions`: the tasks' answers by another method, runs that are kept and resumed, and what is refused."""
 
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from data_scripts.errors import BadInput
 from modeling_posgpt import POSITION_EMBEDDINGS
 from posgpt.positions import study
 from posgpt.positions.report import NOT_LEARNED, describe_ranks, draw_mean_ranks, group_runs, write_report
@@ -322,6 +324,12 @@ def test_mean_ranks_are_over_tasks_and_their_intervals_over_seeds():
     assert describe_ranks(early).startswith("No mean ranks yet")
 
 
+def test_a_process_that_is_ended_ends_the_command():
+    with pytest.raises(BadInput, match="a process was ended, .*; give fewer --processes"):
+        with study.start_workers(2) as map_runs:
+            list(map_runs(os._exit, [1]))
+
+
 def test_refusals(run, small, tmp_path, monkeypatch):
     folder = tmp_path / "runs"
     folder.mkdir()
@@ -350,6 +358,7 @@ def test_refusals(run, small, tmp_path, monkeypatch):
     variants = tmp_path / "variants.yaml"
     for text, message in {
         "[rotary]": "give the fields of each variant below its name",
+        "{}": "give the fields of each variant below its name",
         "mine: rotary": "give the fields of each variant below its name",
         "mine: {hidden_size: 8}": "'mine' has 'hidden_size'; choose from cope_max_position",
         "rotary: {position_embedding_type: none}": "'rotary' needs a name of its own that is text",

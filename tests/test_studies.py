@@ -225,10 +225,13 @@ def test_what_a_row_says_of_its_length_takes_precedence():
         "steps": {},
         "epochs": {"pretrain": {"num_train_epochs": 2}},
         "longer": {"base": "epochs", "finetune": None},
+        "few": {"pairs": 5, "finetune": {"recipe": "windows"}},
+        "fewer": {"base": "few", "finetune": {"seed": 3}},
     }
     study = sweep.Study(rows, {"recipe": "windows", "max_steps": 3}).build_rows()
     assert study["steps"].pretrain == {"recipe": "windows", "max_steps": 3}
     assert study["epochs"].pretrain == study["longer"].pretrain == {"recipe": "windows", "num_train_epochs": 2}
+    assert study["fewer"].pairs == 5
 
 
 def test_steps_on_the_command_line_take_the_place_of_a_studys_exposures():
@@ -553,6 +556,7 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
         ("{held_out: 9, ask_training: true, rows: {one: {}}}", [], "mine.yaml: ask_training .*; leave held_out out"),
         ("strangers: 2.5\nrows: {one: {pretrain: {recipe: quick}}}", [], "strangers is 2.5; choose a whole number"),
         ("rows: {one: {pairs: 0}}", [], "pairs of 'one' is 0; give at least 1"),
+        ("recall: true\nrows: {one: {finetune: {recipe: quick}}}", [], "recall is for rows that pretrain"),
         ("seeds: []\nrows: {one: {}}", [], "seeds is .., and has to have at least one"),
         ("seeds: [1, 1]\nrows: {one: {}}", [], "seeds is .1, 1., and has to have .* each once"),
         ("strangers: 5\nrows: {one: {pretrain: {recipe: quick}}}", [], "strangers are a world's; give the study one"),

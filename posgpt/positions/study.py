@@ -10,12 +10,14 @@ also with more tasks, encodings or seeds. The tables and charts are of the runs 
 import json
 import os
 import signal
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import chain, product
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,7 +74,7 @@ def choose(kind: str, names: list[str], known: Collection[str]) -> list[str]:
 def load_variants(path: str, taken: Collection[str]) -> dict[str, dict[str, Any]]:
     """Return fields of `PosGPTConfig` by the names of encodings; raise BadInput for other content, or a name that is taken."""
     variants = load_yaml(path, "variants")
-    if not isinstance(variants, dict) or not all(isinstance(fields, dict) for fields in variants.values()):
+    if not isinstance(variants, dict) or not variants or not all(isinstance(each, dict) for each in variants.values()):
         raise BadInput(f"{path}: give the fields of each variant below its name.")
     known = {"position_embedding_type", *chain(*(own.settings for own in POSITION_EMBEDDINGS.values()))}
     for name, fields in variants.items():
@@ -140,8 +142,20 @@ def start_workers(processes: int) -> Iterator[Callable[..., Iterator[Any]]]:
             yield map
             return
         # A forked process could not use a GPU.
-        with get_context("spawn").Pool(processes, _start_worker) as pool:
-            yield pool.imap_unordered
+        pool = ProcessPoolExecutor(processes, get_context("spawn"), _start_worker)
+
+        def map_runs(function: Callable[..., Any], runs: Iterable[Any]) -> Iterator[Any]:
+            for future in as_completed([pool.submit(function, run) for run in runs]):
+                yield future.result()
+
+        try:
+            yield map_runs
+        except BrokenProcessPool:
+            raise BadInput("a process was ended, perhaps for lack of memory; give fewer --processes.") from None
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():
+                process.kill()
 
 
 def train_runs(pending: list[Run], processes: int, path: Path) -> Iterator[Record]:

@@ -15,7 +15,7 @@ from data_scripts.errors import reraise_as_bad_input
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from modeling_posgpt.composition import list_names
 from posgpt.positions.tasks import UNGRADED, Batch, Task
-from posgpt.training.encodings import describe_imports
+from posgpt.training.encodings import check_imported, describe_imports
 from posgpt.training.hardware import avoid_cudnn_attention, bf16_is_fast, keep_freed_memory
 
 WIDTH, HEADS = 64, 4
@@ -85,6 +85,7 @@ def build_model(run: Run) -> PosGPTForCausalLM:
             # The configuration fills in what `rope_parameters` lack.
             **deepcopy(run.positions),
         )
+        check_imported(config)
         return start_model(config, run.seed)
 
 

@@ -16,7 +16,7 @@ from data_scripts.options import option
 from modeling_posgpt import BOTTLENECKS, POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
 from modeling_posgpt.composition import split_name
 from posgpt.training.arguments import PosGPTTrainingArguments
-from posgpt.training.encodings import check_hooks
+from posgpt.training.encodings import check_imported
 from posgpt.training.saved_models import load_config, load_model
 
 
@@ -115,9 +115,7 @@ def build_config(architecture: Architecture, **settings: Any) -> PosGPTConfig:
         # Takes no memory.
         with torch.device("meta"):
             PosGPTForCausalLM(config)
-    for encoding in config.position_encodings:
-        if not encoding.__module__.startswith("modeling_posgpt."):
-            check_hooks(encoding, config)
+    check_imported(config)
     return config
 
 

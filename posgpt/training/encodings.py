@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ import torch
 from data_scripts.errors import BadInput, reraise_as_bad_input
 from data_scripts.files import check_is_file, hash_file
 from modeling_posgpt import POSITION_EMBEDDINGS, Place, PosGPTConfig, PositionEncoding
-from modeling_posgpt.position_encoding import find_previous
+from modeling_posgpt.position_encoding import SOURCE, find_previous, save_encodings
 
 #: Files that the processes which a study starts import, too.
 VARIABLE = "POSGPT_IMPORT"
@@ -33,6 +34,8 @@ def import_encodings(file: Path) -> None:
     spec = spec_from_file_location(name, file.resolve())
     assert spec is not None and spec.loader is not None
     module = sys.modules[name] = module_from_spec(spec)
+    # A saved model contains what it was trained with, whatever the file becomes meanwhile.
+    setattr(module, SOURCE, file.read_bytes().decode("utf-8", "replace"))
     try:
         with reraise_as_bad_input(f"{file}: cannot be imported", "correct the file.", Exception):
             spec.loader.exec_module(module)
@@ -75,6 +78,17 @@ def take_imports(argv: Sequence[str]) -> list[str]:
     if files:
         os.environ[VARIABLE] = os.pathsep.join(files)
     return rest
+
+
+def check_imported(config: PosGPTConfig) -> None:
+    """Check a configuration's encodings that are not PosGPT's own: their hooks, and that a saved model can contain them."""
+    own = [each for each in config.position_encodings if not each.__module__.startswith("modeling_posgpt.")]
+    for encoding in own:
+        check_hooks(encoding, config)
+    if not own:
+        return
+    with TemporaryDirectory() as folder, reraise_as_bad_input("no model could be saved", "correct it.", ValueError):
+        save_encodings(Path(folder), own)
 
 
 def check_hooks(encoding_class: type[PositionEncoding], config: PosGPTConfig) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import posgpt
-from data_scripts.documents import find_files, identify_content
+from data_scripts.documents import ROWS_VERSION, find_files, identify_content
 from data_scripts.errors import BadInput
 from data_scripts.files import hash_file, load_json
 from modeling_posgpt import PosGPTConfig
@@ -54,6 +54,7 @@ def describe_run(*options: Any) -> dict[str, Any]:
         dataset of the hub with its `commit` instead; and the other options.
     """
     values = {name: value for group in options for name, value in asdict(group).items()}
+    values["rows_version"] = ROWS_VERSION
     data = {}
     if name_or_path := values.pop("model_name_or_path", None):
         # A card that is published should not name this machine's folders.

@@ -50,7 +50,7 @@ def train(config: Sequence[Any], build_trainer: Callable[..., Any], quiet: bool 
             return TrainedModel(*load_model(str(folder)), record)
         trainer = build_trainer(*config)
         trainer.train_or_resume(checkpoint)
-    record = trainer.args.to_dict() | {"log_history": trainer.state.log_history}
+    record = trainer.options | {"log_history": trainer.state.log_history}
     model = trainer.accelerator.unwrap_model(trainer.model).eval()
     # Trainer turned it off.
     model.config.use_cache = True
