@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.installed
 help:
 	@echo "make quickstart   install, then train and evaluate on a small fictional world (minutes)"
 	@echo "make demo         ask the quickstart's model in the browser (MODEL=folder CORPUS=wiki.txt: another model)"
-	@echo "make page         write it as a page without a server into runs/page (MODEL=folder CORPUS=wiki.txt; needs npm)"
+	@echo "make page         write it as a page without a server into a new folder runs/page (MODEL=folder CORPUS=wiki.txt; needs npm)"
 	@echo "make reproduce DATA=folder   train the windows recipe on the task's data and evaluate it (20 minutes to three hours;"
 	@echo "                  POSITIONS=learned, SEED=1; after an interruption: ARGS='--resume_from_checkpoint last')"
 	@echo "make assignment SEED=8472619350   for teachers: write an assignment on a world of its own (handout, starter, data, hidden tests)"

@@ -3,8 +3,8 @@
     python -m benchmarks.throughput
     ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 python -m benchmarks.throughput
 
-Everything is measured in one run, in turns, so that what else the machine does falls on all alike; ratios are what to
-compare between machines. The second command restricts torch, oneDNN and MKL to what most laptops have. On a GPU, models that
+Everything is measured in one run, in turns, so that other load on the machine affects all alike. Between machines, compare ratios. The second
+command restricts torch, oneDNN and MKL to the instructions that most laptops have. On a GPU, models that
 train on rows of full length are added: as they are, compiled, and with CUDA graphs. A character is a real one: padding does
 not count. Writes `table.md`, and again with each model that is added.
 """
