@@ -1,6 +1,5 @@
 """Small models and inputs for them."""
 
-import pytest
 import torch
 from torch import nn
 
@@ -12,13 +11,6 @@ SIZES = {
 
 # One for each place where positions enter: what holds for every encoding is tested in tests/test_positions.py.
 EACH_HOOK = ["learned", "rotary", "alibi", "fox", "canon", "pope"]
-
-# flex_attention is compiled for up to a minute each time. What it computes differs with the bias alone, so that one member with
-# a bias shows whether it is right; the others are tried with the slow tests.
-WITH_FLEX_ATTENTION = [
-    pytest.param(name, marks=() if name == "relative_bias" else pytest.mark.slow)
-    for name in [*EACH_HOOK, "relative_bias"]
-]
 
 
 def tiny_model(positions: str, attention: str = "sdpa", **settings) -> PosGPTForCausalLM:

@@ -408,3 +408,13 @@ def test_what_windows_writes_to_a_file_or_a_pipe_is_utf_8(monkeypatch):
     with exit_on_bad_input():
         print("Where was Łukasz born?⁇Łódź⁇", end="", flush=True)
     assert written.getvalue().decode("utf-8") == "Where was Łukasz born?⁇Łódź⁇"
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_has_help(command, run, capsys):
+    try:
+        printed = run(cli, command, "--help")
+    except SystemExit as end:
+        assert end.code == 0
+        printed = capsys.readouterr().out
+    assert printed.startswith("usage: ")

@@ -5,6 +5,7 @@ The recipes `windows` and `sprint` (0.19.0) and `quickstart` (0.17.0) are newer.
 
 import dataclasses
 import json
+import re
 import shlex
 from enum import Enum
 from pathlib import Path
@@ -72,8 +73,9 @@ def parse(line: str, monkeypatch: pytest.MonkeyPatch) -> dict:
 )
 def test_the_options_of_documented_commands_are_known(document, monkeypatch):
     for line in "".join(list_blocks(document)).splitlines():
-        if line.startswith("posgpt ") and "--import" not in line and " COMMAND" not in line:
-            parse(line.removeprefix("posgpt "), monkeypatch)
+        found = re.fullmatch(r"(?:.* -m )?posgpt (.+)", line)
+        if found and "--import" not in line and " COMMAND" not in line:
+            parse(found[1], monkeypatch)
 
 
 @pytest.mark.parametrize(("line", "config"), list(zip(LINES, CONFIGS, strict=True)), ids=LINES)

@@ -71,9 +71,8 @@ def alone(world, tmp_path_factory):
 def test_two_processes_train_like_one_with_the_same_steps_and_save_one_model(alone, tmp_path, launcher):
     folder, arguments = alone
     output_dir = tmp_path / "model"
-    printed = launch(
-        launcher, "train_pretrain.py", *arguments, "--total_train_batch_size", 20, "--output_dir", output_dir
-    )
+    command = ["-m", "posgpt", "pretrain", *arguments, "--total_train_batch_size", 20, "--output_dir", output_dir]
+    printed = launch(launcher, *command)
     assert "Each training step reads 20 rows (processes × batches × rows per batch: 2 × 1 × 10)." in printed
     # 100 documents, 10 a process: ten steps for one process, five for two.
     assert json.loads((output_dir / "trainer_state.json").read_text())["global_step"] == 5
@@ -241,9 +240,9 @@ def test_sharded_training_in_bf16_keeps_residuals_logits_and_losses_in_float32(
     # Both ask for a GPU, or for a CPU that transformers is told of.
     monkeypatch.setattr(transformers.training_args, "is_torch_bf16_gpu_available", lambda: True)
     monkeypatch.setattr(accelerate.accelerator, "is_bf16_available", lambda *_: True)
-    options = ["--use_cpu", "false", "--bf16", "true"]
-    divided = train_eight_rows("windows", "adamw", LAYOUTS["2x4"], *options, **sharding)
-    whole = train_eight_rows("windows", "adamw", (1, 8, 1), "--bf16", "true")
+    options = ["--bf16", "true", "--max_steps", 6]
+    divided = train_eight_rows("windows", "adamw", LAYOUTS["2x4"], "--use_cpu", "false", *options, **sharding)
+    whole = train_eight_rows("windows", "adamw", (1, 8, 1), *options)
     losses = history_of(divided)
     assert losses == pytest.approx(history_of(whole), rel=1e-2)
     # Above 2, bfloat16's numbers are 1/64 apart, and the mean of two processes' is a multiple of 1/128.

@@ -177,7 +177,7 @@ def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
     asked = []
 
     def load(path, name, split, streaming):
-        asked.append((path, split, streaming))
+        asked.append((path, name, split, streaming))
         return Dataset.from_list(ROWS).to_iterable_dataset()
 
     def find_info(self, name):
@@ -200,7 +200,12 @@ def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
     with pytest.raises(BadInput, match="someone/people: no table of documents: it is gone; give one"):
         commits = iter([RepositoryNotFoundError("it is gone", response=response)])
         load_corpus("someone/people")
-    assert asked == [("someone/people", "train", True)] * 2, "read again for another commit only"
+    assert asked == [("someone/people", None, "train", True)] * 2, "read again for another commit only"
+    # Another configuration of a dataset is another corpus.
+    commits = iter(["two", "two"])
+    for name in ("en", "de"):
+        load_corpus("someone/people", documents.Columns(dataset_config_name=name))
+    assert [each[1] for each in asked[2:]] == ["en", "de"]
 
 
 @pytest.mark.parametrize(

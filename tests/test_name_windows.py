@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.nn.attention import flex_attention
 from torch.utils.data import DataLoader
 
 import train_pretrain
@@ -28,7 +29,7 @@ from data_scripts.span_corruption import SpanCorruptionConfig
 from data_scripts.span_selectors import Document, SpanSelector, choose_selectors, select_spans
 from data_scripts.synthetic_world import World
 from data_scripts.titles import split_title
-from model_helpers import EACH_HOOK, WITH_FLEX_ATTENTION
+from model_helpers import EACH_HOOK
 from modeling_posgpt import BOTTLENECKS, PosGPTConfig, PosGPTForCausalLM, build_tokenizer
 from posgpt.training.batches import blank_repeated_rows
 from posgpt.training.saved_models import load_model
@@ -470,7 +471,11 @@ def test_rows_are_functions_of_seed_epoch_and_document(corpus, tokenizer):
     "positions, attention",
     [
         *((positions, attention) for positions in EACH_HOOK for attention in ("eager", "sdpa")),
-        *(pytest.param(*each.values, "flex_attention", marks=each.marks) for each in WITH_FLEX_ATTENTION),
+        # Compiled for up to a minute each time.
+        *(
+            pytest.param(positions, "flex_attention", marks=pytest.mark.slow)
+            for positions in [*EACH_HOOK, "relative_bias"]
+        ),
     ],
 )
 def test_a_window_in_a_row_reads_as_if_it_stood_alone(tokenizer, positions, attention):
@@ -499,6 +504,14 @@ def test_a_window_in_a_row_reads_as_if_it_stood_alone(tokenizer, positions, atte
             expected = model(torch.tensor([alone["input_ids"]])).logits[0, len(start) :]
             torch.testing.assert_close(together[at : at + length], expected, atol=1e-4, rtol=1e-4)
             at += length
+
+
+def test_with_flex_attention_as_well(tokenizer, monkeypatch):
+    # Not compiled: mask and bias are the same.
+    monkeypatch.setattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+    wrapped = "transformers.integrations.flex_attention.WrappedFlexAttention"
+    monkeypatch.setattr(wrapped, lambda training: lambda: flex_attention.flex_attention)
+    test_a_window_in_a_row_reads_as_if_it_stood_alone(tokenizer, "relative_bias", "flex_attention")
 
 
 def test_split_into_one_text_a_row_the_same_is_asked_and_answered(tokenizer):

@@ -16,6 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import posgpt
 from conftest import ROOT, TINY
 from environments import ENVIRONMENT, Environment, execute
 from posgpt.recipe_parser import list_recipes
@@ -87,9 +88,7 @@ def test_installed_it_trains_evaluates_and_studies_from_an_empty_folder(installe
     shutil.copytree(world, installed.folder / "world")
     files = ["--train_file", "world/wiki.txt", "--questions_file", "world/birth_places_train.tsv"]
     options = [*TINY, "--max_steps", 2, "--output_dir", "runs/windows"]
-    printed = run_installed(installed, "posgpt", "pretrain", "windows", *files, *options)
-    (recipe,) = re.findall(r"^Recipe: (.*windows.yaml)", printed, re.M)
-    assert Path(recipe).is_relative_to(installed.folder.parent / "env")
+    training = ["pretrain", "windows", *map(str, [*files, *options])]
     evaluation = ["--model_name_or_path", "runs/windows", "--test_file", "world/birth_dev.tsv"]
     evaluation += ["--train_file", "world/birth_places_train.tsv", "--output_dir", "runs/eval"]
     recipe = (
@@ -101,10 +100,13 @@ def test_installed_it_trains_evaluates_and_studies_from_an_empty_folder(installe
     options = ["--data_dir", "world", "--recipe", "tiny.yaml", "--rows", "mine", "--seeds", 1, "--max_steps", 2]
     study = ["study", "positions", "--import", "mine.py", *map(str, options)]
     # In one process: most of its time goes into importing.
-    code = (
-        f"from posgpt.cli import main\nfor command in {[['evaluate', *evaluation], study, ['study']]}: main(command)"
+    commands = [training, ["evaluate", *evaluation], study, ["study"], ["--version"]]
+    printed = run_installed(
+        installed, "python", "-c", f"from posgpt.cli import main\nfor command in {commands}: main(command)"
     )
-    printed = run_installed(installed, "python", "-c", code)
+    recipe = re.findall(r"^Recipe: (.*windows.yaml)", printed, re.M)[0]
+    assert Path(recipe).is_relative_to(installed.folder.parent / "env")
+    assert printed.endswith(f"posgpt {posgpt.__version__}\n")
     assert "London" in printed and "| mine " in printed and "open_book" in printed
     assert json.loads((installed.folder / "runs" / "eval" / "metrics.json").read_text())["total"] == 17
 

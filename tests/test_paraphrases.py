@@ -91,6 +91,21 @@ def test_with_several_relations_each_has_pseudo_labels_of_its_own(tmp_path):
             assert set(re.findall(f"^{re.escape(form.format(title))}⁇([^⁇]+)⁇", rows, re.M)) == {answer}
 
 
+@pytest.mark.parametrize("paraphrases, endings", [(0.0, 0.0), (0.5, 0.0), (1.0, 0.0), (1.0, 1.0)])
+def test_a_share_of_questions_is_in_other_words_and_a_share_of_these_begins_with_the_title(
+    tmp_path, paraphrases, endings
+):
+    films, corpus, tokenizer, pairs = read_films(tmp_path, "Who directed {}?")
+    shares = {"question_share": 1.0, "paraphrases": paraphrases, "title_endings": endings}
+    dataset = NameWindowsConfig(ask_dates=False, **shares).build(corpus, tokenizer, 0, pairs).dataset
+    titles = [title for title, *_ in films[:40]]
+    rows = [row for row in decode(dataset, range(10 * len(dataset))) if any(title in row for title in titles)]
+    plain = np.mean([any(row.startswith(f"Who directed {title}?⁇") for title in titles) for row in rows])
+    first = np.mean([any(row.startswith(title) for title in titles) for row in rows])
+    assert plain == pytest.approx(1 - paraphrases, abs=0.06)
+    assert first > 0.9 if endings else first < 0.5
+
+
 def test_a_relations_name_tells_what_is_asked(tmp_path):
     _, corpus, tokenizer, pairs = read_films(tmp_path, "Who directed {}?", "Who is the star of {}?")
     relations = [replace(each, name=name) for each, name in zip(pairs.relations, ("made by", "Ωmega by"), strict=True)]

@@ -17,6 +17,7 @@ from model_helpers import SIZES, tiny_model, tokens
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM, PositionEncoding, register
 from modeling_posgpt.cache import CACHE
 from modeling_posgpt.tokenization_posgpt import build_tokenizer
+from posgpt import cli
 
 every_encoding = pytest.mark.parametrize("name", POSITION_EMBEDDINGS)
 # Encodings of other hooks above and below each other; the last two embed nothing of their own.
@@ -163,22 +164,27 @@ def test_beam_search_keeps_each_beams_own_cache(name):
     assert torch.equal(cached, whole)
 
 
+REFUSED = [
+    (
+        {"attention": "flash_attention_2"},
+        "does not support Flash Attention",
+        "alibi cope dape fire fox kerple path pope relative_bias selective_rope shaw t5 xpos",
+    ),
+    ({"bottleneck_size": 4}, "bottleneck", "canon fox path randomized selective_rope"),
+    ({"is_causal": False}, "is_causal", "canon cope fox path selective_rope ssmax xpos"),
+]
+
+
 @every_encoding
-def test_what_it_cannot_do_is_refused(name):
-    encoding = POSITION_EMBEDDINGS[name]
-    refusals = {
-        "does not support Flash Attention": (
-            encoding.has_bias or encoding.is_wide,
-            {"attention": "flash_attention_2"},
-        ),
-        "which a bottleneck does not keep": (encoding.history or encoding.has_memo, {"bottleneck_size": 4}),
-        "counts back from each token": (encoding.history or encoding.needs_visibility, {"is_causal": False}),
-    }
-    for message, (is_refused, settings) in refusals.items():
-        if is_refused:
-            with pytest.raises(Exception) as caught:
-                tiny_model(name, **settings)
-            assert message in str(caught.value.__cause__ or caught.value)
+@pytest.mark.parametrize("settings, message, names", REFUSED, ids=["flash", "bottleneck", "acausal"])
+def test_what_it_cannot_do_is_refused(name, settings, message, names):
+    if name in names.split():
+        with pytest.raises(Exception) as caught:
+            tiny_model(name, **settings)
+        assert message in str(caught.value.__cause__ or caught.value)
+    # Flash Attention is not installed here.
+    elif "attention" not in settings:
+        tiny_model(name, **settings)
 
 
 @every_mix
@@ -188,9 +194,10 @@ def test_a_saved_model_has_the_files_of_its_own_encodings(name, tmp_path):
     model.save_pretrained(tmp_path)
     close(PosGPTForCausalLM.from_pretrained(tmp_path)(tokens(1, 9)).logits, model(tokens(1, 9)).logits)
     modules = {each.__module__.rpartition(".")[2] for each in model.config.position_encodings}
-    needed = {"positions_learned"} & modules | modules
+    used = {"positions_dape": "positions_kerple"}
+    used |= dict.fromkeys(["positions_grape_m", "positions_selective_rope", "positions_xpos"], "positions_rotary")
     saved = {file.stem for file in tmp_path.glob("positions_*.py")}
-    assert needed <= saved and len(saved) <= len(needed) + 1
+    assert saved == modules | {used[each] for each in modules & used.keys()}
 
 
 PLUG_IN = """
@@ -251,6 +258,26 @@ def test_a_model_with_a_file_from_outside_loads_where_the_package_is_missing(tmp
     assert printed.returncode == 0, printed.stderr
     for folder, logits in json.loads(printed.stdout.splitlines()[-1]).items():
         close(torch.tensor(logits), expected[folder])
+
+
+@pytest.mark.parametrize(
+    "name, code, match",
+    [
+        ("mine_bad.py", "import nothing_like_this", "mine_bad.py: cannot be imported"),
+        ("mine_empty.py", "x = 1", "registers no position encoding"),
+        ("json.py", PLUG_IN, "'json' is no name for a module"),
+        ("my-own.py", PLUG_IN, "'my-own' is no name for a module"),
+        ("mine_none.py", None, "mine_none.py: no such file"),
+        (None, None, "--import needs a value"),
+    ],
+)
+def test_a_file_of_encodings_that_is_none_is_refused_in_one_line(run, tmp_path, name, code, match):
+    if code:
+        (tmp_path / name).write_text(code)
+    given = [tmp_path / name] if name else []
+    with pytest.raises(SystemExit, match=f"^error: [^\n]*{match}[^\n]*$"):
+        run(cli, "world", "--output_dir", tmp_path / "world", "--import", *given)
+    assert not (tmp_path / "world").exists()
 
 
 @pytest.mark.parametrize(

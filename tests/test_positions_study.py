@@ -324,6 +324,12 @@ def test_mean_ranks_are_over_tasks_and_their_intervals_over_seeds():
     assert describe_ranks(early).startswith("No mean ranks yet")
 
 
+def test_steps_and_rate_take_the_place_of_a_tasks():
+    asked = study.StudyArguments(tasks=["copy"], encodings=["rotary"], seeds=1, steps=7, learning_rate=0.5)
+    (planned,) = study.plan_runs(asked)
+    assert (planned.task.steps, planned.task.learning_rate) == (7, 0.5)
+
+
 def test_a_process_that_is_ended_ends_the_command():
     with pytest.raises(BadInput, match="a process was ended, .*; give fewer --processes"):
         with study.start_workers(2) as map_runs:

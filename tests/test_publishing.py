@@ -193,6 +193,10 @@ def test_what_is_pushed_to_the_hub_is_a_private_model_that_loads(run, world, tmp
     assert all(torch.equal(a, b) for a, b in zip(local.parameters(), model.parameters(), strict=True))
     assert f"{describe_size(local)}\n" in card.text
     assert len(AutoTokenizer.from_pretrained("you/posgpt")) == model.config.vocab_size
+    # Commands take the name, too.
+    (there, words), (here, own) = (load_model(name) for name in ("you/posgpt", str(tmp_path / "model")))
+    assert all(torch.equal(a, b) for a, b in zip(there.parameters(), here.parameters(), strict=True))
+    assert there.config.relations == here.config.relations and words.get_vocab() == own.get_vocab()
 
 
 def test_a_branch_is_created_and_pushed_to(run, world, tmp_path, local_hub):

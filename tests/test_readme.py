@@ -103,3 +103,17 @@ def test_make_reproduce_asks_for_the_data_and_runs_the_readmes_commands(tmp_path
     assert train[1:3] == ["train_pretrain.py", "windows"] and train[train.index("--seed") + 1] == "7"
     assert evaluate[1] == "evaluate_birthplace.py" and "folder/birth_dev.tsv" in evaluate
     assert evaluate[evaluate.index("--model_name_or_path") + 1] == train[train.index("--output_dir") + 1]
+
+
+@needs_make
+def test_make_assignment_wants_a_seed_and_make_demo_passes_its_model_on(tmp_path):
+    (tmp_path / ".installed").touch()
+    make = ["make", "--no-print-directory", f"VENV={tmp_path}", "assignment"]
+    refused = subprocess.run(make, cwd=ROOT, capture_output=True, text=True)
+    assert refused.returncode and refused.stdout.startswith("error: choose a long seed that nobody guesses")
+    *_, command = plan(tmp_path, "assignment", "SEED=8472619350")
+    assert command[1:] == ["assignment", "--seed", "8472619350", "--output_dir", "runs/assignment"]
+    named = ["--model_name_or_path", "mine", "--corpus_file", "my wiki.txt"]
+    for given, options in (([], []), (["MODEL=mine", "CORPUS=my wiki.txt"], named)):
+        (command,) = plan(tmp_path, "demo", *given)
+        assert command[1:] == ["demo", *options]

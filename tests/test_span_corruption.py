@@ -122,7 +122,7 @@ def test_workers_make_no_difference_even_when_they_live_through_epochs(dataset, 
             assert all(torch.equal(batch, other) for batch, other in zip(epoch, expected, strict=True))
 
 
-def test_there_is_loss_on_all_but_padding_or_on_the_span_alone(dataset, tokenizer):
+def test_there_is_loss_on_all_but_padding_or_on_the_span_alone(dataset, world, tokenizer):
     for batch in batches(dataset, tokenizer, strategy="random"):
         padding = batch["input_ids"] == tokenizer.pad_token_id
         assert torch.equal(batch["labels"] == -100, padding)
@@ -130,7 +130,8 @@ def test_there_is_loss_on_all_but_padding_or_on_the_span_alone(dataset, tokenize
     assert padding.any()
     feature = dataset[0]
     _, start, end = feature["cuts"]
-    [labels] = SpanCorruptionCollator(tokenizer, loss_on_span=True)([feature])["labels"]
+    collator = SpanCorruptionConfig(loss_on_span=True).build(load_corpus(world / "wiki.txt"), tokenizer, 0).collator
+    [labels] = collator([feature])["labels"]
     masked = tokenizer.decode(feature["input_ids"])[start:end]
     assert tokenizer.decode(labels[-(end - start + 1) :]) == masked + "⁇" and (labels[: start - end - 1] == -100).all()
 

@@ -259,7 +259,8 @@ def test_every_answer_stands_in_a_document_beside_another_of_its_kind_which_is_a
     assert list(first) == ALL and all(0.4 < count / 300 < 0.6 for count in first.values())
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+# Chinese has no capitals.
+@pytest.mark.parametrize("language", ["english", "german"])
 def test_the_first_name_with_a_capital_is_seldom_the_answer(language):
     world = World(num_people=300, relations=ALL, language=language)
     answered = Counter()
@@ -269,7 +270,7 @@ def test_the_first_name_with_a_capital_is_seldom_the_answer(language):
             _, text = split_title(document)
             start, end = next(iter(find_salient_spans(person.name, text, dates=False)), (0, 0))
             answered.update(name for name in ALL if text[start:end] == str(getattr(person, ATTRIBUTE_OF[name])))
-    assert all(count / 300 < 0.6 for count in answered.values())
+    assert answered and all(count / 300 < 0.6 for count in answered.values())
 
 
 def test_what_is_asked_besides_changes_no_person_and_no_sentence():
@@ -314,11 +315,13 @@ def test_a_language_says_line_by_line_what_english_says(language):
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_no_two_people_share_a_name_in_any_language_and_documents_begin_with_it(language):
     world = World(num_people=100_000 if language == "english" else 10_000, language=language)
-    people = list(world.people())
-    assert len({person.name for person in people}) == world.num_people
+    names = list(map(world.name_person, range(world.num_people)))
+    assert len(set(names)) == world.num_people
+    people = [world.person(index) for index in range(500)]
+    assert [person.name for person in people] == names[:500]
     assert any(person.full_name != person.name for person in people)
     for index in range(500):
-        assert all(split_title(document)[0] == people[index].name for document in world.biographies(index))
+        assert all(split_title(document)[0] == names[index] for document in world.biographies(index))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
