@@ -24,12 +24,7 @@ from data_scripts.questions import QUESTIONS_ROLE, Questions, drop_non_ascii
 from data_scripts.relations import RelationArguments, add_relations, load_relations, read_relations
 from modeling_posgpt import PosGPTForCausalLM, build_tokenizer
 from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
-from posgpt.training.architecture import (
-    ArchitectureArguments,
-    build_config,
-    build_model,
-    load_pretrained,
-)
+from posgpt.training.architecture import ArchitectureArguments, build_config, build_model, load_pretrained
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import choose_data_seed, encode_pairs, load_pairs, load_validation, raise_max_answer_length
 from posgpt.training.run_record import describe_run

@@ -33,7 +33,7 @@ from posgpt.training.trainer import PosGPTTrainer
 
 @dataclass
 class PretrainingArguments(RelationArguments, Columns):
-    """What to read, and whether an earlier result may be replaced."""
+    """What to read."""
 
     _argument_group_name = "data and objective"
 

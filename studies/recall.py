@@ -58,16 +58,6 @@ class RecallArguments:
     output_dir: str = option("Folder for the table.", default="runs/recall")
 
 
-def grade_answers(
-    model: PosGPTForCausalLM,
-    tokenizer: PreTrainedTokenizerBase,
-    questions: Sequence[str],
-    references: Sequence[str | list[str]],
-) -> np.ndarray:
-    """Return (questions,) booleans: whether each question is answered exactly with its reference, or one of them."""
-    return match_exactly([answer.text for answer in model.answer(questions, tokenizer)], references)
-
-
 def read_objective(recipe: str, **settings: Any) -> ObjectiveConfig:
     """Return what a recipe pretrains on; `settings` take precedence over its options."""
     options = read_section(recipe, "pretrain", **settings)
@@ -141,7 +131,8 @@ def measure_model(name: str, corpus_file: Path, questions: Questions, objective:
     for text, answer in zip(questions.texts, questions.answers, strict=True):
         correct.setdefault(text, []).append(answer)
     references = [correct[text] for text in questions.texts]
-    measures = {"answered when asked": grade_answers(model, tokenizer, questions.texts, references)}
+    answered = [answer.text for answer in model.answer(questions.texts, tokenizer)]
+    measures = {"answered when asked": match_exactly(answered, references)}
     if objective.reads_text:
         # No corpus contains the mask.
         beginnings = [prompt.partition(MASK_TOKEN)[0] for prompt in prompts]
@@ -152,7 +143,8 @@ def measure_model(name: str, corpus_file: Path, questions: Questions, objective:
         measures["continued as read"] = grade_continuations(model, tokenizer, beginnings, places)
     else:
         log_probs = model.compute_log_probs(prompts, places, tokenizer)
-        measures["recalled as read"] = grade_answers(model, tokenizer, prompts, places)
+        written = [answer.text for answer in model.answer(prompts, tokenizer)]
+        measures["recalled as read"] = match_exactly(written, places)
     return Recall(measures, (-log_probs / math.log(2)).tolist(), relations, titles)
 
 

@@ -297,11 +297,7 @@ class Sweep:
             section = "finetune" if start else "finetune_from_scratch"
             source = {"model_name_or_path": Path(start).resolve()} if start else {"vocabulary_file": files.corpus}
             drawn = self.find_folder(row, seed, "finetune").with_name(TRAIN_FILE)
-            options = source | {
-                "train_file": drawn if row.pairs else files.train,
-                "seed": seed,
-                "eval_strategy": "no",
-            }
+            options = source | {"train_file": drawn if row.pairs else files.train, "seed": seed, "eval_strategy": "no"}
             yield "finetune", section, self.complete(section, options | row.finetune)
 
     def complete(self, section: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -510,25 +506,20 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
         data_dir = Path(arguments.data_dir or "").resolve()
         files = dict.fromkeys(rows, RowFiles(data_dir, *choose_files(data_dir, results, study.held_out)))
     else:
-        written = set()
         for name, row in rows.items():
             # Rows of the same world share a folder, which its numbers name.
             numbers = {each: value for each, value in asdict(row.world).items() if isinstance(value, int | float)}
             world_dir = output_dir / "_".join(
                 ["world", *(f"{each}_{value}" for each, value in numbers.items() if value)]
             )
-            if world_dir not in written:
+            relations = tuple(row.world.asked.values())
+            if all(each.data_dir != world_dir for each in files.values()):
                 row.world.write(world_dir, overwrite=True)
                 # Without questions, documents are asked for all that such a file has.
-                entries = {
-                    key: entry for relation in row.world.asked.values() for key, entry in relation.to_config().items()
-                }
+                entries = {key: entry for relation in relations for key, entry in relation.to_config().items()}
                 with write_atomically(world_dir / RELATIONS_FILE) as file:
                     yaml.safe_dump(entries, file, allow_unicode=True, sort_keys=False)
-                written.add(world_dir)
-            files[name] = RowFiles(
-                world_dir, world_dir / TRAIN_FILE, world_dir / DEV_FILE, tuple(row.world.asked.values())
-            )
+            files[name] = RowFiles(world_dir, world_dir / TRAIN_FILE, world_dir / DEV_FILE, relations)
     if study.ask_training:
         files = {name: replace(each, asked=each.train) for name, each in files.items()}
     sweep = Sweep(arguments, study, output_dir, results, files)

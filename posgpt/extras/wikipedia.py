@@ -169,7 +169,8 @@ def main(argv: list[str] | None = None) -> None:
     # As many as are wanted or there are; of several with the same name the first.
     people: dict[str, Person] = {}
     own = _ENGLISH if arguments.articles == _WIKIPEDIA else None
-    articles = open_table(arguments.articles, "articles", arguments.dataset_config_name or own)
+    configuration = arguments.dataset_config_name or own
+    articles = open_table(arguments.articles, "articles", configuration)
     with tqdm(total=arguments.num_people, desc="Finding people", unit="person", disable=None) as progress:
         for i, (where, article) in enumerate(articles, start=1):
             if i == 1 and not {"title", "text"} <= article.keys():
@@ -192,8 +193,8 @@ def main(argv: list[str] | None = None) -> None:
     lines = write_task(folder, list(people.values()), relations, arguments.seed)
     # What the datasheet says comes from the options, or is counted.
     source = arguments.articles
-    if detect_format(source) == "hub":
-        source += f", {arguments.dataset_config_name}"
+    if configuration and detect_format(source) == "hub":
+        source += f", {configuration}"
     counts = {
         "people": f"{len(people):,}",
         "places": f"{len({person.place for person in people.values()}):,}",

@@ -1,7 +1,7 @@
 """The architecture of a new model, as options of the training commands; `PosGPTConfig` says what each of them is."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, KeysView
 from dataclasses import dataclass, make_dataclass
 from inspect import getdoc
 from typing import Any, get_args
@@ -20,27 +20,21 @@ from posgpt.training.encodings import check_imported
 from posgpt.training.saved_models import load_config, load_model
 
 
-class PositionNames(Collection[str]):
-    """The names of position encodings; it contains sums of them, too. It is the table itself, which may grow."""
+class PositionNames(KeysView[str]):
+    """The names of position encodings; it contains sums of them, too. It is a view of the table, which may grow."""
 
     def __contains__(self, name: object) -> bool:
         return all(part in POSITION_EMBEDDINGS for part in split_name(str(name)))
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(POSITION_EMBEDDINGS)
 
-    def __len__(self) -> int:
-        return len(POSITION_EMBEDDINGS)
-
-
-CHOICES: dict[str, Collection[str]] = {"position_embedding_type": PositionNames(), "bottleneck_type": BOTTLENECKS}
+CHOICES: dict[str, Collection[str]] = {
+    "position_embedding_type": PositionNames(POSITION_EMBEDDINGS),
+    "bottleneck_type": BOTTLENECKS,
+}
 # Options that are JSON on a command line.
 _DICTIONARIES = [name for name, kind in PosGPTConfig.__annotations__.items() if dict in get_args(kind)]
 # Options that stand for fields of other names.
-ALIASES = {
-    "block_size": ("max_position_embeddings",),
-    "dropout": ("embd_pdrop", "resid_pdrop", "attention_dropout"),
-}
+ALIASES = {"block_size": ("max_position_embeddings",), "dropout": ("embd_pdrop", "resid_pdrop", "attention_dropout")}
 
 
 @dataclass(kw_only=True)

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
-from data_scripts.errors import BadInput
 from data_scripts.files import make_file_name
 from data_scripts.questions import Questions
 from posgpt.tables import format_table
@@ -27,7 +26,7 @@ def measure_answers(
 
     Args:
         asked: The name of the relation that each row asks for.
-        questions: Each row's question; rows of the same one have different correct answers, of which one is enough. by default each row
+        questions: Each row's question; rows of the same one have different correct answers, of which one is enough. By default, each row
             has its own.
 
     Returns:
@@ -50,19 +49,6 @@ def name_accuracies(asked: Iterable[str]) -> dict[str, str]:
     """Return what the accuracy of each of several relations is logged as; of one alone, it is `accuracy`."""
     names = dict.fromkeys(asked)
     return {name: f"accuracy_{make_file_name(name)}" for name in names} if len(names) > 1 else {}
-
-
-def check_metric(metric_for_best_model: str | None, asked: Iterable[str]) -> None:
-    """Raise BadInput where what the best model is chosen by is not measured of these relations."""
-    measured = ["loss", "accuracy", *name_accuracies(asked).values()]
-    if metric_for_best_model and metric_for_best_model.removeprefix("eval_") not in measured:
-        raise BadInput(f"metric_for_best_model is {metric_for_best_model}; choose {' or '.join(measured)}.")
-
-
-def choose_samples(questions: Questions, count: int) -> Questions:
-    """Choose questions to show and their answers, from the whole of the files, so that each relation has its share."""
-    count = min(count, len(questions))
-    return questions.take([i * len(questions) // count for i in range(count)])
 
 
 def show_answers(model: Any, tokenizer: PreTrainedTokenizerBase, samples: Questions) -> str:

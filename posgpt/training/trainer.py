@@ -73,14 +73,18 @@ class PosGPTTrainer(Trainer):
         uses_flex = hardware.check_flex_attention(cast(Any, model).config)
         if validation is not None:
             asked = [relation.name for relation in validation.relation_per_question]
-            metrics.check_metric(args.metric_for_best_model, asked)
+            measured, best = ["loss", "accuracy", *metrics.name_accuracies(asked).values()], args.metric_for_best_model
+            if best and best.removeprefix("eval_") not in measured:
+                raise BadInput(f"metric_for_best_model is {best}; choose {' or '.join(measured)}.")
             kwargs |= {
                 "eval_dataset": encode_pairs(validation, kwargs["processing_class"], args),
                 "compute_metrics": partial(metrics.measure_answers, asked=asked, questions=validation.texts),
                 "preprocess_logits_for_metrics": metrics.reduce_logits,
             }
             # Answers are written symbol by symbol; flex_attention would be compiled for their lengths.
-            self.samples = metrics.choose_samples(validation, 0 if uses_flex else args.sample_answers)
+            count = 0 if uses_flex else min(args.sample_answers, len(validation))
+            # From the whole of the files, so that each relation has its share.
+            self.samples = validation.take([i * len(validation) // count for i in range(count)])
         # A tracker that is not installed is a RuntimeError.
         with reraise_as_bad_input(*REFUSED_OPTIONS, RuntimeError):
             super().__init__(model, args, **kwargs)
@@ -98,7 +102,6 @@ class PosGPTTrainer(Trainer):
         for callback in (self.resuming, *shown):
             self.add_callback(callback)
 
-    # --- The whole run ---
     def train_or_resume(self, checkpoint: str | None) -> None:
         """Train from the beginning or from a checkpoint, then save model, metrics and state; what stops it is one line."""
         try:
@@ -163,7 +166,6 @@ class PosGPTTrainer(Trainer):
             figures["peak_gpu_memory_mib"] = torch.cuda.max_memory_allocated() / 2**20
         return figures
 
-    # --- The order of the rows, the optimizer and its schedule ---
     def _get_train_sampler(self, train_dataset=None):
         # Private: what an epoch reads is a function of (seed, epoch, example), which no strategy of Trainer's is.
         return build_epoch_sampler(self.train_dataset, self.args)
@@ -191,7 +193,6 @@ class PosGPTTrainer(Trainer):
         self.resuming.own = [dict(group) for group in optimizer.param_groups]
         return scheduler
 
-    # --- A step ---
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> tuple[list, Any]:
         """Read the batches of a training step and count what is graded in them."""
         if self.state.global_step >= self.state.max_steps:
@@ -234,7 +235,6 @@ class PosGPTTrainer(Trainer):
             )
         return norm
 
-    # --- Evaluation and logs ---
     def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
         """Read the questions in their own order, by which `measure_answers` knows them; Trainer might sort by length."""
         dataset, size = cast(Any, self.eval_dataset), self.args.eval_batch_size
@@ -257,7 +257,6 @@ class PosGPTTrainer(Trainer):
             logs["train_loss"] = self.accelerator.reduce(loss, "mean").item()
         super().log(logs, start_time)
 
-    # --- Saving, and the hub ---
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save weights, configuration, code, tokenizer, model card and `run.json`; in a checkpoint, shards are Trainer's."""
         weights = None if self.is_fsdp_enabled else self.model.state_dict()
