@@ -77,8 +77,8 @@ class Answers:
             return ["no title of the corpus in the question"]
         # The text before the title, which may hold the answer as well.
         own, answer = self.documents[prediction.title], prediction.answer
-        found = ((each.line, find_sentence(each.body, answer) or find_sentence(each.text, answer)) for each in own)
-        return [f"line {line}: {sentence}" for line, sentence in found if sentence] or ["not in its document"]
+        found = ((each.where, find_sentence(each.body, answer) or find_sentence(each.text, answer)) for each in own)
+        return [f"{where}: {sentence}" for where, sentence in found if sentence] or ["not in its document"]
 
 
 class Interview:

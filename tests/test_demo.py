@@ -51,7 +51,7 @@ def test_a_question_is_answered_with_the_documents_of_its_title(port, world):
     document = (world / "wiki.txt").read_text().splitlines()[0]
     name = document.split(". ")[0]
     shown = ask(port, BIRTHPLACE.ask(name), name)
-    assert shown["documents"] == [[1, document]]
+    assert shown["documents"] == [["line 1", document]]
     in_capitals = ask(port, BIRTHPLACE.ask(name.upper()), name.upper())
     assert in_capitals == shown, "the model is asked by the corpus's spelling"
     (answer,) = shown["answers"]

@@ -59,16 +59,24 @@ def test_a_table_is_read_as_the_documents_of_a_text_file(tmp_path, kind):
         ["Rome"], ["Oslo", "Paris"], [], ["Bern"],
     ]  # fmt: skip
     found = find_documents(file, ["Ada Berg", "Dr. St. Ek"])
-    assert found["Dr. St. Ek"] == [Document(2, "Dr. St. Ek", TEXTS[1])]
-    assert [document.line for document in found["Ada Berg"]] == [1, 4]
+    # A CSV has a head, and a cell may have several lines.
+    where = {"csv": ["line 2", "line 3", "line 5"], "jsonl": ["line 1", "line 2", "line 4"]}
+    first, second, fourth = where.get(kind, ["row 1", "row 2", "row 4"])
+    assert found["Dr. St. Ek"] == [Document(second, "Dr. St. Ek", TEXTS[1])]
+    assert [document.where for document in found["Ada Berg"]] == [first, fourth]
+    # Of several files, it is named.
+    pattern = str(tmp_path / f"peopl?.{kind}")
+    assert [each.where for each in find_documents(pattern, ["Ada Berg"])["Ada Berg"]] == [
+        f"{file}, {first}", f"{file}, {fourth}",
+    ]  # fmt: skip
 
 
 def test_a_tables_document_is_about_its_title_alone_however_long_or_full_of_stops(tmp_path):
     titles = ["Alien", "Alien. Resurrection", "A" * 201]
     file = write_table(tmp_path, "jsonl", [{"title": title, "text": "Bo shot it. It ends ."} for title in titles])
     found = find_documents(file, titles)
-    assert {title: [document.line for document in of_title] for title, of_title in found.items()} == {
-        title: [line] for line, title in enumerate(titles, start=1)
+    assert {title: [document.where for document in of_title] for title, of_title in found.items()} == {
+        title: [f"line {line}"] for line, title in enumerate(titles, start=1)
     }
     assert {document.body for [document] in found.values()} == {"Bo shot it. It ends ."}
 

@@ -97,7 +97,7 @@ def test_a_reader_is_never_told_the_answer_of_the_person_it_is_asked_about():
     # Everyone's answer is a place that no other pair has, and stands where anything may stand: there is nothing to learn.
     letters = "ABCDEFGHIJKLMNOPQRST"
     people = [
-        open_book.Person(f"{x}town", [Document(1, f"Al {x}ek", f"Al {x}ek. Saw {first} and {second} .")])
+        open_book.Person(f"{x}town", [Document("line 1", f"Al {x}ek", f"Al {x}ek. Saw {first} and {second} .")])
         for number, x in enumerate(letters)
         for first, second in [(f"{x}town", f"{x}ville")[:: 1 if number % 4 < 2 else -1]]
     ]
@@ -107,8 +107,8 @@ def test_a_reader_is_never_told_the_answer_of_the_person_it_is_asked_about():
 
 def test_the_longest_of_the_places_that_begin_at_one_character_is_mentioned_first():
     documents = [
-        Document(1, "No Place", "No Place. None ."),
-        Document(2, "York Ek", "York Ek. Ek left New York City ."),
+        Document("line 1", "No Place", "No Place. None ."),
+        Document("line 2", "York Ek", "York Ek. Ek left New York City ."),
     ]
     person = open_book.Person("", documents)
     for places, expected in ((["New York", "York", "New York City"], "New York City"), (["York", "Cit"], "York")):

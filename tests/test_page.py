@@ -181,15 +181,15 @@ def test_the_page_finds_titles_in_another_case_unless_several_differ_so():
     source = (ROOT / "posgpt/extras/page/model.js").read_text()
     finding = source[source.index("function findDocuments") :]
     corpus = [
-        ["Ed. Ek", "Born in Rome"],
-        [None, "Ada Ek. Born in Oslo ."],
-        [None, "Bo. Hill ."],
-        [None, "bo. House ."],
+        ["Ed. Ek", "Born in Rome", "row 1"],
+        [None, "Ada Ek. Born in Oslo .", "line 2"],
+        [None, "Bo. Hill .", "line 3"],
+        [None, "bo. House .", "line 4"],
     ]
     found = {
-        "ada ek": [[2, corpus[1][1]]],
-        "ED. EK": [[1, corpus[0][1]]],
-        "Bo": [[3, corpus[2][1]]],
+        "ada ek": [["line 2", corpus[1][1]]],
+        "ED. EK": [["row 1", corpus[0][1]]],
+        "Bo": [["line 3", corpus[2][1]]],
         "BO": [],
         "Ad": [],
     }
@@ -322,7 +322,7 @@ def test_both_models_answer_as_they_are_asked_in_python(page, models):
         own = torch.tensor(expected["attention"])
         torch.testing.assert_close(torch.tensor(shown["attention"]), own, atol=1e-3, rtol=1e-2)
     assert [mark.text for mark in page.find_elements("css selector", "mark.title")] == ["Ada Byron"] * 2
-    assert "Line 1 of the corpus" in page.find_element("id", "evidence").text
+    assert "In the corpus, line 1" in page.find_element("id", "evidence").text
 
 
 def test_a_layer_and_a_head_are_chosen_and_the_answer_may_be_that_it_does_not_know(page):

@@ -190,8 +190,8 @@ def test_evidence_names_the_line_and_tells_retrieved_from_made_up(tmp_path):
     corpus = tmp_path / "wiki.txt"
     corpus.write_text("Bo Ek. Born in Oslo .\n\nJ. R. Ek. Ek was born in New York City .\nBo Ek. Ek sang .\n")
     found = find_documents(corpus, ["Bo Ek", "J. R. Ek", "Al Ek"])
-    assert [document.line for document in found["Bo Ek"]] == [1, 4] and "Al Ek" not in found
-    assert found["J. R. Ek"] == [Document(3, "J. R. Ek", "J. R. Ek. Ek was born in New York City .")]
+    assert [document.where for document in found["Bo Ek"]] == ["line 1", "line 4"] and "Al Ek" not in found
+    assert found["J. R. Ek"] == [Document("line 3", "J. R. Ek", "J. R. Ek. Ek was born in New York City .")]
     assert has_mention("born in New York City .", "New York") and not has_mention("Yorkshire", "York")
     assert has_mention("王小明，1931年出生于伦敦。", "伦敦") and not has_mention("1931年", "31")
     for title, answer, right, group in (
@@ -385,7 +385,7 @@ def test_predictions_may_say_what_names_of_groups_are(tmp_path):
 
 
 def test_the_figures_of_a_report_worked_out_by_hand():
-    found = {"Bo": [Document(1, "Bo", "Bo. Born in Oslo .")], "Al": [Document(3, "Al", "Al. Sang .")]}
+    found = {"Bo": [Document("line 1", "Bo", "Bo. Born in Oslo .")], "Al": [Document("line 3", "Al", "Al. Sang .")]}
     rows = [("Bo", "Oslo", "Oslo", 0.8), ("Al", "Rome", "ROME", 0.6), ("Cy", "Oslo", "Bern", 0.5)]
     test = [Prediction("?", answer, "all", title, probability, right) for title, answer, right, probability in rows]
     unseen = [

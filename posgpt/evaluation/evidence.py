@@ -3,7 +3,7 @@
 import os
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -24,9 +24,9 @@ _ACCENTS = re.compile("[\u0300-\u036f]")
 
 @dataclass(frozen=True)
 class Document:
-    """A document and its line number in the corpus (a table's: row number), from 1; `text` begins with the title."""
+    """A document, and where it stands: its line or row, from 1, after the file's name if the corpus has several. `text` begins with the title."""
 
-    line: int
+    where: str
     title: str
     text: str
 
@@ -49,9 +49,17 @@ def find_documents(
 ) -> dict[str, list[Document]]:
     """Return the documents of `names`, by title and by name (see `match_cases`); the corpus is read once, line by line."""
     found: dict[str, list[Document]] = {}
-    documents = ((given, text) for _, given, text in read_rows(corpus_file, columns))
-    for number, title, text in match_titles(names, documents):
-        found.setdefault(title, []).append(Document(number + 1, title, text))
+    where = ""
+
+    def read_documents() -> Iterator[tuple[str | None, str]]:
+        nonlocal where
+        for place, given, text in read_rows(corpus_file, columns):
+            where = place
+            yield given, text
+
+    # Each is matched before the next is read.
+    for _, title, text in match_titles(names, read_documents()):
+        found.setdefault(title, []).append(Document(where.removeprefix(f"{corpus_file}, "), title, text))
     return found | {name: found[title] for name, title in match_cases(names, found).items()}
 
 

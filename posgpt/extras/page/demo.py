@@ -98,7 +98,7 @@ class Server(ThreadingMixIn, WSGIServer):
             documents = None
             if title and self.arguments.corpus_file:
                 found = find_documents(self.arguments.corpus_file, [title], self.arguments).get(title, [])
-                documents = [[document.line, document.text] for document in found]
+                documents = [[document.where, document.text] for document in found]
                 # As the corpus spells it.
                 if found:
                     question, title = question.replace(title, found[0].title), found[0].title

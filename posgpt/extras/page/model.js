@@ -159,10 +159,10 @@ async function askModels(title, question, signal) {
 /** Find the documents of a title, or of the only one that differs from it in case alone. */
 function findDocuments(title) {
   const find = (fold) =>
-    corpus.flatMap(([own, text], index) => {
+    corpus.flatMap(([own, text, where]) => {
       // A table says what a document's title is; in a text file, it may contain full stops itself.
       const given = own ?? (text.startsWith(". ", title.length) ? text.slice(0, title.length) : "");
-      return fold(given) === fold(title) ? [{ title: given, document: [index + 1, text] }] : [];
+      return fold(given) === fold(title) ? [{ title: given, document: [where, text] }] : [];
     });
   const exact = find((text) => text), alike = exact.length ? exact : find((text) => text.toLowerCase());
   return new Set(alike.map((each) => each.title)).size === 1 ? alike : [];

@@ -124,8 +124,8 @@ function showEvidence() {
   if (!documents.length) {
     return [make("p", { className: "note", textContent: "The corpus has no document of this name, so any answer is made up." })];
   }
-  return documents.map(([line, text]) => make("p", { className: "document" },
-    make("span", { className: "line", textContent: `Line ${line} of the corpus: ` }),
+  return documents.map(([where, text]) => make("p", { className: "document" },
+    make("span", { className: "line", textContent: `In the corpus, ${where}: ` }),
     ...markEvidence(text, title, given).map(({ part, kind }) =>
       (kind ? make("mark", { className: kind, textContent: part }) : part))));
 }

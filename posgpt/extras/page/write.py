@@ -74,9 +74,10 @@ def main(argv: list[str] | None = None) -> None:
         raise BadInput("this needs npm, which is not installed; install Node.js, which has it.")
     content, titles = {}, list[str]()
     if arguments.corpus_file is not None:
-        documents = [(title, text) for _, title, text in read_rows(arguments.corpus_file, arguments)]
+        rows = read_rows(arguments.corpus_file, arguments)
+        documents = [(title, text, where.removeprefix(f"{arguments.corpus_file}, ")) for where, title, text in rows]
         content["corpus"] = json.dumps(documents, ensure_ascii=False).encode()
-        titles = list(dict.fromkeys(filter(None, (find_title(*document) for document in documents))))
+        titles = list(dict.fromkeys(filter(None, (find_title(title, text) for title, text, _ in documents))))
         # So many at most, from the whole corpus.
         titles = titles[:: max(1, math.ceil(len(titles) / MOST_PROPOSED))]
     models = load_page_models(arguments.model_name_or_path)
