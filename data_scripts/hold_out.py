@@ -17,7 +17,7 @@ from typing import Annotated
 
 import numpy as np
 
-from data_scripts.documents import Columns, load_corpus
+from data_scripts.documents import Columns, check_columns, load_corpus
 from data_scripts.errors import BadInput, exit_on_bad_input
 from data_scripts.files import (
     CORPUS_FILE,
@@ -79,6 +79,7 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
         questions_file = questions_file or str(Path(data_dir, TRAIN_FILE))
     if not questions_file or (people and not corpus_file):
         raise BadInput("give either --data_dir, or --train_file and --questions_file.")
+    check_columns(arguments, corpus_file, "--data_dir or --train_file")
     if output_dir.resolve() in {Path(file).parent.resolve() for file in (corpus_file, questions_file) if file}:
         raise BadInput(f"{output_dir}: this is the data's own folder; give another --output_dir.")
     # What is written is not compressed.
@@ -95,7 +96,7 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
         questions = questions.rename(match_cases(questions.titles, iterate_titles(corpus)))
     asked, documents_of, file_of = Counter(questions.titles), dict[str, list[int]](), dict[str, str]()
     if people and corpus:
-        for i, title, _ in match_titles(asked, ((row["title"], row["text"]) for row in corpus)):
+        for i, title, _ in match_titles(asked, ((i, row["title"], row["text"]) for i, row in enumerate(corpus))):
             documents_of.setdefault(title, []).append(i)
     calibration, taken_out = 0, list[str]()
     drawn = np.random.default_rng(arguments.seed).permutation(len(questions))

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from datasets import Dataset
 
@@ -68,13 +69,15 @@ def find_title(title: str | None, document: str) -> str:
     return split_title(document)[0] if title is None else title
 
 
-def match_titles(titles: Iterable[str], documents: Iterable[tuple[str | None, str]]) -> Iterator[tuple[int, str, str]]:
-    """Yield the number, from 0, title and text of each document that may have one of `titles`, in any case; see `find_title`."""
+def match_titles(
+    titles: Iterable[str], documents: Iterable[tuple[Any, str | None, str]]
+) -> Iterator[tuple[Any, str, str]]:
+    """Yield the key, title and text of each document that may have one of `titles`, in any case; see `find_title`."""
     wanted = set(map(str.casefold, titles))
-    for i, (given, text) in enumerate(documents):
+    for key, given, text in documents:
         for title in list_titles(text) if given is None else [given]:
             if title.casefold() in wanted:
-                yield i, title, text
+                yield key, title, text
 
 
 def match_cases(names: Iterable[str], titles: Iterable[str]) -> dict[str, str]:

@@ -114,7 +114,8 @@ def write_results(
     for path in {each / name for each in reported for name in (PAGE_FILE, PICTURE_FILE)} - files.keys():
         path.unlink(missing_ok=True)
     write_files(files)
-    for folder in reported:
+    # A baseline is no model, and has no record.
+    for folder in reported if arguments.model_name_or_path else ():
         copy_record(model, folder)
     if arguments.update_model_card:
         picture = files[report / PICTURE_FILE] if drawn else None

@@ -170,8 +170,9 @@ def measure_data(
         ceiling that the answer is within.
     """
     train, dev = (load_questions(data_dir / name, answers=True) for name in (TRAIN_FILE, DEV_FILE))
-    if len(train.relations) > 1:
-        raise BadInput(f"{train.path}: asks for several things; give a folder whose files ask for one.")
+    for questions in (train, dev):
+        if len(questions.relations) > 1:
+            raise BadInput(f"{questions.path}: asks for several things; give a folder whose files ask for one.")
     max_spans = read_section("windows", "pretrain")["max_spans"]
     rules, ceilings = build_rules(train.relations[0].baseline, train.answers), build_ceilings(max_spans)
     predictions = []

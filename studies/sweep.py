@@ -162,7 +162,7 @@ class Study:
                 stages[stage] = None if own is None else overlay(below, own)
                 if own is not None and "recipe" not in stages[stage]:
                     raise TypeError(f"{stage} of {name!r} names no recipe")
-            if row.base and row.pairs is None and stages["finetune"] is not None:
+            if row.base and "pairs" not in entry and stages["finetune"] is not None:
                 row = replace(row, pairs=rows[row.base].pairs)
             if row.pairs and stages["finetune"] is None:
                 raise TypeError(f"{name!r} has pairs, which finetuning alone reads")

@@ -134,7 +134,12 @@ def test_without_a_closing_mask_an_example_ends_with_the_masked_span(dataset):
 def untrained(monkeypatch) -> list[PosGPTTrainer]:
     """The trainers that commands build; none of them trains."""
     trainers: list[PosGPTTrainer] = []
-    monkeypatch.setattr(PosGPTTrainer, "train_or_resume", lambda self, _: trainers.append(self))
+
+    def keep(self, _):
+        self.options = self.args.to_dict()
+        trainers.append(self)
+
+    monkeypatch.setattr(PosGPTTrainer, "train_or_resume", keep)
     return trainers
 
 

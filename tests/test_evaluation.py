@@ -46,10 +46,11 @@ def test_the_functions_behind_the_commands_return_values(world, tiny_pretrained,
     assert not capsys.readouterr().out
     # The page of other predictions does not stay beside these.
     (tmp_path / "report.html").write_text("of a model")
+    (tmp_path / "run.json").write_text("{}")
     everyone = evaluate(
         EvaluationArguments(test_file=[str(world / "birth_dev.tsv")], baseline="Z\udcfcrich", output_dir=str(tmp_path))
     )
-    assert not (tmp_path / "report.html").exists()
+    assert not (tmp_path / "report.html").exists() and (tmp_path / "run.json").exists()
     assert {each.answer for each in everyone.predictions} == {"Z\udcfcrich"}, "what no encoding has ends no evaluation"
     assert (tmp_path / "predictions.txt").read_text() == "Z\\udcfcrich\n" * 17
 

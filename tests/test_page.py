@@ -322,7 +322,7 @@ def test_both_models_answer_as_they_are_asked_in_python(page, models):
         own = torch.tensor(expected["attention"])
         torch.testing.assert_close(torch.tensor(shown["attention"]), own, atol=1e-3, rtol=1e-2)
     assert [mark.text for mark in page.find_elements("css selector", "mark.title")] == ["Ada Byron"] * 2
-    assert "In the corpus, line 1" in page.find_element("id", "evidence").text
+    assert "Line 1 of the corpus" in page.find_element("id", "evidence").text
 
 
 def test_a_layer_and_a_head_are_chosen_and_the_answer_may_be_that_it_does_not_know(page):

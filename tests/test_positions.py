@@ -182,8 +182,10 @@ def test_what_it_cannot_do_is_refused(name, settings, message, names):
         with pytest.raises(Exception) as caught:
             tiny_model(name, **settings)
         assert message in str(caught.value.__cause__ or caught.value)
-    # Flash Attention is not installed here.
-    elif "attention" not in settings:
+    elif "attention" in settings:
+        # Flash Attention is not installed here.
+        assert tiny_model(name)._supports_flash_attn
+    else:
         tiny_model(name, **settings)
 
 

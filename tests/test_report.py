@@ -347,6 +347,11 @@ def test_anybodys_predictions_have_a_report(run, reported, tmp_path):
             [],
             "line 2: no prediction: alternatives",
         ),
+        (
+            '{"question": "?", "answer": "4", "reference": ["4", "5"], "alternatives": []}',
+            [],
+            "line 2: no prediction: alternatives",
+        ),
         ('{"question": "?", "answer": "4"}', [], "line 2: no reference"),
         ('{"question": "A?", "answer": "4", "group": "{title}?"}', [], "line 2: no reference"),
         (

@@ -91,6 +91,7 @@ class EvaluationArguments(RelationArguments, ReportArguments):
         if self.baseline is None and self.predictions_path is None:
             raise BadInput("--output_dir is missing; name the folder for predictions.txt and metrics.json.")
         of_a_model = ["model_name_or_path", "report", "update_model_card", "other_wordings", "max_new_tokens", "dtype"]
+        of_a_model.append("per_device_eval_batch_size")
         if self.baseline is not None and (given := list_given(self, of_a_model)):
             raise BadInput(
                 f"--baseline gives everyone one answer and asks no model; leave out --{given[0]}, or --baseline."
@@ -109,13 +110,13 @@ class EvaluationArguments(RelationArguments, ReportArguments):
             if not file.parent.is_dir() and file.parent not in self.folders:
                 raise BadInput(f"{file}: there is no folder {file.parent}; create it first (mkdir -p {file.parent}).")
             others = [self.corpus_file, self.relations, self.other_wordings]
-            given = (self.test_file, self.train_file, self.calibration_file, self.unseen_file, others)
+            read = (self.test_file, self.train_file, self.calibration_file, self.unseen_file, others)
             results = [
                 folder / name
                 for folder in self.folders
                 for name in (DETAILS_FILE, METRICS_FILE, PAGE_FILE, PICTURE_FILE)
             ]
-            if file.resolve() in {Path(path).resolve() for paths in (*given, results) for path in paths or () if path}:
+            if file.resolve() in {Path(path).resolve() for paths in (*read, results) for path in paths or () if path}:
                 raise BadInput(
                     f"{file}: this file is read, or has other results; give another file to write the predictions to."
                 )

@@ -3,7 +3,7 @@
 import os
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -17,7 +17,7 @@ GROUPS = ("known and correct", "known and wrong", "unseen answer", "unseen name"
 # `C++` and `C#` are no `C`, and -40 is not 40.
 _SEPARATORS = re.compile(rf"(?:(?![{MARKS}+#]|(?<!\w)[-−](?=\d))[\W_])+")
 # A sentence ends after no initial, and before a space where its script has spaces.
-_SENTENCE_END = re.compile(r"(?<![\s(.\-]\w)(?<!^\w)[.?!؟।۔](?:\s+|$)|[。！？]")
+_SENTENCE_END = re.compile(r"(?<![\s(.\-–—\"“„«]\w)(?<!^\w)[.?!؟।۔](?:\s+|$)|[。！？]")
 # Vowel signs and the like make another word, accents over Latin, Greek and Cyrillic letters do not.
 _ACCENTS = re.compile("[\u0300-\u036f]")
 
@@ -49,16 +49,7 @@ def find_documents(
 ) -> dict[str, list[Document]]:
     """Return the documents of `names`, by title and by name (see `match_cases`); the corpus is read once, line by line."""
     found: dict[str, list[Document]] = {}
-    where = ""
-
-    def read_documents() -> Iterator[tuple[str | None, str]]:
-        nonlocal where
-        for place, given, text in read_rows(corpus_file, columns):
-            where = place
-            yield given, text
-
-    # Each is matched before the next is read.
-    for _, title, text in match_titles(names, read_documents()):
+    for where, title, text in match_titles(names, read_rows(corpus_file, columns)):
         found.setdefault(title, []).append(Document(where.removeprefix(f"{corpus_file}, "), title, text))
     return found | {name: found[title] for name, title in match_cases(names, found).items()}
 

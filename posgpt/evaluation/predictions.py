@@ -67,8 +67,8 @@ class Prediction:
             )
         if self.relation == "together":
             raise ValueError("the relation 'together' stands for all in results: choose another name")
-        given = [] if self.alternatives is None else self.alternatives
-        if given and not (isinstance(given, dict) and all(isinstance(each, int | float) for each in given.values())):
+        given = {} if self.alternatives is None else self.alternatives
+        if not (isinstance(given, dict) and all(isinstance(each, int | float) for each in given.values())):
             raise ValueError("alternatives is an object of answers and their probabilities")
         if self.probability is not None and not 0 <= self.probability <= 1:
             raise ValueError(f"probability is {self.probability!r}, which is not a number from 0 to 1")

@@ -141,6 +141,7 @@ def start_workers(processes: int) -> Iterator[Callable[..., Iterator[Any]]]:
             prepare_process()
             yield map
             return
+        others = active_children()
         # A forked process could not use a GPU.
         pool = ProcessPoolExecutor(processes, get_context("spawn"), _start_worker)
 
@@ -151,10 +152,11 @@ def start_workers(processes: int) -> Iterator[Callable[..., Iterator[Any]]]:
         try:
             yield map_runs
         except BrokenProcessPool:
-            raise BadInput("a process was ended, perhaps for lack of memory; give fewer --processes.") from None
+            problem = "a process was ended, perhaps for lack of memory, or could not start"
+            raise BadInput(f"{problem}; give fewer --processes.") from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in active_children():
+            for process in set(active_children()).difference(others):
                 process.kill()
 
 

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import decode_source, module_from_spec, spec_from_file_location
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,10 +34,10 @@ def import_encodings(file: Path) -> None:
     spec = spec_from_file_location(name, file.resolve())
     assert spec is not None and spec.loader is not None
     module = sys.modules[name] = module_from_spec(spec)
-    # A saved model contains what it was trained with, whatever the file becomes meanwhile.
-    setattr(module, SOURCE, file.read_bytes().decode("utf-8", "replace"))
     try:
         with reraise_as_bad_input(f"{file}: cannot be imported", "correct the file.", Exception):
+            # A saved model contains what it was trained with, whatever the file becomes meanwhile.
+            setattr(module, SOURCE, decode_source(file.read_bytes()))
             spec.loader.exec_module(module)
         if before == set(POSITION_EMBEDDINGS):
             raise BadInput(f'{file}: registers no position encoding; put @register("NAME") above a class in it.')
@@ -87,8 +87,11 @@ def check_imported(config: PosGPTConfig) -> None:
         check_hooks(encoding, config)
     if not own:
         return
-    with TemporaryDirectory() as folder, reraise_as_bad_input("no model could be saved", "correct it.", ValueError):
-        save_encodings(Path(folder), own)
+    with TemporaryDirectory() as folder:
+        try:
+            save_encodings(Path(folder), own)
+        except ValueError as error:
+            raise BadInput(f"no model could be saved: {error}") from None
 
 
 def check_hooks(encoding_class: type[PositionEncoding], config: PosGPTConfig) -> None:

@@ -24,6 +24,7 @@ from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
 from data_scripts.files import CORPUS_FILE
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import count_unknown_characters
+from data_scripts.relations import find_relation, read_relations
 from modeling_posgpt import MASK_TOKEN
 from posgpt.evaluation.evidence import find_documents
 from posgpt.extras.page.view import PageModel, load_page_models, render_page
@@ -101,7 +102,9 @@ class Server(ThreadingMixIn, WSGIServer):
                 documents = [[document.where, document.text] for document in found]
                 # As the corpus spells it.
                 if found:
-                    question, title = question.replace(title, found[0].title), found[0].title
+                    relation = find_relation(question, read_relations(self.models[0].model.config.relations))
+                    question = relation.replace_title(question, {title: found[0].title}) if relation else question
+                    title = found[0].title
             # One question at a time: a model's own arithmetic uses all cores.
             with self.lock:
                 answers = [ask_model(page_model, title or question, question) for page_model in self.models]

@@ -139,7 +139,9 @@ async function askModels(title, question, signal) {
   const found = title && corpus ? findDocuments(title) : [];
   // As the corpus spells it.
   if (found.length) {
-    question = question.replace(title, () => found[0].title);
+    const parts = settings.relations.flatMap(({ wordings }) => wordings.map((wording) => wording.split("{title}")))
+      .find((each) => each.join(title) === question);
+    if (parts) question = parts.join(found[0].title);
     title = found[0].title;
   }
   const answers = [];

@@ -125,7 +125,7 @@ function showEvidence() {
     return [make("p", { className: "note", textContent: "The corpus has no document of this name, so any answer is made up." })];
   }
   return documents.map(([where, text]) => make("p", { className: "document" },
-    make("span", { className: "line", textContent: `In the corpus, ${where}: ` }),
+    make("span", { className: "line", textContent: `${where.replace(/^[lr](?=(?:ine|ow) )/, (first) => first.toUpperCase())} of the corpus: ` }),
     ...markEvidence(text, title, given).map(({ part, kind }) =>
       (kind ? make("mark", { className: kind, textContent: part }) : part))));
 }
