@@ -29,6 +29,8 @@ def iterate_batches(
 
     Each is the number, the largest first, and the indices of the batch's texts. A progress bar shows several, called `desc`.
     """
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}; choose at least 1.")
     batches = []
     order = sorted(range(len(texts)), key=lambda index: (-numbers[index], len(texts[index])))
     for number, group in groupby(order, key=numbers.__getitem__):
@@ -40,12 +42,13 @@ def iterate_batches(
 @contextmanager
 def in_evaluation_mode(model: Any) -> Iterator[None]:
     """Turn dropout off, and afterwards on again if it was on: questions may be asked while a model is trained."""
-    was_training = model.training
+    training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         yield
     finally:
-        model.train(was_training)
+        for module in training:
+            module.training = True
 
 
 class AnsweringMixin:
@@ -179,8 +182,10 @@ class AnsweringMixin:
         """Return log P(answer⁇ | question⁇) of one answer to each question, (questions,) in float32 on the CPU.
 
         It is -inf where the answer does not fit within the maximum sequence length after its question. Raises ValueError as
-        `_compute_answer_budgets` does.
+        `_compute_answer_budgets` does, and for answers that hold a `⁇`.
         """
+        if isinstance(answers, str) or any(MASK_TOKEN in answer for answer in answers):
+            raise ValueError(f"answers are not a list of texts without the {MASK_TOKEN} after each")
         budgets, scores = self._compute_answer_budgets(questions), torch.full((len(questions),), -torch.inf)
         pairs = [
             (question + MASK_TOKEN, answer + MASK_TOKEN) for question, answer in zip(questions, answers, strict=True)

@@ -177,6 +177,11 @@ class PosGPTConfig(PreTrainedConfig):
         """Return a configuration with what `kwargs` change; see transformers, which would set these unchecked and leave out defaults."""
         fields = {*cls.__annotations__, *chain(*(each.settings for each in POSITION_EMBEDDINGS.values()))}
         given = {name: kwargs.pop(name) for name in fields & kwargs.keys()}
+        if "position_embedding_type" in given:
+            chosen = [POSITION_EMBEDDINGS.get(name) for name in list_names(given["position_embedding_type"])]
+            if not any(each and "rope_parameters" in each.settings for each in chosen):
+                # Those of the rotary positions that these take the place of.
+                given.setdefault("rope_parameters", None)
         return super().from_dict(config_dict | given, **kwargs)
 
     @classmethod
@@ -203,7 +208,8 @@ class PosGPTConfig(PreTrainedConfig):
         named = [("position_embedding_type", name, POSITION_EMBEDDINGS) for name in self.position_names]
         for name, value, choices in [*named, ("bottleneck_type", self.bottleneck_type, BOTTLENECKS)]:
             if value not in choices:
-                raise ValueError(f"{name} is {value!r}; choose one of {', '.join(choices)}.")
+                hint = ", or import the file that registers it" if choices is POSITION_EMBEDDINGS else ""
+                raise ValueError(f"{name} is {value!r}; choose one of {', '.join(choices)}{hint}.")
         sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
         for name in (*sizes, "max_position_embeddings", "max_answer_length"):
             if getattr(self, name) < 1:

@@ -24,7 +24,8 @@ def build_mask(implementation: str, is_visible: Tensor) -> Tensor | BlockMask:
 
     Raise ValueError when it takes no such mask.
     """
-    if implementation.startswith("flash"):
+    # Also as `kernels-community/flash-attn2`.
+    if "flash" in implementation:
         raise ValueError(f"{implementation} takes no mask for each query; choose sdpa, eager or flex_attention.")
     if implementation != "flex_attention":
         return is_visible
@@ -161,7 +162,9 @@ class PosGPTAttention(nn.Module):
         # Whatever moves, repeats or cuts a cache then does so with all of them.
         joined = torch.cat([part.to(key.dtype) for part in parts], dim=-1) if parts[1:] else key
         layer: Any = cache.layers[self.layer_idx] if len(cache.layers) > self.layer_idx else None
-        if layer is not None and layer.is_initialized and layer.keys.shape[-1] != joined.shape[-1]:
+        # A quantized layer has its states elsewhere.
+        is_made = layer is not None and layer.is_initialized and layer.keys.dim() == 4
+        if is_made and layer.keys.shape[-1] != joined.shape[-1]:
             raise ValueError("these positions cache more than keys: let the first call make the cache's tensors.")
         joined, value = cache.update(joined, value, self.layer_idx)
         key, *others = joined.split([part.shape[-1] for part in parts], dim=-1) if parts[1:] else (joined,)
@@ -174,6 +177,10 @@ class PosGPTAttention(nn.Module):
         layer: Any = cache.layers[self.layer_idx] if cache is not None and len(cache.layers) > self.layer_idx else None
         if layer is None or not layer.is_initialized:
             return hidden_states, place.previous
+        if layer.keys.dim() != 4:
+            raise ValueError(
+                "these positions read earlier states, which a quantized cache does not keep: take another."
+            )
         cached = layer.keys[..., -self.head_dim :].transpose(1, 2).flatten(2)
         # A static cache has empty places before the new tokens.
         index = torch.where(

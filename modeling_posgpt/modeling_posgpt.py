@@ -90,9 +90,14 @@ def number_key_positions(position_ids: Tensor, attention_mask: Any, cache: Cache
     length = position_ids.shape[1]
     kv_length, _ = cache.get_mask_sizes(length, 0)
     keys = torch.arange(kv_length, device=position_ids.device)[None]
-    if isinstance(attention_mask, Tensor) and attention_mask.dim() == 2 and attention_mask.shape[1] > length:
-        seen = attention_mask[:, :kv_length].to(position_ids)
-        keys = nn.functional.pad(seen, (0, kv_length - seen.shape[1])).cumsum(-1)
+    seen = None
+    if isinstance(attention_mask, Tensor) and attention_mask.dim() == 4:
+        # As `generate` makes it for a static cache: what any of the new tokens sees.
+        seen = (attention_mask if attention_mask.dtype == torch.bool else attention_mask >= 0).any(1).any(-2)
+    elif isinstance(attention_mask, Tensor) and attention_mask.dim() == 2 and attention_mask.shape[1] > length:
+        seen = attention_mask[:, :kv_length]
+    if seen is not None:
+        keys = nn.functional.pad(seen.to(position_ids), (0, kv_length - seen.shape[1])).cumsum(-1)
     is_tensor = isinstance(past_length, Tensor)
     first = keys.index_select(1, past_length.reshape(1)) if is_tensor else keys[:, past_length : past_length + 1]
     keys = keys - first + position_ids[:, :1]
@@ -171,6 +176,8 @@ class PosGPTModel(PosGPTPreTrainedModel):
             raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
         if cache is not None and self.training and self.gradient_checkpointing:
             raise ValueError("gradient checkpointing computes layers twice and would write a cache twice: pass none.")
+        if cache is not None and not isinstance(cache, Cache):
+            raise ValueError("continuous batching (generate_batch, paged caches) is not supported: call generate.")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         # In an empty cache of our own, transformers would not look for packed documents.
@@ -179,7 +186,12 @@ class PosGPTModel(PosGPTPreTrainedModel):
         has_bottleneck = self.config.bottleneck_size is not None
         # Beside such a mask, transformers does not look for packed documents either.
         has_row_mask = isinstance(attention_mask, Tensor) and attention_mask.dim() == 2 and cache is None
-        if position_ids is not None and (has_bottleneck or has_row_mask or not self.config.is_causal):
+        # Flash attention finds documents in one row alone.
+        mixes_rows = "flash" in str(self.config._attn_implementation) and cache is None and inputs_embeds.shape[0] > 1
+        # A mask of four dimensions says itself what is seen.
+        is_whole = attention_mask is None or (isinstance(attention_mask, Tensor) and attention_mask.dim() == 2)
+        takes_one = has_bottleneck or has_row_mask or mixes_rows or not self.config.is_causal
+        if position_ids is not None and is_whole and takes_one:
             check_is_one_text(position_ids, attention_mask)
         if has_bottleneck:
             check_inputs(attention_mask, cache)

@@ -47,6 +47,9 @@ def test_an_answer_is_scored_as_if_it_were_read_after_the_question(settings):
         own = model.compute_log_probs(*zip(*pairs, strict=True), tokenizer, batch_size=batch_size)
         torch.testing.assert_close(own, torch.tensor(expected), atol=1e-4, rtol=1e-4)
     assert model.compute_log_probs([], [], tokenizer).shape == (0,)
+    for wrong, match in (({"batch_size": -1}, "batch_size is -1"), ({}, "are not a list of texts without the ⁇")):
+        with pytest.raises(ValueError, match=match):
+            model.compute_log_probs(QUESTIONS[:1], ["Rome" if wrong else "Rome⁇"], tokenizer, **wrong)
     # Without marks: what comes after `⁇` is read as any text.
     texts = [question + "⁇" for question, _ in pairs]
     places = model.compute_continuation_log_probs(texts, [place for _, place in pairs], tokenizer, batch_size=5)
@@ -141,6 +144,10 @@ def test_a_model_that_was_training_answers_without_dropout():
     assert model.answer(QUESTIONS, tokenizer) == expected[0]
     assert torch.equal(model.compute_log_probs(QUESTIONS, answers, tokenizer), expected[1])
     assert model.training and model.model.layers[0].training, "training goes on with dropout"
+    # But not in what was frozen before.
+    model.model.layers[0].eval()
+    model.answer(QUESTIONS, tokenizer)
+    assert model.training and not model.model.layers[0].training
 
 
 def test_a_long_question_does_not_cut_its_neighbours_answers(asked):

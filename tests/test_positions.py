@@ -164,6 +164,24 @@ def test_beam_search_keeps_each_beams_own_cache(name):
     assert torch.equal(cached, whole)
 
 
+@pytest.mark.parametrize("name", ["alibi", "shaw", "xpos"])
+@torch.no_grad()
+def test_generation_with_a_static_cache_knows_padding_inside(name):
+    model, ids, mask = tiny_model(name), tokens(2, 8), torch.ones(2, 8, dtype=torch.long)
+    mask[0, 3:5] = 0
+    settings = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None, "disable_compile": True}
+    dynamic, static = (
+        model.generate(ids, attention_mask=mask, cache_implementation=kind, **settings) for kind in (None, "static")
+    )
+    assert torch.equal(dynamic, static)
+
+
+def test_rotary_positions_can_be_left_out_of_a_saved_model(tmp_path):
+    tiny_model("rotary").save_pretrained(tmp_path)
+    without = PosGPTForCausalLM.from_pretrained(tmp_path, position_embedding_type="none")
+    assert without.config.position_embedding_type == "none" and without.config.rope_parameters is None
+
+
 REFUSED = [
     (
         {"attention": "flash_attention_2"},

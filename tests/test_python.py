@@ -47,6 +47,8 @@ def test_pretraining_and_finetuning_return_models_and_print_nothing_when_quiet(w
     assert any("eval_accuracy" in each for each in finetuned.record["log_history"])
     # As saved: for answers, not for more training.
     assert not trained.model.training and trained.model.config.use_cache
+    in_bf16 = posgpt.pretrain("quick", train_file=corpus, output_dir=tmp_path / "bf16", **SMALL | {"bf16": True})
+    assert not {"forward", "_original_forward"} & vars(in_bf16.model).keys(), "without autocast"
     files["model_name_or_path"] = folders[0]
     again = posgpt.finetune(output_dir=folders[1], resume_from_checkpoint="auto", **files, **options)
     assert again.record["log_history"] == finetuned.record["log_history"] and again.record["max_steps"] == 2

@@ -51,7 +51,11 @@ def train(config: Sequence[Any], build_trainer: Callable[..., Any], quiet: bool 
         trainer = build_trainer(*config)
         trainer.train_or_resume(checkpoint)
     record = trainer.options | {"log_history": trainer.state.log_history}
-    model = trainer.accelerator.unwrap_model(trainer.model).eval()
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    # Accelerate has put autocast around this object's `forward`; the saved model has none.
+    for name in ("forward", "_original_forward"):
+        vars(model).pop(name, None)
+    model.eval()
     # Trainer turned it off.
     model.config.use_cache = True
     return TrainedModel(model, trainer.processing_class, record)
