@@ -18,6 +18,7 @@ import pyarrow
 import yaml
 
 from data_scripts.errors import BadInput, shorten_error
+from data_scripts.words import MARKS
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 # The files of a task.
@@ -152,7 +153,7 @@ def check_none_is_there(folder: Path, names: Iterable[str], overwrite: bool) -> 
 
 def make_file_name(text: str) -> str:
     """Return a text's words, joined by underscores."""
-    return re.sub(r"\W+", "_", text).strip("_")
+    return re.sub(rf"[^\w{MARKS}]+", "_", text).strip("_")
 
 
 def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
@@ -166,10 +167,12 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
             try:
                 line = drop_invisible_start(raw.decode("utf-8").rstrip("\r\n"))
             except UnicodeDecodeError as error:
-                encoding = "utf-16" if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "latin1"
+                is_utf16 = raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
+                # Another encoding than the file's would make other letters of it.
+                which = "" if is_utf16 else ", with its encoding, such as latin1, cp1251, gb18030, cp932 or cp949"
                 raise BadInput(
                     f"{path}, line {number}: byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8 (iconv -f"
-                    f" {encoding} -t utf-8)."
+                    f" {'utf-16' if is_utf16 else 'ENCODING'} -t utf-8{which})."
                 ) from None
             if "\r" in line:
                 raise BadInput(f"{path}, line {number}: a carriage return in the line; remove it or break the line.")

@@ -45,7 +45,7 @@ from data_scripts.questions import Questions, locate_question
 from data_scripts.relations import BIRTHPLACE, Relation, Wording, name_by_wording
 from data_scripts.salient_spans import add_titles_and_spans, take_words_beside
 from data_scripts.span_selectors import SpanArguments, SpanSelector, choose_selectors, describe_held_out, select_spans
-from data_scripts.words import join_words, list_title_words, split_words
+from data_scripts.words import is_unspaced, join_words, list_title_words, split_words
 from modeling_posgpt import MASK_TOKEN
 
 # A cue and a span.
@@ -358,7 +358,7 @@ class NameWindowsDataset(EpochDataset):
         """Return windows that ask for the title by some of the spans, a row's own among them, as many as fit."""
         title, room, windows = document["title"] + MASK_TOKEN, self.tokenizer.model_max_length, list[Window]()
         # Cues may have the title's words, unless they are plain.
-        own_words = list_title_words(document["title"])
+        own_words = {word for word in list_title_words(document["title"]) if not is_unspaced(word)}
         words = [
             [[word for word in text.split() if word not in own_words] for text in beside]
             for beside in zip(document["before"], document["after"], strict=True)

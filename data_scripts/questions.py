@@ -22,7 +22,8 @@ _QUOTED = re.compile('"(?:[^"]|"")*"')
 _LINE_FORM = "a line is a question, one tab and its answer"
 # What questions end with.
 _MARKS = "?？؟"
-QUESTION_MARKS = tuple(_MARKS)
+# In Greek, the mark is a semicolon.
+_ENDS_QUESTION = re.compile(rf"[{_MARKS}፧\u037e]\s*$|[\u0370-\u03ff\u1f00-\u1fff][)»\"]*;\s*$|か。\s*$")
 # What follows a question mark is an answer: the tab became spaces.
 _LOST_TAB = re.compile(rf"[{_MARKS}]\s*\w[^{_MARKS}]*$")
 
@@ -133,7 +134,7 @@ def load_questions(
         raise BadInput(f"{first}: all questions are in quotation marks; save the file without them.")
     if without := [(where, line) for where, line in lines if "\t" not in line]:
         has_lost_it = any(_LOST_TAB.search(line) for _, line in without)
-        are_questions = all(line.endswith(QUESTION_MARKS) for _, line in lines)
+        are_questions = all(is_question(line) for _, line in lines)
         if len(without) < len(lines) or has_lost_it or (answers and not are_questions):
             raise BadInput(
                 f"{without[0][0]}: no tab between question and answer ({len(without)} of {len(lines)} lines have none);"
@@ -147,6 +148,11 @@ def load_questions(
     relations = match_relations([where for where, _ in lines], texts, [*known, *RELATIONS.values()], corpus)
     given = [] if without else [line.split("\t")[1].strip() for _, line in lines]
     return Questions(tuple(map(str, paths)), relations, texts, given)
+
+
+def is_question(text: str) -> bool:
+    """Return whether a text ends as questions do."""
+    return _ENDS_QUESTION.search(text) is not None
 
 
 def _unquote(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:

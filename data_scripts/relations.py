@@ -23,7 +23,7 @@ from modeling_posgpt.configuration_posgpt import check_relation
 # that may follow are in nearly all of them.
 _RAREST_WORD, _NEARLY_ALL = 0.05, 0.9
 # Marks that end a question or a sentence, in the scripts that have their own.
-_FINAL_MARKS = "?？؟;.。।۔!！ "
+_FINAL_MARKS = "?？؟;.。।۔!！ ．｡።፧։။។៕"
 
 
 class Wording(NamedTuple):

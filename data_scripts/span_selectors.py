@@ -28,7 +28,7 @@ from data_scripts.questions import Questions
 from data_scripts.relations import BIRTHPLACE, Relation
 from data_scripts.salient_spans import MONTH_NAMES, Span, take_words_beside
 from data_scripts.titles import find_text_start
-from data_scripts.words import MARKS, WORD, find_words, is_unspaced, join_words, split_words
+from data_scripts.words import JOINERS, MARKS, WORD, find_words, is_unspaced, join_words, split_words
 
 # Capitals find a relation's answers if they find at least this share of those that documents state.
 _MOSTLY = 0.93
@@ -47,7 +47,7 @@ _MIN_WORDS, _MAX_WORDS = 4, 16
 _NUM_COLUMNS, _READ_TOGETHER = 2**18, 2**16
 
 # In a script without spaces, whole names: a place may have a character of one.
-_TITLE_WORD = re.compile(rf"[\w{MARKS}]+")
+_TITLE_WORD = re.compile(rf"[\w{MARKS}{JOINERS}]+")
 _SPANS = Features(
     title=Value("string"),
     asked=List(Value("string")),

@@ -7,14 +7,20 @@ from typing import Any
 
 from datasets import Dataset
 
+from data_scripts.words import MARKS
+
 # Documents that are read, or written, at a time.
 BATCH = 10_000
 _MAX_TITLE_LENGTH = 200
 # Words in lower case that names may have.
-_PARTICLES = "af al and bin da das de del den der di do dos du e el i ibn la le of ten ter the van von y zu".split()
+_PARTICLES = "af al and bin da das de del den der di do dos du e el i ibn la le of ten ter the van von y zu да де фон ван дер".split()
 # Initials ("John F. ", "J.C. ") belong to the title, which ends at the first other full stop. `\b` would find initials in `McDonald's`,
 # and in scripts with vowel signs.
-_ENDS_IN_INITIAL = re.compile(r"(?:^|\. )[^.]*(?<![^\s(\-\"“])(?:[^\W\d_]\.)*[^\W\d_]$")
+# A syllable of Korean, kana or a Chinese character is a word; a letter with a vowel sign may be an initial.
+_INITIAL = rf"[^\W\d_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3][{MARKS}]*"
+_ENDS_IN_INITIAL = re.compile(rf"(?:^|\. )[^.]*(?<![^\s(\-\"“])(?:{_INITIAL}\.)*{_INITIAL}$")
+# What follows an initial in a script without case has so many words at most, if it is no sentence.
+_MOST_NAMES = 2
 
 
 def iterate_titles(corpus: Dataset) -> Iterator[str]:
@@ -57,6 +63,9 @@ def split_title(document: str) -> tuple[str, str]:
         words = re.sub(r"\(.*?\)", "", longer[len(title) :]).split()
         if title != title.lower() and any(word.islower() and word not in _PARTICLES for word in words):
             break
+        # The first of the words is the full stop.
+        if title and title.lower() == title.upper() and len(words) > 1 + _MOST_NAMES:
+            break
         title = longer
         if not _ENDS_IN_INITIAL.search(title):
             break
@@ -69,25 +78,30 @@ def find_title(title: str | None, document: str) -> str:
     return split_title(document)[0] if title is None else title
 
 
+def fold_case(text: str) -> str:
+    """Return a text for comparisons in any case; İ and ı, which `str.casefold` keeps apart from I and i, are i."""
+    return text.casefold().replace("i\u0307", "i").replace("ı", "i")
+
+
 def match_titles(
     titles: Iterable[str], documents: Iterable[tuple[Any, str | None, str]]
 ) -> Iterator[tuple[Any, str, str]]:
     """Yield the key, title and text of each document that may have one of `titles`, in any case; see `find_title`."""
-    wanted = set(map(str.casefold, titles))
+    wanted = set(map(fold_case, titles))
     for key, given, text in documents:
         for title in list_titles(text) if given is None else [given]:
-            if title.casefold() in wanted:
+            if fold_case(title) in wanted:
                 yield key, title, text
 
 
 def match_cases(names: Iterable[str], titles: Iterable[str]) -> dict[str, str]:
     """Return the title of each of `names` that is one, or that differs from a single title, and only in case."""
     names = dict.fromkeys(names)
-    alike: dict[str, set[str]] = {name.casefold(): set() for name in names}
+    alike: dict[str, set[str]] = {fold_case(name): set() for name in names}
     for title in titles:
-        if (folded := title.casefold()) in alike:
+        if (folded := fold_case(title)) in alike:
             alike[folded].add(title)
-    matched = {name: {name} & (own := alike[name.casefold()]) or own for name in names}
+    matched = {name: {name} & (own := alike[fold_case(name)]) or own for name in names}
     return {name: title for name, own in matched.items() if len(own) == 1 for title in own}
 
 

@@ -10,6 +10,7 @@ An answer that the title's documents do not have is made up, or worded different
 """
 
 import sys
+import unicodedata
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,9 +20,9 @@ from itertools import chain
 from data_scripts.documents import Columns, check_columns, read_rows
 from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
 from data_scripts.options import option, parse_options
-from data_scripts.questions import QUESTION_MARKS, describe_unknown_characters
+from data_scripts.questions import describe_unknown_characters, is_question
 from data_scripts.relations import Relation, find_relation, read_relations
-from data_scripts.words import find_words, list_title_words, list_word_spans
+from data_scripts.words import find_words, is_unspaced, list_title_words, list_word_spans
 from posgpt.evaluation.evidence import Document, find_documents, find_sentence
 from posgpt.evaluation.predictions import ALL, Prediction, answer_questions
 from posgpt.training.saved_models import load_model
@@ -93,7 +94,9 @@ class Interview:
         """Return the relations whose names and wordings have most of a question's words; none if no relation has any."""
         words = list_title_words(question.casefold().rstrip(".")) - list_title_words(title.casefold())
         texts = (" ".join([each.name, *chain(*each.split_wordings())]) for each in self.relations)
-        counts = [len(words & list_title_words(text.casefold())) for text in texts]
+        shared = [words & list_title_words(text.casefold()) for text in texts]
+        # In a script without spaces, a single character in common says nothing.
+        counts = [0 if len(each) == 1 and all(map(is_unspaced, each)) else len(each) for each in shared]
         return [each for each, count in zip(self.relations, counts, strict=True) if count and count == max(counts)]
 
     def ask(self, texts: Sequence[str]) -> Answers:
@@ -102,6 +105,11 @@ class Interview:
         Titles are asked as the corpus spells them. A text that it does not know is a title if it has no question mark and no
         word of the relations.
         """
+        # Some keyboards and file names write accents as characters of their own.
+        known = self.tokenizer.get_vocab().keys()
+        composed = [unicodedata.normalize("NFC", text) for text in texts]
+        pairs = zip(texts, composed, strict=True)
+        texts = [new if len({*new} - known) < len({*old} - known) else old for old, new in pairs]
         asked = [find_relation(text, self.relations) for text in texts]
         if not any(asked) and len(asked) > 1 and find_relation(" ".join(texts), self.relations):
             raise BadInput(f"{texts[0]!r} is a word of a question; put each question in quotation marks.")
@@ -119,7 +127,7 @@ class Interview:
             if title != typed:
                 notes.append(f"{typed!r} is {title!r} in the corpus, and is asked so.")
             meant = [relation] if relation else self.find_meant(text, typed)
-            if text and relation is None and (typed == text or not (meant or text.rstrip().endswith(QUESTION_MARKS))):
+            if text and relation is None and (typed == text or not (meant or is_question(text))):
                 title = title or text
                 questions += [Prediction(each.ask(title), "", each.name, title) for each in self.relations]
                 continue

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
+from unicodedata import category, east_asian_width
 
 import numpy as np
 from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
@@ -54,10 +55,20 @@ class PreviewArguments:
     epoch: Annotated[int, Range(0)] = option("The epoch whose examples are drawn.", default=0)
 
 
+def _draw_dot(character: str) -> str:
+    """Return a dot that is as wide as a character is in a terminal."""
+    if category(character) in ("Mn", "Me", "Cf"):
+        return ""
+    return "··" if east_asian_width(character) in "WF" else "·"
+
+
 def render_batch(batch: dict, tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
     """Yield two lines per row: its `input_ids` as text, and below each character the label, a dot where there is no loss."""
     for ids, labels in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):
-        graded = ("·" if label == -100 else str(tokenizer.decode([label])) for label in labels)
+        graded = (
+            _draw_dot(str(tokenizer.decode([id]))) if label == -100 else str(tokenizer.decode([label]))
+            for id, label in zip(ids, labels, strict=True)
+        )
         # A line break would move what is below each other.
         yield f"input  {tokenizer.decode(ids)}".replace("\n", "↵")
         yield f"labels {''.join(graded)}".replace("\n", "↵")

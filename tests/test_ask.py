@@ -65,6 +65,9 @@ def test_what_cannot_be_asked_is_refused(run, tiny_pretrained, questions, match)
         ("生于底特律。死于罗马。", "罗马", "死于罗马。"),
         ("जन्म दिल्ली में हुआ। वे लेखक थे।", "दिल्ली", "जन्म दिल्ली में हुआ।"),
         ("He worked at Macy's. He died in Rome.", "Rome", "He died in Rome."),
+        ("서울에 있는 산. 높이는 832 m이다.", "832", "높이는 832 m이다."),
+        ("மு. கருணாநிதி சென்னையில் வாழ்ந்தார். அவர்", "சென்னையில்", "மு. கருணாநிதி சென்னையில் வாழ்ந்தார்."),
+        ("ደራሲ በአዲስ አበባ ተወለደ። በሮም ሞተ።", "በሮም", "በሮም ሞተ።"),
     ],
 )
 def test_the_sentence_of_an_answer(text, answer, sentence):

@@ -116,6 +116,10 @@ def document_of(dataset, row):
         ("McDonald's. Founded 1940. It sells .", ("McDonald's", "Founded 1940. It sells .")),
         ("at&t. a company. it is .", ("at&t", "a company. it is .")),
         ("राम. जन्म दिल्ली में हुआ. वे .", ("राम", "जन्म दिल्ली में हुआ. वे .")),
+        ("서울의 봄. 2023년 영화이다. 김성수가 감독했다.", ("서울의 봄", "2023년 영화이다. 김성수가 감독했다.")),
+        ("மு. கருணாநிதி. திருக்குவளையில் பிறந்தார்.", ("மு. கருணாநிதி", "திருக்குவளையில் பிறந்தார்.")),
+        ("فيتامين د. فيتامين يذوب في الدهون. هو .", ("فيتامين د", "فيتامين يذوب في الدهون. هو .")),
+        ("ج. ك. رولينغ. كاتبة .", ("ج. ك. رولينغ", "كاتبة .")),
         (
             "A sentence of its own " + "on and " * 40 + "on. Born .",
             ("", "A sentence of its own " + "on and " * 40 + "on. Born ."),
@@ -152,6 +156,8 @@ def test_words_beside_a_span_end_with_its_sentence_and_have_no_punctuation_in_an
     for text, span, words in (
         ("राम. जन्म दिल्ली में हुआ। वे लेखक थे।", "दिल्ली", (["जन्म"], ["में", "हुआ"])),
         ("Ada. وُلد في روما، إيطاليا؛ ثم", "روما", (["وُلد", "في"], ["إيطاليا", "ثم"])),
+        # A title's characters are those of other words.
+        ("于谦. 1969年出生于北京。他", "北京", (["0", "年", "出", "生", "于"], [])),
     ):
         start = text.index(span)
         assert take_words_beside(text.split(".")[0], text, (start, start + len(span)), True, 5, 5) == words

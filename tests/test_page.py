@@ -179,12 +179,14 @@ def test_models_are_called_what_tells_them_apart(monkeypatch, folders, shown):
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
 def test_the_page_finds_titles_in_another_case_unless_several_differ_so():
     source = (ROOT / "posgpt/extras/page/model.js").read_text()
-    finding = source[source.index("function findDocuments") :]
+    finding = source[source.index("function listStarts") :]
     corpus = [
         ["Ed. Ek", "Born in Rome", "row 1"],
         [None, "Ada Ek. Born in Oslo .", "line 2"],
         [None, "Bo. Hill .", "line 3"],
         [None, "bo. House .", "line 4"],
+        [None, "Straße. Lang .", "line 5"],
+        [None, "İstanbul. Şehir .", "line 6"],
     ]
     found = {
         "ada ek": [["line 2", corpus[1][1]]],
@@ -192,6 +194,8 @@ def test_the_page_finds_titles_in_another_case_unless_several_differ_so():
         "Bo": [["line 3", corpus[2][1]]],
         "BO": [],
         "Ad": [],
+        "STRASSE": [["line 5", corpus[4][1]]],
+        "istanbul": [["line 6", corpus[5][1]]],
     }
     script = f"const corpus = {json.dumps(corpus)}; {finding}; console.log(JSON.stringify({json.dumps(list(found))}.map(findDocuments)))"
     shown = json.loads(subprocess.run(["node", "-e", script], capture_output=True, check=True, text=True).stdout)
@@ -207,7 +211,8 @@ def test_the_page_reads_questions_and_marks_evidence():
 
     mother = Relation("mother", ("Where was the mother of {title} born?",))
     director = Relation("director", ("Who directed {title}", "Who directed {title}?"))
-    read = (BIRTHPLACE, BIRTH_YEAR, mother, director)
+    chinese = Relation("出生地", ("{title}出生在哪里？",))
+    read = (BIRTHPLACE, BIRTH_YEAR, mother, director, chinese)
     relations = json.dumps([{"wordings": relation.wordings} for relation in read])
     lines = (
         ("Ada", 1, ("Ada", BIRTH_YEAR.ask("Ada"))),
@@ -215,6 +220,8 @@ def test_the_page_reads_questions_and_marks_evidence():
         (BIRTHPLACE.ask(" "), 0, (None, BIRTHPLACE.ask(" "))),
         (mother.ask("Ada"), 0, ("Ada", mother.ask("Ada"))),
         ("When was Ada born", 0, (None, "When was Ada born")),
+        ("艾达出生在哪里", 0, (None, "艾达出生在哪里")),
+        ("Ποια είναι η γενέτειρα του Ντα Βίντσι;", 0, (None, "Ποια είναι η γενέτειρα του Ντα Βίντσι;")),
         ("Where Art Thou?", 0, ("Where Art Thou?", BIRTHPLACE.ask("Where Art Thou?"))),
         ("What is the birthplace of Ada?", 0, (None, "What is the birthplace of Ada?")),
         ("Who directed Heat?", 0, ("Heat", "Who directed Heat?")),

@@ -17,7 +17,11 @@ GROUPS = ("known and correct", "known and wrong", "unseen answer", "unseen name"
 # `C++` and `C#` are no `C`, and -40 is not 40.
 _SEPARATORS = re.compile(rf"(?:(?![{MARKS}+#]|(?<!\w)[-−](?=\d))[\W_])+")
 # A sentence ends after no initial, and before a space where its script has spaces.
-_SENTENCE_END = re.compile(r"(?<![\s(.\-–—\"“„«]\w)(?<!^\w)[.?!؟।۔](?:\s+|$)|[。！？]")
+_INITIAL, _BEFORE = r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]", r"[\s(.\-–—\"“„«]"
+_SENTENCE_END = re.compile(
+    rf"(?<!{_BEFORE}{_INITIAL})(?<!{_BEFORE}{_INITIAL}[{MARKS}])(?<!^{_INITIAL})(?<!^{_INITIAL}[{MARKS}])"
+    r"[.?!؟।॥۔։](?:\s+|$)|(?:[。！？｡።။។៕]|．(?!\d))[」』”’）]*"
+)
 # Vowel signs and the like make another word, accents over Latin, Greek and Cyrillic letters do not.
 _ACCENTS = re.compile("[\u0300-\u036f]")
 

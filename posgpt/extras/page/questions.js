@@ -9,14 +9,15 @@ function listTitles(relation, question) {
 }
 
 // The scripts that data_scripts/words.py reads without spaces.
-const UNSPACED = "\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff\\u3005\\u3007\\u3040-\\u30ff\\u3400-\\u9fff\\u{20000}-\\u{3ffff}";
+const UNSPACED = "\\u0e00-\\u0e4f\\u0e5a-\\u0ecf\\u0eda-\\u0eff\\u1000-\\u103f\\u104a-\\u108f\\u109a-\\u109f\\u1780-\\u17df\\u17ea-\\u17ff\\u3005\\u3007\\u3040-\\u30ff\\u3400-\\u9fff\\u{20000}-\\u{3ffff}";
 
 const escapePattern = (text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
 
-/** Whether a line that is none of a relation's questions begins as one does, and so is hardly a title. */
+/** Whether a line that is none of a relation's questions begins as one does, or ends so, and so is hardly a title. */
 function resembles(relation, line) {
-  return relation.wordings.map((wording) => wording.split("{title}")[0])
-    .some((before) => before.trim() && line.startsWith(before));
+  const bare = (text) => text.replace(/[?？؟;.。।۔!！\s]+$/u, "");
+  return relation.wordings.map((wording) => wording.split("{title}")).some(([before, after]) =>
+    before.trim() ? line.startsWith(before) : bare(after).trim() && bare(line).endsWith(bare(after)));
 }
 
 /**
@@ -28,15 +29,15 @@ function readQuestion(line, relations, chosen, isKnown) {
   const titles = relations.flatMap((relation) => listTitles(relation, line))
     .sort((one, other) => one.length - other.length);
   if (titles.length) return { title: titles[0], question: line };
-  const isQuestion = /[?？؟]$/u.test(line) || relations.some((relation) => resembles(relation, line));
+  const isQuestion = /[?？؟፧]$|\p{Script=Greek}[)»"]*;$|か。$/u.test(line) || relations.some((relation) => resembles(relation, line));
   const isTitle = chosen && (isKnown(line) || !isQuestion);
   return isTitle ? { title: line, question: chosen.wordings[0].split("{title}").join(line) } : { title: null, question: line };
 }
 
 /** A document's parts: the title or one of the answers as whole words, or neither. */
 function markEvidence(text, title, answers) {
-  const before = `(?![${UNSPACED}])[\\p{L}\\p{N}_\\p{Mn}\\p{Mc}]`;
-  const after = `(?:(?![${UNSPACED}])[\\p{L}\\p{N}_]|[\\p{Mn}\\p{Mc}])`;
+  const before = `(?![${UNSPACED}])[\\p{L}\\p{N}_\\p{Mn}\\p{Mc}][\\u200c\\u200d]?`;
+  const after = `[\\u200c\\u200d]?(?:(?![${UNSPACED}])[\\p{L}\\p{N}_]|[\\p{Mn}\\p{Mc}])`;
   const marked = [title, ...answers].filter(Boolean).sort((one, other) => other.length - one.length).map(escapePattern);
   return text.split(new RegExp(`((?<!${before})(?:${marked.join("|")})(?!${after}))`, "u"))
     .map((part, index) => ({ part, kind: index % 2 === 0 ? "" : part === title ? "title" : "said" }));
