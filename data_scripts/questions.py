@@ -21,9 +21,9 @@ QUESTIONS_ROLE = "TSV of questions and answers"
 _QUOTED = re.compile('"(?:[^"]|"")*"')
 _LINE_FORM = "a line is a question, one tab and its answer"
 # What questions end with.
-_MARKS = "?？؟"
+_MARKS = "?？؟፧\u037e"
 # In Greek, the mark is a semicolon.
-_ENDS_QUESTION = re.compile(rf"[{_MARKS}፧\u037e]\s*$|[\u0370-\u03ff\u1f00-\u1fff][)»\"]*;\s*$|か。\s*$")
+_ENDS_QUESTION = re.compile(rf"[{_MARKS}]\s*$|[\u0370-\u03ff\u1f00-\u1fff][)»\"]*;\s*$|か。\s*$")
 # What follows a question mark is an answer: the tab became spaces.
 _LOST_TAB = re.compile(rf"[{_MARKS}]\s*\w[^{_MARKS}]*$")
 

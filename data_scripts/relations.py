@@ -16,14 +16,14 @@ from data_scripts.errors import BadInput
 from data_scripts.files import load_yaml
 from data_scripts.options import option
 from data_scripts.titles import iterate_titles
-from data_scripts.words import WORD, list_word_spans
+from data_scripts.words import FULL_STOPS, WORD, list_word_spans
 from modeling_posgpt.configuration_posgpt import check_relation
 
 # Each word of a wording is in at least this share of the questions that agree on all words before it; together, the words
 # that may follow are in nearly all of them.
 _RAREST_WORD, _NEARLY_ALL = 0.05, 0.9
 # Marks that end a question or a sentence, in the scripts that have their own.
-_FINAL_MARKS = "?？؟;.。।۔!！ ．｡።፧։။។៕"
+_FINAL_MARKS = f"?？؟፧;.．!！ {FULL_STOPS}"
 
 
 class Wording(NamedTuple):

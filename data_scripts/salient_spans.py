@@ -8,12 +8,12 @@ import re
 from datasets import Dataset, Features, List, Value
 
 from data_scripts.titles import find_text_start, find_title
-from data_scripts.words import MARKS, PUNCTUATION, is_unspaced, list_title_words, split_words
+from data_scripts.words import FULL_STOPS, MARKS, PUNCTUATION, UNSPACED, is_unspaced, list_title_words, split_words
 
 # `2,373.38` is one number; `3.4.1990` and `12.1980` are dates.
 _NUMBER = r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d{1,3})?(?![.,]\w)"
-_TITLE_NAME = re.compile(rf"[\w{MARKS}]{{2,}}")
-_SENTENCE_END = re.compile(r"[.۔։]\s|[。｡।॥።။។៕]|．(?!\d)")
+_UNSPACED_NAME = re.compile(rf"(?:[{UNSPACED}][{MARKS}]*){{2,}}")
+_SENTENCE_END = re.compile(rf"\.\s|[{FULL_STOPS}]|．(?!\d)")
 _OF_WORD = rf"[^\s/—–{re.escape(PUNCTUATION)}]"
 _WORD = re.compile(rf"{_NUMBER}(?!{_OF_WORD})|(?<!\w)\w{_OF_WORD}*(?<!-)")
 MONTHS = "January February March April May June July August September October November December".split()
@@ -93,10 +93,10 @@ def take_words_beside(
     span, and the first ones of the same sentence after it.
     """
     parts = [text[find_text_start(title) : span[0]], _SENTENCE_END.split(text[span[1] :])[0] if max_after else ""]
-    known = list_title_words(title)
+    known = list_title_words(title) if plain else set()
     if plain and any(map(is_unspaced, title)):
         # In a script without spaces, whole names: any word may have a character of one.
-        for name in filter(is_unspaced, _TITLE_NAME.findall(title)):
+        for name in ("".join(title.split()), *_UNSPACED_NAME.findall(title)):
             parts = [part.replace(name, " ") for part in parts]
         known = {word for word in known if not is_unspaced(word)}
     before, after = map(split_words, parts)

@@ -6,9 +6,11 @@ from itertools import groupby
 from unicodedata import category
 
 # Thai and Lao, Burmese, Khmer, Japanese and Chinese, without their digits.
-_UNSPACED = r"\u0e00-\u0e4f\u0e5a-\u0ecf\u0eda-\u0eff\u1000-\u103f\u104a-\u108f\u109a-\u109f\u1780-\u17df\u17ea-\u17ff\u3005\u3007\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
+UNSPACED = r"\u0e00-\u0e4f\u0e5a-\u0ecf\u0eda-\u0eff\u1000-\u103f\u104a-\u108f\u109a-\u109f\u1780-\u17df\u17ea-\u17ff\u3005\u3007\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
+# End sentences in scripts of their own; `.` does so before a space alone, and `．` before no digit.
+FULL_STOPS = "।॥۔։。｡።။។៕"
 # Stands around words without being part of them.
-PUNCTUATION = '(),.;:!?"“”„«»‹›[]{}…،؛؟।॥۔，。、；：！？（）「」『』《》．｡､｢｣〈〉【】〔〕።፣፤፥፦፧։՝၊။។៕'
+PUNCTUATION = f'(),.;:!?"“”„«»‹›[]{{}}…،؛؟，、；：！？（）「」『』《》．､｢｣〈〉【】〔〕፣፤፥፦፧՝၊{FULL_STOPS}'
 _NO_FULL_STOP = PUNCTUATION.replace(".", "")
 _MARKS = (code for code in range(0x20000) if category(chr(code)) in ("Mn", "Mc"))
 _RUNS = [[chr(code) for _, code in run] for _, run in groupby(enumerate(_MARKS), lambda item: item[1] - item[0])]
@@ -18,17 +20,17 @@ MARKS = "".join(f"{run[0]}-{run[-1]}" for run in _RUNS)
 # Stand inside words of Persian, Sinhala and Bengali without being letters (ZWNJ, ZWJ).
 JOINERS = r"\u200c\u200d"
 # A character of a word of a script with spaces.
-_LETTER = rf"(?:[^\W{_UNSPACED}]|[{MARKS}])"
+_LETTER = rf"(?:[^\W{UNSPACED}]|[{MARKS}])"
 # A character of a script without spaces with its marks, any other word, a space or a punctuation mark.
-WORD = re.compile(rf"[{_UNSPACED}][{MARKS}]*|{_LETTER}+(?:[{JOINERS}]+{_LETTER}+)*|\W")
+WORD = re.compile(rf"[{UNSPACED}][{MARKS}]*|{_LETTER}+(?:[{JOINERS}]+{_LETTER}+)*|\W")
 # What matches where no word of a script with spaces goes on to the left, and no word to the right.
 WORD_START = (
-    rf"(?<![^\W{_UNSPACED}])(?<!(?![{_UNSPACED}])[{MARKS}])"
-    rf"(?<![^\W{_UNSPACED}][{JOINERS}])(?<!(?![{_UNSPACED}])[{MARKS}][{JOINERS}])"
+    rf"(?<![^\W{UNSPACED}])(?<!(?![{UNSPACED}])[{MARKS}])"
+    rf"(?<![^\W{UNSPACED}][{JOINERS}])(?<!(?![{UNSPACED}])[{MARKS}][{JOINERS}])"
 )
 WORD_END = rf"(?![{JOINERS}]?{_LETTER})"
 _START, _END = re.compile(WORD_START), re.compile(WORD_END)
-_UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
+_UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
 
 
 def is_unspaced(character: str) -> bool:

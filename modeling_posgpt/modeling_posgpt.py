@@ -93,7 +93,8 @@ def number_key_positions(position_ids: Tensor, attention_mask: Any, cache: Cache
     seen = None
     if isinstance(attention_mask, Tensor) and attention_mask.dim() == 4:
         # As `generate` makes it for a static cache: what any of the new tokens sees.
-        seen = (attention_mask if attention_mask.dtype == torch.bool else attention_mask >= 0).any(1).any(-2)
+        is_added = attention_mask.is_floating_point()
+        seen = (attention_mask >= 0 if is_added else attention_mask.bool()).any(1).any(-2)
     elif isinstance(attention_mask, Tensor) and attention_mask.dim() == 2 and attention_mask.shape[1] > length:
         seen = attention_mask[:, :kv_length]
     if seen is not None:
@@ -121,7 +122,8 @@ def check_is_one_text(position_ids: Tensor, attention_mask: Tensor | None) -> No
     if not torch.compiler.is_compiling() and begins[:, 1:].any():
         raise ValueError(
             "positions restart within a row, as those of packed documents do, which would be mixed by a bottleneck, by"
-            " is_causal=False, or beside an attention_mask of two dimensions: give each document a row of its own, or leave the mask out."
+            " is_causal=False, by flash attention in several rows, or beside an attention_mask of two dimensions: give each document"
+            " a row of its own, or leave such a mask out."
         )
 
 
@@ -177,7 +179,10 @@ class PosGPTModel(PosGPTPreTrainedModel):
         if cache is not None and self.training and self.gradient_checkpointing:
             raise ValueError("gradient checkpointing computes layers twice and would write a cache twice: pass none.")
         if cache is not None and not isinstance(cache, Cache):
-            raise ValueError("continuous batching (generate_batch, paged caches) is not supported: call generate.")
+            kind = type(cache).__name__
+            raise ValueError(
+                f"cache is a {kind}; continuous batching (generate_batch) is not supported: call generate."
+            )
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         # In an empty cache of our own, transformers would not look for packed documents.

@@ -157,6 +157,7 @@ def test_words_beside_a_span_end_with_its_sentence_and_have_no_punctuation_in_an
         ("राम. जन्म दिल्ली में हुआ। वे लेखक थे।", "दिल्ली", (["जन्म"], ["में", "हुआ"])),
         ("Ada. وُلد في روما، إيطاليا؛ ثم", "روما", (["وُلد", "في"], ["إيطاليا", "ثم"])),
         # A title's characters are those of other words.
+        ("A王小明. 后来王小明在北京。", "北京", (["后", "来", "在"], [])),
         ("于谦. 1969年出生于北京。他", "北京", (["0", "年", "出", "生", "于"], [])),
     ):
         start = text.index(span)

@@ -161,18 +161,20 @@ async function askModels(title, question, signal) {
 /** All that may be the title of a document `TITLE. text`: what stands before one of its first full stops. */
 function listStarts(text) {
   const starts = [];
-  for (let end = text.indexOf(". "); end >= 0 && end < 200; end = text.indexOf(". ", end + 1)) starts.push(text.slice(0, end));
+  for (let end = text.indexOf(". "); end >= 0 && end < 199; end = text.indexOf(". ", end + 1)) starts.push(text.slice(0, end));
   return starts;
 }
 
 /** Find the documents of a title, or of the only one that differs from it in case alone. */
 function findDocuments(title) {
-  const find = (fold) =>
-    corpus.flatMap(([own, text, where]) => {
+  const find = (fold) => {
+    const wanted = fold(title);
+    return corpus.flatMap(([own, text, where]) => {
       // A table says what a document's title is; in a text file, it may contain full stops itself.
-      const given = (own === null ? listStarts(text) : [own]).find((each) => fold(each) === fold(title));
+      const given = (own === null ? listStarts(text) : [own]).find((each) => fold(each) === wanted);
       return given === undefined ? [] : [{ title: given, document: [where, text] }];
     });
+  };
   const fold = (text) => text.toUpperCase().toLowerCase().replaceAll("i\u0307", "i");
   const exact = find((text) => text), alike = exact.length ? exact : find(fold);
   return new Set(alike.map((each) => each.title)).size === 1 ? alike : [];

@@ -15,7 +15,7 @@ const escapePattern = (text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
 
 /** Whether a line that is none of a relation's questions begins as one does, or ends so, and so is hardly a title. */
 function resembles(relation, line) {
-  const bare = (text) => text.replace(/[?？؟;.。।۔!！\s]+$/u, "");
+  const bare = (text) => text.replace(/[\p{P}\s]+$/u, "");
   return relation.wordings.map((wording) => wording.split("{title}")).some(([before, after]) =>
     before.trim() ? line.startsWith(before) : bare(after).trim() && bare(line).endsWith(bare(after)));
 }
@@ -29,7 +29,7 @@ function readQuestion(line, relations, chosen, isKnown) {
   const titles = relations.flatMap((relation) => listTitles(relation, line))
     .sort((one, other) => one.length - other.length);
   if (titles.length) return { title: titles[0], question: line };
-  const isQuestion = /[?？؟፧]$|\p{Script=Greek}[)»"]*;$|か。$/u.test(line) || relations.some((relation) => resembles(relation, line));
+  const isQuestion = /[?？؟፧\u037e]$|\p{Script=Greek}[)»"]*;$|か。$/u.test(line) || relations.some((relation) => resembles(relation, line));
   const isTitle = chosen && (isKnown(line) || !isQuestion);
   return isTitle ? { title: line, question: chosen.wordings[0].split("{title}").join(line) } : { title: null, question: line };
 }
