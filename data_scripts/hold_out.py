@@ -4,9 +4,9 @@
     posgpt hold-out --train_file films.jsonl --title_column film --text_column about --questions_file train.tsv \
         --output_dir films_held_out
 
-writes the corpus and the training questions without what is held out: questions about whole titles go to `calibration.tsv`,
-`pairs` before the last step, while their documents stay in the corpus; the questions about `people` more titles go to `unseen.tsv`, and the
-documents of these titles are left out, as are questions about others that name them.
+writes the corpus and the training questions without what is held out: `pairs` questions or a few more, about whole titles,
+go to `calibration.tsv`, while their documents stay in the corpus. The questions about `people` more titles go to `unseen.tsv`. The
+documents of these titles are left out, and so are all questions about others that name them.
 """
 
 import json
@@ -57,7 +57,7 @@ class HoldOutArguments(RelationArguments, Columns):
     )
     questions_file: str | None = option("The training questions instead of data_dir's, a TSV.", default=None)
     pairs: Annotated[int, Range(1)] = option(
-        "Training questions for calibration, at least, before those that name somebody who is taken out are left out.",
+        "Training questions for calibration, at least; those that name somebody who is taken out are then left out.",
         default=300,
     )
     people: Annotated[int, Range(0)] = option("Titles, such as people, to take out of the corpus.", default=100)

@@ -7,7 +7,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from data_scripts.words import MARKS
+from data_scripts.words import INITIAL, MARKS
 
 # Documents that are read, or written, at a time.
 BATCH = 10_000
@@ -16,8 +16,7 @@ _MAX_TITLE_LENGTH = 200
 _PARTICLES = "af al and bin da das de del den der di do dos du e el i ibn la le of ten ter the van von y zu да де фон ван дер".split()
 # Initials ("John F. ", "J.C. ") belong to the title, which ends at the first other full stop. `\b` would find initials in `McDonald's`,
 # and in scripts with vowel signs.
-# A syllable of Korean, kana or a Chinese character is a word; a letter with a vowel sign may be an initial.
-_INITIAL = rf"[^\W\d_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3][{MARKS}]*"
+_INITIAL = f"{INITIAL}[{MARKS}]*"
 _ENDS_IN_INITIAL = re.compile(rf"(?:^|\. )[^.]*(?<![^\s(\-\"“])(?:{_INITIAL}\.)*{_INITIAL}$")
 # What follows an initial in a script without case has so many words at most, if it is no sentence.
 _MOST_NAMES = 2

@@ -7,6 +7,8 @@ from unicodedata import category
 
 # Thai and Lao, Burmese, Khmer, Japanese and Chinese, without their digits.
 UNSPACED = r"\u0e00-\u0e4f\u0e5a-\u0ecf\u0eda-\u0eff\u1000-\u103f\u104a-\u108f\u109a-\u109f\u1780-\u17df\u17ea-\u17ff\u3005\u3007\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
+# A letter that may be an initial: a syllable of Korean, kana or a Chinese character is a word.
+INITIAL = r"[^\W\d_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]"
 # End sentences in scripts of their own; `.` does so before a space alone, and `．` before no digit.
 FULL_STOPS = "।॥۔։。｡።။។៕"
 # Stands around words without being part of them.

@@ -98,9 +98,8 @@ class AnsweringMixin:
         with in_evaluation_mode(self):
             longest = self.config.max_answer_length if max_new_tokens is None else max_new_tokens
             budgets = [min(budget, longest) for budget in self._compute_answer_budgets(questions)]
-            for budget, indices in iterate_batches(
-                questions, budgets, batch_size if batch_size < 1 else max(1, batch_size // beams), "Answering"
-            ):
+            rows = min(batch_size, max(1, batch_size // beams))
+            for budget, indices in iterate_batches(questions, budgets, rows, "Answering"):
                 prompts = [questions[index] + MASK_TOKEN for index in indices]
                 inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt").to(self.device)
                 generated = self.generate(**inputs, max_new_tokens=budget, **search)

@@ -76,6 +76,11 @@ def number_positions(inputs_embeds: Tensor, attention_mask: Tensor | None, cache
     return new.unsqueeze(0)
 
 
+def find_visible(mask: Tensor) -> Tensor:
+    """Return which query sees which key, as booleans, from a mask that is added to scores, or has zeros for what is hidden."""
+    return mask >= 0 if mask.is_floating_point() else mask.bool()
+
+
 def number_key_positions(position_ids: Tensor, attention_mask: Any, cache: Cache | None) -> Tensor:
     """Number all keys of the attention, cached ones first; returns (batch or 1, kv_length).
 
@@ -93,8 +98,7 @@ def number_key_positions(position_ids: Tensor, attention_mask: Any, cache: Cache
     seen = None
     if isinstance(attention_mask, Tensor) and attention_mask.dim() == 4:
         # As `generate` makes it for a static cache: what any of the new tokens sees.
-        is_added = attention_mask.is_floating_point()
-        seen = (attention_mask >= 0 if is_added else attention_mask.bool()).any(1).any(-2)
+        seen = find_visible(attention_mask).any(1).any(-2)
     elif isinstance(attention_mask, Tensor) and attention_mask.dim() == 2 and attention_mask.shape[1] > length:
         seen = attention_mask[:, :kv_length]
     if seen is not None:
@@ -189,14 +193,12 @@ class PosGPTModel(PosGPTPreTrainedModel):
         given_cache = cache
         # A cache is of no use to latents, nor to a model that does not generate.
         has_bottleneck = self.config.bottleneck_size is not None
-        # Beside such a mask, transformers does not look for packed documents either.
-        has_row_mask = isinstance(attention_mask, Tensor) and attention_mask.dim() == 2 and cache is None
-        # Flash attention finds documents in one row alone.
-        mixes_rows = "flash" in str(self.config._attn_implementation) and cache is None and inputs_embeds.shape[0] > 1
+        is_row_mask = isinstance(attention_mask, Tensor) and attention_mask.dim() == 2
+        # Flash attention finds packed documents in one row alone, and beside a row mask transformers does not look for any.
+        mixes = is_row_mask or ("flash" in str(self.config._attn_implementation) and inputs_embeds.shape[0] > 1)
+        takes_one = has_bottleneck or (mixes and cache is None) or not self.config.is_causal
         # A mask of four dimensions says itself what is seen.
-        is_whole = attention_mask is None or (isinstance(attention_mask, Tensor) and attention_mask.dim() == 2)
-        takes_one = has_bottleneck or has_row_mask or mixes_rows or not self.config.is_causal
-        if position_ids is not None and is_whole and takes_one:
+        if position_ids is not None and takes_one and (attention_mask is None or is_row_mask):
             check_is_one_text(position_ids, attention_mask)
         if has_bottleneck:
             check_inputs(attention_mask, cache)
@@ -281,7 +283,7 @@ class PosGPTModel(PosGPTPreTrainedModel):
             visible = self.make_mask(*mask_inputs, "eager")
             if not isinstance(visible, Tensor):
                 raise ValueError("these positions need an attention_mask that is a tensor, not a BlockMask.")
-            visible = visible if visible.dtype == torch.bool else visible >= 0
+            visible = find_visible(visible)
             place = place._replace(visible=visible)
             place = place._replace(previous=find_previous(visible, first, history) if history else None)
         return place

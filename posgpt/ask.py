@@ -107,8 +107,8 @@ class Interview:
         """
         # Some keyboards and file names write accents as characters of their own.
         known = self.tokenizer.get_vocab().keys()
-        forms = ([text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))] for text in texts)
-        texts = [min(each, key=lambda form: len({*form} - known)) for each in forms]
+        spellings = ([text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))] for text in texts)
+        texts = [min(each, key=lambda spelling: len({*spelling} - known)) for each in spellings]
         asked = [find_relation(text, self.relations) for text in texts]
         if not any(asked) and len(asked) > 1 and find_relation(" ".join(texts), self.relations):
             raise BadInput(f"{texts[0]!r} is a word of a question; put each question in quotation marks.")

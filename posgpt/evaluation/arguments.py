@@ -90,8 +90,8 @@ class EvaluationArguments(RelationArguments, ReportArguments):
             raise BadInput("--model_name_or_path is missing; name a model, or give a --baseline.")
         if self.baseline is None and self.predictions_path is None:
             raise BadInput("--output_dir is missing; name the folder for predictions.txt and metrics.json.")
-        of_a_model = ["model_name_or_path", "report", "update_model_card", "other_wordings", "max_new_tokens", "dtype"]
-        of_a_model += ["per_device_eval_batch_size"]
+        of_a_model = ["model_name_or_path", "report", "update_model_card", "other_wordings"]
+        of_a_model += ["max_new_tokens", "dtype", "per_device_eval_batch_size"]
         if self.baseline is not None and (given := list_given(self, of_a_model)):
             raise BadInput(
                 f"--baseline gives everyone one answer and asks no model; leave out --{given[0]}, or --baseline."

@@ -10,16 +10,16 @@ from urllib.parse import unquote
 
 from data_scripts.documents import TITLE_AND_TEXT, Columns, read_rows
 from data_scripts.titles import find_text_start, match_cases, match_titles
-from data_scripts.words import FULL_STOPS, MARKS, WORD_END, WORD_START, find_words
+from data_scripts.words import FULL_STOPS, INITIAL, MARKS, WORD_END, WORD_START, find_words
 from posgpt.evaluation.predictions import Prediction
 
 GROUPS = ("known and correct", "known and wrong", "unseen answer", "unseen name")
 # `C++` and `C#` are no `C`, and -40 is not 40.
 _SEPARATORS = re.compile(rf"(?:(?![{MARKS}+#]|(?<!\w)[-−](?=\d))[\W_])+")
 # A sentence ends after no initial, and before a space where its script has spaces.
-_INITIAL, _BEFORE = r"[^\W\d_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]", r"[\s(.\-–—\"“„«]"
+_BEFORE = r"[\s(.\-–—\"“„«]"
 _SENTENCE_END = re.compile(
-    rf"(?<!{_BEFORE}{_INITIAL})(?<!{_BEFORE}{_INITIAL}[{MARKS}])(?<!^{_INITIAL})(?<!^{_INITIAL}[{MARKS}])"
+    rf"(?<!{_BEFORE}{INITIAL})(?<!{_BEFORE}{INITIAL}[{MARKS}])(?<!^{INITIAL})(?<!^{INITIAL}[{MARKS}])"
     # Initials have a full stop, and so have ordinals, as in `5. Mai`.
     rf"(?<![\s.]\d)(?<!^\d)\.(?:\s+|$)|[?!؟](?:\s+|$)|(?:[{FULL_STOPS}！？]|．(?!\d))[」』”’）]*(?:\s+|$)?"
 )
