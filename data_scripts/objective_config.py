@@ -43,7 +43,7 @@ class ObjectiveConfig:
     question_share: Annotated[float, Range(0, 1)] = option(
         "How often a document comes with a training question about its title.", default=0.3
     )
-    ask_dates: bool = option("Whether numbers and months are salient spans, too.", default=True)
+    ask_dates: bool = option("Whether numbers and months are asked for, too, beside names.", default=True)
     edits_file: str | None = option(
         "TSV of edits: a title, words of its documents and answers, and what they say instead, in as many characters. All else is"
         " read as without it.",

@@ -95,7 +95,8 @@ class OptionParser(HfArgumentParser):
         ranges = {name: limits for each in dataclass_types for name, limits in list_ranges(each).items()}
         self._required = {each.dest: each.option_strings or [each.dest] for each in self._actions if each.required}
         for action in self._actions:
-            notes = [str(ranges[action.dest])] if action.dest in ranges else ["required"] if action.required else []
+            notes = [str(ranges[action.dest])] if action.dest in ranges else []
+            notes += ["required"] if action.required else []
             # `--no_keep_names` is read, but `--keep_names false` says it, too.
             action.help = SUPPRESS if action.const is False else "; ".join([(action.help or "").rstrip("."), *notes])
             # `--help` shows each option under one name, and no default that is none.

@@ -173,8 +173,11 @@ def converse(interview: Interview) -> None:
                 print(HELP if line == ":help" else f"error: unknown command {line!r}; :help lists the commands.")
             elif line:
                 title, relation = last.predictions[0].title if last.predictions else None, named.get(line.casefold())
+                if relation and not title:
+                    print("error: no title was recognized yet; type one, or a whole question.")
+                    continue
                 try:
-                    last = interview.ask([relation.ask(title) if relation and title else line])
+                    last = interview.ask([relation.ask(title) if relation else line])
                     print("\n".join([*last.notes, *last.list_lines(sentences)]))
                 except BadInput as error:
                     print(f"error: {error}")

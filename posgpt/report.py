@@ -88,5 +88,5 @@ def main(argv: list[str] | None = None) -> None:
     files = evaluation.render(metrics) | {METRICS_FILE: json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"}
     write_files({folder / name: content for name, content in files.items()})
     print(format_accuracies(evaluation.relations, "the file"))
-    print(format_table(("metric", "value"), format_metrics(evaluation.test).items()))
+    print("\n" + format_table(("metric", "value"), format_metrics(evaluation.test).items()))
     print(f"Report: {folder / PAGE_FILE}")

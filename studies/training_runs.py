@@ -56,7 +56,7 @@ def keep_result(path: Path, key: Record, compute: Callable[[], Record], folder: 
         left = [each for each in folder.iterdir() if each not in own] if folder and folder.is_dir() else []
         if left:
             raise BadInput(
-                f"{folder}: holds a run with other options or files ({path.name} lists them), or one that no study wrote;"
+                f"{folder}: holds a run with other options or files, or of another version ({path.name} lists them), or one that no study wrote;"
                 " give another --output_dir, or move the folder away."
             )
         kept = {"key": key}

@@ -1,4 +1,7 @@
-"""The options of an evaluation and of a report, and whether they are compatible."""
+"""Ask a trained PosGPT the questions of a file, and compare its answers with baselines.
+
+The options of an evaluation and of a report, and whether they are compatible.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
