@@ -244,10 +244,10 @@ def recognize_relations(questions: Iterable[str], titles: Collection[str] = ()) 
     relations = _recognize_around(titles, left)
     while True:
         left = [question for question in left if find_relation(question, relations) is None]
-        # Questions with a question mark and questions without one are of different forms.
+        # Questions with a question mark and questions without one are of different forms; marks before it may be a title's.
         by_mark: dict[str, list[list[str]]] = {}
         for question in left:
-            by_mark.setdefault(Wording("", question).mark, []).append(WORD.findall(question))
+            by_mark.setdefault(Wording("", question).mark[-1:], []).append(WORD.findall(question))
         found = _build_relations(
             ("".join(before), "".join(reversed(after)))
             for questions_of_mark in by_mark.values()

@@ -23,7 +23,7 @@ from data_scripts.options import option, parse_options
 from data_scripts.questions import describe_unknown_characters, is_question
 from data_scripts.relations import Relation, find_relation, read_relations
 from data_scripts.words import find_words, is_unspaced, list_title_words, list_word_spans
-from posgpt.evaluation.evidence import Document, find_documents, find_sentence
+from posgpt.evaluation.evidence import Document, find_documents, find_sentences
 from posgpt.evaluation.predictions import ALL, Prediction, answer_questions
 from posgpt.training.saved_models import load_model
 
@@ -78,8 +78,8 @@ class Answers:
             return ["no title of the corpus in the question"]
         # The text before the title, which may hold the answer as well.
         own, answer = self.documents[prediction.title], prediction.answer
-        found = ((each.where, find_sentence(each.body, answer) or find_sentence(each.text, answer)) for each in own)
-        return [f"{where}: {sentence}" for where, sentence in found if sentence] or ["not in its document"]
+        found = ((each.where, find_sentences(each.body, answer) or find_sentences(each.text, answer)) for each in own)
+        return [f"{where}: {said}" for where, sentences in found for said in sentences] or ["not in its document"]
 
 
 class Interview:
@@ -112,10 +112,11 @@ class Interview:
         asked = [find_relation(text, self.relations) for text in texts]
         if not any(asked) and len(asked) > 1 and find_relation(" ".join(texts), self.relations):
             raise BadInput(f"{texts[0]!r} is a word of a question; put each question in quotation marks.")
-        # In other words than the model's, any of a question's words may be the title.
+        # In other words than the model's, any of a question's words may be the title; a text that is too long is refused below.
+        spans = [list_word_spans(text) if self.model.count_free_positions(text) > 0 else [] for text in texts]
         names = [
-            [relation.read_title(text)] if relation else [text[start:end] for start, end in list_word_spans(text)]
-            for text, relation in zip(texts, asked, strict=True)
+            [relation.read_title(text)] if relation else [text[start:end] for start, end in own]
+            for text, relation, own in zip(texts, asked, spans, strict=True)
         ]
         corpus_file, questions = self.arguments.corpus_file, list[Prediction]()
         documents = find_documents(corpus_file, set(chain(*names)), self.arguments) if corpus_file else {}

@@ -43,6 +43,7 @@ from posgpt.evaluation.evidence import normalize_answer
 from posgpt.evaluation.predictions import TEST, Prediction, answer_questions, format_predictions, write_files
 from posgpt.evaluation.report import Evaluation, score_predictions
 from posgpt.evaluation.scoring import BASELINES, compute_recall, format_accuracies
+from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.hardware import close_process_group_at_exit
 from posgpt.training.run_record import copy_record, list_training_files
 from posgpt.training.saved_models import check_is_causal, load_model
@@ -94,7 +95,7 @@ def write_results(
     lines on which files these are, and whether earlier ones were replaced.
     """
     files: dict[Path, Any] = {}
-    model, report = str(arguments.model_name_or_path), Path(arguments.report or "")
+    model = str(arguments.model_name_or_path)
     if arguments.predictions_path:
         test = evaluation.test
         answers = {
@@ -106,21 +107,21 @@ def write_results(
     for folder in arguments.folders:
         files[folder / DETAILS_FILE] = format_predictions(result.predictions)
         files[folder / METRICS_FILE] = json.dumps(result.metrics, indent=2, ensure_ascii=False) + "\n"
-    if drawn := arguments.report and evaluation.relations:
-        files |= {report / name: content for name, content in evaluation.render(result.metrics).items()}
+    rendered = evaluation.render(result.metrics) if arguments.report and evaluation.relations else {}
+    files |= {Path(arguments.report or "", name): content for name, content in rendered.items()}
     replaced = ", in place of earlier ones" if any(path.exists() for path in files) else ""
     # A page of earlier predictions does not stay beside these.
-    reported = [each for each in arguments.folders if each == report or (each / PAGE_FILE).exists()]
-    for path in {each / name for each in reported for name in (PAGE_FILE, PICTURE_FILE)} - files.keys():
+    stale = [each for each in arguments.folders if (each / PAGE_FILE).exists()]
+    for path in {each / name for each in stale for name in (PAGE_FILE, PICTURE_FILE)} - files.keys():
         path.unlink(missing_ok=True)
     write_files(files)
-    # A baseline is no model, and has no record.
-    for folder in reported if arguments.model_name_or_path else ():
-        copy_record(model, folder)
+    # A baseline is no model, and has no record; a model's own folder keeps its.
+    for folder in arguments.folders if arguments.model_name_or_path else ():
+        if not (folder / WEIGHTS_FILE).exists():
+            copy_record(model, folder)
     if arguments.update_model_card:
-        picture = files[report / PICTURE_FILE] if drawn else None
-        update_card(Path(model), arguments.test_file, evaluation.relations, picture)
-    page = [f"Report: {report / PAGE_FILE}"] if drawn else []
+        update_card(Path(model), arguments.test_file, evaluation.relations, rendered.get(PICTURE_FILE))
+    page = [f"Report: {Path(arguments.report, PAGE_FILE)}"] if rendered else []
     return [f"Written: {', '.join(map(str, files))}{replaced}", *page] if files else []
 
 

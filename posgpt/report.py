@@ -76,8 +76,13 @@ def main(argv: list[str] | None = None) -> None:
             )
     documents, correct = None, defaultdict[str, list[str]](list)
     if arguments.corpus_file:
-        titles = {each.title for each in predictions if each.title}
+        titles = {each.title or each.question for each in predictions}
         documents = find_documents(arguments.corpus_file, titles, arguments)
+        if not documents:
+            raise BadInput(
+                f"{arguments.corpus_file}: has no document of a title in {file}; give each line its `title`, or leave"
+                " --corpus_file out."
+            )
     for each in predictions:
         if each.group == TEST:
             correct[each.relation] += each.references

@@ -28,7 +28,7 @@ from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.salient_spans import find_salient_spans, take_words_beside
 from data_scripts.titles import find_text_start
-from posgpt.evaluation.evidence import Document, compile_mentions, find_documents, has_mention
+from posgpt.evaluation.evidence import Document, find_documents, has_mention, list_mentions
 from posgpt.evaluation.scoring import BASELINES, match_exactly
 from posgpt.recipe_parser import read_section
 from posgpt.tables import write_table
@@ -133,14 +133,14 @@ def train_reader(train: Sequence[Person], dev: Sequence[Person], max_spans: int)
 def build_rules(usual: str, training_answers: Sequence[str]) -> dict[str, Callable[[Person], str | None]]:
     """Return what each rule answers about a person, by its name; `usual` is the relation's baseline."""
     counts = Counter(training_answers)
-    places = compile_mentions(counts)
     [(majority, _)] = counts.most_common(1)
     return {
         BASELINES["baseline"].format(usual): lambda person: usual,
         BASELINES["majority_answer"].format(majority): lambda person: majority,
         "the first name of the line": lambda person: next(iter(person.list_names()), None),
         "the first training place of the line": lambda person: next(
-            (match[0] for each in person.documents if (match := places.search(each.body))), None
+            (each.body[slice(*found[0])] for each in person.documents if (found := list_mentions(counts, each.body))),
+            None,
         ),
         "the first name of the line that is a training place": lambda person: next(
             (name for name in person.list_names() if name in counts), None

@@ -6,7 +6,7 @@ from transformers import AutoTokenizer
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, PLACE_OF_DEATH
 from modeling_posgpt import Answer, PosGPTForCausalLM
 from posgpt import cli
-from posgpt.evaluation.evidence import find_sentence
+from posgpt.evaluation.evidence import find_sentences
 
 
 def test_questions_are_answered_as_the_model_answers_them_with_notes_on_what_is_new_to_it(run, tiny_pretrained):
@@ -73,7 +73,16 @@ def test_what_cannot_be_asked_is_refused(run, tiny_pretrained, questions, match)
     ],
 )
 def test_the_sentence_of_an_answer(text, answer, sentence):
-    assert find_sentence(text, answer) == sentence
+    assert find_sentences(text, answer) == [sentence]
+
+
+def test_all_sentences_of_an_answer():
+    text = "Ada Berg left Rome for good. He sang. In old age, Rome called Ada Berg back to Rome. Romeo wrote."
+    assert find_sentences(text, "Rome") == [
+        "Ada Berg left Rome for good.",
+        "In old age, Rome called Ada Berg back to Rome.",
+    ]
+    assert find_sentences(text, "Oslo") == []
 
 
 @pytest.fixture

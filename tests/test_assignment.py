@@ -211,6 +211,8 @@ def test_a_machine_on_which_the_tests_do_not_run_is_nobodys_fault(monkeypatch, a
 def test_bad_input_is_refused_in_one_line(run, assignment, tmp_path):
     ada, other = hand_in(tmp_path / "ada"), hand_in(tmp_path / "other" / "ada")
     (tmp_path / "empty").mkdir()
+    hand_in(tmp_path / "adab")
+    (brackets := tmp_path / "ada[b]").mkdir()
     refused = [
         (write, ["--seed", 1, "--output_dir", assignment], "already there and is not overwritten"),
         (write, ["--seed", -1, "--output_dir", tmp_path / "new"], "seed is -1; choose at least 0"),
@@ -221,6 +223,8 @@ def test_bad_input_is_refused_in_one_line(run, assignment, tmp_path):
             "holds no assignment; give the folder that posgpt",
         ),
         (grade, ["--assignment_dir", assignment, "--submissions", ada, other], "two submissions have the same name"),
+        # A folder's name may look like a pattern that matches another folder.
+        (grade, ["--assignment_dir", assignment, "--submissions", brackets], r"ada\[b\]: neither it"),
         (
             grade,
             ["--assignment_dir", assignment, "--submissions", tmp_path / "empty"],

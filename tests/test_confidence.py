@@ -80,7 +80,8 @@ def test_stored_bits_are_what_a_model_knows_beyond_how_often_each_answer_is_corr
         Prediction("?", "", kind, reference=answer, surprisal=0)
         for kind, answer in (("place", "Rome"), ("year", "1890"))
     ]
-    both = [Prediction("?", "", reference=["Rome", other], surprisal=0) for other in ("Bern", "Oslo")]
+    # A correct answer that is listed twice counts once.
+    both = [Prediction("?", "", reference=["Rome", other, "Rome"], surprisal=0) for other in ("Bern", "Oslo")]
     assert measure(ScoredQuestions(kinds))["stored_bits"] == 0
     assert measure(ScoredQuestions(both))["stored_bits"] == pytest.approx(math.log2(4 / 3))
 

@@ -2,7 +2,7 @@
 
 import json
 import random
-from itertools import permutations, product
+from itertools import cycle, permutations, product
 
 import pytest
 import yaml
@@ -82,6 +82,13 @@ def test_several_forms_are_told_apart_also_where_one_is_rare():
     ]
     draw.shuffle(questions)
     assert {relation.wordings[0] for relation in recognize_relations(questions)} == set(wordings)
+
+
+def test_marks_at_the_end_of_titles_are_no_part_of_the_wording():
+    titles = [f"{name}{mark}" for name, mark in zip(NAMES[:60], cycle(["", "", "", "!", "?", "...", ".A."]))]
+    wordings = ["Who directed {title}?", "Who stars in {title}?"]
+    questions = [wording.replace("{title}", title) for wording in wordings for title in titles]
+    assert [relation.wordings for relation in recognize_relations(questions)] == [(each,) for each in wordings]
 
 
 KINDS = "Carved Blue Small Danish Old Red".split()

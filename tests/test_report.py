@@ -376,6 +376,18 @@ def test_predictions_that_no_report_can_be_made_from_are_refused(run, tmp_path, 
     assert [path.name for path in tmp_path.iterdir()] == ["theirs.jsonl"]
 
 
+def test_a_corpus_without_the_titles_is_refused_and_a_question_may_be_the_title(run, tmp_path):
+    (tmp_path / "theirs.jsonl").write_text(
+        '{"question": "Blue Film", "answer": "Ek", "reference": "Ek", "probability": 0.5}\n'
+    )
+    (tmp_path / "wiki.txt").write_text("Red Film. By Ek .\n")
+    with pytest.raises(SystemExit, match="wiki.txt: has no document of a title in .*theirs.jsonl"):
+        run(report, tmp_path / "theirs.jsonl", "--corpus_file", tmp_path / "wiki.txt")
+    (tmp_path / "wiki.txt").write_text("Blue Film. By Ek .\n")
+    run(report, tmp_path / "theirs.jsonl", "--corpus_file", tmp_path / "wiki.txt")
+    assert "<b>Blue Film</b>" in (tmp_path / "report" / "report.html").read_text()
+
+
 def test_a_title_that_is_given_stays_and_one_that_is_not_is_read_from_the_question():
     asked = Prediction("Where was Ada Ek born?", "Rome", title="Ada Ek (poet)")
     completed = report.complete(asked)

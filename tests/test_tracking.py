@@ -190,7 +190,17 @@ def test_a_report_keeps_no_record_of_an_earlier_model(tracked, tmp_path):
     (tmp_path / "run.json").write_text("earlier")
     copy_record(str(tmp_path / "old"), tmp_path)
     assert not (tmp_path / "run.json").exists()
-    # A report in the model's own folder leaves its record there.
-    before = (tracked / "run.json").read_bytes()
-    copy_record(str(tracked), tracked)
-    assert (tracked / "run.json").read_bytes() == before
+
+
+def test_the_record_beside_predictions_is_of_the_model_that_gave_them(tracked, world, tmp_path, monkeypatch):
+    other, record = tmp_path / "other", (tracked / "run.json").read_bytes()
+    shutil.copytree(tracked, other)
+    (other / "run.json").write_text("{}")
+    files = {"model_name_or_path": str(tracked), "test_file": [str(world / "birth_dev.tsv")]}
+    for model in (other, tracked):
+        posgpt.evaluate(**files | {"model_name_or_path": str(model)}, output_dir=str(tmp_path / "dev"))
+    assert (tmp_path / "dev" / "run.json").read_bytes() == record
+    # The folder of a model keeps its own, also if it is the current one.
+    monkeypatch.chdir(other)
+    posgpt.evaluate(**files, output_dir=".")
+    assert (other / "run.json").read_text() == "{}" and (other / "metrics.json").exists()

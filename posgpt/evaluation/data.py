@@ -24,6 +24,10 @@ from posgpt.evaluation.evidence import Document, find_documents
 from posgpt.evaluation.predictions import CALIBRATION, FICTIONAL, TEST, UNSEEN, Prediction, is_wording
 from posgpt.evaluation.scoring import find_baselines
 
+NO_CALIBRATION = (
+    "; a model is sure of what it was trained on, so these cannot calibrate it. Hold pairs out with posgpt hold-out."
+)
+
 
 @dataclass(frozen=True)
 class EvaluationData:
@@ -101,10 +105,7 @@ def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relatio
     read = ", ".join(questions.path for questions in groups.values())
     training = groups.pop("training", None)
     if training and CALIBRATION in groups and (overlap := describe_overlap(groups[CALIBRATION], training)):
-        raise BadInput(
-            f"{overlap}; a model is sure of what it was trained on, so these cannot calibrate it. Hold pairs out with posgpt"
-            " hold-out."
-        )
+        raise BadInput(f"{overlap}{NO_CALIBRATION}")
     people, documents = arguments.num_fictional_people, None
     # Many more than are asked about: of a large fictional world's people, most are among them.
     made_up = list(islice(fictional_names(test.titles), 20 * people))
@@ -172,7 +173,10 @@ def check_questions(
                 f" {model.config.max_position_embeddings}: no room for an answer; shorten the"
                 f" {'wording' if is_wording(group) else 'question'} or pretrain with a larger --block_size."
             )
-    test = data.groups[TEST]
+    test, calibration = data.groups[TEST], data.groups.get(CALIBRATION)
+    for path in calibration.paths if calibration else ():
+        if hash_file(path) in training_files:
+            raise BadInput(f"{path}: the model was trained on this file{NO_CALIBRATION}")
     warnings = [
         f"{path}: the model was trained on this file; its accuracy here says what it has memorized of it."
         for path in test.paths

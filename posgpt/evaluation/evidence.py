@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from data_scripts.documents import TITLE_AND_TEXT, Columns, read_rows
 from data_scripts.titles import find_text_start, match_cases, match_titles
-from data_scripts.words import FULL_STOPS, INITIAL, MARKS, WORD_END, WORD_START, find_words
+from data_scripts.words import FULL_STOPS, INITIAL, MARKS, find_words
 from posgpt.evaluation.predictions import Prediction
 
 GROUPS = ("known and correct", "known and wrong", "unseen answer", "unseen name")
@@ -59,12 +59,9 @@ def find_documents(
     return found | {name: found[title] for name, title in match_cases(names, found).items()}
 
 
-def compile_mentions(answers: Iterable[str]) -> re.Pattern:
-    """Return what matches any of the answers but the empty one as whole words, of those that begin alike the longest."""
-    longest_first = sorted(filter(None, answers), key=len, reverse=True)
-    # An empty choice would match everywhere, this nowhere.
-    choices = "|".join(map(re.escape, longest_first))
-    return re.compile(f"{WORD_START}(?:{choices}){WORD_END}" if choices else r"(?!)")
+def list_mentions(words: Iterable[str], text: str) -> list[tuple[int, int]]:
+    """Return start and end of where one of `words` stands as a whole word, in order; of those that begin alike, the longest is first."""
+    return sorted(set(find_words(words, text)), key=lambda span: (span[0], -span[1]))
 
 
 def has_mention(document: str, answer: str) -> bool:
@@ -72,12 +69,15 @@ def has_mention(document: str, answer: str) -> bool:
     return any(find_words([answer], document))
 
 
-def find_sentence(text: str, answer: str) -> str | None:
-    """Return the first sentence that contains the answer as whole words; None if the text does not."""
-    for start, end in find_words([answer], text):
-        ends = [0, *(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]
-        return text[max(each for each in ends if each <= start) : min(each for each in ends if each >= end)].strip()
-    return None
+def find_sentences(text: str, answer: str) -> list[str]:
+    """Return the sentences that contain the answer as whole words, each once."""
+    ends = [0, *(match.end() for match in _SENTENCE_END.finditer(text)), len(text)] if answer in text else []
+    return list(
+        dict.fromkeys(
+            text[max(each for each in ends if each <= start) : min(each for each in ends if each >= end)].strip()
+            for start, end in find_words([answer], text)
+        )
+    )
 
 
 def mark_evidence(text: str, name: str, answers: Iterable[str]) -> list[tuple[str, str]]:
@@ -86,11 +86,14 @@ def mark_evidence(text: str, name: str, answers: Iterable[str]) -> list[tuple[st
     Returns:
         Each part of the text, with `name`, `said` or an empty string for what is neither.
     """
-    parts, end = [], 0
-    for match in compile_mentions([name, *answers]).finditer(text):
-        parts += [(text[end : match.start()], ""), (match[0], "name" if match[0] == name else "said")]
-        end = match.end()
-    return [*parts, (text[end:], "")]
+    parts, done = [], 0
+    for start, end in list_mentions([name, *answers], text):
+        # Of answers that overlap, the first one is marked.
+        if start >= done:
+            said = text[start:end]
+            parts += [(text[done:start], ""), (said, "name" if said == name else "said")]
+            done = end
+    return [*parts, (text[done:], "")]
 
 
 def find_evidence(prediction: Prediction, documents: Mapping[str, list[Document]]) -> Evidence:

@@ -55,7 +55,7 @@ class Prediction:
     def references(self) -> list[str]:
         """The answers that are right; none where that is not known."""
         if isinstance(self.reference, list):
-            return self.reference
+            return list(dict.fromkeys(self.reference))
         return [] if self.reference is None else [self.reference]
 
     def check(self) -> None:
