@@ -90,6 +90,8 @@ class AnsweringMixin:
 
         The search keeps twice as many beams as the `number` of answers; a batch has `batch_size` beams. See `answer`.
         """
+        if number < 1:
+            raise ValueError(f"number is {number}; choose at least 1.")
         beams, answers = 2 * number if number > 1 else 1, dict[int, list[Answer]]()
         # Without a length penalty, the search goes by the probability of the whole answer.
         search: dict[str, Any] = {"length_penalty": 0.0, "early_stopping": False} if number > 1 else {}

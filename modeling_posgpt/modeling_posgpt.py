@@ -182,11 +182,6 @@ class PosGPTModel(PosGPTPreTrainedModel):
             raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
         if cache is not None and self.training and self.gradient_checkpointing:
             raise ValueError("gradient checkpointing computes layers twice and would write a cache twice: pass none.")
-        if cache is not None and not isinstance(cache, Cache):
-            kind = type(cache).__name__
-            raise ValueError(
-                f"cache is a {kind}; continuous batching (generate_batch) is not supported: call generate."
-            )
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         # In an empty cache of our own, transformers would not look for packed documents.
@@ -346,6 +341,14 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
         if "cache" in kwargs and CACHE != "cache":
             raise ValueError("generate takes a cache as past_key_values in this version of transformers.")
         return super().prepare_inputs_for_generation(*args, **kwargs)  # type: ignore[misc]
+
+    def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse continuous batching, which has a cache of its own kind, before it takes the memory for that."""
+        raise ValueError("continuous batching (generate_batch) is not supported: call generate.")
+
+    def _get_static_cache_init_shape(self) -> None:
+        # Some positions cache more than keys: the first call makes the tensors of a static cache.
+        return None
 
     @take_past_key_values
     @can_return_tuple

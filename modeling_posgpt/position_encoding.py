@@ -7,6 +7,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterable
+from importlib.util import decode_source
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -17,6 +18,8 @@ from transformers.dynamic_module_utils import get_relative_import_files
 
 #: Where a module from the user's file keeps the code that it was imported from.
 SOURCE = "__posgpt_source__"
+# Files of this package that import the encodings themselves.
+_ABOVE = {"position_embeddings", "configuration_posgpt", "layers", "bottleneck", "modeling_posgpt"}
 
 
 class Setting(NamedTuple):
@@ -203,27 +206,47 @@ def register(name: str):
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ValueError(f"{name!r} is the name of {known.__qualname__} already; choose another one.")
         POSITION_EMBEDDINGS[name] = cls
+        file = Path(getattr(module := sys.modules[cls.__module__], "__file__", None) or "")
+        if file.suffix == ".py" and file.is_file() and not cls.__module__.startswith(f"{__package__}."):
+            # A saved model contains what it was trained with, whatever the file becomes meanwhile.
+            setattr(module, SOURCE, decode_source(file.read_bytes()))
         return cls
 
     return add
 
 
-def check_is_portable(module: str, code: str) -> None:
-    """Raise ValueError when a module's code, copied into a saved model, would not find what it imports from this package there."""
-    if (Path(__file__).parent / f"{module}.py").is_file():
+def check_is_portable(file: Path, code: str) -> None:
+    """Raise ValueError when a file's code, copied into a saved model, would not find there what it imports."""
+    ours, tree = Path(__file__).parent, ast.parse(code)
+    if (ours / file.name).is_file():
         raise ValueError(
-            f"a saved model has a file {module}.py of PosGPT's own; give the file of your encoding another name."
+            f"a saved model has a file {file.name} of PosGPT's own; give the file of your encoding another name."
         )
-    for node in ast.walk(ast.parse(code)):
+    for node in ast.walk(tree):
         names = [each.name for each in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
-        if isinstance(node, ast.ImportFrom):
-            lost = node.module == "modeling_posgpt" and [name for name in names if name not in globals()]
+        package, _, inside = (getattr(node, "module", None) or "").partition(".")
+        if getattr(node, "level", 0):
+            # As in a file from a saved model.
+            lost = [] if (ours / f"{package}.py").is_file() else names
+        elif package == "modeling_posgpt":
+            lost = [
+                name
+                for name in names
+                if inside in _ABOVE or node not in tree.body or not (inside or name in globals())
+            ]
         else:
-            lost = [name for name in names if name.partition(".")[0] == "modeling_posgpt"]
+            # Files beside it are not saved.
+            roots = {name: (package or name).partition(".")[0] for name in names}
+            lost = [
+                name
+                for name in names
+                if roots[name] == "modeling_posgpt" or (file.parent / f"{roots[name]}.py").is_file()
+            ]
         if lost:
             raise ValueError(
-                f"{module}.py imports {lost[0]}, which it would not find in a saved model; write `from modeling_posgpt import NAME`"
-                " for what position encodings are made of, and `from modeling_posgpt.FILE import NAME` for all else."
+                f"{file.name} imports {lost[0]}, which it would not find in a saved model; at the top of the file, write `from"
+                " modeling_posgpt import NAME` for what position encodings are made of, and `from modeling_posgpt.FILE import"
+                " NAME` for parts of encodings."
             )
 
 
@@ -244,7 +267,7 @@ def save_encodings(folder: Path, encodings: Iterable[type[PositionEncoding]]) ->
             )
         code = getattr(sys.modules[encoding.__module__], SOURCE, None) or Path(source).read_text(encoding="utf-8")
         if encoding.__module__ != f"{__package__}.{module}":
-            check_is_portable(module, code)
+            check_is_portable(Path(source), code)
         code = re.sub(r"^from modeling_posgpt import", "from .position_encoding import", code, flags=re.M)
         code = re.sub(r"^from modeling_posgpt\.(\w+) import", r"from .\1 import", code, flags=re.M)
         (folder / f"{module}.py").write_text(code, encoding="utf-8")

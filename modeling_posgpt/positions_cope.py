@@ -32,6 +32,6 @@ class PosGPTContextualEncoding(PositionEncoding):
     def relate(self, query: Tensor, key: Tensor, memo: Tensor | None, place: Place) -> tuple[Tensor, Tensor, Tensor]:
         gates = ((query @ key.mT).float() * self.scaling).sigmoid() * place.visible
         positions = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=len(self.table) - 1)
-        logits = query @ self.table.to(query.dtype).mT
+        logits = query @ self.table.to(query).mT
         lower, upper = (logits.gather(-1, each.long()) for each in (positions.floor(), positions.ceil()))
         return query, key, torch.lerp(lower.float(), upper.float(), positions - positions.floor())

@@ -1,5 +1,7 @@
 """A learned vector for each position, added to the token's or concatenated with it."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -26,9 +28,9 @@ class PosGPTLearnedEmbedding(PositionEncoding):
 
     @staticmethod
     def check_config(config) -> None:
-        """Raise ValueError when `position_initializer_range` is negative."""
+        """Raise ValueError when `position_initializer_range` is negative or no number."""
         deviation = config.position_initializer_range
-        if deviation is not None and deviation < 0:
+        if deviation is not None and not 0 <= deviation < math.inf:
             raise ValueError(f"position_initializer_range, a standard deviation, is {deviation}; choose at least 0.")
 
     def embed(self, inputs_embeds: Tensor, position_ids: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 from transformers import initialization
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from .position_encoding import Place, PositionEncoding, register
 
@@ -38,23 +38,17 @@ class PosGPTRotaryEmbedding(PositionEncoding):
         super().__init__(config, layer_idx)
         self.config = config
         self.rope_type = config.rope_parameters["rope_type"]
-        self.max_seq_len_cached = config.max_position_embeddings
-        self.original_max_seq_len = config.max_position_embeddings
-        # `dynamic_rope_update` expects the names `inv_freq`, `original_inv_freq` and `attention_scaling`.
         inv_freq, self.attention_scaling = self.compute_frequencies()
         self.inv_freq = nn.Buffer(inv_freq, persistent=False)
-        self.original_inv_freq = nn.Buffer(inv_freq.clone(), persistent=False)
 
-    def compute_frequencies(self) -> tuple[Tensor, float]:
-        """Return the frequencies (pairs that rotate,) in radians per position, and the factor on cos and sin."""
+    def compute_frequencies(self, device=None, length: int | Tensor | None = None) -> tuple[Tensor, float]:
+        """Return the frequencies (pairs that rotate,) in radians per position for a length, and the factor on cos and sin."""
         if self.rope_type == "default":
             return self.compute_default_rope_parameters(self.config)
-        return ROPE_INIT_FUNCTIONS[self.rope_type](self.config)
+        return ROPE_INIT_FUNCTIONS[self.rope_type](self.config, device, seq_len=length)
 
     def init_weights(self) -> None:
-        frequencies, _ = self.compute_frequencies()
-        for buffer in (self.inv_freq, self.original_inv_freq):
-            initialization.copy_(buffer, frequencies)
+        initialization.copy_(self.inv_freq, self.compute_frequencies()[0])
 
     @staticmethod
     def check_config(config) -> None:
@@ -94,10 +88,16 @@ class PosGPTRotaryEmbedding(PositionEncoding):
         return 1.0 / (config.rope_parameters["rope_theta"] ** exponents), 1.0
 
     @torch.no_grad()
-    @dynamic_rope_update
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return cos and sin, each (batch or 1, length, dimensions that rotate), in the dtype of `x`."""
-        angles = position_ids[..., None].float() * self.inv_freq.to(x.device)
+        inv_freq, length = self.inv_freq.to(x.device), position_ids.max() + 1
+        # Not transformers' `dynamic_rope_update`, which keeps the frequencies of longer texts before.
+        if self.rope_type == "dynamic":
+            inv_freq, _ = self.compute_frequencies(x.device, length)
+        elif self.rope_type == "longrope":
+            longest = self.config.rope_parameters["original_max_position_embeddings"]
+            inv_freq = torch.where(length > longest, self.compute_frequencies(x.device, longest + 1)[0], inv_freq)
+        angles = position_ids[..., None].float() * inv_freq
         angles = angles.repeat_interleave(2, dim=-1)
         cos, sin = angles.cos() * self.attention_scaling, angles.sin() * self.attention_scaling
         return cos.to(x.dtype), sin.to(x.dtype)

@@ -62,6 +62,8 @@ def test_an_answer_is_scored_as_if_it_were_read_after_the_question(settings):
 
 def test_the_likeliest_answers_have_the_probabilities_of_what_was_written(asked):
     model, tokenizer = asked
+    with pytest.raises(ValueError, match="number is 0; choose at least 1"):
+        model.list_answers(QUESTIONS, tokenizer, 0)
     for question, found in zip(QUESTIONS, model.list_answers(QUESTIONS, tokenizer, 3, 12, 3), strict=True):
         probabilities = [each.probability for each in found]
         assert len(found) == 3 and probabilities == sorted(probabilities, reverse=True)

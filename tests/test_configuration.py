@@ -1,6 +1,7 @@
 """What the configuration says about itself, and what it refuses."""
 
 import importlib
+import math
 import sys
 
 import pytest
@@ -64,6 +65,7 @@ def ask(*wordings: object, **relation) -> dict:
         ({"hidden_act": "gelluu"}, "hidden_act is 'gelluu'; choose an activation of transformers, such as gelu"),
         ({"embd_pdrop": 1}, "embd_pdrop, a dropout rate, is 1"),
         ({"position_initializer_range": -1}, "position_initializer_range, a standard deviation, is -1"),
+        ({"position_initializer_range": math.nan}, "position_initializer_range, a standard deviation, is nan"),
         (of("sinusoidal", hidden_size=33, num_attention_heads=3), "33 has to be even"),
         (of("concatenated", position_share=1.0), "position_share is 1.0.*none to the tokens"),
         (of("concatenated", tie_word_embeddings=True), "tie_word_embeddings has to be False"),

@@ -109,6 +109,20 @@ def test_generation_with_a_cache_is_greedy_search_without(positions, cache):
 
 
 @every_member
+def test_a_static_cache_is_filled_in_chunks(positions):
+    """It fails when transformers makes the cache's tensors before the model has said how wide they are."""
+    model, input_ids = tiny_model(positions), tokens(2, 9)
+    options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": None, "disable_compile": True}
+    chunked = model.generate(input_ids, cache_implementation="static", prefill_chunk_size=4, **options)
+    assert torch.equal(chunked, model.generate(input_ids, use_cache=False, **options))
+
+
+def test_continuous_batching_is_refused_before_it_takes_memory():
+    with pytest.raises(ValueError, match="^continuous batching .* is not supported: call generate.$"):
+        tiny_model("rotary").generate_batch([[3, 4], [5, 6, 7]], max_new_tokens=2)
+
+
+@every_member
 def test_generation_goes_on_from_a_cache_reads_vectors_and_takes_an_assistant(positions):
     model, input_ids = tiny_model(positions), tokens(1, 9)
     options = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None}

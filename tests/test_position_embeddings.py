@@ -83,7 +83,7 @@ def test_where_a_text_starts_shows_with_absolute_positions_only(name):
     ("positions", "constant", "settings"),
     [
         ("rotary", "inv_freq", {}),
-        ("rotary", "original_inv_freq", {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0}}),
+        ("rotary", "inv_freq", {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0}}),
         # Of six heads, bfloat16 holds some slopes; of twelve, not all.
         ("alibi", "slopes", {"hidden_size": 48, "num_attention_heads": 12}),
     ],

@@ -1,5 +1,6 @@
 """What holds for every position encoding in the table; a new one is tested by being there. `-k NAME` tests one."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -235,6 +236,13 @@ class Distances(PositionEncoding):
     def relate(self, query, key, memo, place):
         return query, key, -self.slope * place.distances()[:, None].expand(-1, self.num_heads, -1, -1)
 """
+# What a saved model would not find elsewhere.
+LOST = [
+    "import modeling_posgpt",
+    "from modeling_posgpt.configuration_posgpt import PosGPTConfig",
+    "try:\n    from modeling_posgpt import Place\nexcept ImportError:\n    pass",
+    "def late():\n    import plug_in_file",
+]
 ELSEWHERE = """
 import json, sys
 sys.modules |= {name: None for name in ("modeling_posgpt", "posgpt", "data_scripts")}
@@ -265,10 +273,12 @@ def test_a_model_with_a_file_from_outside_loads_where_the_package_is_missing(tmp
             model.save_pretrained(folder)
             expected[folder] = model(torch.arange(2, 12)[None]).logits[0, -1]
         check_imported(model.config)
-        (tmp_path / "lost.py").write_text(PLUG_IN.replace("plug_in", "lost") + "\nimport modeling_posgpt\n")
-        import_encodings(tmp_path / "lost.py")
-        with pytest.raises(BadInput, match="no model could be saved: lost.py imports modeling_posgpt"):
-            check_imported(tiny_model("lost").config)
+        for number, line in enumerate(LOST):
+            name = f"lost_{number}"
+            (tmp_path / f"{name}.py").write_text(PLUG_IN.replace("plug_in", name) + line)
+            import_encodings(tmp_path / f"{name}.py")
+            with pytest.raises(BadInput, match=f"no model could be saved: {name}.py imports "):
+                check_imported(tiny_model(name).config)
     finally:
         POSITION_EMBEDDINGS.clear()
         POSITION_EMBEDDINGS.update(before)
@@ -278,6 +288,28 @@ def test_a_model_with_a_file_from_outside_loads_where_the_package_is_missing(tmp
     assert printed.returncode == 0, printed.stderr
     for folder, logits in json.loads(printed.stdout.splitlines()[-1]).items():
         close(torch.tensor(logits), expected[folder])
+
+
+def test_the_file_of_an_encoding_in_a_saved_model_can_be_imported(tmp_path, monkeypatch):
+    from posgpt.training.encodings import import_encodings
+
+    (tmp_path / "plain_file.py").write_text(PLUG_IN.replace("plug_in", "plain"))
+    monkeypatch.setattr(sys, "modules", sys.modules.copy())
+    monkeypatch.syspath_prepend(tmp_path)
+    before = dict(POSITION_EMBEDDINGS)
+    try:
+        # As a notebook imports it. What was trained with is saved, not what the file has become.
+        importlib.import_module("plain_file")
+        (tmp_path / "plain_file.py").write_text("raise")
+        tiny_model("plain").save_pretrained(tmp_path / "model")
+        del sys.modules["plain_file"], POSITION_EMBEDDINGS["plain"]
+        import_encodings(tmp_path / "model" / "plain_file.py")
+        PosGPTForCausalLM.from_pretrained(tmp_path / "model").save_pretrained(tmp_path / "again")
+        saved, again = ((tmp_path / each / "plain_file.py").read_text() for each in ("model", "again"))
+        assert saved == again and "class Distances" in saved
+    finally:
+        POSITION_EMBEDDINGS.clear()
+        POSITION_EMBEDDINGS.update(before)
 
 
 @pytest.mark.parametrize(

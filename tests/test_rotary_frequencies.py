@@ -31,8 +31,8 @@ def close(actual, expected):
 def test_frequencies_are_the_papers_also_token_by_token_and_after_loading(kind, tmp_path):
     settings = {"rope_parameters": KINDS[kind], "num_attention_heads": 2, "max_position_embeddings": 16}
     model, plain = tiny_model("rotary", **settings), tiny_model("rotary", **settings | {"rope_parameters": None})
-    # Beyond the maximum, dynamic and LongRoPE have other frequencies, and afterwards the first ones again.
-    for length in (24, 12):
+    # Beyond the maximum, dynamic and LongRoPE have other frequencies, whatever was read before.
+    for length in (40, 24, 12):
         ids = tokens(1, length)
         logits = model(ids).logits
         close(logits[0], reference_positions.compute_logits(model, ids[0]))

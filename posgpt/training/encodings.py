@@ -1,6 +1,7 @@
 """Position encodings from a file of the user's: `--import mine.py`."""
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.util import decode_source, module_from_spec, spec_from_file_location
@@ -13,7 +14,7 @@ import torch
 from data_scripts.errors import BadInput, reraise_as_bad_input
 from data_scripts.files import check_is_file, hash_file
 from modeling_posgpt import POSITION_EMBEDDINGS, Place, PosGPTConfig, PositionEncoding
-from modeling_posgpt.position_encoding import SOURCE, find_previous, save_encodings
+from modeling_posgpt.position_encoding import find_previous, save_encodings
 
 #: Files that the processes which a study starts import, too.
 VARIABLE = "POSGPT_IMPORT"
@@ -32,13 +33,18 @@ def import_encodings(file: Path) -> None:
             f"{file}: {name!r} is no name for a module, or another's; rename the file, e.g. my_positions.py."
         )
     spec = spec_from_file_location(name, file.resolve())
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
     module = sys.modules[name] = module_from_spec(spec)
     try:
         with reraise_as_bad_input(f"{file}: cannot be imported", "correct the file.", Exception):
-            # A saved model contains what it was trained with, whatever the file becomes meanwhile.
-            setattr(module, SOURCE, decode_source(file.read_bytes()))
-            spec.loader.exec_module(module)
+            # A file from a saved model imports from the files beside it, which are PosGPT's.
+            code = re.sub(
+                r"^from \.(\w+) import",
+                r"from modeling_posgpt.\1 import",
+                decode_source(file.read_bytes()),
+                flags=re.M,
+            )
+            exec(compile(code, str(file), "exec"), vars(module))
         if before == set(POSITION_EMBEDDINGS):
             raise BadInput(f'{file}: registers no position encoding; put @register("NAME") above a class in it.')
     except BadInput:
