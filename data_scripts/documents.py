@@ -47,7 +47,7 @@ TABLES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", "
 FEATURES = Features({"title": Value("string"), "text": Value("string")})
 # Versions of what the cache keeps: another number when files are read differently, or when what is made of documents (titles,
 # words, spans, ids) becomes another for the same documents, so that nothing older is used.
-READING_VERSION, DERIVING_VERSION = 5, 6
+READING_VERSION, DERIVING_VERSION = 5, 7
 # What a run's rows depend on besides its options and files.
 ROWS_VERSION = f"{READING_VERSION}.{DERIVING_VERSION}"
 # Nobody sees these, or tells them from a space.
@@ -271,7 +271,12 @@ def _read_csv(path: str, role: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield where each row of a CSV ends, and the row; what stands in it is text, also `None` and 00501."""
     rows = csv.DictReader((f"{line}\n" for _, line in read_lines(path, role)), strict=True)
     try:
-        if len(names := rows.fieldnames or ()) == 1 and (separator := re.search("[;\t]", names[0])):
+        names = rows.fieldnames or ()
+        if rows.fieldnames == []:
+            raise BadInput(f"{path}, line 1: is blank; begin with the names of the columns.")
+        if twice := [name for name in names if name and names.count(name) > 1]:
+            raise BadInput(f"{path}, line 1: names two columns {twice[0]!r}; rename one of them.")
+        if len(names) == 1 and (separator := re.search("[;\t]", names[0])):
             raise BadInput(f"{path}, line 1: columns are separated by {separator[0]!r}; save it with commas.")
         for row in rows:
             # What there is too much has no name, and what there is too little no text.

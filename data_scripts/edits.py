@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.errors import BadInput
 from data_scripts.files import check_text, read_lines
 from data_scripts.questions import Questions
-from data_scripts.titles import find_text_start, iterate_titles
+from data_scripts.titles import find_text_start, find_title, iterate_titles
 from data_scripts.words import find_words
 
 
@@ -36,11 +36,9 @@ class Edits:
 
     def edit_corpus(self, corpus: Dataset) -> Dataset:
         """Return a corpus, from `load_corpus`, in which the documents of edited titles are edited."""
-        titles = list(iterate_titles(corpus))
         return corpus.map(
-            lambda text, number: {"text": self.apply(titles[number], text)},
-            input_columns="text",
-            with_indices=True,
+            lambda text, title: {"text": self.apply(find_title(title, text), text)},
+            input_columns=["text", "title"],
             desc="Editing documents",
         )
 

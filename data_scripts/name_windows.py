@@ -324,10 +324,14 @@ class NameWindowsDataset(EpochDataset):
         answers = self.answers_of.get(key, [spans[place]] if place >= 0 else [])
         start, windows = self._draw_question(key, answers, wording, rng, self.config.question_share)
         mark, needs_words = wording.mark, selector.needs_words
+        # Without words, a cue of `Who wrote NAME's music?` is the question of `Who wrote NAME?`.
+        is_other = any(
+            Wording(wording.before, mark) in own for each, own in self.wordings.items() if each != selector.relation
+        )
         if self.config.window_wording == "document":
             if windows:
                 return start, windows
-            start, mark, needs_words = f"{title}.", "", False
+            start, mark, needs_words, is_other = f"{title}.", "", False, False
         room = self.tokenizer.model_max_length - len(start) - sum(len(cue) + len(span) for cue, span in windows)
         asked = [span for span, by in enumerate(asked_by) if asking in by]
         rejected, order = 0, [*(span for span in rng.permutation(asked) if span != own), own]
@@ -339,7 +343,7 @@ class NameWindowsDataset(EpochDataset):
             # ` born in?⁇China⁇` would ask what ` born in?⁇Beijing⁇` asks; ` is an?⁇poet⁇` asks what ` is an English?⁇poet⁇` does.
             follows_name = bool(before) and before[-1][0].isupper() and spans[span][0].isupper()
             # Without words, a cue is the question: only the answer may follow.
-            keeps_last = needs_words and spans[span] not in answers
+            keeps_last = is_other or (needs_words and spans[span] not in answers)
             cue = self._draw_cue(before, after, keeps_last or (self.config.keep_names and follows_name), rng)
             window = (cue + mark + MASK_TOKEN, spans[span] + MASK_TOKEN)
             if (length := len(window[0]) + len(window[1])) > room or (keeps_last and not before):
@@ -350,7 +354,7 @@ class NameWindowsDataset(EpochDataset):
         if not windows and answers:
             return self._draw_question(key, answers, wording, rng, share=1)
         if not windows:
-            words = document["before"][own].split()[-1:] if needs_words else []
+            words = document["before"][own].split()[-1:] if needs_words or is_other else []
             windows.append((join_words(words) + mark + MASK_TOKEN, spans[own] + MASK_TOKEN))
         return start, windows
 

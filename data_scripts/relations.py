@@ -240,7 +240,8 @@ def recognize_relations(questions: Iterable[str], titles: Collection[str] = ()) 
     follow; where many do, titles begin. What follows the titles is found from the end in the same way. A relation is named by
     its wording, without a baseline.
     """
-    left = list(questions)
+    # A question with several answers is there several times.
+    left = list(dict.fromkeys(questions))
     relations = _recognize_around(titles, left)
     while True:
         left = [question for question in left if find_relation(question, relations) is None]
@@ -287,7 +288,20 @@ def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list
     chosen = Counter(best for best, *_ in around)
     # `Where does Ash Tree grow?` asks about `Ash Tree`, whatever `Oak Tree` is that no document has.
     hidden = {each for best, *others in around for each in others if len("".join(each)) > len("".join(best))}
+    # So many ask `Who directed …?` that `Who directed Rocky II?` asks about `Rocky II`, which no document has.
+    hidden |= {
+        each for each in chosen for other in chosen if chosen[other] > chosen[each] and _adds_names(each, other)
+    }
     return _build_relations(wording for wording, count in chosen.items() if count > 1 and wording not in hidden)
+
+
+def _adds_names(wording: tuple[str, str], other: tuple[str, str]) -> bool:
+    """Return whether a wording is another one with names, numbers or marks beside the title, and no other words."""
+    (before, after), (start, end) = wording, other
+    if wording == other or not (before.startswith(start) and after.endswith(end)):
+        return False
+    added = WORD.findall(before[len(start) :]) + WORD.findall(after[: len(after) - len(end)])
+    return not any(word[0].islower() for word in added)
 
 
 def _drop_names(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ _BY_CHANCE = 0.2
 _NEGLIGIBLE, _FEWEST, _FEW = 0.02, 10, 50
 # So many questions show what a relation's answers look like.
 _MAX_JUDGED = 10_000
+# So many characters of documents show what answers look like; all their words are kept meanwhile, in some hundred bytes each.
+_MAX_READ = 5_000_000
 # A fifth of the titles is held out, then another, until so many questions have been.
 _FOLDS, _ENOUGH_HELD_OUT = 5, 500
 # Words and marks in a learned span: two more than in nearly all training answers, in these bounds.
@@ -371,6 +373,8 @@ def learn_selector(
 
     Spans stay `selector`'s with `finder` capitals, or auto where it finds more of the answers that are held out.
     """
+    characters = sum(len(document.text) for document in list_about(pairs, documents_of))
+    pairs = pairs[:: max(-(-characters // _MAX_READ), 1)]
     read: Read = {}
     ranker = SpanRanker(pairs, documents_of, read)
     if ranker.weights is None:

@@ -241,6 +241,8 @@ def test_a_dataset_of_the_hub_is_read_by_its_name(monkeypatch):
         ("number.json", '[{"title": "Ada", "text": ""}, 1]', "line 1: not a row of JSON: '1' is no object"),
         ("broken.parquet", "no parquet", "no table of documents"),
         ("empty.csv", "", "the file is empty"),
+        ("blank.csv", "\n\ntitle,text\nAda,Born .\n", "line 1: is blank; begin with the names of the columns"),
+        ("twice.csv", "title,text,text\nAda,Born .,Died .\n", "line 1: names two columns 'text'; rename one"),
         ("semicolons.csv", "title;text\nAda;Born .\n", "line 1: columns are separated by ';'; save it with commas"),
         (
             "first.csv",

@@ -113,6 +113,8 @@ def document_of(dataset, row):
         ("John A. Smith (politician). Born in Lima .", ("John A. Smith (politician)", "Born in Lima .")),
         ("douglas p. fry. born in lima .", ("douglas p. fry", "born in lima .")),
         ("J.C. Penney. Based in Plano .", ("J.C. Penney", "Based in Plano .")),
+        ("Neustadt a. d. Aisch. Die Stadt liegt in Bayern .", ("Neustadt a. d. Aisch", "Die Stadt liegt in Bayern .")),
+        ("J. v. d. Berg. Geboren te Delft .", ("J. v. d. Berg", "Geboren te Delft .")),
         ("McDonald's. Founded 1940. It sells .", ("McDonald's", "Founded 1940. It sells .")),
         ("at&t. a company. it is .", ("at&t", "a company. it is .")),
         ("राम. जन्म दिल्ली में हुआ. वे .", ("राम", "जन्म दिल्ली में हुआ. वे .")),
@@ -349,6 +351,18 @@ def test_no_window_asks_by_chance_what_a_question_without_words_after_its_title_
     windows = list_cues(dataset, range(100 * len(dataset)))
     assert {span for _, span in windows} == {"Bolt", "Nice", "Acme"}
     assert {span for cue, span in windows if cue == "?"} == {"Acme"}, "the question itself"
+
+
+def test_no_window_asks_by_chance_what_another_relation_asks(tmp_path):
+    text = "Blue. A song of 1931 by Ann Ek with music by Bo Dahl of Rome .\n"
+    known = [Relation("words", ("Who wrote {title}?",)), Relation("music", ("Who wrote {title}'s music?",))]
+    pairs = "Who wrote Blue?\tAnn Ek\nWho wrote Blue's music?\tBo Dahl\n"
+    dataset = windows_of(*read(tmp_path, text, pairs, known), plain_cues=True, min_cue_kept=0.0, dates=False)
+    answers = {
+        answer
+        for answer in re.findall(r"Who wrote Blue\?⁇(.+?)⁇", "\n".join(decode(dataset, range(60 * len(dataset)))))
+    }
+    assert answers == {"Ann Ek"}
 
 
 def test_rows_are_drawn_in_every_wording_of_a_relation(tmp_path):

@@ -59,6 +59,20 @@ def test_titles_that_no_document_has_do_not_hide_longer_titles(tmp_path):
     assert load_questions(tmp_path / "pairs.tsv", corpus=load_corpus(tmp_path / "wiki.txt")).titles == asked
 
 
+def test_sequels_that_no_document_has_make_no_relation(tmp_path):
+    titles = ["Rocky", "Alien", "Jaws", "Heat", "Ran", "Babe"]
+    (tmp_path / "wiki.txt").write_text("".join(f"{title}. By Ek .\n" for title in titles))
+    # Two sequels; and one with two right answers, in two lines.
+    for sequels in (["Alien II", "Jaws II"], ["Alien: The Return", "Alien: The Return"]):
+        asked = titles + sequels
+        (tmp_path / "pairs.tsv").write_text(
+            "".join(f"Who directed {title}?\tEk {number}\n" for number, title in enumerate(asked))
+        )
+        questions = load_questions(tmp_path / "pairs.tsv", corpus=load_corpus(tmp_path / "wiki.txt"))
+        assert [each.wordings for each in questions.relations] == [("Who directed {title}?",)]
+        assert questions.titles == asked
+
+
 @pytest.mark.parametrize("number", [2, 5, 20, 300])
 @pytest.mark.parametrize(
     "wording",

@@ -21,6 +21,7 @@ from posgpt.extras.wikipedia import Person, find_birth, read_person, split_sente
         ("Ann Berg (1831–1899) was a poet born near New York City.", ("New York City", "1831")),
         ("Lady Berg was born Georgina Wernher in Edinburgh on 17 October 1919.", ("Edinburgh", "1919")),
         ("Berg was born in the village of Elm, Kent.", ("Elm", None)),
+        ("Born in Boston, Berg became a privateer of the Crown who sailed for Brazil during 1704.", ("Boston", None)),
         ("Ann Berg (born 1931; died in Rome) was a singer.", None),
         ("Ann Berg (1831 – 1899 in Rome) was a singer.", None),
         ("Ann Berg was an English-born physicist in Chicago.", None),

@@ -43,6 +43,8 @@ from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 _WIKIPEDIA, _ENGLISH = "wikimedia/wikipedia", "20231101.en"
 _LEAD = 20_000  # characters of an article that are read: the birth is told early
 _YEAR = re.compile(r"\b(?:1\d{3}|20[0-2]\d)\b")
+# Characters after that beginning in which the year of birth stands.
+_YEAR_WITHIN = 60
 # What may begin the part of a sentence that tells of the birth: `born`, `b.`, a star, or the parenthesis of a life's dates.
 _BIRTH = re.compile(r"(?<!-)\b[Bb]orn\b|\bb\. |\*|\((?=[^()]*\b(?:1\d{3}|20[0-2]\d)\b)")
 # What ends it: the death, or the end of a parenthesis or clause.
@@ -84,7 +86,8 @@ def find_birth(title: str, sentence: str) -> tuple[str, str | None] | None:
     for birth in _BIRTH.finditer(sentence):
         end = _END.search(sentence, birth.end())
         stop = end.start() if end else len(sentence)
-        year = year or _YEAR.search(sentence, birth.start(), stop)
+        # Further on, it is the year of something else.
+        year = year or _YEAR.search(sentence, birth.start(), min(stop, birth.end() + _YEAR_WITHIN))
         for start, name_end in names:
             before = _BEFORE_PLACE.search(sentence, 0, start)
             if not place and birth.end() <= start < stop and before and before.start() >= birth.start():
