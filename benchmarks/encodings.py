@@ -19,14 +19,14 @@ from tqdm import tqdm
 from data_scripts.errors import exit_on_bad_input, reraise_as_bad_input
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import Range, option, parse_options
-from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
+from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
 from posgpt.positions.train import choose_device, prepare_process, read_clock, start_model
 from posgpt.tables import write_table
+from posgpt.training.architecture import CHOICES
 from posgpt.training.hardware import bf16_is_fast
 
 DEVICE = choose_device()
-# It only changes positions, and needs an encoding that reads them.
-ALL = [f"{name}+rotary" if name == "randomized" else name for name in POSITION_EMBEDDINGS]
+ALL = list(CHOICES["position_embedding_type"])
 ROWS = 32
 
 

@@ -86,6 +86,7 @@ class Interview:
     """Questions to one model, which is loaded once."""
 
     def __init__(self, arguments: AskingArguments):
+        check_columns(arguments, arguments.corpus_file)
         self.arguments = arguments
         self.model, self.tokenizer = load_model(arguments.model_name_or_path)
         self.relations = read_relations(self.model.config.relations)
@@ -178,7 +179,7 @@ def converse(interview: Interview) -> None:
                     print("error: no title was recognized yet; type one, or a whole question.")
                     continue
                 try:
-                    last = interview.ask([relation.ask(title) if relation else line])
+                    last = interview.ask([relation.ask(str(title)) if relation else line])
                     print("\n".join([*last.notes, *last.list_lines(sentences)]))
                 except BadInput as error:
                     print(f"error: {error}")
@@ -187,7 +188,6 @@ def converse(interview: Interview) -> None:
 @exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(AskingArguments, argv)
-    check_columns(arguments, arguments.corpus_file)
     if arguments.questions:
         print(ask(arguments))
     else:

@@ -121,7 +121,7 @@ def write_results(
             copy_record(model, folder)
     if arguments.update_model_card:
         update_card(Path(model), arguments.test_file, evaluation.relations, rendered.get(PICTURE_FILE))
-    page = [f"Report: {Path(arguments.report, PAGE_FILE)}"] if rendered else []
+    page = [f"Report: {Path(str(arguments.report), PAGE_FILE)}"] if rendered else []
     return [f"Written: {', '.join(map(str, files))}{replaced}", *page] if files else []
 
 

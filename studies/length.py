@@ -27,7 +27,7 @@ from data_scripts.synthetic_world import World
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM, build_tokenizer
 from posgpt.plots import make_figure, save_picture
 from posgpt.tables import write_table
-from posgpt.training.architecture import ArchitectureArguments, build_model
+from posgpt.training.architecture import ArchitectureArguments, build_config, build_model
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.checkpoints import find_last_checkpoint
 from posgpt.training.encodings import describe_imports
@@ -72,13 +72,27 @@ def make_texts(arguments: LengthArguments) -> tuple[str, str]:
     return text, unread
 
 
+def list_scalings(member: str) -> dict[str, dict[str, Any]]:
+    """Return changes of the configuration with which a trained member is read, by what the curves are called."""
+    changes: dict[str, dict[str, Any]] = {member: {}}
+    for name, settings in SCALINGS.items() if "rope_parameters" in POSITION_EMBEDDINGS[member].settings else []:
+        scaling = {"rope_type": name, "rope_theta": 10000.0, "factor": LONGEST / TRAINED_LENGTH}
+        changes[f"{member}, {name}"] = {"rope_parameters": scaling | settings}
+    return changes
+
+
+def make_architecture(member: str, arguments: LengthArguments, **settings: Any) -> Any:
+    """Return the options of a member's model."""
+    size, length = arguments.hidden_size, TRAINED_LENGTH
+    return ArchitectureArguments(
+        position_embedding_type=member, hidden_size=size, block_size=length, dropout=0.0, **settings
+    )
+
+
 def train_member(
     member: str, rows: torch.Tensor, tokenizer: PreTrainedTokenizerBase, arguments: LengthArguments, folder: Path
 ) -> None:
     """Train one model on rows (rows, TRAINED_LENGTH) and save it; an interrupted training is resumed."""
-    architecture = ArchitectureArguments(
-        position_embedding_type=member, hidden_size=arguments.hidden_size, block_size=TRAINED_LENGTH, dropout=0.0
-    )
     training_args = PosGPTTrainingArguments(
         output_dir=str(folder),
         max_steps=arguments.max_steps,
@@ -94,7 +108,7 @@ def train_member(
         seed=arguments.seed,
         report_to="none",
     )
-    model = build_model(architecture, tokenizer, training_args)
+    model = build_model(make_architecture(member, arguments), tokenizer, training_args)
     dataset: Any = [{"input_ids": row, "labels": row} for row in rows]
     trainer = Trainer(model, training_args, train_dataset=dataset, data_collator=default_data_collator)
     checkpoint = find_last_checkpoint(folder)
@@ -116,12 +130,8 @@ def compute_curves(member: str, folder: Path, rows: torch.Tensor) -> dict[str, l
     """Compute a trained member's loss by position, as far as it has positions; for rotary with each scaling, too."""
     positions = POSITION_EMBEDDINGS[member]
     rows = rows[:, :TRAINED_LENGTH] if positions.is_bounded else rows
-    changes: dict[str, dict[str, Any]] = {member: {}}
-    for name, settings in SCALINGS.items() if "rope_parameters" in positions.settings else []:
-        scaling = {"rope_type": name, "rope_theta": 10000.0, "factor": LONGEST / TRAINED_LENGTH}
-        changes[f"{member}, {name}"] = {"rope_parameters": scaling | settings}
     curves = {}
-    for name, change in changes.items():
+    for name, change in list_scalings(member).items():
         model = PosGPTForCausalLM.from_pretrained(folder, **change).to(PartialState().device).eval()
         curves[name] = compute_loss_by_position(model, rows).tolist()
     return curves
@@ -160,6 +170,10 @@ def describe_curve(name: str, curve: np.ndarray) -> dict[str, str]:
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(LengthArguments, argv)
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()
+    members = arguments.members or [name for name in POSITION_EMBEDDINGS if name != "randomized"]
+    for each in members:
+        for settings in list_scalings(each).values():
+            build_config(make_architecture(each, arguments, **settings))
     text, unread = make_texts(arguments)
     tokenizer = build_tokenizer([text], TRAINED_LENGTH)
     ids, unread_ids = (
@@ -168,16 +182,17 @@ def main(argv: list[str] | None = None) -> None:
     rows = ids[: len(ids) // TRAINED_LENGTH * TRAINED_LENGTH].view(-1, TRAINED_LENGTH)
     long_rows = unread_ids[: arguments.num_rows * LONGEST].view(-1, LONGEST)
     key = {name: value for name, value in vars(arguments).items() if name not in ("output_dir", "members")}
-    key |= {"texts": Hasher.hash([text, unread])} | describe_imports()
+    key |= {"texts": Hasher.hash([text, unread])}
     curves: dict[str, np.ndarray] = {}
-    for member in arguments.members or POSITION_EMBEDDINGS:
+    for member in members:
         folder = output_dir / member
 
         def measure(member: str = member, folder: Path = folder) -> Record:
             train_member(member, rows, tokenizer, arguments, folder)
             return {"curves": compute_curves(member, folder, long_rows)}
 
-        kept = keep_result(folder / "losses.json", key, measure, folder)["curves"]
+        own = key | describe_imports([member])
+        kept = keep_result(folder / "losses.json", own, measure, folder)["curves"]
         curves |= {name: np.array(curve) for name, curve in kept.items()}
         write_table(output_dir, [describe_curve(*item) for item in curves.items()])
         draw_curves(curves, output_dir / "chart.png")

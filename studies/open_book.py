@@ -29,7 +29,7 @@ from data_scripts.questions import Questions, load_questions
 from data_scripts.salient_spans import find_salient_spans, take_words_beside
 from data_scripts.titles import find_text_start
 from posgpt.evaluation.evidence import Document, find_documents, has_mention, list_mentions
-from posgpt.evaluation.scoring import BASELINES, match_exactly
+from posgpt.evaluation.scoring import BASELINES, find_baselines, match_exactly
 from posgpt.recipe_parser import read_section
 from posgpt.tables import write_table
 
@@ -112,7 +112,9 @@ def train_reader(train: Sequence[Person], dev: Sequence[Person], max_spans: int)
     trained, asked = (list_candidates(each, counts, each is train, max_spans) for each in (train, dev))
     is_answer = [train[person].place == name for person, name, _ in trained]
     if min(sum(is_answer), len(trained) - sum(is_answer)) < FOLDS:
-        raise BadInput(f"{TRAIN_FILE}: too few of its people have documents to train a reader on; give more pairs.")
+        raise BadInput(
+            f"{TRAIN_FILE}: too few of its answers are names in the documents of their people to train a reader on; give more pairs."
+        )
     reader = make_pipeline(DictVectorizer(), LogisticRegression(max_iter=1000))
     # Names of one person are in the same fold.
     groups, _, features = zip(*trained, strict=True)
@@ -133,10 +135,11 @@ def train_reader(train: Sequence[Person], dev: Sequence[Person], max_spans: int)
 def build_rules(usual: str, training_answers: Sequence[str]) -> dict[str, Callable[[Person], str | None]]:
     """Return what each rule answers about a person, by its name; `usual` is the relation's baseline."""
     counts = Counter(training_answers)
-    [(majority, _)] = counts.most_common(1)
     return {
-        BASELINES["baseline"].format(usual): lambda person: usual,
-        BASELINES["majority_answer"].format(majority): lambda person: majority,
+        **{
+            BASELINES[name].format(answer): lambda person, answer=answer: answer
+            for name, answer in find_baselines(usual, training_answers).items()
+        },
         "the first name of the line": lambda person: next(iter(person.list_names()), None),
         "the first training place of the line": lambda person: next(
             (each.body[slice(*found[0])] for each in person.documents if (found := list_mentions(counts, each.body))),

@@ -156,12 +156,16 @@ def main(argv: list[str] | None = None) -> None:
     questions = load_questions(arguments.questions_file or data_dir / TRAIN_FILE, answers=True)
     rows = []
     for name in arguments.models:
-        if (trained := read_record(name).get("options", {}).get("objective", objective.name)) != objective.name:
+        options = read_record(name).get("options", {})
+        if (trained := options.get("objective", objective.name)) != objective.name:
             raise BadInput(
                 f"{name}: was pretrained by {trained}, and {arguments.recipe} has {objective.name}; name its --recipe."
             )
         row = {"model": name}
-        for measure, right in measure_model(name, data_dir / CORPUS_FILE, questions, objective).measures.items():
+        own = read_objective(
+            arguments.recipe, **{each.name: options[each.name] for each in fields(objective) if each.name in options}
+        )
+        for measure, right in measure_model(name, data_dir / CORPUS_FILE, questions, own).measures.items():
             row[measure] = f"{right.sum():,} of {len(right):,} ({right.sum() / max(len(right), 1):.1%})"
         rows.append(row)
     write_table(output_dir, rows, f"The {len(questions):,} questions of {questions.path}, objective {objective.name}:")

@@ -153,7 +153,7 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
         cells[f"last loss, {STAGES[stage]}"] = f"{np.mean([run[stage]['losses'][-1][1] for run in runs]):.3f}"
     for measure in first["measures"]:
         right, total = (sum(run["measures"][measure][part] for run in runs) for part in (0, 1))
-        cells[f"pretrained: {measure}"] = f"{right / max(total, 1):.1%}"
+        cells[f"pretrained: {measure}"] = f"{right / total:.1%}" if total else ""
     if stages:
         if exposures := first.get("pretrain", {}).get("exposures"):
             cells["exposures"] = f"{exposures:.0f}"
@@ -176,7 +176,8 @@ def describe_row(row: Row, runs_of: Mapping[str, list[Record]]) -> dict[str, str
             cells["bits per person, as read"] = format_bits(*recalled)
     if row.world is not None and "strangers" in first:
         cells |= describe_honesty(row.world, runs)
-    cells |= {f"told from {least} times": f"{share:.1%}" for least, share in average_by_told(runs).items()}
+    told, leasts = average_by_told(runs), {least for each in runs_of.values() for least in average_by_told(each)}
+    cells |= {f"told from {least} times": f"{told[least]:.1%}" if least in told else "" for least in sorted(leasts)}
     if row.edits and row.base and row.base in runs_of:
         base, edited = runs_of[row.base], {title for title, *_ in row.edits}
         cells["other answers than the base"] = f"{count_different(zip(base, runs, strict=False), edited):.1f}"

@@ -40,7 +40,7 @@ from data_scripts.files import (
 from data_scripts.hold_out import CALIBRATION_FILE, HoldOutArguments, hold_out
 from data_scripts.options import Range, check_options, option, parse_options
 from data_scripts.questions import load_questions
-from data_scripts.relations import Relation, read_relations
+from data_scripts.relations import Relation, load_relations, read_relations
 from data_scripts.synthetic_world import World
 from data_scripts.world_questions import QUESTIONS
 from posgpt import pretrain
@@ -206,8 +206,9 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
         if all(row.pretrain is None for row in rows.values()):
             if unread := [each for each in ("reads_questions", "ask_every", "recall") if getattr(study, each)]:
                 raise BadInput(f"{path}: {unread[0]} is for rows that pretrain, and none does; leave it out.")
-        if study.ask_training and study.held_out:
-            raise BadInput(f"{path}: ask_training asks what is trained on; leave held_out out.")
+        fewer = {"held_out": study.held_out, "pairs": any(row.pairs for row in rows.values())}
+        if study.ask_training and (left_out := [name for name, given in fewer.items() if given]):
+            raise BadInput(f"{path}: ask_training asks what is trained on; leave {left_out[0]} out.")
         if study.world is None:
             if measure := next((name for name in ("candidates", "strangers") if getattr(study, name)), None):
                 raise BadInput(f"{path}: {measure} are a world's; give the study one, or leave {measure} out.")
@@ -287,7 +288,8 @@ class Sweep:
                 read["questions_file"] = files.train
             if row.edits:
                 read["edits_file"] = self.find_edits(row)
-            if row.world and row.world.language_of.relations_file:
+            # English questions are in the wordings that are known anyway.
+            if row.world and (row.world.language_of.relations_file or not self.study.reads_questions):
                 read["relations"] = files.data_dir / RELATIONS_FILE
             if every := self.study.ask_every:
                 read |= {"validation_file": files.asked, "eval_strategy": "steps", "eval_steps": every}
@@ -302,7 +304,9 @@ class Sweep:
 
     def complete(self, section: str, options: dict[str, Any]) -> dict[str, Any]:
         """Return options without those that are None, and with those that split a training step as the command line says."""
-        options = {name: value for name, value in options.items() if value is not None}
+        # YAML reads `no` as false.
+        strategies = {name: "no" for name, value in options.items() if value is False and name.endswith("_strategy")}
+        options = {name: value for name, value in options.items() if value is not None} | strategies
         size, micro = count_rows_per_step(section, options), self.arguments.micro_batch_size
         if micro is None or size <= micro:
             return options
@@ -410,7 +414,8 @@ class Sweep:
         people_file = files.asked if self.study.reads_questions else files.data_dir / TRAIN_FILE
 
         def compute() -> Record:
-            people = load_questions(people_file, answers=True, known=files.relations)
+            known = [*files.relations, *load_relations(options.get("relations"))]
+            people = load_questions(people_file, answers=True, known=known)
             recall = measure_model(str(model), files.corpus, people, read_objective(**options))
             measures = {measure: [int(each.sum()), len(each)] for measure, each in recall.measures.items()}
             recalled = {name: getattr(recall, name) for name in ("surprisals", "relations", "titles")}

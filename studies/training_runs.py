@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shlex
 import shutil
 import subprocess
@@ -18,10 +19,13 @@ from transformers.trainer import TRAINER_STATE_NAME
 from data_scripts.documents import ROWS_VERSION
 from data_scripts.errors import BadInput, exit_on_termination
 from data_scripts.files import hash_file, load_json, write_atomically
+from modeling_posgpt import PosGPTConfig
+from modeling_posgpt.composition import list_names
 from posgpt.recipe_parser import parse_with_recipe, read_section
 from posgpt.training.checkpoints import WEIGHTS_FILE, find_last_checkpoint, list_checkpoints, read_step
 from posgpt.training.encodings import describe_imports
 from posgpt.training.estimate import plan_training
+from posgpt.training.saved_models import CONFIG_FILE
 
 Record = dict[str, Any]
 # To be raised when a change of the code changes what a training or a measurement gives by more than rounding: what was kept is
@@ -90,12 +94,19 @@ def build_key(section: str, options: dict[str, Any]) -> dict[str, str]:
     """
     recipe, *command = build_command(**options)
     contents = [
-        next((f"{path.name}:{hash_file(file)}" for file in (path, path / WEIGHTS_FILE) if file.is_file()), str(path))
+        # Not Path.is_file, which fails for a text that is longer than a file's name may be.
+        next(
+            (f"{path.name}:{hash_file(file)}" for file in (path, path / WEIGHTS_FILE) if os.path.isfile(file)),
+            str(path),
+        )
         for path in map(Path, command)
     ]
     section_of_recipe = json.dumps(read_section(recipe, section))
     key = {"options": " ".join(contents), "recipe": section_of_recipe, "rows_version": ROWS_VERSION}
-    return key | describe_imports()
+    positions = read_section(section=section, **options).get("position_embedding_type")
+    if base := options.get("model_name_or_path"):
+        positions = load_json(Path(base) / CONFIG_FILE, "configuration of a model").get("position_embedding_type")
+    return key | describe_imports(list_names(positions or PosGPTConfig.position_embedding_type))
 
 
 def launch(arguments: list[str]) -> int:

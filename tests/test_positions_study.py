@@ -262,7 +262,9 @@ def test_all_may_be_given_beside_what_has_to_be_named():
         "addition",
     ]
     chosen = study.choose("encoding", ["all", "rotary+canon"], CHOICES["position_embedding_type"])
-    assert chosen == [*POSITION_EMBEDDINGS, "rotary+canon"]
+    # `randomized` alone would be none at all.
+    expected = [f"{name}+rotary" if name == "randomized" else name for name in POSITION_EMBEDDINGS]
+    assert chosen == [*expected, "rotary+canon"]
 
 
 def test_variants_are_encodings_with_settings(run, small, tmp_path, monkeypatch):
@@ -322,6 +324,15 @@ def test_mean_ranks_are_over_tasks_and_their_intervals_over_seeds():
         TASKS, [run for run in runs if (run["task"], run["encoding"]) in {("copy", "none"), ("count", "t5")}]
     )
     assert describe_ranks(early).startswith("No mean ranks yet")
+    # The first runs of another seed leave the ranks by the seeds before.
+    going_on = [run for run in runs if run["seed"] == 0 or (run["seed"], run["task"]) == (1, "copy")]
+    ranks = draw_mean_ranks(group_runs(TASKS, going_on), draws=10)
+    assert {name: set(own) for name, own in ranks.items()} == {
+        "alibi": {2.0},
+        "none": {2.5},
+        "rotary": {4.0},
+        "t5": {1.5},
+    }
 
 
 def test_steps_and_rate_take_the_place_of_a_tasks():

@@ -565,6 +565,7 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
         ("rows: {one: {pairs: 5, pretrain: {recipe: quick}}}", [], "'one' has pairs, which finetuning alone reads"),
         ("held_out: -3\nrows: {one: {pretrain: {recipe: quick}}}", [], "held_out is -3; choose at least 0"),
         ("{held_out: 9, ask_training: true, rows: {one: {}}}", [], "mine.yaml: ask_training .*; leave held_out out"),
+        ("{ask_training: true, world: {}, rows: {one: {pairs: 9}}}", [], "mine.yaml: ask_training .*; leave pairs out"),
         ("strangers: 2.5\nrows: {one: {pretrain: {recipe: quick}}}", [], "strangers is 2.5; choose a whole number"),
         ("rows: {one: {pairs: 0}}", [], "pairs of 'one' is 0; give at least 1"),
         ("recall: true\nrows: {one: {finetune: {recipe: quick}}}", [], "recall is for rows that pretrain"),
@@ -592,7 +593,7 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
         (
             "position",
             [],
-            "there is no study 'position'; choose one of capacity, course, .*, factorial, .*, or give a YAML file",
+            "there is no study 'position'; choose one of capacity, .*course, .*, factorial, .*, or give a YAML file",
         ),
         (
             "positions",

@@ -75,27 +75,29 @@ def group_runs(tasks: Mapping[str, Task], records: list[Record]) -> list[Cell]:
 def draw_mean_ranks(cells: list[Cell], draws: int = 10_000) -> dict[str, np.ndarray]:
     """Return each encoding's mean rank over the tasks, by exact answers beyond training, (1 + draws,).
 
-    The first is of all seeds. The others are of as many seeds drawn with replacement, the same ones for all encodings. What is not
+    The first is of all seeds, or of those that the earliest complete encodings have. The others are of as many seeds drawn with replacement, the same ones for all encodings. What is not
     learned shares the last rank, and equals share the mean of theirs. Encodings that lack a run are left out.
     """
     from scipy.stats import rankdata
 
     tasks, encodings = list_names(cells)
     by_place = {(cell.name, cell.encoding): cell for cell in cells}
-    most = max((cell.seeds for cell in cells), key=len)
-    complete = [
-        each
-        for each in encodings
-        if all((task, each) in by_place and by_place[task, each].seeds == most for task in tasks)
-    ]
-    seeds = len(most)
+    seeds, complete = 0, list[str]()
+    # Seeds are trained one after the other: until an encoding has all, those that it has on each task count.
+    for most in sorted((cell.seeds for cell in cells), key=len):
+        having = [
+            each
+            for each in encodings
+            if all((task, each) in by_place and by_place[task, each].seeds[: len(most)] == most for task in tasks)
+        ]
+        seeds, complete = (len(most), having) if having else (seeds, complete)
     chosen = np.random.default_rng(0).integers(seeds, size=(draws, seeds))
     chosen = np.concatenate([np.arange(seeds)[None], chosen])
     ranks = np.zeros((len(complete), len(chosen)))
     for task in tasks if complete else ():
         own = [by_place[task, each] for each in complete]
         within, beyond = (
-            np.median(np.array([cell.average("exact", is_beyond) for cell in own])[:, chosen], axis=2)
+            np.median(np.array([cell.average("exact", is_beyond)[:seeds] for cell in own])[:, chosen], axis=2)
             for is_beyond in (False, True)
         )
         ranks += rankdata(-np.where(within >= LEARNED, beyond, -1), axis=0) / len(tasks)
@@ -106,7 +108,7 @@ def describe_ranks(cells: list[Cell]) -> str:
     """Return a table of mean ranks, the best first, with 95 % intervals over seeds."""
     ranks = sorted(draw_mean_ranks(cells).items(), key=lambda each: each[1][0])
     # One seed drawn again and again is no sample.
-    is_one, rows = all(len(cell.records) == 1 for cell in cells), []
+    is_one, rows = all(np.ptp(of_draws) == 0 for _, of_draws in ranks), []
     for encoding, (rank, *drawn) in ranks:
         low, high = np.quantile(drawn, (0.025, 0.975))
         rows.append([encoding, f"{rank:.1f}", "" if is_one else f"{low:.1f} to {high:.1f}"])

@@ -1,7 +1,7 @@
 """The architecture of a new model, as options of the training commands; `PosGPTConfig` says what each of them is."""
 
 import json
-from collections.abc import Collection, KeysView
+from collections.abc import Collection, Iterator, KeysView
 from dataclasses import dataclass, make_dataclass
 from inspect import getdoc
 from typing import Any, get_args
@@ -22,6 +22,10 @@ from posgpt.training.saved_models import load_config, load_model
 
 class PositionNames(KeysView[str]):
     """The names of position encodings; it contains sums of them, too. It is a view of the table, which may grow."""
+
+    def __iter__(self) -> Iterator[str]:
+        # `randomized` only changes positions, and needs an encoding that reads them.
+        return (f"{name}+rotary" if name == "randomized" else name for name in POSITION_EMBEDDINGS)
 
     def __contains__(self, name: object) -> bool:
         return all(part in POSITION_EMBEDDINGS for part in split_name(str(name)))
