@@ -89,17 +89,8 @@ def measure(arguments: EncodingsArguments) -> list[dict[str, str]]:
         with reraise_as_bad_input(
             f"--position_embedding_types: {name}", "choose others.", StrictDataclassError, ValueError, KeyError
         ):
-            config = PosGPTConfig(
-                position_embedding_type=name,
-                max_position_embeddings=length + arguments.new_tokens,
-                embd_pdrop=0.0,
-                resid_pdrop=0.0,
-                attention_dropout=0.0,
-                # Nothing ends an answer before all tokens are written.
-                eos_token_id=None,
-                pad_token_id=None,
-            )
-            models[name] = start_model(config, seed=0)
+            longest = length + arguments.new_tokens
+            models[name] = start_model(0, position_embedding_type=name, max_position_embeddings=longest)
     ids = torch.randint(2, 256, (ROWS, length), device=DEVICE)
     kept = {name: measure_kept_bytes(model.train(), ids) for name, model in models.items()}
     steps: dict[str, list[float]] = {name: [] for name in models}

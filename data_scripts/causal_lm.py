@@ -17,7 +17,7 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.collators import NameWindowsCollator, OneWindowCollator
+from data_scripts.collators import NameWindowsCollator
 from data_scripts.documents import tokenize_corpus
 from data_scripts.epochs import EpochDataset
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
@@ -32,15 +32,12 @@ class CausalLMConfig(ObjectiveConfig):
 
     name = "causal_lm"
 
-    def build(
-        self, corpus, tokenizer, seed, questions=None, one_text_per_row=False, relations=(BIRTHPLACE,)
-    ) -> TrainingData:
+    def build(self, corpus, tokenizer, seed, questions=None, relations=(BIRTHPLACE,)) -> TrainingData:
         corpus, questions = self.edit(corpus, tokenizer, questions)
         titles = list(iterate_titles(corpus)) if questions else ()
         documents = tokenize_corpus(corpus, tokenizer)
         dataset = PackedDataset(documents, tokenizer, seed, self.question_share, titles, questions)
-        collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
-        return TrainingData(dataset, collator(tokenizer), dataset.describe())
+        return TrainingData(dataset, NameWindowsCollator(tokenizer), dataset.describe())
 
     def build_prompt(self, relation, title, text, start, end, max_length) -> str | None:
         return text[:start] if end <= max_length else None

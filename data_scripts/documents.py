@@ -25,7 +25,7 @@ from pyarrow import ArrowException
 from pyarrow.parquet import ParquetFile
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from data_scripts.errors import BadInput, shorten_error
+from data_scripts.errors import BadInput, reraise_as_bad_input, shorten_error
 from data_scripts.files import (
     COMPRESSED,
     INVISIBLE,
@@ -35,7 +35,7 @@ from data_scripts.files import (
     hash_file,
     name_uncompressed,
     read_lines,
-    write_atomically,
+    write_file,
 )
 from data_scripts.options import list_given, option
 from data_scripts.titles import BATCH, find_title, iterate_titles
@@ -155,8 +155,7 @@ def identify_content(file: str) -> tuple[str | None, str]:
         if isinstance(error, RepositoryNotFoundError) or not read_last.exists():
             raise _refuse_table(file, "documents", error) from None
         return kind, read_last.read_text(encoding="utf-8")
-    with write_atomically(read_last) as stream:
-        stream.write(commit)
+    write_file(read_last, commit)
     return kind, commit
 
 
@@ -297,11 +296,9 @@ def _read_json(path: str, role: str) -> Iterator[tuple[str, dict[str, Any]]]:
     lines = ((number, line) for number, line in read_lines(path, role) if line.strip())
     for number, line in lines:
         where, form = f"{path}, line {number}", 'write one object per line, such as {"title": "Ada", "text": "Born."}'
-        try:
-            is_list = line.lstrip().startswith("[")
+        is_list = line.lstrip().startswith("[")
+        with reraise_as_bad_input(f"{where}: not a row of JSON", f"{form}.", ValueError, RecursionError):
             content = json.loads("\n".join([line, *(more for _, more in lines)]) if is_list else line)
-        except (ValueError, RecursionError) as error:
-            raise BadInput(f"{where}: not a row of JSON: {shorten_error(error)}; {form}.") from None
         for row_number, row in enumerate(content if is_list else [content], start=1):
             if not isinstance(row, dict):
                 raise BadInput(f"{where}: not a row of JSON: {str(row)[:60]!r} is no object; {form}.")

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,6 +24,10 @@ class EpochDataset(torch.utils.data.Dataset):
     unit: ClassVar[str] = "documents"
     # How many spans of a document are asked for, at most; 0: they are not counted.
     max_spans = 0
+    # How often an epoch reads what it is to store, on average: here, each example once.
+    exposures_per_epoch: Any = 1.0
+    # The loss of a model that knows what is asked for and how often, but not of which document; None: unknown.
+    loss_without_facts: Any = None
 
     def __init__(self, seed: int):
         self.seed = seed
@@ -50,16 +53,6 @@ class EpochDataset(torch.utils.data.Dataset):
     def list_asked(self, titles: Collection[str]) -> dict[str, list[str]]:
         """Return what is asked for of documents, by their titles; nothing where it is drawn anew in each epoch."""
         return {}
-
-    @cached_property
-    def exposures_per_epoch(self) -> float:
-        """How often an epoch reads what it is to store, on average: here, each example once."""
-        return 1.0
-
-    @cached_property
-    def loss_without_facts(self) -> float | None:
-        """The loss of a model that knows what is asked for and how often, but not of which document; None: unknown."""
-        return None
 
     def read_fewer_spans(self, share: float) -> "EpochDataset":
         """Return what asks for about this share of the spans of each document; here, the dataset itself."""

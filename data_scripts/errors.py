@@ -59,7 +59,7 @@ def exit_on_termination() -> Iterator[None]:
 def exit_on_bad_input() -> Iterator[None]:
     """End the program with one line on standard error and exit status 1 when the input is bad or the system refuses a file.
 
-    A context manager, and a decorator for every command's `main`.
+    A context manager, and a decorator of `posgpt.cli.main`, through which every command is called.
     """
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -17,7 +17,7 @@ from unicodedata import name as name_character
 import pyarrow
 import yaml
 
-from data_scripts.errors import BadInput, shorten_error
+from data_scripts.errors import BadInput, reraise_as_bad_input
 from data_scripts.words import MARKS
 from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
@@ -182,14 +182,13 @@ def read_lines(path: str | os.PathLike, what: str) -> Iterator[tuple[int, str]]:
 def load_json(path: str | os.PathLike, what: str) -> dict[str, Any]:
     """Return the JSON object that a file holds; `what` names its role in the message."""
     path = check_is_file(path, what)
-    try:
+    # The second is what JSON nested thousands of levels deep raises.
+    kinds = ValueError, RecursionError
+    with reraise_as_bad_input(f"{path}: not JSON that can be read", f"restore the {what}.", *kinds):
         content = json.loads(path.read_bytes())
         if not isinstance(content, dict):
             raise ValueError("it is no JSON object")
         return content
-    # The second is what JSON nested thousands of levels deep raises.
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: not JSON that can be read: {shorten_error(error)}; restore the {what}.") from None
 
 
 class _Loader(yaml.SafeLoader):
@@ -210,11 +209,9 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.012345
 def load_yaml(path: str | os.PathLike, what: str) -> Any:
     """Return what a YAML file holds; `what` names its role in the message."""
     path = check_is_file(path, what)
-    try:
-        return yaml.load(path.read_bytes(), _Loader)
     # PyYAML's constructors raise exceptions of many types, for a date such as 2024-13-40.
-    except Exception as error:
-        raise BadInput(f"{path}: not YAML that can be read: {shorten_error(error)}; fix it there.") from None
+    with reraise_as_bad_input(f"{path}: not YAML that can be read", "fix it there.", Exception):
+        return yaml.load(path.read_bytes(), _Loader)
 
 
 def hash_file(path: str | os.PathLike) -> str:
@@ -244,6 +241,12 @@ def write_atomically(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_file(path: str | os.PathLike, content: str | bytes) -> None:
+    """Write a whole file; what no encoding has becomes an escape such as `\\udcfc`."""
+    with write_atomically(path, "wb") as file:
+        file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
 
 
 @contextmanager

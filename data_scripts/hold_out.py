@@ -18,7 +18,7 @@ from typing import Annotated
 import numpy as np
 
 from data_scripts.documents import Columns, check_columns, load_corpus
-from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.errors import BadInput
 from data_scripts.files import (
     CORPUS_FILE,
     DEV_FILE,
@@ -29,7 +29,7 @@ from data_scripts.files import (
     check_none_is_there,
     describe_lines,
     name_uncompressed,
-    write_atomically,
+    write_file,
     write_lines,
 )
 from data_scripts.options import Range, option, parse_options
@@ -131,8 +131,7 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
                 write_line(corpus_name, json.dumps(row, ensure_ascii=False) if is_table else text)
         for name in {DEV_FILE, TEST_FILE, WORDINGS_FILE} - lines.keys():
             if data_dir and (source := Path(data_dir, name)).is_file():
-                with write_atomically(output_dir / name, "wb") as copy:
-                    copy.write(source.read_bytes())
+                write_file(output_dir / name, source.read_bytes())
                 copied.add(name)
     if naming:
         print(
@@ -144,7 +143,6 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     return lines
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(HoldOutArguments, argv)
     print(describe_lines(arguments.output_dir, hold_out(arguments)))

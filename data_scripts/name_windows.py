@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from data_scripts.collators import NameWindowsCollator, OneWindowCollator
+from data_scripts.collators import NameWindowsCollator
 from data_scripts.edits import Edits, load_edits
 from data_scripts.epochs import EpochDataset
 from data_scripts.errors import BadInput
@@ -91,9 +91,7 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
         "Whether spans are asked for like questions, or in the document's own words.", default="question"
     )
 
-    def build(
-        self, corpus, tokenizer, seed, questions=None, one_text_per_row=False, relations=(BIRTHPLACE,)
-    ) -> TrainingData:
+    def build(self, corpus, tokenizer, seed, questions=None, relations=(BIRTHPLACE,)) -> TrainingData:
         marks, max_length = len(MASK_TOKEN + MASK_TOKEN), tokenizer.model_max_length
         asked = (questions.relation_per_question, questions.titles, questions.answers) if questions else ((), (), ())
         for row, (relation, title, answer) in enumerate(zip(*asked, strict=True)):
@@ -121,13 +119,12 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
                 " says capitals)."
             )
         dataset = NameWindowsDataset(spans, selectors, tokenizer, seed, self, questions)
-        dataset.source = (corpus, tokenizer, seed, questions, one_text_per_row, relations)
+        dataset.source = (corpus, tokenizer, seed, questions, relations)
         if edits:
             dataset.edit(select(documents, selectors, edits=edits), edits)
-        collator = OneWindowCollator if one_text_per_row else NameWindowsCollator
         described = " ".join(describe_windows(dataset, documents))
         held_out = partial(describe_held_out, documents, questions, selectors, select) if questions else tuple
-        return TrainingData(dataset, collator(tokenizer), described, held_out)
+        return TrainingData(dataset, NameWindowsCollator(tokenizer), described, held_out)
 
     def build_prompt(self, relation, title, text, start, end, max_length) -> str | None:
         max_words = min(_PROMPT_CUE_WORDS, self.max_cue_words)

@@ -56,7 +56,6 @@ class ObjectiveConfig:
         tokenizer: PreTrainedTokenizerBase,
         seed: int,
         questions: Questions | None = None,
-        one_text_per_row: bool = False,
         relations: Sequence[Relation] = (BIRTHPLACE,),
     ) -> TrainingData:
         """Build the training data, or raise BadInput where there is nothing to train on.
@@ -66,7 +65,6 @@ class ObjectiveConfig:
             tokenizer: From `build_tokenizer`; its `model_max_length` is the maximum sequence length, in characters.
             seed: Determines all random draws.
             questions: With answers; mixed in.
-            one_text_per_row: Whether the model cannot read several texts in one row.
             relations: What documents are asked for without questions, by an objective that asks.
         """
         raise NotImplementedError

@@ -77,15 +77,10 @@ class Paraphraser:
     def _attachable(self) -> list[str]:
         return sorted(each for each in self.characters - {MASK_TOKEN, PAD_TOKEN} if not each.isspace())
 
-    @cached_property
-    def _title_marks(self) -> list[str]:
-        known = set(self._attachable)
-        return [mark for mark in self.title_marks if known.issuperset(mark)]
-
     def _draw_ending(self, rng: np.random.Generator) -> str:
         """Return what words in titles have attached, the end of a word, or any characters; sometimes none."""
-        if self._title_marks and rng.random() < 0.5:
-            return self._title_marks[int(rng.integers(len(self._title_marks)))]
+        if self.title_marks and rng.random() < 0.5:
+            return self.title_marks[int(rng.integers(len(self.title_marks)))]
         number = int(rng.integers(_MAX_ENDING + 1))
         if self.other_words and rng.random() < 0.5:
             word = self.other_words[int(rng.integers(len(self.other_words)))]

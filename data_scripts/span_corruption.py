@@ -71,9 +71,7 @@ class SpanCorruptionConfig(ObjectiveConfig):
     loss_on_span: bool = option("Whether there is loss on the masked span alone.", default=False)
     closing_mask: bool = option("Whether the mask follows the span, as it follows an answer.", default=True)
 
-    def build(
-        self, corpus, tokenizer, seed, questions=None, one_text_per_row=False, relations=(BIRTHPLACE,)
-    ) -> TrainingData:
+    def build(self, corpus, tokenizer, seed, questions=None, relations=(BIRTHPLACE,)) -> TrainingData:
         corpus, questions = self.edit(corpus, tokenizer, questions)
         if questions or self.salient_share:
             corpus = add_titles_and_spans(corpus, self.ask_dates)

@@ -27,7 +27,7 @@ import yaml
 from huggingface_hub import DatasetCard, DatasetCardData
 from tqdm import tqdm
 
-from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.errors import BadInput
 from data_scripts.files import (
     CARD_FILE,
     CORPUS_FILE,
@@ -612,7 +612,6 @@ class WorldArguments:
     overwrite: bool = option("Replace files that are already there.", default=False)
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     parser = OptionParser([WorldArguments, World])
     arguments, world = parser.build(parser.read(argv))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from data_scripts.documents import Columns, check_columns, read_rows
-from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
+from data_scripts.errors import BadInput, shorten_error
 from data_scripts.options import option, parse_options
 from data_scripts.questions import describe_unknown_characters, is_question
 from data_scripts.relations import Relation, find_relation, read_relations
@@ -185,7 +185,6 @@ def converse(interview: Interview) -> None:
                     print(f"error: {error}")
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(AskingArguments, argv)
     if arguments.questions:

@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers.trainer import TRAINER_STATE_NAME
 
-from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.errors import BadInput
 from data_scripts.files import load_json
 from data_scripts.options import option, parse_options
 from posgpt.evaluation.arguments import DETAILS_FILE
@@ -81,7 +81,6 @@ def format_differences(records: Mapping[str, Record]) -> str:
     return format_table(header, rows) if rows else "Options, data and versions are the same."
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     records: dict[str, Record] = {}
     reports: dict[str, ScoredQuestions] = {}

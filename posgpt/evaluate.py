@@ -33,14 +33,15 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.errors import BadInput
+from data_scripts.files import write_file
 from data_scripts.options import parse_options
 from data_scripts.relations import read_relations
 from posgpt.evaluation.arguments import DETAILS_FILE, METRICS_FILE, PAGE_FILE, PICTURE_FILE, EvaluationArguments
 from posgpt.evaluation.card import load_card, update_card
 from posgpt.evaluation.data import check_questions, list_warnings, load_evaluation_data
 from posgpt.evaluation.evidence import normalize_answer
-from posgpt.evaluation.predictions import TEST, Prediction, answer_questions, format_predictions, write_files
+from posgpt.evaluation.predictions import TEST, Prediction, answer_questions, format_predictions
 from posgpt.evaluation.report import Evaluation, score_predictions
 from posgpt.evaluation.scoring import BASELINES, compute_recall, format_accuracies
 from posgpt.training.checkpoints import WEIGHTS_FILE
@@ -114,7 +115,8 @@ def write_results(
     stale = [each for each in arguments.folders if (each / PAGE_FILE).exists()]
     for path in {each / name for each in stale for name in (PAGE_FILE, PICTURE_FILE)} - files.keys():
         path.unlink(missing_ok=True)
-    write_files(files)
+    for path, content in files.items():
+        write_file(path, content)
     # A baseline is no model, and has no record; a model's own folder keeps its.
     for folder in arguments.folders if arguments.model_name_or_path else ():
         if not (folder / WEIGHTS_FILE).exists():
@@ -170,7 +172,6 @@ def evaluate(arguments: EvaluationArguments) -> EvaluationResult:
     return result
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     result = evaluate(parse_options(EvaluationArguments, argv))
     if PartialState().is_main_process:

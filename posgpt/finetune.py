@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import Columns, build_corpus_tokenizer, check_columns, load_corpus
 from data_scripts.epochs import FixedDataset
-from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.errors import BadInput
 from data_scripts.files import check_are_files
 from data_scripts.options import option
 from data_scripts.questions import QUESTIONS_ROLE, Questions, drop_non_ascii
@@ -28,7 +28,7 @@ from posgpt.training.architecture import ArchitectureArguments, build_config, bu
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import choose_data_seed, encode_pairs, load_pairs, load_validation, raise_max_answer_length
 from posgpt.training.run_record import describe_run
-from posgpt.training.trained import TrainedModel, train
+from posgpt.training.trained import TrainedModel, train, train_and_load
 from posgpt.training.trainer import PosGPTTrainer
 
 
@@ -131,7 +131,7 @@ def finetune(recipe: str = DEFAULT_RECIPE, quiet: bool = False, **options: Any) 
 
     Arguments and errors are those of `posgpt.pretrain`.
     """
-    return train(parse_with_recipe(TYPES, "finetune", default=recipe, options=options), build_trainer, quiet)
+    return train_and_load(parse_with_recipe(TYPES, "finetune", default=recipe, options=options), build_trainer, quiet)
 
 
 def build_trainer(
@@ -159,6 +159,5 @@ def build_trainer(
     )
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     train(parse_with_recipe(TYPES, "finetune", argv), build_trainer)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from transformers.utils import logging
 
-from data_scripts.files import write_atomically
+from data_scripts.files import write_file
 
 BLUE, GREY, ORANGE, LIGHT_BLUE = "#2f6fde", "#b0b7c3", "#e07b39", "#cfe0fb"
 # An answer with two `$` is not a formula.
@@ -120,5 +120,4 @@ def render_picture(figure: Any, dpi: int = 120, format: str = "png") -> bytes:
 
 def save_picture(figure: Any, path: str | os.PathLike, dpi: int = 120) -> None:
     """Write a matplotlib figure to `path` as PNG; nothing is left half-written."""
-    with write_atomically(path, "wb") as file:
-        file.write(render_picture(figure, dpi))
+    write_file(path, render_picture(figure, dpi))

@@ -8,14 +8,14 @@ The recipe's section `pretrain` holds the options; any of them, and any of trans
 the command line. `train_pretrain.py` is the same.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
+from data_scripts.collators import NameWindowsCollator, OneWindowCollator
 from data_scripts.documents import Columns, build_corpus_tokenizer, describe_documents, load_corpus
-from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import check_are_files
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
@@ -27,7 +27,7 @@ from posgpt.training.architecture import ArchitectureArguments, build_config, bu
 from posgpt.training.arguments import PosGPTTrainingArguments
 from posgpt.training.data import choose_data_seed, load_pairs, load_validation, raise_max_answer_length
 from posgpt.training.run_record import describe_run
-from posgpt.training.trained import TrainedModel, train
+from posgpt.training.trained import TrainedModel, train, train_and_load
 from posgpt.training.trainer import PosGPTTrainer
 
 
@@ -96,10 +96,10 @@ def load_pretraining_data(
         texts += [wording.replace("{title}", "") for relation in asked for wording in relation.wordings]
     with training_args.main_process_first():
         tokenizer = build_corpus_tokenizer(corpus, max_length, texts)
-        # A model with a bottleneck reads one text per row.
-        one_text_per_row = architecture.bottleneck_size is not None
-        seed = choose_data_seed(training_args)
-        training = objective.build(corpus, tokenizer, seed, questions, one_text_per_row, relations)
+        training = objective.build(corpus, tokenizer, choose_data_seed(training_args), questions, relations)
+    if architecture.bottleneck_size is not None and isinstance(training.collator, NameWindowsCollator):
+        # Such a model reads one text per row.
+        training = replace(training, collator=OneWindowCollator(tokenizer))
     entries = {name: entry for relation in relations for name, entry in relation.to_config().items()}
     entries = questions.to_config() if questions else entries
     # One question alone shows no form; it may be of a form that is trained on.
@@ -121,7 +121,7 @@ def pretrain(recipe: str = DEFAULT_RECIPE, quiet: bool = False, **options: Any) 
     Raises:
         BadInput: an option or a file is not what it should be, or training could not go on.
     """
-    return train(parse_with_recipe(TYPES, "pretrain", default=recipe, options=options), build_trainer, quiet)
+    return train_and_load(parse_with_recipe(TYPES, "pretrain", default=recipe, options=options), build_trainer, quiet)
 
 
 def build_trainer(
@@ -156,6 +156,5 @@ def build_trainer(
     )
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     train(parse_with_recipe(TYPES, "pretrain", argv), build_trainer)

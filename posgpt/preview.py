@@ -24,7 +24,6 @@ from transformers.trainer_utils import IntervalStrategy
 from data_scripts.collators import RightPaddingCollator
 from data_scripts.documents import describe_documents
 from data_scripts.epochs import FixedDataset
-from data_scripts.errors import exit_on_bad_input
 from data_scripts.options import Range, option
 from data_scripts.titles import describe_titles, find_text_start, iterate_titles
 from posgpt import finetune, pretrain
@@ -128,7 +127,6 @@ def preview_training(preview: PreviewArguments, *config: Any) -> Iterator[str]:
     yield describe_length(plan.steps, plan.seconds, args.device)
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     # Which options there are follows from it.
     parser = ArgumentParser(add_help=False, allow_abbrev=False)

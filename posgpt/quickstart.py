@@ -12,8 +12,7 @@ from pathlib import Path
 
 from transformers.trainer import TRAINER_STATE_NAME
 
-from data_scripts.errors import exit_on_bad_input
-from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, load_json, write_atomically
+from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, load_json, write_file
 from data_scripts.options import option, parse_options
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE
 from posgpt import cli
@@ -103,7 +102,6 @@ def draw_results(
     save_picture(figure, path)
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(QuickstartArguments, argv)
     folder = check_is_folder_or_new(arguments.output_dir).resolve()
@@ -116,7 +114,6 @@ def main(argv: list[str] | None = None) -> None:
         for name, each in accuracies.items()
     ]
     table = format_table((f"{total} held-out people, answers by", *(relation.form for relation in ASKED)), rows)
-    with write_atomically(folder / "results.md") as file:
-        file.write(table + "\n")
+    write_file(folder / "results.md", table + "\n")
     minutes = (time.perf_counter() - start) / 60
     print(f"\n{table}\n\n{minutes:.1f} minutes. Table: {folder / 'results.md'}  Chart: {folder / 'chart.png'}")

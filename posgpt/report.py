@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from data_scripts.documents import check_columns
-from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import check_is_folder_or_new
+from data_scripts.errors import BadInput
+from data_scripts.files import check_is_folder_or_new, write_file
 from data_scripts.options import option, parse_options
 from data_scripts.relations import RELATIONS, find_relation
 from posgpt.evaluation.arguments import METRICS_FILE, PAGE_FILE, ReportArguments
@@ -26,7 +26,6 @@ from posgpt.evaluation.predictions import (
     check_references,
     is_wording,
     read_predictions,
-    write_files,
 )
 from posgpt.evaluation.report import score_predictions
 from posgpt.evaluation.scoring import format_accuracies, format_metrics
@@ -50,7 +49,6 @@ def complete(prediction: Prediction) -> Prediction:
     return replace(prediction, relation=name, title=prediction.title or relation.read_title(prediction.question))
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(PredictionArguments, argv)
     check_columns(arguments, arguments.corpus_file)
@@ -91,7 +89,8 @@ def main(argv: list[str] | None = None) -> None:
     evaluation = score_predictions(predictions, arguments.abstain_below, documents, baselines)
     metrics = {"test_file": file.name} | evaluation.list_figures()
     files = evaluation.render(metrics) | {METRICS_FILE: json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"}
-    write_files({folder / name: content for name, content in files.items()})
+    for name, content in files.items():
+        write_file(folder / name, content)
     print(format_accuracies(evaluation.relations, "the file"))
     print("\n" + format_table(("metric", "value"), format_metrics(evaluation.test).items()))
     print(f"Report: {folder / PAGE_FILE}")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from data_scripts.files import write_atomically
+from data_scripts.files import write_file
 
 
 def format_table(header: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
@@ -24,6 +24,5 @@ def write_table(folder: Path, rows: Sequence[dict[str, str]], caption: str | Non
     columns = list(dict.fromkeys(column for row in rows for column in row))
     table = format_table(columns, [[row.get(column, "") for column in columns] for row in rows])
     text = f"{caption}\n\n{table}" if caption else table
-    with write_atomically(folder / "table.md") as file:
-        file.write(text + "\n")
+    write_file(folder / "table.md", text + "\n")
     print("\n" + text)

@@ -20,7 +20,6 @@ from datasets.fingerprint import Hasher
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, Trainer, default_data_collator
 
-from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import check_is_folder_or_new
 from data_scripts.options import Range, option, parse_options
 from data_scripts.synthetic_world import World
@@ -166,7 +165,6 @@ def describe_curve(name: str, curve: np.ndarray) -> dict[str, str]:
     return cells
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(LengthArguments, argv)
     output_dir = check_is_folder_or_new(arguments.output_dir).resolve()

@@ -12,6 +12,7 @@ With the predictions of models, `unanswered.tsv` lists the questions of dev that
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
-from data_scripts.errors import BadInput, exit_on_bad_input
-from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, read_lines, write_atomically
+from data_scripts.errors import BadInput
+from data_scripts.files import CORPUS_FILE, DEV_FILE, TRAIN_FILE, check_is_folder_or_new, read_lines, write_file
 from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
 from data_scripts.salient_spans import find_salient_spans, take_words_beside
@@ -137,7 +138,7 @@ def build_rules(usual: str, training_answers: Sequence[str]) -> dict[str, Callab
     counts = Counter(training_answers)
     return {
         **{
-            BASELINES[name].format(answer): lambda person, answer=answer: answer
+            BASELINES[name].format(answer): partial(lambda answer, person: answer, answer)
             for name, answer in find_baselines(usual, training_answers).items()
         },
         "the first name of the line": lambda person: next(iter(person.list_names()), None),
@@ -211,7 +212,6 @@ def measure_data(
     return list(rows.values()), unanswered
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(OpenBookArguments, argv)
     output_dir = check_is_folder_or_new(arguments.output_dir)
@@ -219,6 +219,5 @@ def main(argv: list[str] | None = None) -> None:
     write_table(output_dir, rows)
     (output_dir / UNANSWERED_FILE).unlink(missing_ok=True)
     if unanswered:
-        with write_atomically(output_dir / UNANSWERED_FILE) as file:
-            file.writelines(f"{line}\t{within}\n" for line, within in unanswered)
+        write_file(output_dir / UNANSWERED_FILE, "".join(f"{line}\t{within}\n" for line, within in unanswered))
         print(f"{len(unanswered)} questions of {DEV_FILE} are answered by none: {output_dir / UNANSWERED_FILE}")

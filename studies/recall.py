@@ -27,7 +27,7 @@ from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import load_corpus
-from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.errors import BadInput
 from data_scripts.files import CORPUS_FILE, TRAIN_FILE, check_is_folder_or_new
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
@@ -148,7 +148,6 @@ def measure_model(name: str, corpus_file: Path, questions: Questions, objective:
     return Recall(measures, (-log_probs / math.log(2)).tolist(), relations, titles)
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(RecallArguments, argv)
     output_dir, data_dir = check_is_folder_or_new(arguments.output_dir), Path(arguments.data_dir)

@@ -25,7 +25,7 @@ import yaml
 from accelerate import PartialState
 from tqdm import tqdm
 
-from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
+from data_scripts.errors import BadInput, reraise_as_bad_input
 from data_scripts.files import (
     CORPUS_FILE,
     DEV_FILE,
@@ -35,7 +35,7 @@ from data_scripts.files import (
     load_yaml,
     make_file_name,
     split_people,
-    write_atomically,
+    write_file,
 )
 from data_scripts.hold_out import CALIBRATION_FILE, HoldOutArguments, hold_out
 from data_scripts.options import Range, check_options, option, parse_options
@@ -43,7 +43,6 @@ from data_scripts.questions import load_questions
 from data_scripts.relations import Relation, load_relations, read_relations
 from data_scripts.synthetic_world import World
 from data_scripts.world_questions import QUESTIONS
-from posgpt import pretrain
 from posgpt.evaluation.data import EvaluationData, check_questions
 from posgpt.evaluation.predictions import TEST, answer_questions
 from posgpt.evaluation.scoring import ScoredQuestions
@@ -192,7 +191,8 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
     given = {option: value for option, value in vars(arguments).items() if value is not None}
     options = ("recipe", "position_embedding_type", "max_steps")
     changed: dict[str, Any] = {option: given[option] for option in options if option in given}
-    try:
+    fix = "studies/sweep.py and studies/rows.py say what it may hold."
+    with reraise_as_bad_input(f"{path}: not a study", fix, TypeError, KeyError, AttributeError):
         study = Study(**load_yaml(path, "study") if content is None else content)
         shared = "pretrain" if study.pretrain else "finetune"
         if changed:
@@ -222,10 +222,6 @@ def load_study(arguments: SweepArguments, content: Mapping[str, Any] | None = No
             raise BadInput(
                 f"{path}: its worlds differ in what they are asked, or in language; make it several studies."
             )
-    except (TypeError, KeyError, AttributeError) as error:
-        raise BadInput(
-            f"{path}: not a study: {shorten_error(error)}; studies/sweep.py and studies/rows.py say what it may hold."
-        ) from None
     wanted = set(arguments.rows or rows)
     if unknown := wanted - rows.keys():
         raise BadInput(f"{min(unknown)!r} is not a row of {path.name}; there are: {', '.join(rows)}.")
@@ -327,16 +323,12 @@ class Sweep:
                 try:
                     # What a recipe says in vain is said again when the row is trained.
                     with redirect_stdout(None):
-                        parse_with_recipe(command.TYPES, section, argv)
+                        parsed = parse_with_recipe(command.TYPES, section, argv)
+                        if row.edits:
+                            # They may not fit the documents.
+                            load_pretraining_data(*parsed)
                 except BadInput as error:
                     raise BadInput(f"row {row.name!r}: {error}") from None
-
-    def check_edits(self, row: Row) -> None:
-        """Raise BadInput for edits that do not fit the documents: their row is trained after its base."""
-        ((_, section, options),) = self.list_trainings(row, self.study.seeds[0])
-        argv = build_command(**options, output_dir=self.output_dir)
-        with redirect_stdout(None):
-            load_pretraining_data(*parse_with_recipe(pretrain.TYPES, section, argv))
 
     def say_minutes(self, rows: list[Row]) -> None:
         """Say how many runs are to come and how long they take, by a few steps with each recipe, length, corpus and architecture.
@@ -366,8 +358,8 @@ class Sweep:
             raise BadInput(f"{row.name}: there are {len(pairs):,} pairs to draw from; leave the row out.")
         # The draws of one seed contain each other.
         chosen = pairs.take(sorted(np.random.default_rng(seed).permutation(len(pairs))[:number].tolist()))
-        with write_atomically(self.find_folder(row, seed, "finetune").with_name(TRAIN_FILE)) as file:
-            file.writelines(map("{}\t{}\n".format, chosen.texts, chosen.answers))
+        lines = map("{}\t{}\n".format, chosen.texts, chosen.answers)
+        write_file(self.find_folder(row, seed, "finetune").with_name(TRAIN_FILE), "".join(lines))
 
     def run(self, row: Row, seed: int) -> Record:
         """Train and ask a row's model, unless that is done.
@@ -496,8 +488,7 @@ def write_results(runs: dict[str, list[Record]], sweep: Sweep, rows: dict[str, R
     tables = {"answers": answers, "results": list_results(answers), "curves": list_curves(runs)}
     for name, lines in tables.items():
         if not lines.empty:
-            with write_atomically(sweep.results / f"{name}.csv") as file:
-                lines.to_csv(file, index=False)
+            write_file(sweep.results / f"{name}.csv", lines.to_csv(index=False))
 
 
 def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> Sweep:
@@ -522,17 +513,14 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
                 row.world.write(world_dir, overwrite=True)
                 # Without questions, documents are asked for all that such a file has.
                 entries = {key: entry for relation in relations for key, entry in relation.to_config().items()}
-                with write_atomically(world_dir / RELATIONS_FILE) as file:
-                    yaml.safe_dump(entries, file, allow_unicode=True, sort_keys=False)
+                write_file(world_dir / RELATIONS_FILE, yaml.safe_dump(entries, allow_unicode=True, sort_keys=False))
             files[name] = RowFiles(world_dir, world_dir / TRAIN_FILE, world_dir / DEV_FILE, relations)
     if study.ask_training:
         files = {name: replace(each, asked=each.train) for name, each in files.items()}
     sweep = Sweep(arguments, study, output_dir, results, files)
     for row in rows.values():
         if row.edits:
-            with write_atomically(sweep.find_edits(row)) as file:
-                file.writelines("\t".join(edit) + "\n" for edit in row.edits)
-            sweep.check_edits(row)
+            write_file(sweep.find_edits(row), "".join("\t".join(edit) + "\n" for edit in row.edits))
     return sweep
 
 
@@ -589,7 +577,6 @@ def _run(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> pd.Da
     return list_results(list_answers(runs))
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(SweepArguments, argv)
     _run(arguments, *load_study(arguments))

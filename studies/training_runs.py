@@ -18,7 +18,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from data_scripts.documents import ROWS_VERSION
 from data_scripts.errors import BadInput, exit_on_termination
-from data_scripts.files import hash_file, load_json, write_atomically
+from data_scripts.files import hash_file, load_json, write_file
 from modeling_posgpt import PosGPTConfig
 from modeling_posgpt.composition import list_names
 from posgpt.recipe_parser import parse_with_recipe, read_section
@@ -47,11 +47,6 @@ def keep_result(path: Path, key: Record, compute: Callable[[], Record], folder: 
     Raises:
         BadInput: `folder` holds what is not a study's, or belongs to another key. It may be hours of training.
     """
-
-    def write() -> None:
-        with write_atomically(path) as file:
-            json.dump(kept, file, indent=2)
-
     key = key | {"version": VERSION}
     kept = load_json(path, "result of a study") if path.exists() else {}
     if kept.get("key") != key:
@@ -60,14 +55,14 @@ def keep_result(path: Path, key: Record, compute: Callable[[], Record], folder: 
         left = [each for each in folder.iterdir() if each not in own] if folder and folder.is_dir() else []
         if left:
             raise BadInput(
-                f"{folder}: holds a run with other options or files, or of another version ({path.name} lists them), or one that no study wrote;"
-                " give another --output_dir, or move the folder away."
+                f"{folder}: holds a run with other options or files, or of another version ({path.name} lists them), or one"
+                " that no study wrote; give another --output_dir, or move the folder away."
             )
         kept = {"key": key}
-        write()
+        write_file(path, json.dumps(kept, indent=2))
     if len(kept) == 1:
         kept |= compute()
-        write()
+        write_file(path, json.dumps(kept, indent=2))
     return {name: value for name, value in kept.items() if name != "key"}
 
 
@@ -103,10 +98,14 @@ def build_key(section: str, options: dict[str, Any]) -> dict[str, str]:
     ]
     section_of_recipe = json.dumps(read_section(recipe, section))
     key = {"options": " ".join(contents), "recipe": section_of_recipe, "rows_version": ROWS_VERSION}
-    positions = read_section(section=section, **options).get("position_embedding_type")
-    if base := options.get("model_name_or_path"):
-        positions = load_json(Path(base) / CONFIG_FILE, "configuration of a model").get("position_embedding_type")
-    return key | describe_imports(list_names(positions or PosGPTConfig.position_embedding_type))
+    settings = read_section(section=section, **options)
+    # A model on the hub may have any encoding.
+    if (base := settings.get("model_name_or_path")) and not (file := Path(base) / CONFIG_FILE).is_file():
+        return key | describe_imports()
+    settings = load_json(file, "configuration of a model") if base else settings
+    return key | describe_imports(
+        list_names(settings.get("position_embedding_type", PosGPTConfig.position_embedding_type))
+    )
 
 
 def launch(arguments: list[str]) -> int:

@@ -19,6 +19,7 @@ import offline  # noqa: F401
 import pytest
 import torch
 
+from data_scripts.errors import exit_on_bad_input
 from data_scripts.synthetic_world import World
 
 ROOT = Path(__file__).parent.parent
@@ -110,7 +111,8 @@ def run(monkeypatch, capsys):
 
     def run_main(module, *arguments) -> str:
         monkeypatch.setattr("sys.argv", [f"{module.__name__}.py", *map(str, arguments)])
-        module.main()
+        with exit_on_bad_input():
+            module.main()
         return capsys.readouterr().out
 
     return run_main

@@ -3,6 +3,7 @@
 from importlib import import_module
 
 from conftest import TINY
+from data_scripts.errors import BadInput
 
 SMALL = {name.removeprefix("--"): value for name, value in zip(TINY[::2], TINY[1::2], strict=True)}
 
@@ -12,8 +13,8 @@ def train_in_process(arguments: list[str]) -> int:
     command, *options = arguments
     try:
         import_module(f"posgpt.{command}").main(options)
-    except SystemExit as end:
-        return 1 if end.code else 0
+    except BadInput:
+        return 1
     return 0
 
 

@@ -123,7 +123,7 @@ def test_bad_input_is_refused_in_one_line(run, folder):
     with pytest.raises(SystemExit, match="birth_places_train.tsv: asks for several things"):
         run(open_book, *arguments)
     train.write_text("".join(whole.splitlines(keepends=True)[:2]))
-    with pytest.raises(SystemExit, match="birth_places_train.tsv: too few of its people have documents"):
+    with pytest.raises(SystemExit, match="birth_places_train.tsv: too few of its answers are names in the documents"):
         run(open_book, *arguments)
     (folder / "birth_dev.tsv").unlink()
     with pytest.raises(SystemExit, match="error: .*birth_dev.tsv: no such file"):

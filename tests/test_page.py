@@ -291,7 +291,7 @@ def page(request, browser, models, corpus, tmp_path_factory):
     with mock.patch.object(sys, "argv", ["write.py", "--model_name_or_path", *arguments]):
         try:
             write.main()
-        except SystemExit as stopped:
+        except BadInput as stopped:
             if "npm pack did not bring" in str(stopped):
                 pytest.skip(f"needs what npm downloads: {stopped}")
             raise

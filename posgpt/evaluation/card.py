@@ -8,8 +8,8 @@ from typing import Any, cast
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from yaml import YAMLError
 
-from data_scripts.errors import BadInput, shorten_error
-from data_scripts.files import CARD_FILE, hash_file, make_file_name, write_atomically
+from data_scripts.errors import reraise_as_bad_input
+from data_scripts.files import CARD_FILE, hash_file, make_file_name, write_file
 from posgpt.evaluation.scoring import format_accuracies
 
 _CHART = "Accuracy, reliability and confidence"
@@ -17,13 +17,10 @@ _CHART = "Accuracy, reliability and confidence"
 
 def load_card(folder: Path) -> ModelCard:
     """Load the card of a model's folder."""
-    try:
+    problem = f"{folder / CARD_FILE}: no model card that can be read"
+    fix = "--update_model_card needs a model's folder on this machine, as training writes it."
+    with reraise_as_bad_input(problem, fix, OSError, ValueError, YAMLError):
         return ModelCard.load(folder / CARD_FILE)
-    except (OSError, ValueError, YAMLError) as error:
-        raise BadInput(
-            f"{folder / CARD_FILE}: no model card that can be read: {shorten_error(error)}; --update_model_card needs a model's"
-            " folder on this machine, as training writes it."
-        ) from None
 
 
 def update_card(
@@ -56,12 +53,10 @@ def update_card(
     section = f"{heading}\n\n{format_accuracies(relations, 'PosGPT')}\n"
     if picture:
         chart = make_file_name(name) + ".png"
-        with write_atomically(folder / chart, "wb") as file:
-            file.write(picture)
+        write_file(folder / chart, picture)
         section += f"\n![{_CHART}]({chart})\n"
     # Only the heading and the table and charts below it are replaced: what follows them is the user's own.
     earlier = rf"^{re.escape(heading)}\r?\n\r?\n(?:\|.*(?:\n|\Z))+(?:\r?\n!\[{_CHART}.*(?:\n|\Z))*"
     text, number = re.subn(earlier, lambda _: section, card.text, count=1, flags=re.MULTILINE)
     card.text = text if number else f"{text.rstrip()}\n\n{section}"
-    with write_atomically(folder / CARD_FILE) as file:
-        file.write(str(card))
+    write_file(folder / CARD_FILE, str(card))

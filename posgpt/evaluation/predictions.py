@@ -3,15 +3,14 @@
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from itertools import islice
-from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.errors import BadInput
-from data_scripts.files import read_lines, write_atomically
+from data_scripts.files import read_lines
 from modeling_posgpt import PosGPTForCausalLM
 
 # Why a question is asked: to measure accuracy; to fit confidences; because nobody can know the answer, of two kinds. Questions of the
@@ -113,6 +112,8 @@ def read_predictions(path: str | os.PathLike) -> list[Prediction]:
     """Read predictions; what a line has besides the fields of `Prediction` is not read."""
     predictions = []
     for number, line in read_lines(path, "file of predictions, a JSON object a line"):
+        if not line.strip():
+            continue
         try:
             row = json.loads(line)
             # An escape such as `\ud83d` alone stands for no character.
@@ -145,10 +146,3 @@ def format_predictions(predictions: Iterable[Prediction]) -> str:
     unsaid = {"group": TEST, "relation": ALL}
     rows = ({name: value for name, value in asdict(each).items() if value != unsaid.get(name)} for each in predictions)
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
-def write_files(files: Mapping[Path, str | bytes]) -> None:
-    """Write results; what no encoding has becomes an escape such as `\\udcfc`, so that none is missing for it."""
-    for path, content in files.items():
-        with write_atomically(path, "wb") as file:
-            file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)

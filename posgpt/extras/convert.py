@@ -16,7 +16,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
-from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
+from data_scripts.errors import BadInput, reraise_as_bad_input
 from data_scripts.files import check_is_new, write_atomically, write_folder_atomically
 from data_scripts.options import Range, option, parse_options
 from data_scripts.relations import BIRTHPLACE
@@ -132,7 +132,8 @@ def build_model(file: Path, num_attention_heads: int) -> PosGPTForCausalLM:
     """Build the PosGPT that computes what the model of a checkpoint does. Raises BadInput where there is none."""
     state = load_checkpoint(file, num_attention_heads)
     blocks = {name.split(".")[1] for name in state if name.startswith("blocks.")}
-    try:
+    problem, kinds = f"{file}: not the course's model with {VARIANTS}", (KeyError, ValueError, IndexError)
+    with reraise_as_bad_input(problem, "give another checkpoint.", *kinds, StrictDataclassError):
         vocab_size, hidden_size = state["tok_emb.weight"].shape
         latents = state["down_block.C"].shape[-2] if "down_block.C" in state else None
         is_rotary = latents is None and "pos_emb" not in state
@@ -147,9 +148,6 @@ def build_model(file: Path, num_attention_heads: int) -> PosGPTForCausalLM:
             relations=BIRTHPLACE.to_config(),
         )
         model = PosGPTForCausalLM(config)
-    except (KeyError, ValueError, IndexError, StrictDataclassError) as error:
-        why = shorten_error(error.__cause__ or error)
-        raise BadInput(f"{file}: not the course's model with {VARIANTS}: {why}") from None
     views, buffers = view_as_course(model), compute_buffers(model)
     for name in sorted(views.keys() | state.keys() - buffers.keys()):
         if name not in views or name not in state or state[name].shape != views[name].shape:
@@ -203,7 +201,6 @@ def convert_folder(folder: Path, file: Path) -> PosGPTForCausalLM:
     return model
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(ConversionArguments, argv)
     source, target = Path(arguments.source), check_is_new(arguments.target)

@@ -21,7 +21,7 @@ import numpy as np
 from tqdm import tqdm
 
 from data_scripts.documents import detect_format, open_table, read_cell, read_title
-from data_scripts.errors import BadInput, exit_on_bad_input
+from data_scripts.errors import BadInput
 from data_scripts.files import (
     CARD_FILE,
     CORPUS_FILE,
@@ -31,7 +31,7 @@ from data_scripts.files import (
     check_none_is_there,
     choose_file,
     describe_lines,
-    write_atomically,
+    write_file,
     write_lines,
 )
 from data_scripts.options import Range, option, parse_options
@@ -164,7 +164,6 @@ def write_task(folder: Path, people: list[Person], relations: Sequence[Relation]
     return lines
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(WikipediaArguments, argv)
     folder = Path(arguments.output_dir)
@@ -206,6 +205,5 @@ def main(argv: list[str] | None = None) -> None:
     }
     template = Template((Path(__file__).parent / "wikipedia_datasheet.md").read_text(encoding="utf-8"))
     asked = ", ".join(arguments.relations)
-    with write_atomically(folder / CARD_FILE) as file:
-        file.write(template.substitute(vars(arguments) | counts, source=source, relations=asked))
+    write_file(folder / CARD_FILE, template.substitute(vars(arguments) | counts, source=source, relations=asked))
     print(describe_lines(folder, lines))

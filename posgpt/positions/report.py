@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from data_scripts.files import write_atomically
+from data_scripts.files import write_file
 from posgpt.plots import GREY, make_figure, make_panels, save_picture
 from posgpt.positions.tasks import Task
 from posgpt.positions.train import Record
@@ -180,8 +180,7 @@ def write_report(folder: Path, tasks: Mapping[str, Task], records: list[Record])
     cells = group_runs(tasks, records)
     ranks = describe_ranks(cells)
     write_table(folder, [cell.describe() for cell in cells])
-    with write_atomically(folder / "ranks.md") as file:
-        file.write(ranks + "\n")
+    write_file(folder / "ranks.md", ranks + "\n")
     save_picture(draw_heat_maps(cells), folder / "heat_map.png")
     for measure in MEASURES:
         save_picture(draw_curves(cells, measure), folder / f"curves_{measure}.png")

@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import psutil
 from tqdm import tqdm
 
-from data_scripts.errors import BadInput, exit_on_bad_input, exit_on_termination
+from data_scripts.errors import BadInput, exit_on_termination
 from data_scripts.files import check_is_folder_or_new, load_yaml, read_lines
 from data_scripts.options import Range, option, parse_options
 from modeling_posgpt import POSITION_EMBEDDINGS
@@ -177,7 +177,6 @@ def train_runs(pending: list[Run], processes: int, path: Path) -> Iterator[Recor
             yield record
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(StudyArguments, argv)
     folder = check_is_folder_or_new(arguments.output_dir).resolve()

@@ -57,8 +57,13 @@ def prepare_process() -> None:
     avoid_cudnn_attention()
 
 
-def start_model(config: PosGPTConfig, seed: int) -> PosGPTForCausalLM:
-    """Return a model with random weights on the device, with the attention that is the fastest there."""
+def start_model(seed: int, **settings: Any) -> PosGPTForCausalLM:
+    """Return a model without dropout, with random weights on the device and the attention that is the fastest there."""
+    # No token pads texts or ends an answer.
+    fixed: dict[str, Any] = {"pad_token_id": None, "eos_token_id": None}
+    fixed |= dict.fromkeys(("embd_pdrop", "resid_pdrop", "attention_dropout"), 0.0)
+    config = PosGPTConfig(**fixed, **settings)
+    check_imported(config)
     device = choose_device()
     torch.manual_seed(seed)
     # For so few tokens, plain matrix products are the fastest on a CPU.
@@ -70,23 +75,17 @@ def build_model(run: Run) -> PosGPTForCausalLM:
     """Build a model with positions for the longest test: those beyond training are untrained."""
     problem, fix = f"{run.encoding} cannot do {run.name}", "choose another encoding, or shorter lengths."
     with reraise_as_bad_input(problem, fix, StrictDataclassError, ValueError, KeyError, TypeError):
-        config = PosGPTConfig(
+        return start_model(
+            run.seed,
             vocab_size=run.task.symbols,
             hidden_size=WIDTH,
             num_hidden_layers=run.task.layers,
             num_attention_heads=HEADS,
             max_position_embeddings=run.task.measure_width(max(run.task.tested)),
-            embd_pdrop=0.0,
-            resid_pdrop=0.0,
-            attention_dropout=0.0,
             use_cache=False,
-            eos_token_id=None,
-            pad_token_id=None,
             # The configuration fills in what `rope_parameters` lack.
             **deepcopy(run.positions),
         )
-        check_imported(config)
-        return start_model(config, run.seed)
 
 
 def predict(model: PosGPTForCausalLM, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:

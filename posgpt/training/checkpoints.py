@@ -17,7 +17,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, sort_checkpoints
 
 from data_scripts.errors import BadInput, reraise_as_bad_input, shorten_error
-from data_scripts.files import check_is_folder_or_new, hash_file, load_json, sync_file, write_atomically
+from data_scripts.files import check_is_folder_or_new, hash_file, load_json, sync_file, write_file
 from posgpt.training.arguments import PosGPTTrainingArguments
 
 WEIGHTS_FILE = "model.safetensors"
@@ -54,8 +54,8 @@ def seal_checkpoint(checkpoint: Path) -> None:
     files = [file for file in sorted(checkpoint.rglob("*")) if file.is_file() and file.name != CHECKSUMS_FILE]
     for file in files:
         sync_file(file)
-    with write_atomically(checkpoint / CHECKSUMS_FILE) as written:
-        json.dump({file.relative_to(checkpoint).as_posix(): hash_file(file) for file in files}, written, indent=2)
+    checksums = {file.relative_to(checkpoint).as_posix(): hash_file(file) for file in files}
+    write_file(checkpoint / CHECKSUMS_FILE, json.dumps(checksums, indent=2))
 
 
 def move_finished_model(staging: Path, output_dir: Path) -> None:

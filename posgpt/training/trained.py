@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,35 +27,27 @@ class TrainedModel(NamedTuple):
     record: dict[str, Any]
 
 
-def train(config: Sequence[Any], build_trainer: Callable[..., Any], quiet: bool = False) -> TrainedModel:
-    """Train from the beginning or from a checkpoint, or load what `resume_from_checkpoint="auto"` finds finished.
-
-    Errors are raised also where `quiet` has nothing printed.
+def train(config: Sequence[Any], build_trainer: Callable[..., Any]) -> None:
+    """Train from the beginning or from a checkpoint, unless `resume_from_checkpoint="auto"` finds a finished model.
 
     `config` is what `build_trainer` takes, last the training arguments.
     """
+    with suppress(FinishedModel), claim_output_dir(config[-1]) as checkpoint:
+        build_trainer(*config).train_or_resume(checkpoint)
+
+
+def train_and_load(config: Sequence[Any], build_trainer: Callable[..., Any], quiet: bool = False) -> TrainedModel:
+    """Train as `train` does, and load what is then in the output folder. Errors are raised also where `quiet` has nothing printed."""
     with ExitStack() as context:
         if quiet:
             nowhere = context.enter_context(open(os.devnull, "w", encoding="utf-8", errors="replace"))
             context.enter_context(redirect_stdout(nowhere))
             context.enter_context(redirect_stderr(nowhere))
-        try:
-            checkpoint = context.enter_context(claim_output_dir(config[-1]))
-        except FinishedModel:
-            folder = Path(config[-1].output_dir)
-            state = load_json(folder / TRAINER_STATE_NAME, "state of a training")
-            # Those of early versions have none.
-            parts = read_record(folder)
-            record = parts.pop("options", {}) | parts | {"log_history": state["log_history"]}
-            return TrainedModel(*load_model(str(folder)), record)
-        trainer = build_trainer(*config)
-        trainer.train_or_resume(checkpoint)
-    record = trainer.options | {"log_history": trainer.state.log_history}
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    # Accelerate has put autocast around this object's `forward`; the saved model has none.
-    for name in ("forward", "_original_forward"):
-        vars(model).pop(name, None)
-    model.eval()
-    # Trainer turned it off.
-    model.config.use_cache = True
-    return TrainedModel(model, trainer.processing_class, record)
+        train(config, build_trainer)
+    args = config[-1]
+    state = load_json(Path(args.output_dir, TRAINER_STATE_NAME), "state of a training")
+    # Models of early versions have no record.
+    parts = read_record(args.output_dir)
+    record = parts.pop("options", {}) | parts | {"log_history": state["log_history"]}
+    model, tokenizer = load_model(args.output_dir, attn_implementation=args.attn_implementation)
+    return TrainedModel(model.to(args.device), tokenizer, record)

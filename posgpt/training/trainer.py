@@ -18,7 +18,7 @@ from transformers import ProgressCallback, Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from data_scripts.errors import REFUSED_OPTIONS, BadInput, reraise_as_bad_input
-from data_scripts.files import write_atomically
+from data_scripts.files import write_file
 from data_scripts.questions import Questions
 from modeling_posgpt.modeling_posgpt import shift_left
 from posgpt.training import callbacks, checkpoints, hardware, metrics, run_record
@@ -267,8 +267,8 @@ class PosGPTTrainer(Trainer):
             model = save_pretrained(self.model, weights, self.processing_class, folder)
             facts = self.card_facts | describe_training(self.state, self.args, self.find_best_step())
             write_model_card(folder, model, facts, self.args.hub_license)
-            with write_atomically(folder / run_record.RUN_FILE) as file:
-                json.dump(run_record.build_record(self.options, model.config), file, indent=2, ensure_ascii=False)
+            written = run_record.build_record(self.options, model.config)
+            write_file(folder / run_record.RUN_FILE, json.dumps(written, indent=2, ensure_ascii=False))
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         # Private: Trainer's has no end after which a checkpoint is known to be whole.
@@ -300,6 +300,7 @@ class PosGPTTrainer(Trainer):
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             checkpoints.move_finished_model(staging, output_dir)
+        self.accelerator.wait_for_everyone()
         if self.args.should_log:
             accuracy = run_record.find_last_figure(self.state.log_history, "eval_accuracy", self.find_best_step())
             print(f"Written: {output_dir}" if accuracy is None else f"Written: {output_dir} (accuracy {accuracy:.1%})")

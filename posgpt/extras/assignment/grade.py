@@ -25,8 +25,8 @@ from xml.etree import ElementTree
 
 from tqdm import tqdm
 
-from data_scripts.errors import BadInput, check_installed, exit_on_bad_input
-from data_scripts.files import write_atomically
+from data_scripts.errors import BadInput, check_installed
+from data_scripts.files import write_atomically, write_file
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import BIRTHPLACE
@@ -96,7 +96,6 @@ def grade_predictions(predictions_file: Path, answers: Sequence[str]) -> str:
     return f"{match_exactly(predictions, answers).mean():.1%}"
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(GradingArguments, argv)
     check_installed("test", "pytest")
@@ -133,8 +132,7 @@ def main(argv: list[str] | None = None) -> None:
         table = format_table(("part", "points", "of", "what went wrong"), rows)
         page = f"# {name}\n\n{table}\n\nTest questions answered: {accuracy}; {baseline}.\n"
         print(page)
-        with write_atomically(folder / "grades" / f"{name}.md") as file:
-            file.write(page)
+        write_file(folder / "grades" / f"{name}.md", page)
         grades.append((name, *points, sum(points), accuracy))
     with write_atomically(folder / "grades" / "grades.csv") as file:
         header = ("submission", *(part.name for part in PARTS), "together", "test questions answered")

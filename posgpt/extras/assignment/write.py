@@ -15,7 +15,6 @@ from typing import Annotated
 
 import jinja2
 
-from data_scripts.errors import exit_on_bad_input
 from data_scripts.files import CARD_FILE, TEST_FILE, WORDINGS_FILE, check_is_new, write_folder_atomically
 from data_scripts.options import Range, option, parse_options
 from data_scripts.relations import BIRTHPLACE
@@ -77,7 +76,6 @@ def write_assignment(folder: Path, world: World) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(AssignmentArguments, argv)
     folder = check_is_new(arguments.output_dir)

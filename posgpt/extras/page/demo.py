@@ -20,7 +20,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 import torch
 
 from data_scripts.documents import Columns, check_columns, read_rows
-from data_scripts.errors import BadInput, exit_on_bad_input, shorten_error
+from data_scripts.errors import BadInput, shorten_error
 from data_scripts.files import CORPUS_FILE
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import count_unknown_characters
@@ -133,7 +133,6 @@ class Handler(WSGIRequestHandler):
         """Say nothing of it."""
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(DemoArguments, argv)
     check_columns(arguments, arguments.corpus_file or arguments.model_name_or_path is None)

@@ -20,7 +20,7 @@ from typing import Annotated
 from tqdm import tqdm
 
 from data_scripts.documents import Columns, check_columns, read_rows
-from data_scripts.errors import BadInput, check_installed, exit_on_bad_input, reraise_as_bad_input
+from data_scripts.errors import BadInput, check_installed, reraise_as_bad_input
 from data_scripts.files import check_is_new, hash_file, write_folder_atomically
 from data_scripts.options import Range, option, parse_options
 from data_scripts.titles import find_title
@@ -64,7 +64,6 @@ def load_runtime() -> tuple[str, bytes]:
     return script.replace("import.meta.url", "document.baseURI").replace("</", "<\\/"), binary
 
 
-@exit_on_bad_input()
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(PageArguments, argv)
     check_columns(arguments, arguments.corpus_file)
