@@ -135,6 +135,7 @@ class OptionParser(HfArgumentParser):
         argv, unread = [], {}
         for name, value in values.items():
             action = self._option_string_actions.get(f"--{name}")
+            value = [*value] if isinstance(value, tuple) else value
             is_list = isinstance(value, list) and value != []
             # Texts such as `-M-` would be options.
             is_unread = is_list and action and action.type is str and any(str(each).startswith("-") for each in value)

@@ -133,7 +133,9 @@ def parse_with_recipe(
         raise BadInput(f"{recipe}, section {section!r}: {error}") from None
     check_lengths(given)
     # What is typed takes precedence over the recipe's strategy.
-    values |= {f"{name}_strategy": "steps" for name in ("save", "eval") if given.get(f"{name}_steps") is not None}
+    values |= {
+        f"{name}_strategy": "steps" for name in ("save", "eval", "logging") if given.get(f"{name}_steps") is not None
+    }
     if not (values | given).get("validation_file"):
         wanted = ("eval_on_start", "load_best_model_at_end", "metric_for_best_model")
         if (

@@ -377,8 +377,11 @@ def test_an_output_folder_with_a_finished_model_or_an_unfinished_run(run, world,
     assert {file: file.stat().st_mtime_ns for file in finished.rglob("*")} == before
 
     (tmp_path / "README.md").write_text("Mine.\n")
-    with pytest.raises(SystemExit, match="README.md: is there, and the model's own would replace it"):
-        run(train_pretrain, *corpus, "--output_dir", tmp_path)
+    for resume in ([], ["--resume_from_checkpoint", "auto"], ["--resume_from_checkpoint", "false"]):
+        with pytest.raises(SystemExit, match="README.md: is there, and the model's own would replace it"):
+            run(train_pretrain, *corpus, "--output_dir", tmp_path, *resume)
+    with pytest.raises(SystemExit, match="seed is 8,472,619,350; choose"):
+        run(train_pretrain, *corpus, "--output_dir", tmp_path / "new", "--seed", 8472619350)
     unfinished = tmp_path / "unfinished"
     (unfinished / "checkpoint-2").mkdir(parents=True)
     with pytest.raises(SystemExit, match="unfinished run; --resume_from_checkpoint last"):

@@ -62,6 +62,20 @@ def test_each_evaluation_logs_held_out_questions_with_the_models_answers_and_the
     assert len(history_of(tracked, "eval_accuracy")) == 2
 
 
+def test_a_resumed_run_logs_evaluates_and_saves_when_its_own_options_say(run, world, tmp_path):
+    saved, checkpoint = ["--save_strategy", "steps", "--metric_for_best_model"], tmp_path / "first" / "checkpoint-2"
+    pretrain(run, world, tmp_path / "first", *saved, "loss", "--save_steps", 2, "--max_steps", 2)
+    often = "--save_total_limit 9 --save_steps 1 --eval_steps 1 --logging_steps 1 --resume_from_checkpoint".split() + [
+        checkpoint
+    ]
+    pretrain(run, world, tmp_path / "second", *saved, "loss", *often)
+    assert {each.name for each in (tmp_path / "second").glob("checkpoint-*")} == {"checkpoint-3", "checkpoint-4"}
+    assert [len(history_of(tmp_path / "second", name)) for name in ("loss", "eval_loss")] == [3, 3]
+    # The lowest loss so far is no accuracy.
+    with pytest.raises(SystemExit, match="metric_for_best_model was loss"):
+        pretrain(run, world, tmp_path / "third", *saved, "accuracy", *often)
+
+
 def test_a_run_keeps_its_options_the_hashes_of_its_data_and_versions_beside_the_model(world, tracked):
     record = json.loads((tracked / "run.json").read_text())
     files = {"train_file": "wiki.txt", "questions_file": "birth_places_train.tsv", "validation_file": "birth_dev.tsv"}

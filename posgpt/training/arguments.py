@@ -1,5 +1,6 @@
 """The options of every training, beside transformers' own."""
 
+import math
 import os
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
@@ -22,6 +23,8 @@ _LEAST = {
     "num_train_epochs": 0.01,
     "max_steps": 1,
 }
+# That of NumPy's generator.
+_MOST = {"seed": 2**32 - 1}
 # What has to stay off, and why.
 _FIXED = {
     "auto_find_batch_size": "it would change how many rows a training step reads (--gradient_accumulation_steps does not)",
@@ -29,6 +32,8 @@ _FIXED = {
     "dataloader_persistent_workers": "it follows from the device and the number of workers",
     "ignore_data_skip": "a resumed training would read other rows than an uninterrupted one",
     "enable_jit_checkpoint": "it would end an interrupted training as if it were finished",
+    "prediction_loss_only": "accuracy is measured, too",
+    "use_liger_kernel": "its kernels are for other models",
     "hub_token": "a command line stays in the shell's history (log in with `hf auth login`, or set HF_TOKEN)",
     "accelerator_config.split_batches": "every step would read fewer rows",
     "accelerator_config.dispatch_batches": "one process would read for all",
@@ -137,7 +142,7 @@ class PosGPTTrainingArguments(TrainingArguments):
         for each in fields(TrainingArguments):
             value = getattr(self, each.name)
             if type(value) in (int, float) and value != each.default:
-                Range(_LEAST.get(each.name, 0)).check(each.name, value)
+                Range(_LEAST.get(each.name, 0), _MOST.get(each.name, math.inf)).check(each.name, value)
         if self.bf16 is None:
             self.bf16 = bf16_is_fast("cpu" if self.use_cpu else None) and not self.fp16
         if self.dataloader_num_workers is None:

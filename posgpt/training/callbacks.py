@@ -114,6 +114,8 @@ class ResumeCallback(TrainerCallback):
                 f"{args.output_dir}: the checkpoint is of step {state.global_step:,}, but training is to end after step"
                 f" {state.max_steps:,}; choose a larger --max_steps or --num_train_epochs."
             )
+        # The checkpoint's would go on.
+        state.compute_steps(args, state.max_steps)
         for group, own in zip(optimizer.param_groups, self.own, strict=True):
             if other := own.keys() - group.keys():
                 raise ValueError(f"its optimizer has no {', '.join(sorted(other))}")

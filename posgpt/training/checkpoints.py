@@ -25,6 +25,8 @@ WEIGHTS_FILE = "model.safetensors"
 CHECKSUMS_FILE = "checksums.json"
 # The underscore keeps it from the hub.
 LOCK_FILE = "_training.lock"
+# Where a finished model is written before it is moved.
+STAGING = ".unfinished"
 
 
 @contextmanager
@@ -198,6 +200,8 @@ def choose_checkpoint(training_args: PosGPTTrainingArguments) -> str | None:
     Says which newer ones are not whole. Raises FinishedModel where `auto` finds one.
     """
     output_dir, resume = Path(str(training_args.output_dir)), str(training_args.resume_from_checkpoint or "")
+    # YAML and Python say it so.
+    resume = "" if resume.lower() in ("no", "false") else resume
     weights, is_auto = output_dir / WEIGHTS_FILE, resume.lower() == "auto"
     overwrites = training_args.overwrite_output_dir
     if weights.exists() and not overwrites:
@@ -207,13 +211,14 @@ def choose_checkpoint(training_args: PosGPTTrainingArguments) -> str | None:
                 print(f"{problem}.")
             raise FinishedModel
         raise BadInput(f"{problem}; give another --output_dir, or --overwrite_output_dir to replace it.")
+    # A run that was ended while its model was moved there may have left these itself.
+    is_own = list_checkpoints(output_dir) or (output_dir / STAGING).exists()
+    found = [name for name in ("README.md", "config.json") if (output_dir / name).exists()]
+    if found and not overwrites and not is_own:
+        problem = f"{output_dir / found[0]}: is there, and the model's own would replace it"
+        raise BadInput(f"{problem}; give another --output_dir, or --overwrite_output_dir to replace it.")
     if not resume:
-        if overwrites:
-            return None
-        if not list_checkpoints(output_dir):
-            if found := [name for name in ("README.md", "config.json") if (output_dir / name).exists()]:
-                problem = f"{output_dir / found[0]}: is there, and the model's own would replace it"
-                raise BadInput(f"{problem}; give another --output_dir, or --overwrite_output_dir to replace it.")
+        if overwrites or not list_checkpoints(output_dir):
             return None
         continues = "--resume_from_checkpoint last continues it, --overwrite_output_dir starts from scratch"
         raise BadInput(f"{output_dir}: holds an unfinished run; {continues}.")

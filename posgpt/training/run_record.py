@@ -113,6 +113,11 @@ def check_same_training(
         for name in sorted(names & saved[part].keys() & own[part].keys()):
             if saved[part][name] != own[part][name]:
                 differences.append(f"{name} was {saved[part][name]}")
+    # The best figure so far would be compared with another measure's.
+    for name in ("metric_for_best_model", "greater_is_better"):
+        was, now = (each["options"].get(name) for each in (saved, own))
+        if None not in (was, now) and was != now:
+            differences.append(f"{name} was {was}")
     if differences:
         problem = "it was saved by a run with another model, other data or another order"
         raise ValueError(f"{problem}: {'; '.join(differences)}")

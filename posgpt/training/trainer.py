@@ -294,7 +294,7 @@ class PosGPTTrainer(Trainer):
         if self.is_fsdp_enabled:
             # Checkpoints may be in shards; the finished model is whole.
             self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
-        staging = output_dir / ".unfinished"
+        staging = output_dir / checkpoints.STAGING
         with checkpoints.save_or_remove(staging):
             self.save_model(str(staging))
         self.accelerator.wait_for_everyone()
