@@ -341,9 +341,14 @@ def test_a_training_on_other_rows_is_not_resumed(run, commands, saved, world, tm
     # What is refused has deleted nothing: going on from an earlier checkpoint ends the later ones.
     earlier = [*arguments, "--resume_from_checkpoint", saved / "checkpoint-4", "--overwrite_output_dir"]
     earlier += ["--output_dir", saved]
-    with pytest.raises(SystemExit, match="seed was 42"):
-        run(script, *earlier, "--seed", 7)
-    assert (saved / "checkpoint-6").is_dir()
+    for change, match in (
+        (["--seed", 7], "seed was 42"),
+        (["--use_muon", "true"], "cannot be resumed from with these options"),
+        (["--max_steps", 3], "the checkpoint is of step 4"),
+    ):
+        with pytest.raises(SystemExit, match=match):
+            run(script, *earlier, *change)
+        assert (saved / "checkpoint-6").is_dir()
     same_rows = ["--per_device_train_batch_size", 8, "--gradient_accumulation_steps", 2]
     run(script, *resume, *same_rows, "--train_file", shutil.copy(world / "wiki.txt", tmp_path / "copy.txt"))
     assert len(history_of(saved)) == 7

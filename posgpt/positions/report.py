@@ -75,8 +75,9 @@ def group_runs(tasks: Mapping[str, Task], records: list[Record]) -> list[Cell]:
 def draw_mean_ranks(cells: list[Cell], draws: int = 10_000) -> dict[str, np.ndarray]:
     """Return each encoding's mean rank over the tasks, by exact answers beyond training, (1 + draws,).
 
-    The first is of all seeds, or of those that the earliest complete encodings have. The others are of as many seeds drawn with replacement, the same ones for all encodings. What is not
-    learned shares the last rank, and equals share the mean of theirs. Encodings that lack a run are left out.
+    The first is of all seeds, or as long as no encoding has these on each task, of the first ones. The others are of as many seeds drawn
+    with replacement, the same ones for all encodings. What is not learned shares the last rank, and equals share the mean of theirs.
+    Encodings that lack a run are left out.
     """
     from scipy.stats import rankdata
 

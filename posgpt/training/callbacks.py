@@ -1,7 +1,9 @@
 """What happens around Trainer's steps: figures on the progress bar, how long it takes, what the loss means, and resuming."""
 
 import math
+import shutil
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -101,11 +103,13 @@ class ResumeCallback(TrainerCallback):
 
     Attributes:
         own: The optimizer's groups of parameters, before a checkpoint's state is loaded.
+        later: Checkpoints that the run is to replace.
         has_begun: Whether the first step has begun.
     """
 
     def __init__(self) -> None:
         self.own: list[dict[str, Any]] = []
+        self.later: list[Path] = []
         self.has_begun = False
 
     def on_train_begin(self, args, state, control, optimizer=None, lr_scheduler=None, **kwargs):
@@ -126,6 +130,9 @@ class ResumeCallback(TrainerCallback):
         if hasattr(lr_scheduler, "base_lrs"):
             lr_scheduler.base_lrs = [group["initial_lr"] for group in self.own]
             lr_scheduler._last_lr = [group["lr"] for group in optimizer.param_groups]
+        # They would be kept as the newest when older ones are deleted.
+        for folder in self.later:
+            shutil.rmtree(folder)
 
     def on_step_begin(self, args, state, control, **kwargs):
         self.has_begun = True

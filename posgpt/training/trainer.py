@@ -1,7 +1,6 @@
 """The Trainer of the training commands: what differs from transformers' own, in the order in which a run comes to it."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -129,7 +128,7 @@ class PosGPTTrainer(Trainer):
             self.push_to_hub()
 
     def prepare_folder(self, checkpoint: str | None) -> None:
-        """Check that the checkpoint is of this training, and only then remove later ones."""
+        """Check that the checkpoint is of this training; later ones are removed when its optimizer has been loaded, too."""
         if checkpoint:
             with checkpoints.refuse_checkpoint(checkpoint):
                 # The first process alone knows what the run reads.
@@ -138,9 +137,7 @@ class PosGPTTrainer(Trainer):
                 if not any(Path(checkpoint).glob("optimizer*")):
                     raise ValueError("it has weights alone (save_only_model)")
         if self.args.should_save:
-            # They would be kept as the newest when older ones are deleted.
-            for later in checkpoints.list_later_checkpoints(self.args.output_dir, checkpoint):
-                shutil.rmtree(later)
+            self.resuming.later = checkpoints.list_later_checkpoints(self.args.output_dir, checkpoint)
         self.accelerator.wait_for_everyone()
 
     def train_from(self, checkpoint: str | None) -> dict[str, Any]:
