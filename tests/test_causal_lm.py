@@ -6,7 +6,7 @@ import torch
 
 from conftest import TINY
 from data_scripts.causal_lm import CausalLMConfig, pack
-from data_scripts.name_windows import NameWindowsCollator
+from data_scripts.collators import OneWindowCollator
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
 from posgpt import evaluate, pretrain
 from test_name_windows import read
@@ -95,9 +95,8 @@ def test_in_a_row_each_text_is_read_as_if_alone(tmp_path):
         for start, end in zip(ends, ends[1:], strict=False):
             alone = model(torch.tensor([row["input_ids"][start:end]])).logits[0]
             torch.testing.assert_close(together[start:end], alone, atol=1e-4, rtol=1e-4)
-    one_by_one = CausalLMConfig(question_share=1.0).build(*read(tmp_path, TEXT, max_length=120)[:2], 3, None, True)
-    assert not isinstance(one_by_one.collator, NameWindowsCollator)
-    assert one_by_one.collator([one_by_one.dataset[0]])["texts_of_rows"].tolist() == [2]
+    one_by_one = CausalLMConfig(question_share=1.0).build(*read(tmp_path, TEXT, max_length=120)[:2], 3).dataset
+    assert OneWindowCollator(tokenizer)([one_by_one[0]])["texts_of_rows"].tolist() == [2]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -12,14 +12,13 @@ from torch.utils.data import DataLoader
 
 import train_pretrain
 from conftest import ROOT, TINY
+from data_scripts.collators import NameWindowsCollator, OneWindowCollator
 from data_scripts.documents import build_corpus_tokenizer, load_corpus
 from data_scripts.epochs import EpochSampler
 from data_scripts.errors import BadInput
 from data_scripts.name_windows import (
-    NameWindowsCollator,
     NameWindowsConfig,
     NameWindowsDataset,
-    OneWindowCollator,
     encode_rows,
 )
 from data_scripts.questions import load_questions
