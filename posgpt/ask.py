@@ -114,11 +114,10 @@ class Interview:
         if not any(asked) and len(asked) > 1 and find_relation(" ".join(texts), self.relations):
             raise BadInput(f"{texts[0]!r} is a word of a question; put each question in quotation marks.")
         # In other words than the model's, any of a question's words may be the title; a text that is too long is refused below.
-        spans = [list_word_spans(text) if self.model.count_free_positions(text) > 0 else [] for text in texts]
-        names = [
-            [relation.read_title(text)] if relation else [text[start:end] for start, end in own]
-            for text, relation, own in zip(texts, asked, spans, strict=True)
-        ]
+        names = [[relation.read_title(text)] if relation else [] for text, relation in zip(texts, asked, strict=True)]
+        for text, own in zip(texts, names, strict=True):
+            if not own and self.model.count_free_positions(text) > 0:
+                own += [text[start:end] for start, end in list_word_spans(text)]
         corpus_file, questions = self.arguments.corpus_file, list[Prediction]()
         documents = find_documents(corpus_file, set(chain(*names)), self.arguments) if corpus_file else {}
         notes = list(filter(None, [describe_unknown_characters(texts, self.tokenizer, "questions")]))

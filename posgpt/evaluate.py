@@ -44,7 +44,6 @@ from posgpt.evaluation.evidence import normalize_answer
 from posgpt.evaluation.predictions import TEST, Prediction, answer_questions, format_predictions
 from posgpt.evaluation.report import Evaluation, score_predictions
 from posgpt.evaluation.scoring import BASELINES, compute_recall, format_accuracies
-from posgpt.training.checkpoints import WEIGHTS_FILE
 from posgpt.training.hardware import close_process_group_at_exit
 from posgpt.training.run_record import copy_record, list_training_files
 from posgpt.training.saved_models import check_is_causal, load_model
@@ -96,7 +95,7 @@ def write_results(
     lines on which files these are, and whether earlier ones were replaced.
     """
     files: dict[Path, Any] = {}
-    model = str(arguments.model_name_or_path)
+    model, report = str(arguments.model_name_or_path), Path(arguments.report or "")
     if arguments.predictions_path:
         test = evaluation.test
         answers = {
@@ -109,7 +108,7 @@ def write_results(
         files[folder / DETAILS_FILE] = format_predictions(result.predictions)
         files[folder / METRICS_FILE] = json.dumps(result.metrics, indent=2, ensure_ascii=False) + "\n"
     rendered = evaluation.render(result.metrics) if arguments.report and evaluation.relations else {}
-    files |= {Path(arguments.report or "", name): content for name, content in rendered.items()}
+    files |= {report / name: content for name, content in rendered.items()}
     replaced = ", in place of earlier ones" if any(path.exists() for path in files) else ""
     # A page of earlier predictions does not stay beside these.
     stale = [each for each in arguments.folders if (each / PAGE_FILE).exists()]
@@ -117,13 +116,12 @@ def write_results(
         path.unlink(missing_ok=True)
     for path, content in files.items():
         write_file(path, content)
-    # A baseline is no model, and has no record; a model's own folder keeps its.
+    # A baseline is no model, and has no record.
     for folder in arguments.folders if arguments.model_name_or_path else ():
-        if not (folder / WEIGHTS_FILE).exists():
-            copy_record(model, folder)
+        copy_record(model, folder)
     if arguments.update_model_card:
         update_card(Path(model), arguments.test_file, evaluation.relations, rendered.get(PICTURE_FILE))
-    page = [f"Report: {Path(str(arguments.report), PAGE_FILE)}"] if rendered else []
+    page = [f"Report: {report / PAGE_FILE}"] if rendered else []
     return [f"Written: {', '.join(map(str, files))}{replaced}", *page] if files else []
 
 

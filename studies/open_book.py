@@ -114,7 +114,8 @@ def train_reader(train: Sequence[Person], dev: Sequence[Person], max_spans: int)
     is_answer = [train[person].place == name for person, name, _ in trained]
     if min(sum(is_answer), len(trained) - sum(is_answer)) < FOLDS:
         raise BadInput(
-            f"{TRAIN_FILE}: too few of its answers are names in the documents of their people to train a reader on; give more pairs."
+            f"{TRAIN_FILE}: too few of its answers are names in the documents of their people to train a reader on; give more"
+            " pairs."
         )
     reader = make_pipeline(DictVectorizer(), LogisticRegression(max_iter=1000))
     # Names of one person are in the same fold.

@@ -99,13 +99,14 @@ def build_key(section: str, options: dict[str, Any]) -> dict[str, str]:
     section_of_recipe = json.dumps(read_section(recipe, section))
     key = {"options": " ".join(contents), "recipe": section_of_recipe, "rows_version": ROWS_VERSION}
     settings = read_section(section=section, **options)
-    # A model on the hub may have any encoding.
-    if (base := settings.get("model_name_or_path")) and not (file := Path(base) / CONFIG_FILE).is_file():
-        return key | describe_imports()
-    settings = load_json(file, "configuration of a model") if base else settings
-    return key | describe_imports(
-        list_names(settings.get("position_embedding_type", PosGPTConfig.position_embedding_type))
-    )
+    if base := settings.get("model_name_or_path"):
+        file = Path(base) / CONFIG_FILE
+        if not file.is_file():
+            # A model on the hub may have any encoding.
+            return key | describe_imports()
+        settings = load_json(file, "configuration of a model")
+    positions = settings.get("position_embedding_type", PosGPTConfig.position_embedding_type)
+    return key | describe_imports(list_names(positions))
 
 
 def launch(arguments: list[str]) -> int:

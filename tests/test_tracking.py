@@ -65,9 +65,8 @@ def test_each_evaluation_logs_held_out_questions_with_the_models_answers_and_the
 def test_a_resumed_run_logs_evaluates_and_saves_when_its_own_options_say(run, world, tmp_path):
     saved, checkpoint = ["--save_strategy", "steps", "--metric_for_best_model"], tmp_path / "first" / "checkpoint-2"
     pretrain(run, world, tmp_path / "first", *saved, "loss", "--save_steps", 2, "--max_steps", 2)
-    often = "--save_total_limit 9 --save_steps 1 --eval_steps 1 --logging_steps 1 --resume_from_checkpoint".split() + [
-        checkpoint
-    ]
+    often = "--save_total_limit 9 --save_steps 1 --eval_steps 1 --logging_steps 1 --resume_from_checkpoint".split()
+    often = [*often, checkpoint]
     pretrain(run, world, tmp_path / "second", *saved, "loss", *often)
     assert {each.name for each in (tmp_path / "second").glob("checkpoint-*")} == {"checkpoint-3", "checkpoint-4"}
     assert [len(history_of(tmp_path / "second", name)) for name in ("loss", "eval_loss")] == [3, 3]
@@ -204,6 +203,10 @@ def test_a_report_keeps_no_record_of_an_earlier_model(tracked, tmp_path):
     (tmp_path / "run.json").write_text("earlier")
     copy_record(str(tmp_path / "old"), tmp_path)
     assert not (tmp_path / "run.json").exists()
+    # A report in the model's own folder leaves its record there.
+    before = (tracked / "run.json").read_bytes()
+    copy_record(str(tracked), tracked)
+    assert (tracked / "run.json").read_bytes() == before
 
 
 def test_the_record_beside_predictions_is_of_the_model_that_gave_them(tracked, world, tmp_path, monkeypatch):

@@ -141,7 +141,12 @@ def list_training_files(name_or_path: str) -> set[str]:
 
 
 def copy_record(name_or_path: str, folder: Path) -> None:
-    """Copy a model's `run.json` into another folder, in place of an earlier model's; models of old versions have none."""
+    """Copy a model's `run.json` into another folder, in place of an earlier model's; models of old versions have none.
+
+    A folder that has a model keeps its own.
+    """
+    if (folder / WEIGHTS_FILE).exists():
+        return
     (folder / RUN_FILE).unlink(missing_ok=True)
     with suppress(BadInput):
         shutil.copy(find_model_file(name_or_path, RUN_FILE), folder / RUN_FILE)

@@ -63,7 +63,8 @@ def load_config(name_or_path: str, changes: dict[str, Any]) -> PosGPTConfig:
     settings = {name for each in names if each in POSITION_EMBEDDINGS for name in POSITION_EMBEDDINGS[each].settings}
     if positions is not None and (unknown := [name for name in names if name not in POSITION_EMBEDDINGS]):
         raise BadInput(
-            f"{file}: positions {unknown[0]!r} are not PosGPT's own; add --import FILE.py, which registers them, or the one in its folder."
+            f"{file}: positions {unknown[0]!r} are not PosGPT's own; add --import FILE.py, which registers them, or the one in"
+            " its folder."
         )
     own = {name: value for name, value in content.items() if name in settings.union(PosGPTConfig.__annotations__)}
     with refuse_model(file):

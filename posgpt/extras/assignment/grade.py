@@ -105,8 +105,9 @@ def main(argv: list[str] | None = None) -> None:
         raise BadInput(f"{folder}: holds no assignment; give the folder that posgpt assignment wrote.")
     answers = load_questions(folder / "teacher" / ANSWERS_FILE, answers=True).answers
     # Not every shell replaces a pattern by the names that it matches.
-    patterns = arguments.submissions
-    given = [path for each in patterns for path in (not Path(each).exists() and sorted(glob(each)) or [each])]
+    given = list[str]()
+    for each in arguments.submissions:
+        given += [each] if Path(each).exists() else sorted(glob(each)) or [each]
     submissions = {path.name: path for path in (Path(path).absolute() for path in given)}
     if len(submissions) < len(given):
         raise BadInput("two submissions have the same name; name each student's folder after the student.")
