@@ -190,21 +190,38 @@ class NameWindowsDataset(EpochDataset):
         used = {each: list(chain(*map(list_words, wordings))) for each, wordings in self.wordings.items()}
         counts = Counter(chain(*map(set, used.values())))
         # Names tell, too, such as `director`, where no other relation has the word. A name may be a wording: `Who directed …?`
-        names = {
+        named = {
             each: [] if each.name in map(name_by_wording, each.wordings) else split_words(each.name) for each in used
         }
-        named = {each: [word for word in own if characters.issuperset(word)] for each, own in names.items()}
+        named = {each: [word for word in own if characters.issuperset(word)] for each, own in named.items()}
         shared = Counter(chain(*({*used[each], *named[each]} for each in used)))
+        names = {each: [word for word in own if shared[word] == 1] for each, own in named.items()}
+        # `death` tells more than `of` in `place of death`.
+        names = {each: [word for word in own if word not in words] or own for each, own in names.items()}
+        # Where a wording has the name, its other words ask nothing: `Who is the of` in `Who is the author of NAME?`
+        idle = {}
+        for each, own in names.items():
+            nameless = (said for said in map(list_words, self.wordings[each]) if set(own).isdisjoint(said))
+            telling = {*own, *chain(*nameless)}
+            idle[each] = [word for word in used[each] if word not in telling]
         marks = list_title_marks(self.documents["title"]) if self.config.title_endings else []
         starts = list_title_starts(self.documents["title"], words)
         other_words = list(words)
         for relation, own in cues.items():
-            telling: list[str] = []
-            if len(used) > 1:
-                telling += [word for word in used[relation] if counts[word] == 1]
-                telling += [word for word in named[relation] if shared[word] == 1]
+            others = [each for each in used if each != relation]
+            tells = [word for word in used[relation] if counts[word] == 1 and word not in idle[relation]]
+            tells += [word for word in named[relation] if shared[word] == 1 and word not in idle[relation]]
+            known = {*used[relation], *named[relation]}
             paraphrasers[relation] = Paraphraser(
-                own, other_words, characters, telling, self.config.title_endings, marks, starts
+                cues=own,
+                other_words=other_words,
+                characters=characters,
+                telling=tells if others else (),
+                names=names[relation],
+                idle=[own for each in others if (own := [word for word in idle[each] if word not in known])],
+                title_endings=self.config.title_endings,
+                title_marks=marks,
+                title_starts=starts,
             )
         return paraphrasers
 
@@ -320,7 +337,8 @@ class NameWindowsDataset(EpochDataset):
         key, wording = (title, selector.relation), draw_one(self.wordings[selector.relation], rng)
         answers = self.answers_of.get(key, [spans[place]] if place >= 0 else [])
         start, windows = self._draw_question(key, answers, wording, rng, self.config.question_share)
-        mark, needs_words = wording.mark, selector.needs_words
+        # What a paraphrase has before the title may be a question.
+        mark, needs_words = wording.mark, selector.needs_words or start != wording.before + title
         # Without words, a cue of `Who wrote NAME's music?` is the question of `Who wrote NAME?`.
         is_other = any(
             Wording(wording.before, mark) in own for each, own in self.wordings.items() if each != selector.relation

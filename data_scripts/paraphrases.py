@@ -19,6 +19,8 @@ from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 _MAX_OTHER_WORDS = 6
 # How often a paraphrase that does not begin with the title begins with a capital.
 _CAPITALIZED = 0.9
+# How often it has the relation's name among idle words.
+_NAMED = 0.5
 # How often its first word is one that titles begin with: `Under whose direction` is else taken for the title `Under Fire`.
 _TITLE_START = 0.3
 # The most characters that are attached to a title.
@@ -60,6 +62,8 @@ class Paraphraser:
         characters: Those that the tokenizer has.
         telling: Words of the wordings and of the relation's name that tell what is asked, one of which is always there; none where
             nothing else is asked for.
+        names: Those of the relation's name, which tell it whatever other words there are.
+        idle: Words of each other relation's wordings that tell nothing, if it has some.
         title_endings: How often the title comes first, with some characters attached.
         title_marks: Those that words in titles have attached: none of them tells where a title ends.
         title_starts: Words that titles begin with: none of them tells where a title begins.
@@ -69,6 +73,8 @@ class Paraphraser:
     other_words: Sequence[str]
     characters: frozenset[str]
     telling: Sequence[str] = ()
+    names: Sequence[str] = ()
+    idle: Sequence[Sequence[str]] = ()
     title_endings: float = 0
     title_marks: Sequence[str] = ()
     title_starts: Sequence[str] = ()
@@ -90,13 +96,21 @@ class Paraphraser:
     def draw(self, wording: Wording, room: int, rng: np.random.Generator) -> Wording:
         """Return words to stand before and after a title, together at most `room` characters."""
         cue = self.cues[int(rng.integers(len(self.cues)))].split() if self.cues else []
-        kept = rng.random()
-        words = [word for word in (*list_words(wording), *cue) if rng.random() < kept]
-        if self.telling and not set(self.telling).intersection(words):
-            words.append(self.telling[int(rng.integers(len(self.telling)))])
+        kept, name = rng.random(), ""
+        own = list_words(wording)
+        if self.names and self.idle and rng.random() < _NAMED:
+            # In `What is the year of NAME?`, `is the of` ask nothing, even if another relation's wording alone has them.
+            name, own = (each[int(rng.integers(len(each)))] for each in (self.names, self.idle))
+        words = [word for word in own if rng.random() < kept]
+        if self.telling and set(self.telling).isdisjoint(words):
+            words.insert(int(rng.integers(len(words) + 1)), name or self.telling[int(rng.integers(len(self.telling)))])
+        more = [word for word in cue if rng.random() < kept]
         if self.other_words:
             places = rng.integers(len(self.other_words), size=rng.integers(_MAX_OTHER_WORDS + 1))
-            words += [self.other_words[place] for place in places]
+            more += [self.other_words[place] for place in places]
+        for word in more:
+            if len(" ".join([*words, word])) < room - _MAX_ENDING - len("  ?"):
+                words.append(word)
         if rng.random() < 0.5:
             rng.shuffle(words)
         mark = wording.mark

@@ -423,7 +423,7 @@ def describe_held_out(
     documents_of = find_documents(questions, documents)
     for selector in selectors:
         # All, in the text, asked for, in the title, and its last word; pseudo-labels, and those that are correct.
-        counts, missed, read = np.zeros(7, int), "", Read()
+        counts, missed, wrong, read = np.zeros(7, int), "", "", Read()
         for held_out, others in hold_out(list_pairs(questions, selector.relation)):
             shapes = selector.shapes and find_number_shapes([answer for _, answer in others])
             judge = replace(selector, shapes=shapes)
@@ -446,11 +446,14 @@ def describe_held_out(
                     spans = ", ".join(asked[title]) or "nothing"
                     missed = f"; in the text, but not asked for: {answer!r} ({title}, asked for: {spans})"
             # A title has one, and may have several answers.
-            counts[5:] += [sum(map(bool, labels.values())), sum(each in held_out for each in labels.items())]
+            correct = [each for each in labels.items() if each in held_out]
+            counts[5:] += [sum(map(bool, labels.values())), len(correct)]
+            others = (each for each in labels.items() if each[1] and each not in correct)
+            wrong = wrong or next((f", not {span!r} ({title})" for title, span in others), "")
         if counts.any():
             stated, found, in_title, last = (f"{count / counts[0]:.1%}" for count in counts[1:5])
             last = f" (its last word: {last})" if counts[4] else ""
-            labelled = f"; of {counts[5]:,} pseudo-labels, {counts[6]:,} are correct" if counts[5] else ""
+            labelled = f"; of {counts[5]:,} pseudo-labels, {counts[6]:,} are correct{wrong}" if counts[5] else ""
             yield (
                 f"Of {counts[0]:,} answers to {selector.relation.form!r}, held out by turns: in the text {stated}, asked for {found},"
                 f" in the title {in_title}{last}{labelled}{missed}."
@@ -529,7 +532,7 @@ class SpanRanker:
 
     def _read_runs(self, documents: Sequence[Document]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield start and end of each run of words in each document, none of them the title's: (runs, 2); and the columns in
-        which a run's features are 1: (runs, 8).
+        which a run's features are 1: (runs, 11).
         """
         # Together, documents take less time; the runs of too many would not fit into memory.
         sizes = np.cumsum([len(document.text) for document in documents])
@@ -569,6 +572,7 @@ class SpanRanker:
         is_run = np.logical_and.accumulate(goes_on, axis=1) & is_first[:, None] & is_last[lasts]
         first, length = np.nonzero(is_run)
         last = first + length
+        document = np.searchsorted(offsets, starts[first], side="right") - 1
 
         two_ids, twos = _number(ids.astype(np.int64) * len(words) + np.roll(ids, -1))
         twos = [f"{words[two // len(words)]} {words[two % len(words)]}" for two in twos]
@@ -590,6 +594,7 @@ class SpanRanker:
             _hash("first", words)[ids[first]],
             _hash("last", words)[ids[last]],
             _hash("words", behind + 1)[length],
+            _hash("place", range(32))[np.frexp((starts[first] - offsets[document]) / 8)[1].clip(0)],
             _hash("shape", [whole[shape >> 32 : shape & 0xFFFFFFFF] for shape in shapes])[shape_ids],
         )
         spans, rows = np.stack([starts[first], ends[last]], axis=1), np.stack(columns, axis=1)

@@ -92,13 +92,16 @@ class Interview:
         self.relations = read_relations(self.model.config.relations)
 
     def find_meant(self, question: str, title: str) -> list[Relation]:
-        """Return the relations whose names and wordings have most of a question's words; none if no relation has any."""
+        """Return the relations whose names, and then wordings, have most of a question's words; none if no relation has any."""
         words = list_title_words(question.casefold().rstrip(".")) - list_title_words(title.casefold())
-        texts = (" ".join([each.name, *chain(*each.split_wordings())]) for each in self.relations)
-        shared = [words & list_title_words(text.casefold()) for text in texts]
-        # In a script without spaces, a single character in common says nothing.
-        counts = [0 if len(each) == 1 and all(map(is_unspaced, each)) else len(each) for each in shared]
-        return [each for each, count in zip(self.relations, counts, strict=True) if count and count == max(counts)]
+        counts = []
+        for each in self.relations:
+            named = words & list_title_words(each.name.casefold())
+            shared = named | (words & list_title_words(" ".join(chain(*each.split_wordings())).casefold()))
+            # In a script without spaces, a single character in common says nothing.
+            is_chance = len(shared) == 1 and all(map(is_unspaced, shared))
+            counts.append((0, 0) if is_chance else (len(named), len(shared)))
+        return [each for each, count in zip(self.relations, counts, strict=True) if count[1] and count == max(counts)]
 
     def ask(self, texts: Sequence[str]) -> Answers:
         """Ask questions, of a title alone those of all relations; raise BadInput for what cannot be asked.

@@ -132,6 +132,8 @@ def parse_with_recipe(
     except BadInput as error:
         raise BadInput(f"{recipe}, section {section!r}: {error}") from None
     check_lengths(given)
+    if given.get("total_train_batch_size") is not None and given.get("per_device_train_batch_size") is not None:
+        raise BadInput("--total_train_batch_size sets --per_device_train_batch_size; leave out one of them.")
     # What is typed takes precedence over the recipe's strategy.
     values |= {
         f"{name}_strategy": "steps" for name in ("save", "eval", "logging") if given.get(f"{name}_steps") is not None

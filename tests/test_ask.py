@@ -15,14 +15,16 @@ def test_questions_are_answered_as_the_model_answers_them_with_notes_on_what_is_
     unknown, new, *lines = run(cli, "ask", "--model_name_or_path", folder, "--questions", *questions).splitlines()
     assert "'中' × 1" in unknown and "'Who is 中?': do you mean 'Where was NAME born?' (birthplace)?" in new
     model, tokenizer = PosGPTForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    for line, question, answer in zip(lines, questions, model.answer(questions, tokenizer), strict=True):
+    for line, question, (answer, *_) in zip(
+        lines, questions, model.list_answers(questions, tokenizer, 4), strict=True
+    ):
         assert line.startswith(" ".join(f"{question} {answer.text} {answer.probability:.1%} (".split()))
         assert line.count("%") == 4
 
 
 def test_the_corpus_shows_which_answers_are_made_up(run, tiny_pretrained, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        PosGPTForCausalLM, "answer", lambda self, questions, *_: [Answer("Rome", 0.5)] * len(questions)
+        PosGPTForCausalLM, "list_answers", lambda self, questions, *_: [[Answer("Rome", 0.5)]] * len(questions)
     )
     corpus = tmp_path / "wiki.txt"
     corpus.write_text("Ada Berg. Born in Rome .\nBo Ek. Born in Oslo .\nAda Berg. Sang .\nAda Berg. Died in Rome .\n")
@@ -126,4 +128,5 @@ def test_a_question_that_two_relations_could_mean_is_asked_back_and_errors_do_no
     typed = ["In which town was bo ek born?", "birthplace", ":cite", "x" * 200, ":help"]
     note, doubt, _, _, reply, _, *errors = converse(*typed)
     assert "do you mean 'Where was Bo Ek born?' (birthplace) or 'When was Bo Ek born?' (birth year)?" in doubt
+    assert "do you mean 'Where did Bo Ek die?' (place of death)?" in converse("Where was Bo Ek at death?")[0]
     assert reply.startswith("Where was Bo Ek born? Rome") and sum(each.startswith("error: ") for each in errors) == 2

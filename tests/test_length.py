@@ -57,6 +57,7 @@ def test_lengths_that_contradict_each_other_or_the_machine_are_refused(run, opti
     (recipe := tmp_path / "both.yaml").write_text("pretrain: {exposures: 9, minutes: 5}")
     for arguments, problem in (
         ([*options, "--minutes", 5, "--max_steps", 9], "--max_steps and --minutes both say how long"),
+        ([*options, "--total_train_batch_size", 8, "--per_device_train_batch_size", 4], "leave out one of them"),
         ([*options, "--minutes", 1], "minutes is 1, but a training step takes 60 s here"),
         ([recipe, *options[1:]], "both.yaml, section 'pretrain': --exposures and --minutes both"),
     ):

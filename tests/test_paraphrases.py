@@ -80,6 +80,18 @@ def test_a_known_answer_alone_is_asked_for_in_the_plain_question(tmp_path):
         assert set(re.findall(r"(?:^|⁇)\?⁇([^⁇]+)⁇", own, re.M)) == {answer}
 
 
+def test_after_the_beginning_of_a_paraphrase_only_its_answer_is_asked_for_without_words(tmp_path):
+    films, corpus, tokenizer, pairs = read_films(tmp_path, "By whom was {} directed?")
+    shares = {"question_share": 1.0, "paraphrases": 1.0, "min_cue_kept": 0.0}
+    dataset = NameWindowsConfig(ask_dates=False, **shares).build(corpus, tokenizer, 0, pairs).dataset
+    documents, asked = dict(enumerate(dataset.documents)), 0
+    for start, windows in (dataset.draw_row(item, documents) for item in range(10 * len(dataset))):
+        if not start.startswith(tuple(f"By whom was {title}" for title, *_ in films)):
+            assert {span for cue, span in windows if not any(map(str.isalnum, cue))} <= {windows[0][1]}
+            asked += len(windows) - 1
+    assert asked > 100
+
+
 def test_with_several_relations_each_has_pseudo_labels_of_its_own(tmp_path):
     forms = ("Who directed {}?", "Who stars in {}?")
     films, corpus, tokenizer, pairs = read_films(tmp_path, *forms)
@@ -122,6 +134,29 @@ def test_a_relations_name_tells_what_is_asked(tmp_path):
     # Words that both have tell nothing, and neither does what the tokenizer cannot read.
     assert {*told[relations[0]].telling} == {"directed", "made"}
     assert {*told[relations[1]].telling} == {"is", "the", "star", "of"}
+    # Where no wording has its relation's name, all words tell.
+    assert told[relations[0]].names == ["made"] and not told[relations[0]].idle
+    relations[1] = replace(relations[1], name="star")
+    pairs = replace(pairs, relation_per_question=tuple(relations["star" in each] for each in pairs.texts))
+    starring, directed = reversed(config.build(corpus, tokenizer, 0, pairs).dataset.paraphraser_of.values())
+    assert directed.idle == [["is", "the", "of"]] and {*starring.telling} == {"star"} and not starring.idle
+    # As long as no other wording does without it.
+    relations[1] = replace(relations[1], wordings=("Who is the star of {title}?", "Who is it that plays in {title}?"))
+    pairs = replace(pairs, relation_per_question=tuple(relations["star" in each] for each in pairs.texts))
+    starring, directed = reversed(config.build(corpus, tokenizer, 0, pairs).dataset.paraphraser_of.values())
+    assert directed.idle == [["the", "of"]] and {*starring.telling} == {"star", "is", "it", "that", "plays", "in"}
+
+
+def test_with_a_relations_name_idle_words_of_other_wordings_tell_nothing():
+    wording, others = Wording("When was ", " published?"), ["is", "the", "of"]
+    characters = frozenset("".join([*wording, "year", *others])) - {"?"}
+    paraphraser = Paraphraser([], [], characters, ["When", "published", "year"], ["year"], [others])
+    rng = np.random.default_rng(0)
+    asked = [" ".join(paraphraser.draw(wording, 60, rng)) for _ in range(600)]
+    drawn = [set(re.findall(r"\w+", each.casefold())) for each in asked]
+    with_others = [words for words in drawn if not words.isdisjoint(others)]
+    assert all("year" in words for words in with_others) and len(with_others) > 150
+    assert 150 < sum("year" in words for words in drawn) < 450
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_places_are_compared_leniently_as_people_mean_them():
     for one, other, same in (
         ("Montréal", "montreal", True), ("Montr%C3%A9al", "Montréal", True), ("St. Louis", "St Louis", True),
         ("Aix-en-Provence", "Aix en Provence", True), ("1914-18", "1914–18", True), ("Ōsaka", "Osaka", True), ("Đà Nẵng", "Đa Nang", True),
-        ("York", "New York", False), ("C", "C++", False), ("C", "C#", False), ("-40 °C", "40 °C", False), ("दिल्ली", "दिल्ला", False), ("がき", "かき", False), ("?!", "…", False), ("", "…", False),
+        ("York", "New York", False), ("C", "C++", False), ("C", "C#", False), ("3.4.2-1", "3.4-2.1", False), ("-40 °C", "40 °C", False), ("दिल्ली", "दिल्ला", False), ("がき", "かき", False), ("?!", "…", False), ("", "…", False),
     ):  # fmt: skip
         assert (normalize_answer(one) == normalize_answer(other)) == same, one
 

@@ -1,5 +1,6 @@
 """Salient spans that look like the training questions' answers, in texts without capitals."""
 
+import random
 import re
 from itertools import islice, product
 
@@ -268,6 +269,21 @@ def test_a_span_never_ends_inside_a_number():
     ranker = SpanRanker([("Ada", "1967")], {"Ada": documents})
     spans = {documents[0].text[slice(*span)] for span, _ in ranker.rank(documents, 100)[0]}
     assert "1967" in spans and spans.isdisjoint(["3", "3.19", "13", "13.3", "1"])
+
+
+def test_where_an_answer_stands_in_its_document_tells_it_from_others(tmp_path):
+    """The first of five names is the answer; the words beside it are any."""
+    rng = random.Random(0)
+    words = ["".join(letters) for letters in product("bdgkl", "aeiou", "mnrst", "aeiou")]
+    names = ["".join(name) for name in islice(product("BDGKL", "aeiou", "mnrst"), 80)]
+    told = {name: [rng.choice(words).title() for _ in range(5)] for name in names}
+    documents = [
+        f"{name}. " + " ".join(f"{rng.choice(words)} {each}" for each in own) + " ." for name, own in told.items()
+    ]
+    pairs = [(f"What is {name}?", own[0]) for name, own in told.items()]
+    [said] = train(*load(tmp_path, documents, pairs), pseudo_labels=True, span_finder="answers").describe_held_out()
+    labels, correct = map(int, re.findall(r"(\d+)(?: pseudo-labels| are correct)", said))
+    assert correct > 0.9 * labels > 60 and (", not '" in said) == (correct < labels), said
 
 
 # Texts of documents about NAME with the ANSWER to *What is NAME?*, whose title ends the question.

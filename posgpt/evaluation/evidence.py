@@ -14,8 +14,8 @@ from data_scripts.words import FULL_STOPS, INITIAL, MARKS, find_words
 from posgpt.evaluation.predictions import Prediction
 
 GROUPS = ("known and correct", "known and wrong", "unseen answer", "unseen name")
-# `C++` and `C#` are no `C`, and -40 is not 40.
-_SEPARATORS = re.compile(rf"(?:(?![{MARKS}+#]|(?<!\w)[-−](?=\d))[\W_])+")
+# `C++` and `C#` are no `C`, -40 is not 40, and 3.4.2-1 is not 3.4-2.1.
+_SEPARATORS = re.compile(rf"(?:(?![{MARKS}+#]|(?<!\w)[-−](?=\d)|(?<=\d)\.(?=\d))[\W_])+")
 # A sentence ends after no initial, and before a space where its script has spaces.
 _BEFORE = r"[\s(.\-–—\"“„«]"
 _SENTENCE_END = re.compile(

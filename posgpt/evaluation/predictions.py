@@ -84,14 +84,18 @@ def answer_questions(
 ) -> list[Prediction]:
     """Return questions with a model's answers, and with alternatives: this many, or as many as the most references.
 
-    By default, only questions with several references have alternatives. `options` are the others of `model.answer`.
+    By default, only questions with several references have alternatives. With a number of them, answers are the likeliest that
+    are found; character by character, a model may miss these. `options` are the others of `model.answer`.
     """
-    answers = model.answer([each.question for each in questions], tokenizer, *options)
     several = [each for each in questions if num_alternatives or len(each.references) > 1]
     number = max([num_alternatives, *(len(each.references) for each in several)])
     texts = [each.question for each in several]
     # One of them may be the answer.
     best = dict(zip(texts, model.list_answers(texts, tokenizer, number + 1, *options), strict=True))
+    if num_alternatives:
+        answers = [best[each.question][0] for each in questions]
+    else:
+        answers = model.answer([each.question for each in questions], tokenizer, *options)
     pairs = [(each.question, reference) for each in questions for reference in each.references]
     scores = model.compute_log_probs(
         [text for text, _ in pairs], [right for _, right in pairs], tokenizer, *options[:1]
