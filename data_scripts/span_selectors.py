@@ -572,7 +572,9 @@ class SpanRanker:
         is_run = np.logical_and.accumulate(goes_on, axis=1) & is_first[:, None] & is_last[lasts]
         first, length = np.nonzero(is_run)
         last = first + length
-        document = np.searchsorted(offsets, starts[first], side="right") - 1
+        # Among the first 8 characters of its document's text, the first 16, 32 and so on.
+        place = starts[first] - offsets[np.searchsorted(offsets, starts[first], side="right") - 1]
+        _, doublings = np.frexp(place / 8)
 
         two_ids, twos = _number(ids.astype(np.int64) * len(words) + np.roll(ids, -1))
         twos = [f"{words[two // len(words)]} {words[two % len(words)]}" for two in twos]
@@ -594,7 +596,7 @@ class SpanRanker:
             _hash("first", words)[ids[first]],
             _hash("last", words)[ids[last]],
             _hash("words", behind + 1)[length],
-            _hash("place", range(32))[np.frexp((starts[first] - offsets[document]) / 8)[1].clip(0)],
+            _hash("place", range(32))[doublings.clip(0)],
             _hash("shape", [whole[shape >> 32 : shape & 0xFFFFFFFF] for shape in shapes])[shape_ids],
         )
         spans, rows = np.stack([starts[first], ends[last]], axis=1), np.stack(columns, axis=1)
