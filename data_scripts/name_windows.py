@@ -124,7 +124,9 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
             dataset.edit(select(documents, selectors, edits=edits), edits)
         described = " ".join(describe_windows(dataset, documents))
         held_out = partial(describe_held_out, documents, questions, selectors, select) if questions else tuple
-        return TrainingData(dataset, NameWindowsCollator(tokenizer), described, held_out)
+        likeliest = zip(dataset.documents["asked"], dataset.documents["likeliest"], strict=True)
+        answers = {spans[place] for spans, places in likeliest for place in places if place >= 0}
+        return TrainingData(dataset, NameWindowsCollator(tokenizer), described, answers, held_out)
 
     def build_prompt(self, relation, title, text, start, end, max_length) -> str | None:
         max_words = min(_PROMPT_CUE_WORDS, self.max_cue_words)

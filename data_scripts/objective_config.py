@@ -1,6 +1,6 @@
 """What every pretraining objective has: its options, and the training data that it makes of them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -24,6 +24,8 @@ class TrainingData:
     collator: Callable[[list[dict]], dict[str, torch.Tensor]]
     # One or more sentences on what of the corpus is read.
     description: str
+    # Those that it takes for answers to questions about other titles.
+    answers: Collection[str] = ()
     # Says of questions that spans were not chosen by how many of their answers are asked for. It takes as long as choosing again.
     describe_held_out: Callable[[], Iterable[str]] = tuple
 

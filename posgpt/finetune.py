@@ -144,7 +144,7 @@ def build_trainer(
     data = load_finetuning_data(data_args, model_args, architecture, training_args)
     model, questions = cast(PosGPTForCausalLM, data.model), data.questions
     model.config.relations = data.relations
-    raise_max_answer_length(model, questions)
+    raise_max_answer_length(model, questions.answers)
     described = ", ".join(relation.name for relation in questions.relations)
     start = "after pretraining" if model_args.model_name_or_path else "without pretraining"
     return PosGPTTrainer(

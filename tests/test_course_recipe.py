@@ -170,6 +170,11 @@ def test_pretraining_reads_by_the_data_seed_and_writes_long_answers(run, tmp_pat
     run(train_pretrain, "windows", *files, "--output_dir", tmp_path / "out", "--seed", 3, "--data_seed", 5, *TINY)
     assert untrained[0].train_dataset.seed == 5
     assert untrained[0].model.config.max_answer_length == len(long) + 1
+    # What it takes for the answer of a title without a question may be longer.
+    with open(tmp_path / "wiki.txt", "a") as corpus:
+        corpus.write(f"Law 3. Prepared by {(longer := long.replace(',', ', Environment,'))} .\n")
+    run(train_pretrain, "windows", *files, "--output_dir", tmp_path / "again", *TINY)
+    assert untrained[-1].model.config.max_answer_length == len(longer) + 1
 
 
 def test_dropout_of_a_pretrained_model_is_what_finetuning_is_told(run, world, tmp_path, untrained):

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase, TrainingArguments
@@ -122,9 +122,9 @@ def load_validation(
     return validation
 
 
-def raise_max_answer_length(model: PosGPTForCausalLM, questions: Questions) -> None:
+def raise_max_answer_length(model: PosGPTForCausalLM, answers: Iterable[str]) -> None:
     """Have a model write answers as long as those that it is trained on; by default, it stops after 32 characters."""
-    longest = max(map(len, questions.answers), default=0) + len(MASK_TOKEN)
+    longest = max(map(len, answers), default=0) + len(MASK_TOKEN)
     model.config.max_answer_length = max(model.config.max_answer_length, longest)
 
 
