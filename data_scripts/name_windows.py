@@ -203,7 +203,7 @@ class NameWindowsDataset(EpochDataset):
         # Where a wording has the name, its other words ask nothing: `Who is the of` in `Who is the author of NAME?`
         idle = {}
         for each, own in names.items():
-            nameless = (said for said in map(list_words, self.wordings[each]) if set(own).isdisjoint(said))
+            nameless = (said for said in map(list_words, self.wordings[each]) if not own or {*own}.difference(said))
             telling = {*own, *chain(*nameless)}
             idle[each] = [word for word in used[each] if word not in telling]
         marks = list_title_marks(self.documents["title"]) if self.config.title_endings else []
