@@ -213,13 +213,16 @@ class NameWindowsDataset(EpochDataset):
             others = [each for each in used if each != relation]
             tells = [word for word in used[relation] if counts[word] == 1 and word not in idle[relation]]
             tells += [word for word in named[relation] if shared[word] == 1 and word not in idle[relation]]
+            # People do not write names as they are spelled: `mime` of `MIME type`.
+            spelled = [*names[relation], *(word.lower() for word in names[relation])]
+            spelled = [word for word in dict.fromkeys(spelled) if characters.issuperset(word)]
             known = {*used[relation], *named[relation]}
             paraphrasers[relation] = Paraphraser(
                 cues=own,
                 other_words=other_words,
                 characters=characters,
-                telling=tells if others else (),
-                names=names[relation],
+                telling=list(dict.fromkeys([*tells, *spelled])) if others else (),
+                names=spelled,
                 idle=[own for each in others if (own := [word for word in idle[each] if word not in known])],
                 title_endings=self.config.title_endings,
                 title_marks=marks,

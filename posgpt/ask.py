@@ -96,8 +96,11 @@ class Interview:
         words = list_title_words(question.casefold().rstrip(".")) - list_title_words(title.casefold())
         counts = []
         for each in self.relations:
-            named = words & list_title_words(each.name.casefold())
-            shared = named | (words & list_title_words(" ".join(chain(*each.split_wordings())).casefold()))
+            name = list_title_words(each.name.casefold())
+            named = words & name
+            asked = [list_title_words(" ".join(wording).casefold()) for wording in each.split_wordings()]
+            # As in training, words beside a relation's name ask nothing.
+            shared = named.union(*(words & own for own in asked if not name <= own))
             # In a script without spaces, a single character in common says nothing.
             is_chance = len(shared) == 1 and all(map(is_unspaced, shared))
             counts.append((0, 0) if is_chance else (len(named), len(shared)))
@@ -142,6 +145,8 @@ class Interview:
             if relation is None:
                 forms = " or ".join(f"{each.ask(title or 'NAME')!r} ({each.name})" for each in meant or self.relations)
                 notes.append(f"{question!r}: do you mean {forms}?")
+                if title and len(meant) == 1:
+                    questions.append(Prediction(meant[0].ask(title), "", meant[0].name, title))
         try:
             predictions = answer_questions(questions, self.model, self.tokenizer, NUM_ALTERNATIVES)
         except ValueError as error:

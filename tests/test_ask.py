@@ -1,11 +1,13 @@
 import io
+from types import SimpleNamespace
 
 import pytest
 from transformers import AutoTokenizer
 
-from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, PLACE_OF_DEATH
+from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, PLACE_OF_DEATH, Relation
 from modeling_posgpt import Answer, PosGPTForCausalLM
 from posgpt import cli
+from posgpt.ask import Interview
 from posgpt.evaluation.evidence import find_sentences
 
 
@@ -124,9 +126,24 @@ def test_a_prompt_answers_questions_and_titles_until_it_is_left(converse):
         assert converse(title, corpus_file=None)[-1] == others[1].replace("Bo Ek", title)
 
 
+def test_words_beside_a_relations_name_do_not_say_that_it_is_meant():
+    author, year = (
+        Relation("author", ("Who is the author of {title}?",)),
+        Relation("year", ("When did {title} appear?",)),
+    )
+    asking = SimpleNamespace(relations=[author, year])
+    for question, meant in (
+        ("What is the year of Oslo?", [year]), ("When is the book of Oslo due?", [year]), ("Is Oslo its author?", [author]),
+        ("What is the size of Oslo?", []),
+    ):  # fmt: skip
+        assert Interview.find_meant(asking, question, "Oslo") == meant
+
+
 def test_a_question_that_two_relations_could_mean_is_asked_back_and_errors_do_not_end_the_prompt(converse):
     typed = ["In which town was bo ek born?", "birthplace", ":cite", "x" * 200, ":help"]
     note, doubt, _, _, reply, _, *errors = converse(*typed)
     assert "do you mean 'Where was Bo Ek born?' (birthplace) or 'When was Bo Ek born?' (birth year)?" in doubt
-    assert "do you mean 'Where did Bo Ek die?' (place of death)?" in converse("Where was Bo Ek at death?")[0]
+    meant, *answers = converse(":cite off", "Where was Bo Ek at death?")
+    assert "do you mean 'Where did Bo Ek die?' (place of death)?" in meant
+    assert [each.partition("?")[0] for each in answers] == ["Where was Bo Ek at death", "Where did Bo Ek die"]
     assert reply.startswith("Where was Bo Ek born? Rome") and sum(each.startswith("error: ") for each in errors) == 2

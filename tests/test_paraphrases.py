@@ -10,6 +10,7 @@ from data_scripts.name_windows import NameWindowsConfig
 from data_scripts.paraphrases import Paraphraser, list_title_marks, list_title_starts
 from data_scripts.relations import Wording
 from data_scripts.words import split_words
+from modeling_posgpt import build_tokenizer
 from test_name_windows import decode, read
 
 DIRECTORS = ["Ana Berg", "Bo Costa", "Ida Lind", "Leo Moreau", "Eva Holm"]
@@ -140,6 +141,12 @@ def test_a_relations_name_tells_what_is_asked(tmp_path):
     pairs = replace(pairs, relation_per_question=tuple(relations["star" in each] for each in pairs.texts))
     starring, directed = reversed(config.build(corpus, tokenizer, 0, pairs).dataset.paraphraser_of.values())
     assert directed.idle == [["is", "the", "of"]] and {*starring.telling} == {"star"} and not starring.idle
+    named = [replace(relations[1], name="Role"), relations[0]]
+    pairs = replace(pairs, relation_per_question=tuple(named["star" not in each] for each in pairs.texts))
+    spelled = config.build(
+        corpus, build_tokenizer(["Role", *pairs.texts, *corpus["text"]], 160), 0, pairs
+    ).dataset.paraphraser_of
+    assert spelled[named[0]].names == ["Role", "role"]
     # A part of it may be any word, as in *When was NAME born, and is this year even?* for `year and parity`.
     relations[1] = replace(relations[1], name="role of a star")
     pairs = replace(pairs, relation_per_question=tuple(relations["star" in each] for each in pairs.texts))
