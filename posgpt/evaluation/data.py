@@ -184,8 +184,8 @@ def check_questions(
     ]
     if cut := sum(len(answer) > max_new_tokens for answer in test.answers):
         warnings.append(
-            f"{test.path}: longer than {max_new_tokens} characters, where the model's are cut: {cut} of {len(test)} answers;"
-            " choose a larger --max_new_tokens."
+            f"{test.path}: {cut} of {len(test)} answers are longer than {max_new_tokens} characters, which is where the"
+            " model's are cut; choose a larger --max_new_tokens."
         )
     wordings = {wording for relation in read_relations(model.config.relations) for wording in relation.wordings}
     warnings += [
