@@ -432,7 +432,10 @@ def describe_windows(dataset: NameWindowsDataset, documents: Dataset) -> Iterato
         return
     yield f"Questions about {len(titles):,} titles are mixed in."
     if alone := {title for title, _ in set(dataset.standalone).difference(dataset.untold)}:
-        yield f"{len(alone):,} of these titles have no document with such a span; the questions about them are rows of their own."
+        yield (
+            f"{len(alone):,} of these titles have no document with such a span, such as {min(alone)!r}; the questions about them"
+            " are rows of their own."
+        )
     if untold := dataset.untold:
         times = dataset.standalone.count(untold[0])
         yield f"{len(untold):,} questions are of kinds that no document answers; each has {times} rows, to be read as often as a span."
