@@ -108,8 +108,3 @@ def test_it_is_said_how_long_training_takes_and_what_its_loss_means(run, options
             args, SimpleNamespace(global_step=step, is_world_process_zero=True), None, {"loss": share * level}
         )
     assert [line.partition(":")[0] for line in written] == ["Step 2"]
-    for shares, is_said in (((0.1,) * 20 + (0.3,) * 2, True), ((0.3,) * 20 + (0.1,), False)):
-        written.clear()
-        history = [{"loss": share * level, "step": step} for step, share in enumerate(shares)]
-        facts.on_train_end(args, SimpleNamespace(log_history=history, is_world_process_zero=True), None)
-        assert ["30% of what it is without facts" in line for line in written] == [True] * is_said

@@ -4,7 +4,6 @@ import math
 import shutil
 import time
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -19,8 +18,6 @@ from posgpt.training import hardware
 RISE = 0.3
 # Facts are being learned below this share of the loss without any (docs/results.md).
 FACTS_SHARE = 0.85
-# Training that ends above this share of it has not stored many (docs/results/2026-11-29-vim-options.yaml).
-MISSING_SHARE = 0.2
 # How many steps, and seconds, are timed at least; the first step is not, which also allocates memory.
 TIMED_STEPS, TIMED_SECONDS = 2, 1
 
@@ -72,24 +69,21 @@ class TimingCallback(TrainerCallback):
 
 
 class LossCallback(TrainerCallback):
-    """Says once that the loss shows facts, and at the end if many are missing, or if the loss is far higher than it once was.
+    """Says once that the loss shows facts, and warns of a training that ends with a far higher loss than it once had.
 
     Before, it may stay nearly the same for long while few questions are answered. A training that diverges has finite figures.
     """
 
     without_facts: float | None = None
-    shows_facts = False
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         self.without_facts = train_dataloader.dataset.loss_without_facts
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         loss = logs.get("loss", math.inf)
-        if self.shows_facts or not self.without_facts or loss >= FACTS_SHARE * self.without_facts:
-            return
-        self.shows_facts = True
-        if state.is_world_process_zero:
+        if self.without_facts and loss < FACTS_SHARE * self.without_facts and state.is_world_process_zero:
             tqdm.write(f"Step {state.global_step:,}: the loss is {loss:.2f}, so facts are being learned.")
+            self.without_facts = None
 
     def on_train_end(self, args, state, control, **kwargs):
         logged = [(entry["loss"], entry["step"]) for entry in state.log_history if "loss" in entry]
@@ -101,14 +95,6 @@ class LossCallback(TrainerCallback):
                 f"{args.output_dir}: the loss is {last:.2f} at the end of training, and was {lowest:.2f} after step {step:,}."
                 " Unless the data became harder in between (--first_shares), training has diverged; most often a lower"
                 " --learning_rate helps."
-            )
-            return
-        # A single one is of few rows.
-        mean = fmean(loss for loss, _ in logged[-max(len(logged) // 20, 1) :])
-        if self.without_facts and (share := mean / self.without_facts) > MISSING_SHARE:
-            tqdm.write(
-                f"At the end, the loss is {mean:.2f}, {share:.0%} of what it is without facts: many are not stored yet. A longer"
-                " training (--exposures, --max_steps) stores more."
             )
 
 
