@@ -97,10 +97,11 @@ class Paraphraser:
         """Return words to stand before and after a title, together at most `room` characters."""
         cue = self.cues[int(rng.integers(len(self.cues)))].split() if self.cues else []
         kept, name = rng.random(), ""
-        own = list_words(wording)
+        own: Sequence[str] = list_words(wording)
         if self.names and self.idle and rng.random() < _NAMED:
             # In `What is the year of NAME?`, `is the of` ask nothing, even if another relation's wording alone has them.
-            name, own = (each[int(rng.integers(len(each)))] for each in (self.names, self.idle))
+            name = self.names[int(rng.integers(len(self.names)))]
+            own = self.idle[int(rng.integers(len(self.idle)))]
         words = [word for word in own if rng.random() < kept]
         if self.telling and set(self.telling).isdisjoint(words):
             words.insert(int(rng.integers(len(words) + 1)), name or self.telling[int(rng.integers(len(self.telling)))])

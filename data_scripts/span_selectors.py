@@ -448,8 +448,8 @@ def describe_held_out(
             # A title has one, and may have several answers.
             correct = [each for each in labels.items() if each in held_out]
             counts[5:] += [sum(map(bool, labels.values())), len(correct)]
-            others = (each for each in labels.items() if each[1] and each not in correct)
-            wrong = wrong or next((f", not {span!r} ({title})" for title, span in others), "")
+            mislabelled = (each for each in labels.items() if each[1] and each not in correct)
+            wrong = wrong or next((f", not {span!r} ({title})" for title, span in mislabelled), "")
         if counts.any():
             stated, found, in_title, last = (f"{count / counts[0]:.1%}" for count in counts[1:5])
             last = f" (its last word: {last})" if counts[4] else ""
