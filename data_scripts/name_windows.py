@@ -124,9 +124,7 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
             dataset.edit(select(documents, selectors, edits=edits), edits)
         described = " ".join(describe_windows(dataset, documents))
         held_out = partial(describe_held_out, documents, questions, selectors, select) if questions else tuple
-        likeliest = zip(dataset.documents["asked"], dataset.documents["likeliest"], strict=True)
-        answers = {spans[place] for spans, places in likeliest for place in places if place >= 0}
-        return TrainingData(dataset, NameWindowsCollator(tokenizer), described, answers, held_out)
+        return TrainingData(dataset, NameWindowsCollator(tokenizer), described, dataset.longest_answer, held_out)
 
     def build_prompt(self, relation, title, text, start, end, max_length) -> str | None:
         max_words = min(_PROMPT_CUE_WORDS, self.max_cue_words)
@@ -201,29 +199,31 @@ class NameWindowsDataset(EpochDataset):
         # `death` tells more than `of` in `place of death`.
         names = {each: [word for word in own if word not in words] or own for each, own in names.items()}
         # Where a wording has the name, its other words ask nothing: `Who is the of` in `Who is the author of NAME?`
-        idle = {}
+        stop_words = {}
         for each, own in names.items():
             nameless = (said for said in map(list_words, self.wordings[each]) if not own or {*own}.difference(said))
-            telling = {*own, *chain(*nameless)}
-            idle[each] = [word for word in used[each] if word not in telling]
+            kept = {*own, *chain(*nameless)}
+            stop_words[each] = [word for word in used[each] if word not in kept]
         marks = list_title_marks(self.documents["title"]) if self.config.title_endings else []
         starts = list_title_starts(self.documents["title"], words)
         other_words = list(words)
         for relation, own in cues.items():
             others = [each for each in used if each != relation]
-            tells = [word for word in used[relation] if counts[word] == 1 and word not in idle[relation]]
-            tells += [word for word in named[relation] if shared[word] == 1 and word not in idle[relation]]
+            telling = [word for word in used[relation] if counts[word] == 1]
+            telling += [word for word in named[relation] if shared[word] == 1]
+            telling = [word for word in telling if word not in stop_words[relation]]
             # People do not write names as they are spelled: `mime` of `MIME type`.
             spelled = [*names[relation], *(word.lower() for word in names[relation])]
             spelled = [word for word in dict.fromkeys(spelled) if characters.issuperset(word)]
             known = {*used[relation], *named[relation]}
+            of_others = ([word for word in stop_words[each] if word not in known] for each in others)
             paraphrasers[relation] = Paraphraser(
                 cues=own,
                 other_words=other_words,
                 characters=characters,
-                telling=list(dict.fromkeys([*tells, *spelled])) if others else (),
+                telling=list(dict.fromkeys([*telling, *spelled])) if others else (),
                 names=spelled,
-                idle=[own for each in others if (own := [word for word in idle[each] if word not in known])],
+                stop_words=list(filter(None, of_others)),
                 title_endings=self.config.title_endings,
                 title_marks=marks,
                 title_starts=starts,
@@ -271,6 +271,15 @@ class NameWindowsDataset(EpochDataset):
         counts = counted.field("counts").to_numpy()
         characters = counts @ (pc.utf8_length(counted.field("values")).to_numpy() + len(MASK_TOKEN))
         return float(counts @ np.log(counts.sum() / counts) / characters)
+
+    @property
+    def longest_answer(self) -> int:
+        """The most characters of a span that is taken for an answer."""
+        lengths = pc.utf8_length(pc.list_flatten(self.documents.data.column("asked"))).to_numpy()
+        likeliest = (
+            pc.list_flatten(self.documents.data.column("likeliest")).to_numpy().reshape(len(self.documents), -1)
+        )
+        return int(lengths[(self.starts[:-1, None] + likeliest)[likeliest >= 0]].max(initial=0))
 
     def read_fewer_spans(self, share: float) -> EpochDataset:
         """Return what a smaller `max_spans` gives: the likeliest spans of each document, or the first, and at least one."""

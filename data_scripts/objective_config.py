@@ -1,6 +1,6 @@
 """What every pretraining objective has: its options, and the training data that it makes of them."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -24,8 +24,8 @@ class TrainingData:
     collator: Callable[[list[dict]], dict[str, torch.Tensor]]
     # One or more sentences on what of the corpus is read.
     description: str
-    # Those that it takes for answers to questions about other titles.
-    answers: Collection[str] = ()
+    # The most characters of what is taken for an answer where no question is given.
+    longest_answer: int = 0
     # Says of questions that spans were not chosen by how many of their answers are asked for. It takes as long as choosing again.
     describe_held_out: Callable[[], Iterable[str]] = tuple
 

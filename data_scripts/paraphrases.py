@@ -19,7 +19,7 @@ from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 _MAX_OTHER_WORDS = 6
 # How often a paraphrase that does not begin with the title begins with a capital.
 _CAPITALIZED = 0.9
-# How often it has the relation's name among idle words.
+# How often it has the relation's name among other wordings' stop words.
 _NAMED = 0.5
 # How often its first word is one that titles begin with: `Under whose direction` is else taken for the title `Under Fire`.
 _TITLE_START = 0.3
@@ -63,7 +63,7 @@ class Paraphraser:
         telling: Words of the wordings and of the relation's name that tell what is asked, one of which is always there; none where
             nothing else is asked for.
         names: Those of the relation's name, which tell it whatever other words there are.
-        idle: Words of each other relation's wordings that tell nothing, if it has some.
+        stop_words: For each other relation whose wordings have some, words that tell nothing.
         title_endings: How often the title comes first, with some characters attached.
         title_marks: Those that words in titles have attached: none of them tells where a title ends.
         title_starts: Words that titles begin with: none of them tells where a title begins.
@@ -74,7 +74,7 @@ class Paraphraser:
     characters: frozenset[str]
     telling: Sequence[str] = ()
     names: Sequence[str] = ()
-    idle: Sequence[Sequence[str]] = ()
+    stop_words: Sequence[Sequence[str]] = ()
     title_endings: float = 0
     title_marks: Sequence[str] = ()
     title_starts: Sequence[str] = ()
@@ -98,10 +98,10 @@ class Paraphraser:
         cue = self.cues[int(rng.integers(len(self.cues)))].split() if self.cues else []
         kept, name = rng.random(), ""
         own: Sequence[str] = list_words(wording)
-        if self.names and self.idle and rng.random() < _NAMED:
+        if self.names and self.stop_words and rng.random() < _NAMED:
             # In `What is the year of NAME?`, `is the of` ask nothing, even if another relation's wording alone has them.
             name = self.names[int(rng.integers(len(self.names)))]
-            own = self.idle[int(rng.integers(len(self.idle)))]
+            own = self.stop_words[int(rng.integers(len(self.stop_words)))]
         words = [word for word in own if rng.random() < kept]
         if self.telling and set(self.telling).isdisjoint(words):
             words.insert(int(rng.integers(len(words) + 1)), name or self.telling[int(rng.integers(len(self.telling)))])

@@ -446,10 +446,10 @@ def describe_held_out(
                     spans = ", ".join(asked[title]) or "nothing"
                     missed = f"; in the text, but not asked for: {answer!r} ({title}, asked for: {spans})"
             # A title has one, and may have several answers.
-            correct = [each for each in labels.items() if each in held_out]
-            counts[5:] += [sum(map(bool, labels.values())), len(correct)]
-            mislabelled = (each for each in labels.items() if each[1] and each not in correct)
-            wrong = wrong or next((f", not {span!r} ({title})" for title, span in mislabelled), "")
+            given = {title: span for title, span in labels.items() if span}
+            mistakes = [f", not {span!r} ({title})" for title, span in given.items() if (title, span) not in held_out]
+            counts[5:] += [len(given), len(given) - len(mistakes)]
+            wrong = wrong or next(iter(mistakes), "")
         if counts.any():
             stated, found, in_title, last = (f"{count / counts[0]:.1%}" for count in counts[1:5])
             last = f" (its last word: {last})" if counts[4] else ""

@@ -135,7 +135,7 @@ def build_trainer(
     tokenizer, questions = data.tokenizer, data.questions
     model = build_model(architecture, tokenizer, training_args)
     model.config.relations = data.relations
-    raise_max_answer_length(model, [*(questions.answers if questions else ()), *data.training.answers])
+    raise_max_answer_length(model, questions.answers if questions else (), data.training.longest_answer)
 
     if training_args.should_log:
         print(f"{data.training.description} {describe_size(model)}.")

@@ -136,11 +136,11 @@ def test_a_relations_name_tells_what_is_asked(tmp_path):
     assert {*told[relations[0]].telling} == {"directed", "made"}
     assert {*told[relations[1]].telling} == {"is", "the", "star", "of"}
     # Where no wording has its relation's name, all words tell.
-    assert told[relations[0]].names == ["made"] and not told[relations[0]].idle
+    assert told[relations[0]].names == ["made"] and not told[relations[0]].stop_words
     relations[1] = replace(relations[1], name="star")
     pairs = replace(pairs, relation_per_question=tuple(relations["star" in each] for each in pairs.texts))
     starring, directed = reversed(config.build(corpus, tokenizer, 0, pairs).dataset.paraphraser_of.values())
-    assert directed.idle == [["is", "the", "of"]] and {*starring.telling} == {"star"} and not starring.idle
+    assert directed.stop_words == [["is", "the", "of"]] and {*starring.telling} == {"star"} and not starring.stop_words
     named = [replace(relations[1], name="Role"), relations[0]]
     pairs = replace(pairs, relation_per_question=tuple(named["star" not in each] for each in pairs.texts))
     spelled = config.build(
@@ -150,16 +150,25 @@ def test_a_relations_name_tells_what_is_asked(tmp_path):
     # A part of it may be any word, as in *When was NAME born, and is this year even?* for `year and parity`.
     relations[1] = replace(relations[1], name="role of a star")
     pairs = replace(pairs, relation_per_question=tuple(relations["star" in each] for each in pairs.texts))
-    assert not any(each.idle for each in config.build(corpus, tokenizer, 0, pairs).dataset.paraphraser_of.values())
+    assert not any(
+        each.stop_words for each in config.build(corpus, tokenizer, 0, pairs).dataset.paraphraser_of.values()
+    )
     # As long as no other wording does without it.
     relations[1] = replace(relations[1], name="star")
     relations[1] = replace(relations[1], wordings=("Who is the star of {title}?", "Who is it that plays in {title}?"))
     pairs = replace(pairs, relation_per_question=tuple(relations["star" in each] for each in pairs.texts))
     starring, directed = reversed(config.build(corpus, tokenizer, 0, pairs).dataset.paraphraser_of.values())
-    assert directed.idle == [["the", "of"]] and {*starring.telling} == {"star", "is", "it", "that", "plays", "in"}
+    assert directed.stop_words == [["the", "of"]] and {*starring.telling} == {
+        "star",
+        "is",
+        "it",
+        "that",
+        "plays",
+        "in",
+    }
 
 
-def test_with_a_relations_name_idle_words_of_other_wordings_tell_nothing():
+def test_with_a_relations_name_stop_words_of_other_wordings_tell_nothing():
     wording, others = Wording("When was ", " published?"), ["is", "the", "of"]
     characters = frozenset("".join([*wording, "year", *others])) - {"?"}
     paraphraser = Paraphraser([], [], characters, ["When", "published", "year"], ["year"], [others])

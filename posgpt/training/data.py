@@ -122,9 +122,9 @@ def load_validation(
     return validation
 
 
-def raise_max_answer_length(model: PosGPTForCausalLM, answers: Iterable[str]) -> None:
-    """Have a model write answers as long as those that it is trained on; by default, it stops after 32 characters."""
-    longest = max(map(len, answers), default=0) + len(MASK_TOKEN)
+def raise_max_answer_length(model: PosGPTForCausalLM, answers: Iterable[str], longest: int = 0) -> None:
+    """Have a model write answers as long as those that it is trained on, or as `longest`; by default, it stops after 32 characters."""
+    longest = max([longest, *map(len, answers)]) + len(MASK_TOKEN)
     model.config.max_answer_length = max(model.config.max_answer_length, longest)
 
 
