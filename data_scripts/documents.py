@@ -47,7 +47,7 @@ TABLES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", "
 FEATURES = Features({"title": Value("string"), "text": Value("string")})
 # Versions of what the cache keeps: another number when files are read differently, or when what is made of documents (titles,
 # words, spans, ids) becomes another for the same documents, so that nothing older is used.
-READING_VERSION, DERIVING_VERSION = 5, 8
+READING_VERSION, DERIVING_VERSION = 5, 9
 # What a run's rows depend on besides its options and files.
 ROWS_VERSION = f"{READING_VERSION}.{DERIVING_VERSION}"
 # Nobody sees these, or tells them from a space.

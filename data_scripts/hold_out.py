@@ -62,7 +62,9 @@ class HoldOutArguments(RelationArguments, Columns):
     )
     people: Annotated[int, Range(0)] = option("Titles, such as people, to take out of the corpus.", default=100)
     seed: Annotated[int, Range(0)] = option("Determines which ones are drawn.", default=0)
-    overwrite: bool = option("Replace files that are already there.", default=False)
+    overwrite: bool = option(
+        "Replace files that are already there, and remove others that this command may write.", default=False
+    )
 
 
 def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
@@ -118,8 +120,8 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     naming, copied = 0, set[str]()
     with write_lines(output_dir, files) as (write_line, lines):
         for title, text, answer in zip(questions.titles, questions.texts, questions.answers, strict=True):
-            # What others are asked may name somebody of whom nothing may be told; a title such as `A or B` is of no document.
-            said = f"{text.replace(title, '') if title in documents_of else text}\t{answer}"
+            # What others are asked may name somebody of whom nothing may be told: in a title such as `A or B`, of no document.
+            said = f"{'' if title in documents_of else title}\t{answer}"
             if (file := file_of.get(title, train_name)) != UNSEEN_FILE and any(find_words(taken_out, said)):
                 naming += 1
             else:
@@ -133,13 +135,21 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
             if data_dir and (source := Path(data_dir, name)).is_file():
                 write_file(output_dir / name, source.read_bytes())
                 copied.add(name)
+        if not all(lines[name] for name in (train_name, *([CALIBRATION_FILE] if pairs else []))):
+            raise BadInput(
+                f"{questions_file}: nearly all questions name who is taken out of the corpus; choose fewer --people."
+            )
     if naming:
         print(
             f"{questions_file}: {naming:,} questions about others are left out, which name who is taken out of the corpus."
         )
     # Files that an earlier split left would not go with this one.
-    for name in {*names} - lines.keys() - copied:
-        (output_dir / name).unlink(missing_ok=True)
+    if left := [
+        name for name in dict.fromkeys(names) if name not in {*lines, *copied} and (output_dir / name).is_file()
+    ]:
+        print(f"{output_dir}: {', '.join(left)} do not go with this split, and are removed.")
+        for name in left:
+            (output_dir / name).unlink()
     return lines
 
 

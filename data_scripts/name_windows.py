@@ -129,10 +129,11 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
     def build_prompt(self, relation, title, text, start, end, max_length) -> str | None:
         max_words = min(_PROMPT_CUE_WORDS, self.max_cue_words)
         cue = join_words(take_words_beside(title, text, (start, end), self.plain_cues, max_words)[0])
-        if self.window_wording == "document":
-            return f"{title}.{cue}"
         wording = relation.split_wordings()[0]
-        return f"{wording.before}{title}{cue}{wording.mark}"
+        prompt = f"{wording.before}{title}{cue}{wording.mark}"
+        if self.window_wording == "document":
+            prompt = f"{title}.{cue}"
+        return prompt if len(prompt + MASK_TOKEN) + end - start <= max_length else None
 
 
 class NameWindowsDataset(EpochDataset):
@@ -256,9 +257,10 @@ class NameWindowsDataset(EpochDataset):
     def exposures_per_epoch(self) -> float:
         """How many windows ask for a span in an epoch, on average: as many as a row has, since each span has a row."""
         rows = np.unique(np.linspace(0, self.rows_with_document - 1, _MAX_COUNTED_ROWS, dtype=np.int64)).tolist()
-        drawn = self.__getitems__(rows)
-        # Rows that ask for the title begin with nothing.
-        return sum(len(each["windows"]) - 1 for each in drawn if each["windows"][0]) / len(rows)
+        # Which rows ask for the title is drawn anew in each epoch, and they begin with nothing.
+        epochs = range(max(_MAX_COUNTED_ROWS // len(rows), 1) if self.config.title_share else 1)
+        drawn = self.__getitems__([row + epoch * len(self) for epoch in epochs for row in rows])
+        return sum(len(each["windows"]) - 1 for each in drawn if each["windows"][0]) / len(drawn)
 
     @cached_property
     def loss_without_facts(self) -> float | None:
@@ -353,6 +355,8 @@ class NameWindowsDataset(EpochDataset):
         start, windows = self._draw_question(key, answers, wording, rng, self.config.question_share)
         # What a paraphrase has before the title may be a question.
         mark, needs_words = wording.mark, selector.needs_words or start != wording.before + title
+        # A known answer is the only one.
+        needs_words |= selector.asks_without_words and key in self.answers_of
         # Without words, a cue of `Who wrote NAME's music?` is the question of `Who wrote NAME?`.
         is_other = any(
             Wording(wording.before, mark) in own for each, own in self.wordings.items() if each != selector.relation

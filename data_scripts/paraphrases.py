@@ -48,8 +48,8 @@ def list_title_starts(titles: Iterable[str], words: Container[str]) -> list[str]
 
 
 def list_words(wording: Wording) -> list[str]:
-    """Return a wording's own words, without the mark that it ends with."""
-    return split_words(wording.before) + split_words(wording.after.removesuffix(wording.mark))
+    """Return a wording's own words, without the marks that it begins and ends with."""
+    return split_words(wording.before.lstrip("¿¡")) + split_words(wording.after.removesuffix(wording.mark))
 
 
 @dataclass(frozen=True)

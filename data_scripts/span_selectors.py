@@ -25,7 +25,7 @@ from data_scripts.edits import Edits
 from data_scripts.errors import BadInput
 from data_scripts.options import Range, option
 from data_scripts.questions import Questions
-from data_scripts.relations import BIRTHPLACE, Relation
+from data_scripts.relations import BIRTHPLACE, Relation, Wording
 from data_scripts.salient_spans import MONTH_NAMES, Span, take_words_beside
 from data_scripts.titles import find_text_start
 from data_scripts.words import JOINERS, MARKS, WORD, find_words, is_unspaced, join_words, split_words
@@ -142,11 +142,22 @@ class SpanSelector:
     @property
     def needs_words(self) -> bool:
         """Whether a cue has to keep a word: without any, `Who employed NAME?⁇China⁇` would be a wrong answer."""
-        # A single span that looks like the answers is taken for the answer.
-        if self.is_learned and self.max_spans == 1:
-            return False
         # With pseudo-labels, a cue without words asks for these alone.
-        return self.min_guess < math.inf or not all(each.has_words_after for each in self.relation.split_wordings())
+        if self.min_guess < math.inf:
+            return True
+        # A single span that looks like the answers is taken for the answer, unless another one is known.
+        return self.asks_without_words and not (self.is_learned and self.max_spans == 1)
+
+    @property
+    def asks_without_words(self) -> bool:
+        """Whether a cue without words is the relation's question."""
+        return not all(each.has_words_after for each in self.relation.split_wordings())
+
+    def asks_another(self, others: Iterable["SpanSelector"]) -> bool:
+        """Whether a cue without words is another relation's question: `Who wrote NAME?` and `Who wrote NAME's music?`"""
+        cues = [Wording(each.before, each.mark) for each in self.relation.split_wordings()]
+        wordings = chain(*(each.relation.split_wordings() for each in others if each.relation != self.relation))
+        return not set(cues).isdisjoint(wordings)
 
     def select(self, documents: Sequence[Document]) -> list[dict[Span, bool]]:
         """Return the spans of each document, in the order of its text, and whether each is taken for the answer."""
@@ -277,6 +288,7 @@ def select_spans(
     # Strings and tuples alone: `datasets` finds its cache by a hash, and a set has another order in each process.
     readable = "".join(sorted(tokenizer.get_vocab()))
     words_taken = (options.plain_cues, options.max_cue_words, options.max_words_after)
+    needs_words = [each.needs_words or each.asks_another(selectors) for each in selectors]
 
     def select_batch(*batch: list) -> dict[str, list]:
         rows = []
@@ -293,8 +305,8 @@ def select_spans(
                 has_word = bool(before) and len(join_words(before[-1:])) <= left
                 asked_by = {
                     i: own[span]
-                    for i, (selector, own) in enumerate(zip(selectors, selected, strict=True))
-                    if span in own and (has_word or own[span] or not selector.needs_words)
+                    for i, (needs, own) in enumerate(zip(needs_words, selected, strict=True))
+                    if span in own and (has_word or own[span] or not needs)
                 }
                 if asked_by and left >= 0:
                     if told != text:
@@ -479,7 +491,7 @@ class SpanRanker:
         # As in `Samuel L. Jackson`, `$12` and `C++`; in a fixed order, as `datasets` hashes it. A run begins and ends with marks that
         # an answer begins and ends with.
         edges = slice(1), slice(-1, None), slice(None)
-        self.marks = [sorted({each for own in answers for each in own[at] if not each[0].isalnum()}) for at in edges]
+        self.marks = [sorted({each for own in answers for each in own[at] if not _is_word(each)}) for at in edges]
         # Who won `Arsenal v Chelsea` is a word of the title; a person's own name is not a place.
         words = [set(_TITLE_WORD.findall(title)) for title, _ in pairs]
         alike = [not own.isdisjoint(answer) for own, answer in zip(words, answers, strict=True)]
@@ -555,7 +567,7 @@ class SpanRanker:
         ends, ids = np.cumsum([*map(len, tokens)])[kept], ids[kept]
         starts = ends - np.array([*map(len, words)])[ids]
 
-        takes = [[word[:1].isalnum() or word in marks for word in words] for marks in self.marks]
+        takes = [[_is_word(word) or word in marks for word in words] for marks in self.marks]
         is_first, is_last, is_part = np.array(takes)[:, ids]
         # A run goes on over these, and over what stands between no spaces in a script with spaces.
         is_tight = (np.roll(ends, 1) == starts) & (ends == np.roll(starts, -1))
@@ -603,6 +615,11 @@ class SpanRanker:
         bounds = np.searchsorted(spans[:, 0], offsets)
         for begin, offset, *own in zip(begins, offsets, bounds, bounds[1:], strict=False):
             yield spans[slice(*own)] + begin - offset, rows[slice(*own)]
+
+
+def _is_word(token: str) -> bool:
+    """Return whether a token of `WORD` is a word, such as `__init__`, and no mark."""
+    return token[:1].isalnum() or token[:1] == "_"
 
 
 def _look(character: str) -> str:

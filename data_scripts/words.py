@@ -12,7 +12,7 @@ INITIAL = r"[^\W\d_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]"
 # End sentences in scripts of their own; `.` does so before a space alone, and `．` before no digit.
 FULL_STOPS = "।॥۔։。｡።။។៕"
 # Stands around words without being part of them.
-PUNCTUATION = f'(),.;:!?"“”„«»‹›[]{{}}…،؛؟，、；：！？（）「」『』《》．､｢｣〈〉【】〔〕፣፤፥፦፧՝၊{FULL_STOPS}'
+PUNCTUATION = f'(),.;:!?¿¡"“”„«»‹›[]{{}}…،؛؟，、；：！？（）「」『』《》．､｢｣〈〉【】〔〕፣፤፥፦፧՝၊{FULL_STOPS}'
 _NO_FULL_STOP = PUNCTUATION.replace(".", "")
 _MARKS = (code for code in range(0x20000) if category(chr(code)) in ("Mn", "Mc"))
 _RUNS = [[chr(code) for _, code in run] for _, run in groupby(enumerate(_MARKS), lambda item: item[1] - item[0])]

@@ -100,7 +100,8 @@ def format_bits(stored: float, error: float, entropy: float) -> str:
 
 def average_right(runs: list[Record]) -> tuple[float, Proportion]:
     """Return the mean accuracy of runs, and its interval's proportion: more seeds do not narrow it, for all ask the same people."""
-    accuracy, people = float(np.mean([run["right"] for run in runs])), len(runs[0]["right"])
+    # What is known of one person goes together.
+    accuracy, people = float(np.mean([run["right"] for run in runs])), len(set(runs[0]["titles"]))
     return accuracy, Proportion(round(accuracy * people), people)
 
 

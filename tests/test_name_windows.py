@@ -316,6 +316,13 @@ def test_rows_may_ask_for_the_title_by_what_its_document_says(tmp_path, plain_cu
     features = next(row for row in map(dataset.__getitem__, range(200)) if len(row["windows"]) > 2)
     seen, first = NameWindowsCollator(tokenizer)([features])["attention_mask"][0, 0], features["windows"][1]
     assert features["windows"][0] == 0 and seen[first - 1, :first].all() and not seen[first:, :first].any()
+    # However few rows there are, some ask for spans.
+    few = windows_of(corpus, tokenizer, questions, title_share=0.9, max_spans=1, **options)
+    assert (
+        0
+        < few.exposures_per_epoch
+        < 0.3 * windows_of(corpus, tokenizer, questions, max_spans=1, **options).exposures_per_epoch
+    )
     # Half of the rows, which are not read as asking for a span.
     half = windows_of(corpus, tokenizer, questions, title_share=0.5, **options)
     assert 50 < sum(row.endswith("⁇Ann Ek⁇") for row in decode(half, range(200))) < 150
@@ -362,6 +369,16 @@ def test_no_window_asks_by_chance_what_another_relation_asks(tmp_path):
         for answer in re.findall(r"Who wrote Blue\?⁇(.+?)⁇", "\n".join(decode(dataset, range(60 * len(dataset)))))
     }
     assert answers == {"Ann Ek"}
+    # A span without a word before it would be asked for by that question alone.
+    for music in ("Bo Dahl", "Cy Lind"):
+        data = read(
+            tmp_path,
+            "Blue. Bo Dahl, a hit .\nRed. A hit of Oslo .\n",
+            f"Who wrote Blue?\tAnn Ek\nWho wrote Blue's music?\t{music}\n",
+            known,
+        )
+        dataset = windows_of(*data, plain_cues=True, dates=False)
+        assert "Who wrote Blue?⁇Bo Dahl" not in "\n".join(decode(dataset, range(20 * len(dataset))))
 
 
 def test_rows_are_drawn_in_every_wording_of_a_relation(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data_scripts.name_windows import NameWindowsConfig
-from data_scripts.paraphrases import Paraphraser, list_title_marks, list_title_starts
+from data_scripts.paraphrases import Paraphraser, list_title_marks, list_title_starts, list_words
 from data_scripts.relations import Wording
 from data_scripts.words import split_words
 from modeling_posgpt import build_tokenizer
@@ -79,6 +79,28 @@ def test_a_known_answer_alone_is_asked_for_in_the_plain_question(tmp_path):
     for title, answer in known.items():
         own = "\n".join(row.removeprefix(f"Who directed {title}") for row in rows if title in row)
         assert set(re.findall(r"(?:^|⁇)\?⁇([^⁇]+)⁇", own, re.M)) == {answer}
+
+
+@pytest.mark.parametrize("pseudo_labels", [False, True])
+def test_a_single_span_is_no_answer_where_another_one_is_known_or_it_hardly_looks_like_one(tmp_path, pseudo_labels):
+    films, *_ = read_films(tmp_path, "Who directed {}?")
+    told = {title: f"In colour, directed by {director}, at last." for title, director, _ in films[:50]}
+    told |= dict.fromkeys([title for title, *_ in films[50:]], "A film of cats that Rome, once, saw.")
+    known = {title: director if i % 5 else "Una Holm" for i, (title, director, _) in enumerate(films[:40])}
+    text = "".join(f"{title}. {said}\n" for title, said in told.items())
+    pairs = "".join(f"Who directed {title}?\t{answer}\n" for title, answer in known.items())
+    config = NameWindowsConfig(pseudo_labels=pseudo_labels, ask_dates=False, span_finder="answers", max_spans=1)
+    corpus, tokenizer, questions = read(tmp_path, text, pairs, more="?:.U")
+    dataset = config.build(corpus, tokenizer, 0, questions).dataset
+    rows = decode(dataset, range(20 * len(dataset)))
+    for title in told:
+        own = [row for row in rows if re.match(rf"Who directed {title}\b", row)]
+        asked = set(re.findall(rf"(?:{title}|⁇)\?⁇([^⁇]+)⁇", "\n".join(own)))
+        assert asked == {known[title]} if title in known else not pseudo_labels or "Rome" not in asked
+
+
+def test_questions_may_begin_with_a_mark():
+    assert list_words(Wording("¿Dónde nació ", "?")) == ["Dónde", "nació"]
 
 
 def test_after_the_beginning_of_a_paraphrase_only_its_answer_is_asked_for_without_words(tmp_path):

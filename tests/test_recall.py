@@ -74,6 +74,18 @@ def test_recall_is_asked_for_in_the_words_that_were_read(tmp_path, options, expe
     assert recall.build_recall_prompts(tmp_path / "wiki.txt", questions, objective, 128)[:2] == ([expected], ["Rome"])
 
 
+@pytest.mark.parametrize("wording", ["question", "document"])
+def test_what_does_not_fit_is_not_asked_for(tmp_path, wording):
+    (tmp_path / "wiki.txt").write_text(
+        "Ann Berg. Berg lived in Rome .\nBo Ek. Ek lived extraordinarily long in Rome .\n"
+    )
+    (tmp_path / "pairs.tsv").write_text("".join(f"{BIRTHPLACE.ask(name)}\tRome\n" for name in ("Ann Berg", "Bo Ek")))
+    questions = load_questions(tmp_path / "pairs.tsv", answers=True)
+    objective = recall.read_objective(recipe="windows", window_wording=wording)
+    for length, count in ((128, 2), (34, 1), (14, 0)):
+        assert len(recall.build_recall_prompts(tmp_path / "wiki.txt", questions, objective, length)[0]) == count
+
+
 def test_each_relation_is_asked_for_its_own_answer_of_a_title(tmp_path):
     (tmp_path / "wiki.txt").write_text(
         "Ada Berg. Berg was born in Rome and died in Oslo .\nBo Ek. Ek was born in Bern and died in Bern .\n"

@@ -95,6 +95,24 @@ def test_nobody_is_both_trained_on_and_held_out(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
+def test_titles_that_are_words_of_the_wording_are_held_out_alone(tmp_path):
+    titles = [*"ABCDEFGH", "In", "which"]
+    (tmp_path / "wiki.txt").write_text("".join(f"{title}. Of section {title}1 .\n" for title in titles))
+    (tmp_path / "q.tsv").write_text("".join(f"In which section is {title}?\t{title}1\n" for title in titles))
+    for seed in range(5):
+        counts = split(tmp_path / str(seed), tmp_path / "q.tsv", tmp_path / "wiki.txt", pairs=2, people=4, seed=seed)
+        assert [*counts.values()] == [4, 2, 4, 6]
+    # Where everybody is asked together with those who are taken out, nothing would be left.
+    (tmp_path / "q.tsv").write_text(
+        "".join(f"In which section is {title}?\tWith {' '.join(titles)}\n" for title in titles)
+    )
+    with pytest.raises(
+        BadInput, match="nearly all questions name who is taken out of the corpus; choose fewer --people"
+    ):
+        split(tmp_path / "none", tmp_path / "q.tsv", tmp_path / "wiki.txt", pairs=2, people=4)
+    assert not list((tmp_path / "none").glob("*"))
+
+
 def test_questions_about_others_do_not_tell_of_whom_is_held_out(run, tmp_path):
     World(200, relations=["birth year", "born first", "person born", "teacher"], num_places=10).write(
         tmp_path / "world"
@@ -115,7 +133,8 @@ def test_questions_about_others_do_not_tell_of_whom_is_held_out(run, tmp_path):
     with pytest.raises(SystemExit, match="other_wordings.yml.*already there"):
         run(hold_out, *given, "--output_dir", tmp_path / "own")
     alone = ["--questions_file", tmp_path / "world" / "birth_places_train.tsv", "--pairs", 5, "--people", 0]
-    run(hold_out, *alone, "--output_dir", out, "--overwrite")
+    removed = run(hold_out, *alone, "--output_dir", out, "--overwrite")
+    assert "unseen.tsv, other_wordings.yml, wiki.txt, birth_dev.tsv, birth_test_inputs.tsv do not go with" in removed
     assert {file.name for file in out.iterdir()} == {"birth_places_train.tsv", "calibration.tsv"}
 
 

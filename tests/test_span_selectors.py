@@ -254,6 +254,15 @@ def test_a_span_begins_and_ends_with_a_mark_where_an_answer_does():
     assert answers < spans and all(span[0].isalnum() and span[-1] != "." for span in spans)
 
 
+def test_a_name_may_begin_with_an_underscore():
+    text = "The method __call__ is called by __init__ at last."
+    ranker = SpanRanker(
+        [("Heat", "__enter__")], {"Heat": (documents := [Document("Heat", f"Heat. In __enter__. {text}")])}
+    )
+    spans = {documents[0].text[slice(*span)] for span, _ in ranker.rank(documents, 100)[0]}
+    assert {"__call__", "__init__", "__enter__"} < spans
+
+
 def test_a_title_with_vowel_signs_is_no_span_of_its_document():
     text = "अमर सिंह. अमर सिंह का जन्म दिल्ली में हुआ"
     documents = {f"{name} सिंह": [Document(f"{name} सिंह", text.replace("अमर", name))] for name in ("अमर", "गीता")}

@@ -124,6 +124,12 @@ def test_a_training_is_known_by_what_is_in_its_files_wherever_they_lie(tmp_path)
         (tmp_path / folder / "wiki.txt").write_text(content)
         keys.append(training_runs.build_key("finetune", {"recipe": recipe, "file": tmp_path / folder / "wiki.txt"}))
     assert keys[0] == keys[1] != keys[2]
+    # A pattern is what is in all of its files.
+    options, keys = {"recipe": recipe, "train_file": tmp_path / "*" / "wiki.txt"}, []
+    for content in ("Bo.", "Cy.", "Bo."):
+        (tmp_path / "third" / "wiki.txt").write_text(content)
+        keys.append(training_runs.build_key("finetune", options))
+    assert keys[0] == keys[2] != keys[1]
     # A model is its weights; a recipe is what it says.
     options, keys = {"recipe": recipe, "model_name_or_path": tmp_path}, []
     for content, section in ((b"one", "{}"), (b"two", "{}"), (b"one", "{}"), (b"one", "{learning_rate: 1.0}")):
@@ -735,8 +741,10 @@ def test_no_row_of_a_study_would_be_refused(name, world, tmp_path, monkeypatch):
 
 
 def test_more_seeds_do_not_narrow_the_interval_and_rows_are_compared_person_by_person():
-    runs = [{"right": [True] * right + [False] * (500 - right)} for right in (440, 460)]
+    runs = [{"right": [True] * right + [False] * (500 - right), "titles": [*range(500)]} for right in (440, 460)]
     assert rows.average_right(runs) == (0.9, (450, 500))
+    # Neither do more questions about each person.
+    assert rows.average_right([run | {"titles": [*range(100)] * 5} for run in runs]) == (0.9, (90, 100))
     hard_for_both = {"right": [True] * 60 + [False] * 40, "asked_file": "one", "titles": [*range(100)]}
     better = [hard_for_both, hard_for_both | {"right": [True] * 64 + [False] * 36}]
     less, error = rows.compare_rows(better, [hard_for_both])

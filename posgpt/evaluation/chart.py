@@ -67,9 +67,11 @@ def draw_accuracies(axes: Any, relations: Mapping[str, Mapping[str, Any]]) -> No
     low, high = 100 * np.array([share.interval for share in rows.values()]).T
     colors = BLUE if len(relations) > 1 else [BLUE if row == MODEL or is_wording(row) else GREY for row in rows]
     has_room = len(rows) <= 4
-    labels = [textwrap.fill(row, 22) if has_room else textwrap.shorten(row, 45, placeholder="…") for row in rows]
+    labels = [textwrap.fill(row, 22) if has_room else row if len(row) <= 45 else f"{row[:44]}…" for row in rows]
     errors = [percent - low, high - percent]
-    bars = axes.barh(labels, percent, xerr=errors, capsize=3, color=colors)
+    # Rows may be labelled alike.
+    bars = axes.barh(range(len(rows)), percent, xerr=errors, capsize=3, color=colors)
+    axes.set_yticks(range(len(rows)), labels)
     axes.bar_label(bars, [f"{value:.1f} %" for value in percent], padding=3)
     axes.tick_params(axis="y", labelsize="medium" if has_room else "small")
     axes.invert_yaxis()
