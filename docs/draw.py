@@ -175,6 +175,29 @@ def draw_steps() -> Any:
     return figure
 
 
+def draw_learning() -> Any:
+    figure, axes = make_figure(8, 5.6)
+    rows = read_rows("*-learning")
+    for i, row in enumerate(rows):
+        steps = row["figures"]["steps until half is answered"]
+        ends = [each for each in steps if isinstance(each, str)]
+        reached = [each for each in steps if each not in ends]
+        color = ORANGE if row["what"] == "none" else BLUE
+        axes.plot(reached, [i] * len(reached), "o", color=color, markersize=7, alpha=0.7)
+        # Of these, only a lower bound is known.
+        axes.plot([int(each.split()[-1]) for each in ends], [i] * len(ends), ">", color=color, markersize=8)
+        if reached and not ends:
+            axes.vlines(sum(reached) / len(reached), i - 0.3, i + 0.3, color="black", lw=2)
+    axes.set_yticks(range(len(rows)), [row["what"] for row in rows])
+    axes.invert_yaxis()
+    axes.set(
+        xlabel="training steps until half of the facts are answered; dots: seeds, line: mean, triangle: not reached"
+    )
+    axes.grid(axis="x", alpha=0.3)
+    figure.suptitle("Most encodings learn facts a little faster than no positions", fontweight="bold")
+    return figure
+
+
 def draw_factorial() -> Any:
     figure, axes = make_figure(9, 3.9)
     groups = defaultdict(list)
@@ -331,6 +354,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "windows": draw_windows,
     **{name: (lambda name=name: draw_positions(name)) for name in POSITIONS},
     "steps": draw_steps,
+    "learning": draw_learning,
     "tasks": draw_tasks,
     "factorial": draw_factorial,
     "knowledge": draw_knowledge,
