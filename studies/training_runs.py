@@ -16,7 +16,7 @@ from typing import Any
 from transformers import TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
-from data_scripts.documents import ROWS_VERSION, find_files, identify_content
+from data_scripts.documents import ROWS_VERSION, detect_format, find_files, identify_content
 from data_scripts.errors import BadInput, exit_on_termination
 from data_scripts.files import hash_file, load_json, write_file
 from modeling_posgpt import PosGPTConfig
@@ -99,8 +99,8 @@ def build_key(section: str, options: dict[str, Any]) -> dict[str, str]:
     corpora = options.get("train_file", [])
     # What a pattern or a dataset on the hub stands for may change.
     for corpus in [corpora] if isinstance(corpora, str | os.PathLike) else corpora:
-        if not os.path.isfile(corpus):
-            contents += [identify_content(file)[1] for file in find_files(corpus)]
+        if (files := find_files(corpus)) != [os.fspath(corpus)] or detect_format(corpus) == "hub":
+            contents += [identify_content(file)[1] for file in files]
     section_of_recipe = json.dumps(read_section(recipe, section))
     key = {"options": " ".join(contents), "recipe": section_of_recipe, "rows_version": ROWS_VERSION}
     settings = read_section(section=section, **options)
