@@ -126,6 +126,10 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
                 naming += 1
             else:
                 write_line(file, f"{text}\t{answer}")
+        if not lines[train_name] or (pairs and not lines[CALIBRATION_FILE]):
+            raise BadInput(
+                f"{questions_file}: nearly all questions name who is taken out of the corpus; choose fewer --people."
+            )
         for i, document in enumerate(corpus or ()):
             if i not in left_out:
                 title, text = document["title"], document["text"]
@@ -135,10 +139,6 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
             if data_dir and (source := Path(data_dir, name)).is_file():
                 write_file(output_dir / name, source.read_bytes())
                 copied.add(name)
-        if not all(lines[name] for name in (train_name, *([CALIBRATION_FILE] if pairs else []))):
-            raise BadInput(
-                f"{questions_file}: nearly all questions name who is taken out of the corpus; choose fewer --people."
-            )
     if naming:
         print(
             f"{questions_file}: {naming:,} questions about others are left out, which name who is taken out of the corpus."

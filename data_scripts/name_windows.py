@@ -44,7 +44,14 @@ from data_scripts.paraphrases import Paraphraser, list_title_marks, list_title_s
 from data_scripts.questions import Questions, locate_question
 from data_scripts.relations import BIRTHPLACE, Relation, Wording, name_by_wording
 from data_scripts.salient_spans import add_titles_and_spans, take_words_beside
-from data_scripts.span_selectors import SpanArguments, SpanSelector, choose_selectors, describe_held_out, select_spans
+from data_scripts.span_selectors import (
+    SpanArguments,
+    SpanSelector,
+    choose_selectors,
+    describe_held_out,
+    find_shared_cues,
+    select_spans,
+)
 from data_scripts.words import is_unspaced, join_words, list_title_words, split_words
 from modeling_posgpt import MASK_TOKEN
 
@@ -129,10 +136,11 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
     def build_prompt(self, relation, title, text, start, end, max_length) -> str | None:
         max_words = min(_PROMPT_CUE_WORDS, self.max_cue_words)
         cue = join_words(take_words_beside(title, text, (start, end), self.plain_cues, max_words)[0])
-        wording = relation.split_wordings()[0]
-        prompt = f"{wording.before}{title}{cue}{wording.mark}"
         if self.window_wording == "document":
             prompt = f"{title}.{cue}"
+        else:
+            wording = relation.split_wordings()[0]
+            prompt = f"{wording.before}{title}{cue}{wording.mark}"
         return prompt if len(prompt + MASK_TOKEN) + end - start <= max_length else None
 
 
@@ -159,6 +167,7 @@ class NameWindowsDataset(EpochDataset):
         self.max_spans = config.max_spans
         self.documents, self.selectors, self.tokenizer, self.config = documents, selectors, tokenizer, config
         self.wordings = {selector.relation: selector.relation.split_wordings() for selector in selectors}
+        self.shared_cues = find_shared_cues(self.wordings)
         # (documents + 1,): where the rows of each begin. A row for each span, so that all are asked for equally often.
         self.starts = np.zeros(len(documents) + 1, np.int64)
         np.cumsum(pc.list_value_length(documents.data.column("asked")), out=self.starts[1:])
@@ -358,9 +367,7 @@ class NameWindowsDataset(EpochDataset):
         # A known answer is the only one.
         needs_words |= selector.asks_without_words and key in self.answers_of
         # Without words, a cue of `Who wrote NAME's music?` is the question of `Who wrote NAME?`.
-        is_other = any(
-            Wording(wording.before, mark) in own for each, own in self.wordings.items() if each != selector.relation
-        )
+        is_other = (selector.relation, wording) in self.shared_cues
         if self.config.window_wording == "document":
             if windows:
                 return start, windows

@@ -153,12 +153,6 @@ class SpanSelector:
         """Whether a cue without words is the relation's question."""
         return not all(each.has_words_after for each in self.relation.split_wordings())
 
-    def asks_another(self, others: Iterable["SpanSelector"]) -> bool:
-        """Whether a cue without words is another relation's question: `Who wrote NAME?` and `Who wrote NAME's music?`"""
-        cues = [Wording(each.before, each.mark) for each in self.relation.split_wordings()]
-        wordings = chain(*(each.relation.split_wordings() for each in others if each.relation != self.relation))
-        return not set(cues).isdisjoint(wordings)
-
     def select(self, documents: Sequence[Document]) -> list[dict[Span, bool]]:
         """Return the spans of each document, in the order of its text, and whether each is taken for the answer."""
         selected = []
@@ -181,6 +175,19 @@ class SpanSelector:
         if self.ask_dates or span[0].isdigit():
             return self.ask_dates or find_shape(span) in (self.shapes or ())
         return not self.shapes and span.split()[0] not in MONTH_NAMES
+
+
+def find_shared_cues(relations: Iterable[Relation]) -> set[tuple[Relation, Wording]]:
+    """Return the wordings, each with its relation, whose cue without words is another relation's question.
+
+    That of `Who wrote NAME's music?` is `Who wrote NAME?`.
+    """
+    wordings = [(relation, wording) for relation in relations for wording in relation.split_wordings()]
+    return {
+        (relation, wording)
+        for relation, wording in wordings
+        if any(relation != other and Wording(wording.before, wording.mark) == said for other, said in wordings)
+    }
 
 
 def find_shape(number: str) -> str:
@@ -288,7 +295,8 @@ def select_spans(
     # Strings and tuples alone: `datasets` finds its cache by a hash, and a set has another order in each process.
     readable = "".join(sorted(tokenizer.get_vocab()))
     words_taken = (options.plain_cues, options.max_cue_words, options.max_words_after)
-    needs_words = [each.needs_words or each.asks_another(selectors) for each in selectors]
+    shared = {relation for relation, _ in find_shared_cues([each.relation for each in selectors])}
+    needs_words = [each.needs_words or each.relation in shared for each in selectors]
 
     def select_batch(*batch: list) -> dict[str, list]:
         rows = []

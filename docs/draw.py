@@ -177,7 +177,7 @@ def draw_steps() -> Any:
 
 def draw_learning() -> Any:
     figure, axes = make_figure(8, 5.6)
-    rows = read_rows("*-learning")
+    rows = read_rows("2026-11-29-learning")
     for i, row in enumerate(rows):
         steps = row["figures"]["steps until half is answered"]
         ends = [each for each in steps if isinstance(each, str)]
@@ -194,7 +194,7 @@ def draw_learning() -> Any:
         xlabel="training steps until half of the facts are answered; dots: seeds, line: mean, triangle: not reached"
     )
     axes.grid(axis="x", alpha=0.3)
-    figure.suptitle("Eleven encodings learn facts about as fast; FoX takes half as long again", fontweight="bold")
+    figure.suptitle("Eleven encodings learn facts about equally fast; FoX takes half as long again", fontweight="bold")
     return figure
 
 
