@@ -149,7 +149,7 @@ def draw_rows(axes: Any, file: str, column: str) -> None:
     rows = {}
     for row in (row for row in read_rows(file) if not row.get("detail")):
         of, correct = row["of"], row["correct"]
-        interval = Proportion(round(sum(correct) / len(correct)), of).interval
+        interval = Proportion(round(sum(correct) / len(correct)), of, of).interval
         rows[row[column]] = [count / of for count in correct], interval
     draw_seeds(axes, rows)
 

@@ -150,6 +150,9 @@ class PosGPTConfig(PreTrainedConfig):
         """The names of the encodings in use, each once."""
         return list_names(self.position_embedding_type)
 
+    # A dataclass's own would leave out what is no field: the settings that only some encodings have.
+    __eq__ = PreTrainedConfig.__eq__
+
     @property
     def head_dim(self) -> int:
         """Number of dimensions of an attention head."""

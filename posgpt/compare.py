@@ -19,7 +19,7 @@ from data_scripts.options import option, parse_options
 from posgpt.evaluation.arguments import DETAILS_FILE
 from posgpt.evaluation.predictions import check_references, read_predictions
 from posgpt.evaluation.report import score_predictions
-from posgpt.evaluation.scoring import Proportion, ScoredQuestions, compare_paired, format_metrics
+from posgpt.evaluation.scoring import ScoredQuestions, compare_paired, count_correct, format_metrics
 from posgpt.tables import format_table
 from posgpt.training.run_record import find_best_step, find_last_figure, format_files, list_contents, read_record
 
@@ -56,7 +56,7 @@ def load_training(folder: str, record: Record) -> dict[str, str]:
 
 
 def format_pairs(reports: Mapping[str, ScoredQuestions]) -> str:
-    """Return the table of each pair's questions that they answer differently, or only one correctly, with McNemar's test."""
+    """Return the table of each pair's questions that they answer differently, or only one correctly, with a sign test over titles."""
     rows = []
     for (a, one), (b, other) in combinations(reports.items(), 2):
         if [each.question for each in one.predictions] != [each.question for each in other.predictions]:
@@ -64,8 +64,8 @@ def format_pairs(reports: Mapping[str, ScoredQuestions]) -> str:
         only = (one.correct & ~other.correct).sum(), (other.correct & ~one.correct).sum()
         answers = zip(one.predictions, other.predictions, strict=True)
         different = sum(own.answer != theirs.answer for own, theirs in answers)
-        rows.append((f"{a}, {b}", different, *only, f"{compare_paired(one.correct, other.correct):.3g}"))
-    header = ("pair", "different answers", "only the first is correct", "only the second", "p (McNemar, exact)")
+        rows.append((f"{a}, {b}", different, *only, f"{compare_paired(one, other):.3g}"))
+    header = ("pair", "different answers", "only the first is correct", "only the second", "p (sign test, exact)")
     return format_table(header, rows)
 
 
@@ -95,7 +95,7 @@ def main(argv: list[str] | None = None) -> None:
         predictions = read_predictions(file)
         check_references(file, predictions)
         scored = reports[folder] = score_predictions(predictions).test
-        share = Proportion(int(scored.correct.sum()), len(scored))
+        share = count_correct(scored.predictions)
         figures[folder] = {"accuracy": f"{share.accuracy:.1%}", "95 % interval": share.format_interval()}
         figures[folder] |= format_metrics(scored)
     names = dict.fromkeys(name for each in figures.values() for name in each)

@@ -102,7 +102,7 @@ def average_right(runs: list[Record]) -> tuple[float, Proportion]:
     """Return the mean accuracy of runs, and its interval's proportion: more seeds do not narrow it, for all ask the same people."""
     # What is known of one person goes together.
     accuracy, people = float(np.mean([run["right"] for run in runs])), len(set(runs[0]["titles"]))
-    return accuracy, Proportion(round(accuracy * people), people)
+    return accuracy, Proportion(round(accuracy * people), people, people)
 
 
 def compare_rows(best: list[Record], runs: list[Record]) -> tuple[float, float]:

@@ -28,7 +28,8 @@ from posgpt.evaluation.scoring import (
 def score(rows, **settings) -> ScoredQuestions:
     """Answers to one question each: their probability, and whether they are correct."""
     predictions = [
-        Prediction("?", "Rome" if correct else "Oslo", probability=each, reference="Rome") for each, correct in rows
+        Prediction(f"{number}?", "Rome" if correct else "Oslo", probability=each, reference="Rome")
+        for number, (each, correct) in enumerate(rows)
     ]
     return ScoredQuestions(predictions, **settings)
 
@@ -40,16 +41,21 @@ def test_an_answer_is_correct_symbol_for_symbol():
     assert match_exactly([], []).dtype == bool
     with pytest.raises(ValueError):
         match_exactly(["Rome"], [])
-    assert count_correct(predictions, references) == Proportion(2, 4) and Proportion(2, 4).accuracy == 0.5
+    titles = ["Ada", "Bo", "Bo", None]
+    lines = [
+        Prediction("?", answer, title=title, reference=reference)
+        for answer, title, reference in zip(predictions, titles, references, strict=True)
+    ]
+    assert count_correct(lines) == Proportion(2, 4, titles=3) and Proportion(2, 4, 3).accuracy == 0.5
 
 
 def test_the_baselines_are_the_relations_answer_and_the_most_frequent_of_training():
-    predictions = [Prediction("?", "Rome", reference="Rome"), Prediction("?", "Oslo", reference=["Bern", "Paris"])]
+    predictions = [Prediction("1?", "Rome", reference="Rome"), Prediction("2?", "Oslo", reference=["Bern", "Paris"])]
     metrics = measure_accuracy(predictions, find_baselines("Bern", ["Oslo", "Rome", "Rome"]))
     low, high = metrics.pop("accuracy_interval")
     assert 0 < low < 0.5 < high < 1
     assert metrics == {
-        "accuracy": 0.5, "correct": 1, "total": 2, "baseline": "Bern", "baseline_accuracy": 0.5,
+        "accuracy": 0.5, "correct": 1, "total": 2, "titles": 2, "baseline": "Bern", "baseline_accuracy": 0.5,
         "majority_accuracy": 0.5, "majority_answer": "Rome",
         "recall": None, "wordings": {},
         "baselines": {'"Bern" for everyone': 0.5, '"Rome", the most frequent training answer': 0.5},
@@ -133,9 +139,26 @@ def test_the_temperature_that_spoilt_the_confidences_is_found_and_mends_them(tem
 
 
 def test_intervals_and_significance_are_the_textbooks():
-    assert Proportion(437, 500).interval == pytest.approx((0.842, 0.900), abs=5e-4)
+    assert Proportion(437, 500, 500).interval == pytest.approx((0.842, 0.900), abs=5e-4)
     for total in range(1, 200):
-        assert Proportion(0, total).interval[0] == 0 and Proportion(total, total).interval[1] == 1
-    a, b = np.array([True] * 9 + [False] * 5), np.array([True] * 4 + [False] * 10)
+        assert Proportion(0, total, total).interval[0] == 0 and Proportion(total, total, total).interval[1] == 1
+
+    a, b = (score((0.5, each < correct) for each in range(14)) for correct in (9, 4))
     assert compare_paired(a, b) == compare_paired(b, a) == pytest.approx(2 * 0.5**5)
     assert compare_paired(a, a) == 1.0
+
+
+def test_questions_about_one_title_count_once_for_chance():
+    """A model that knows a person answers all about them: ten questions about each do not make ten times as many people."""
+
+    def answer(known: int) -> ScoredQuestions:
+        lines = [
+            Prediction(f"{each}: {title}?", "yes" if title < known else "no", title=str(title), reference="yes")
+            for title in range(10)
+            for each in range(10)
+        ]
+        return ScoredQuestions(lines)
+
+    many, few = count_correct(answer(8).predictions), Proportion(8, 10, 10)
+    assert (many.correct, many.total) == (80, 100) and many.interval == few.interval
+    assert compare_paired(answer(8), answer(5)) == pytest.approx(2 * 0.5**3)

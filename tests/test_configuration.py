@@ -35,6 +35,12 @@ def test_a_setting_is_a_field_that_some_position_embeddings_read():
         assert all(member in readers for member in members if issubclass(member, readers[0]))
 
 
+def test_configurations_differ_by_what_only_some_encodings_have():
+    one, other = (PosGPTConfig(position_embedding_type="fire", fire_threshold=least) for least in (4, 9))
+    assert one != other and one == PosGPTConfig(position_embedding_type="fire", fire_threshold=4)
+    assert one != PosGPTConfig() == PosGPTConfig()
+
+
 def test_relations_are_saved_and_loaded_in_their_order(tmp_path):
     tiny_model("none", relations=RELATIONS).save_pretrained(tmp_path)
     assert "relations" not in (tmp_path / "config.json").read_text(encoding="utf-8")

@@ -143,7 +143,7 @@ def score_predictions(
     for wording in list(filter(is_wording, groups)):
         reworded = groups.pop(wording)
         if measured := relations.get(reworded[0].relation):
-            share = count_correct([each.answer for each in reworded], [each.references for each in reworded])
+            share = count_correct(reworded)
             measured["wordings"][wording] = share._asdict() | {"accuracy": share.accuracy}
     return Evaluation(
         test,

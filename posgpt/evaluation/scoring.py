@@ -31,10 +31,11 @@ def match_exactly(predictions: Sequence[Any], references: Sequence[Any]) -> np.n
 
 
 class Proportion(NamedTuple):
-    """How many answers are correct, of `total`, at least 1."""
+    """How many answers are correct, of `total`, at least 1, and how many titles these are about."""
 
     correct: int
     total: int
+    titles: int
 
     @property
     def accuracy(self) -> float:
@@ -43,19 +44,25 @@ class Proportion(NamedTuple):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The accuracy's 95 % interval (Wilson 1927), 0 to 1."""
+        """The accuracy's 95 % interval (Wilson 1927), 0 to 1: over titles, for what is known of one goes together."""
         from scipy.stats import binomtest
 
-        return tuple(binomtest(self.correct, self.total).proportion_ci(0.95, "wilson"))
+        return tuple(binomtest(round(self.accuracy * self.titles), self.titles).proportion_ci(0.95, "wilson"))
 
     def format_interval(self) -> str:
         """Return the interval such as `87.1% to 92.3%`."""
         return " to ".join(f"{end:.1%}" for end in self.interval)
 
 
-def count_correct(predictions: Sequence[Any], references: Sequence[Any]) -> Proportion:
-    """Return how many of the predictions are exactly their references, of which there is at least one."""
-    return Proportion(int(match_exactly(predictions, references).sum()), len(references))
+def find_title(prediction: Prediction) -> str:
+    """Return whom or what a question asks about: itself, where that is not known."""
+    return prediction.question if prediction.title is None else prediction.title
+
+
+def count_correct(predictions: Sequence[Prediction]) -> Proportion:
+    """Return how many of the predictions, of which there is at least one, are exactly their references."""
+    correct = match_exactly([each.answer for each in predictions], [each.references for each in predictions])
+    return Proportion(int(correct.sum()), len(correct), len(set(map(find_title, predictions))))
 
 
 def find_baselines(answer: str = "", training_answers: Sequence[str] = ()) -> dict[str, str]:
@@ -81,11 +88,11 @@ def measure_accuracy(
 ) -> dict[str, Any]:
     """Return the accuracy of predictions with references, and of `BASELINES`' answers, as entries of `metrics.json`."""
     references = [each.references for each in predictions]
-    share = count_correct([each.answer for each in predictions], references)
+    share = count_correct(predictions)
     metrics = share._asdict() | {"accuracy": share.accuracy, "accuracy_interval": list(share.interval)}
     metrics |= {"majority_accuracy": None, "recall": compute_recall(predictions), "wordings": {}, "baselines": {}}
     for name, answer in baselines.items():
-        accuracy = count_correct([answer] * len(references), references).accuracy
+        accuracy = float(match_exactly([answer] * len(references), references).mean())
         metrics |= {name: answer, f"{name.removesuffix('_answer')}_accuracy": accuracy}
         metrics["baselines"][BASELINES[name].format(answer)] = accuracy
     return metrics
@@ -93,11 +100,10 @@ def measure_accuracy(
 
 def list_accuracies(metrics: Mapping[str, Any], name: str, asked: str = "{}, asked {}") -> dict[str, Proportion]:
     """Return a relation's rows in tables and charts, other wordings as `asked` says; a baseline of the same name has the answers' row."""
-    total = metrics["total"]
-    rows = {name: Proportion(metrics["correct"], total)}
-    for wording, share in metrics["wordings"].items():
-        rows[asked.format(name, wording)] = Proportion(share["correct"], share["total"])
-    return rows | {row: Proportion(round(accuracy * total), total) for row, accuracy in metrics["baselines"].items()}
+    shares = {name: metrics} | {asked.format(name, wording): share for wording, share in metrics["wordings"].items()}
+    rows = {row: Proportion(share["correct"], share["total"], share["titles"]) for row, share in shares.items()}
+    own, counts = metrics["baselines"], (metrics["total"], metrics["titles"])
+    return rows | {row: Proportion(round(accuracy * counts[0]), *counts) for row, accuracy in own.items()}
 
 
 def format_accuracies(relations: Mapping[str, Mapping[str, Any]], name: str) -> str:
@@ -185,12 +191,18 @@ def compute_bins(scored: ScoredQuestions, bins: int = 10) -> np.ndarray:
     return np.array([(scored.confidence[each].mean(), scored.correct[each].mean(), each.sum()) for each in members]).T
 
 
-def compare_paired(correct_a: np.ndarray, correct_b: np.ndarray) -> float:
-    """Return the p-value of two models being correct, (questions,) booleans, equally often (McNemar 1947, the exact test)."""
+def compare_paired(one: ScoredQuestions, other: ScoredQuestions) -> float:
+    """Return the p-value of two models being correct on the same questions equally often.
+
+    It is the exact sign test over titles, of which each is the first's, the second's or nobody's, by more correct answers. Where each
+    is asked about once, this is McNemar's (1947).
+    """
     from scipy.stats import binomtest
 
-    only_a, only_b = int((correct_a & ~correct_b).sum()), int((correct_b & ~correct_a).sum())
-    return float(binomtest(only_a, only_a + only_b).pvalue) if only_a + only_b else 1.0
+    _, number = np.unique([*map(find_title, one.predictions)], return_inverse=True)
+    more = np.bincount(number, one.correct.astype(int) - other.correct)
+    ahead, behind = int((more > 0).sum()), int((more < 0).sum())
+    return float(binomtest(ahead, ahead + behind).pvalue) if ahead + behind else 1.0
 
 
 def _lenient_accuracy(scored: ScoredQuestions) -> float:
