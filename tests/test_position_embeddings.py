@@ -1,9 +1,12 @@
 import math
+import re
 
 import pytest
 import torch
+from accelerate import cpu_offload
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as llama_apply_rotary_pos_emb
 
+from conftest import ROOT
 from data_scripts.epochs import FixedDataset
 from model_helpers import tiny_model, tokens
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTConfig, PosGPTForCausalLM
@@ -117,6 +120,20 @@ class Powers(PositionEncoding):
         first, second = self.scales.T[..., None, None]
         distances = place.distances()[:, None]
         return query, key, first * distances + second * distances**2
+
+
+@pytest.mark.parametrize("name", sorted(POSITION_EMBEDDINGS))
+def test_weights_are_offloaded_with_the_encodings_that_the_page_names(name):
+    page = (ROOT / "docs" / "positions.md").read_text(encoding="utf-8")
+    named = re.search(r"Offloading weights .*? works with ([^.]+)\.", page, re.DOTALL)[1]
+    model, input_ids = tiny_model(name), tokens(2, 9)
+    expected = model(input_ids).logits
+    cpu_offload(model, execution_device=torch.device("cpu"))
+    if f"`{name}`" in named:
+        assert model(input_ids).logits.equal(expected)
+    else:
+        with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+            model(input_ids)
 
 
 def test_trained_numbers_of_a_position_embedding_are_neither_decayed_nor_orthogonalized(monkeypatch, tmp_path):
