@@ -17,8 +17,18 @@ def check_inverse_search(folder):
     assert table["person born"]["facts as read"] < 0.1 and table["person born"]["names asked for, too"] > 0.7
 
 
+def check_copying(folder):
+    runs = pd.read_json(folder / "copying" / "runs.jsonl", lines=True).set_index("encoding")["exact"]
+    # Of texts of eight letters, the longest in training, and of ten.
+    eight, ten = ({encoding: exact[i] for encoding, exact in runs.items()} for i in (1, 2))
+    assert set(ten) == {"none", "sinusoidal", "rotary", "alibi"} and min(eight.values()) > 0.9
+    assert min(ten["none"], ten["alibi"]) > 0.5 and max(ten["rotary"], ten["sinusoidal"]) < 0.1
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name, check", [("posgpt", check_accuracy), ("gym", check_inverse_search)])
+@pytest.mark.parametrize(
+    "name, check", [("posgpt", check_accuracy), ("gym", check_inverse_search), ("copying", check_copying)]
+)
 def test_the_notebooks_run_from_top_to_bottom_and_their_models_answer_as_told(tmp_path, monkeypatch, name, check):
     nbformat, nbclient, _ = (
         pytest.importorskip(library, reason="pip install nbclient ipykernel ipywidgets")
