@@ -63,17 +63,30 @@ def close_process_group_at_exit(state: PartialState) -> None:
         atexit.register(state.destroy_process_group)
 
 
+def _has_glibc() -> bool:
+    return sys.platform == "linux" and platform.libc_ver()[0] == "glibc"
+
+
 def keep_freed_memory() -> bool:
     """Have this process keep the memory that it frees, for its next training step; return whether that could be set.
 
     A training step on a CPU frees nearly all of its activations at its end. glibc would return them to the system, and the
     next step would wait for every page of them again (docs/results.md has figures).
     """
-    if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
+    if not _has_glibc():
         return False
     libc = ctypes.CDLL(None)
     # malloc.h: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, in bytes; the latter is at most 32 MiB on 64-bit systems.
     return bool(libc.mallopt(-1, 2**31 - 1) and libc.mallopt(-3, 2**25))
+
+
+def return_freed_memory() -> None:
+    """Give all freed memory back to the system.
+
+    glibc before 2.38 finds few of the aligned blocks again that torch has freed (its bug 14581), and takes new ones instead.
+    """
+    if _has_glibc():
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def reset_peak_memory(device: torch.device) -> None:

@@ -97,7 +97,7 @@ class PosGPTTrainer(Trainer):
         self.card_facts = card_facts or {}
         self.resuming = callbacks.ResumeCallback()
         shown: list[Any] = [callbacks.FiguresProgressCallback] if self.pop_callback(ProgressCallback) else []
-        shown += [callbacks.TimingCallback, callbacks.LossCallback]
+        shown += [callbacks.TimingCallback, callbacks.LossCallback, callbacks.MemoryCallback]
         for callback in (self.resuming, *shown):
             self.add_callback(callback)
 
