@@ -25,15 +25,22 @@ WINDOWS = (
     (" trained in?", "Athens⁇"),
     (" was born?", "San Francisco⁇"),
 )
-# Each picture's message and file.
+# Each picture's message, file and range.
 POSITIONS = {
     "positions_whole": (
         "After the whole recipe, every position embedding answers about 90 %",
         "2026-11-26-positions-whole",
+        (78, 95),
     ),
     "positions": (
         "After a third of the training steps, ALiBi is five points ahead of no positions",
         "2026-11-21-positions-third",
+        (78, 95),
+    ),
+    "next_character": (
+        "What was read by predicting the next character is reached best with ALiBi",
+        "2026-11-29-next-character",
+        (0, 100),
     ),
 }
 # Labels of the knowledge study, and how its rows begin.
@@ -149,16 +156,18 @@ def draw_rows(axes: Any, file: str, column: str) -> None:
     rows = {}
     for row in (row for row in read_rows(file) if not row.get("detail")):
         of, correct = row["of"], row["correct"]
-        interval = Proportion(round(sum(correct) / len(correct)), of, of).interval
+        mean = Proportion(round(sum(correct) / len(correct)), of, of)
+        # People of whom several facts are asked have counted once in the file.
+        interval = [end / 100 for end in row["interval"]] if "interval" in row else mean.interval
         rows[row[column]] = [count / of for count in correct], interval
     draw_seeds(axes, rows)
 
 
 def draw_positions(name: str) -> Any:
-    message, file = POSITIONS[name]
+    message, file, ends = POSITIONS[name]
     figure, axes = make_figure(9, 3.8)
     draw_rows(axes, file, "positions")
-    axes.set(xlim=(78, 95), xlabel="dev answered, %; dots: seeds, line: mean, band: 95 % interval over people")
+    axes.set(xlim=ends, xlabel="dev answered, %; dots: seeds, line: mean, band: 95 % interval over people")
     figure.suptitle(message, fontweight="bold")
     return figure
 
