@@ -38,7 +38,7 @@ POSITIONS = {
         (78, 95),
     ),
     "next_character": (
-        "What was read by predicting the next character is reached best with ALiBi",
+        "Facts read by predicting the next character: with ALiBi, questions reach three quarters of them",
         "2026-11-29-next-character",
         (0, 100),
     ),
