@@ -203,7 +203,9 @@ def draw_learning() -> Any:
         xlabel="training steps until half of the facts are answered; dots: seeds, line: mean, triangle: not reached"
     )
     axes.grid(axis="x", alpha=0.3)
-    figure.suptitle("Eleven encodings learn facts about equally fast; FoX takes half as long again", fontweight="bold")
+    figure.suptitle(
+        "Thirteen encodings learn facts about equally fast; FoX takes half as long again", fontweight="bold"
+    )
     return figure
 
 
