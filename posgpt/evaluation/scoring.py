@@ -59,9 +59,14 @@ def find_title(prediction: Prediction) -> str:
     return prediction.question if prediction.title is None else prediction.title
 
 
+def match_references(predictions: Sequence[Prediction]) -> np.ndarray:
+    """Return (predictions,) booleans: whether each answer is exactly one of its references."""
+    return match_exactly([each.answer for each in predictions], [each.references for each in predictions])
+
+
 def count_correct(predictions: Sequence[Prediction]) -> Proportion:
-    """Return how many of the predictions, of which there is at least one, are exactly their references."""
-    correct = match_exactly([each.answer for each in predictions], [each.references for each in predictions])
+    """Return how many of the predictions, of which there is at least one, are correct."""
+    correct = match_references(predictions)
     return Proportion(int(correct.sum()), len(correct), len(set(map(find_title, predictions))))
 
 
@@ -102,8 +107,10 @@ def list_accuracies(metrics: Mapping[str, Any], name: str, asked: str = "{}, ask
     """Return a relation's rows in tables and charts, other wordings as `asked` says; a baseline of the same name has the answers' row."""
     shares = {name: metrics} | {asked.format(name, wording): share for wording, share in metrics["wordings"].items()}
     rows = {row: Proportion(share["correct"], share["total"], share["titles"]) for row, share in shares.items()}
-    own, counts = metrics["baselines"], (metrics["total"], metrics["titles"])
-    return rows | {row: Proportion(round(accuracy * counts[0]), *counts) for row, accuracy in own.items()}
+    total, titles = metrics["total"], metrics["titles"]
+    for row, accuracy in metrics["baselines"].items():
+        rows[row] = Proportion(round(accuracy * total), total, titles)
+    return rows
 
 
 def format_accuracies(relations: Mapping[str, Mapping[str, Any]], name: str) -> str:
@@ -136,8 +143,7 @@ class ScoredQuestions:
     @cached_property
     def correct(self) -> np.ndarray:
         """(predictions,) booleans."""
-        given = [each.answer for each in self.predictions]
-        return match_exactly(given, [each.references for each in self.predictions])
+        return match_references(self.predictions)
 
     @cached_property
     def confidence(self) -> np.ndarray:
