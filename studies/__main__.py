@@ -11,6 +11,7 @@ from posgpt.training.encodings import take_imports
 ANALYSES = {
     "open_book": "what the data gives away (docs/findings.md)",
     "recall": "what models recall in the words that they have read",
+    "titles": "whether names are represented in questions as in documents",
     "length": "trained at 128 characters, read at 1,024",
 }
 
