@@ -209,6 +209,23 @@ def draw_learning() -> Any:
     return figure
 
 
+def draw_titles() -> Any:
+    figure, axes = make_figure(7.5, 4.8)
+    for number, row in enumerate(read_rows("2026-11-29-titles")):
+        matched, answered = row["figures"]["names that match after the last layer (%)"], row["correct"]
+        answered = [100 * correct / row["of"] for correct in answered]
+        axes.plot(matched, answered, "o", color=f"C{number}", markersize=8, alpha=0.8, label=row["positions"])
+    axes.set(
+        xlim=(0, 102), ylim=(0, 102), xlabel="names whose state in the question is closest to that in their own document, %",
+        ylabel="questions answered, %",
+    )  # fmt: skip
+    axes.grid(alpha=0.3)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    message = "Questions are answered where names are represented as in documents"
+    figure.suptitle(message, fontweight="bold")
+    return figure
+
+
 def draw_factorial() -> Any:
     figure, axes = make_figure(9, 3.9)
     groups = defaultdict(list)
@@ -366,6 +383,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     **{name: (lambda name=name: draw_positions(name)) for name in POSITIONS},
     "steps": draw_steps,
     "learning": draw_learning,
+    "titles": draw_titles,
     "tasks": draw_tasks,
     "factorial": draw_factorial,
     "knowledge": draw_knowledge,

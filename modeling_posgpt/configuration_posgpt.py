@@ -185,6 +185,10 @@ class PosGPTConfig(PreTrainedConfig):
             if not any(each and "rope_parameters" in each.settings for each in chosen):
                 # Those of the rotary positions that these take the place of.
                 given.setdefault("rope_parameters", None)
+        # AutoConfig calls this alone; saved again, the configuration would leave the folder without its task.
+        folder = kwargs.get("name_or_path")
+        if "relations" not in config_dict | given and folder and Path(folder).is_dir():
+            given["relations"] = load_task(folder, {})
         return super().from_dict(config_dict | given, **kwargs)
 
     @classmethod
@@ -263,6 +267,11 @@ class PosGPTConfig(PreTrainedConfig):
                     f"{encoding.__name__} remembers earlier tokens, which a bottleneck does not keep; choose other positions,"
                     " or leave bottleneck_size out."
                 )
+            if self.bottleneck_size is not None and encoding.number is not PositionEncoding.number:
+                raise ValueError(
+                    f"a bottleneck divides texts by positions, which {encoding.__name__} numbers anew: choose other positions, or"
+                    " leave bottleneck_size out."
+                )
             if not self.is_causal and (encoding.history or encoding.needs_visibility):
                 raise ValueError(f"{encoding.__name__} counts back from each token: is_causal has to be True.")
             for name, setting in encoding.settings.items():
@@ -292,7 +301,10 @@ def load_task(name_or_path: str | os.PathLike, options: dict) -> dict | None:
     file = cached_file(name_or_path, TASK_FILE, _raise_exceptions_for_missing_entries=False, **where)
     if file is None:
         return None
-    task = json.loads(Path(file).read_text(encoding="utf-8"))
+    try:
+        task = json.loads(Path(file).read_text(encoding="utf-8"))
+    except ValueError:
+        task = None
     if not isinstance(task, dict) or not isinstance(task.get("relations"), dict):
         raise ValueError(f"{file}: holds no relations; copy the model again.")
     for name, relation in task["relations"].items():

@@ -78,7 +78,8 @@ def number_positions(inputs_embeds: Tensor, attention_mask: Tensor | None, cache
 
 def find_visible(mask: Tensor) -> Tensor:
     """Return which query sees which key, as booleans, from a mask that is added to scores, or has zeros for what is hidden."""
-    return mask >= 0 if mask.is_floating_point() else mask.bool()
+    # A smaller number takes from a key, and does not hide it.
+    return mask > -1e3 if mask.is_floating_point() else mask.bool()
 
 
 def number_key_positions(position_ids: Tensor, attention_mask: Any, cache: Cache | None) -> Tensor:
@@ -154,6 +155,8 @@ class PosGPTModel(PosGPTPreTrainedModel):
         self.layers = nn.ModuleList([cls(config, layer_idx) for layer_idx, cls in enumerate(layer_classes)])
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.gradient_checkpointing = False
+        precise = [(name, each.precise) for name, each in self.named_modules() if isinstance(each, PositionEncoding)]
+        self._keep_in_fp32_modules_strict = {f"{name}.{parameter}" for name, own in precise for parameter in own}
         self.post_init()
 
     @take_past_key_values

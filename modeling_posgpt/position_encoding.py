@@ -77,6 +77,7 @@ class PositionEncoding(nn.Module):
         history: How many earlier hidden states `mix` or `encode` reads.
         needs_visibility: Whether a hook reads `place.visible`.
         matrices: Names of linear layers inside that Muon optimizes; AdamW has all other parameters.
+        precise: Names of parameters that stay float32 in a model of half precision, such as those that angles of positions come from.
         relates_last: Whether `relate` scales queries and keys relative to the new tokens, so that a layer's other encodings read them first.
         has_bias: Whether `relate` is overridden. Flash attention, which takes no bias, is then refused.
     """
@@ -90,6 +91,7 @@ class PositionEncoding(nn.Module):
     history = 0
     needs_visibility = False
     matrices: tuple[str, ...] = ()
+    precise: tuple[str, ...] = ()
     relates_last = False
     has_bias = False
 
@@ -120,9 +122,10 @@ class PositionEncoding(nn.Module):
         return 0
 
     def init_weights(self) -> None:
-        """Initialize parameters otherwise than all others are, and buffers with `persistent=False`, which no saved model has.
+        """Initialize the encoding's own parameters, and buffers with `persistent=False`, which no saved model has.
 
-        With functions of `transformers.initialization`: they leave alone what was loaded.
+        What is inside a Linear, Embedding or LayerNorm has values without it. With functions of `transformers.initialization`: they
+        leave alone what was loaded.
         """
 
     def number(self, positions: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,12 +172,14 @@ class PositionEncoding(nn.Module):
     def _apply(self, fn, recurse=True):
         # Torch has no public way to move constants and not convert them, and angles of positions need float32's digits.
         constants = {name: buffer for name, buffer in self.named_buffers(recurse=False) if buffer.is_floating_point()}
+        constants |= {name: self.get_parameter(name).data for name in self.precise}
         super()._apply(fn, recurse)
         for name, constant in constants.items():
             if constant.is_meta:
                 # There is nothing to keep; `init_weights` is called when weights are initialized.
                 continue
-            self._buffers[name] = constant.to(cast(Tensor, self._buffers[name]).device)
+            moved = cast(Tensor, getattr(self, name))
+            moved.data = constant.to(moved.device)
         return self
 
     def check_positions(self, position_ids: Tensor, maximum: int) -> None:
@@ -202,6 +207,8 @@ def register(name: str):
     def add(cls: type[PositionEncoding]) -> type[PositionEncoding]:
         if not (isinstance(cls, type) and issubclass(cls, PositionEncoding)):
             raise TypeError(f"{name}: {cls!r} is no PositionEncoding; derive the class from it.")
+        if not name or set("+.") & set(name) or hasattr(nn.ModuleDict(), name):
+            raise ValueError(f"{name!r} cannot name positions: choose a word without + and . that torch does not use.")
         known = POSITION_EMBEDDINGS.get(name)
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ValueError(f"{name!r} is the name of {known.__qualname__} already; choose another one.")
@@ -240,7 +247,9 @@ def check_is_portable(file: Path, code: str) -> None:
             lost = [
                 name
                 for name in names
-                if roots[name] == "modeling_posgpt" or (file.parent / f"{roots[name]}.py").is_file()
+                if roots[name] == "modeling_posgpt"
+                or (file.parent / f"{roots[name]}.py").is_file()
+                or (file.parent / roots[name] / "__init__.py").is_file()
             ]
         if lost:
             raise ValueError(

@@ -24,6 +24,7 @@ class PosGPTMultiplicativeGrape(PositionEncoding):
     """
 
     is_narrow = True
+    precise = ("weight",)
 
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx)

@@ -26,13 +26,11 @@ class PosGPTRandomizedPositions(PositionEncoding):
 
     @staticmethod
     def check_config(config) -> None:
-        """Raise ValueError when there are too few positions, or more than an encoding has; or with a bottleneck."""
+        """Raise ValueError when there are too few positions, or more than an encoding has."""
         number, length = config.randomized_num_positions, config.max_position_embeddings
         if number < length or number > length and any(each.is_bounded for each in config.position_encodings):
             wanted = "choose at least that many" if number < length else "positions end there, so choose as many"
             raise ValueError(f"randomized_num_positions is {number} and max_position_embeddings {length}; {wanted}.")
-        if config.bottleneck_size is not None:
-            raise ValueError("a bottleneck divides texts by positions: leave randomized or bottleneck_size out.")
 
     def number(self, positions: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         if not self.training:

@@ -124,6 +124,32 @@ def test_bf16_reads_far_positions_as_well_as_near_ones(name):
     assert errors[1] < 2 * errors[0] + 0.01
 
 
+@torch.no_grad()
+def test_trained_frequencies_stay_precise_in_half_precision(tmp_path):
+    ids = tokens(1, 500)
+    for name in ("rotary", "grape_m", "grape_m+ssmax"):
+        torch.manual_seed(0)
+        config = PosGPTConfig(
+            position_embedding_type=name, **SIZES | {"max_position_embeddings": 512, "initializer_range": 0.5}
+        )
+        model = PosGPTForCausalLM(config).eval()
+        model.save_pretrained(tmp_path / name)
+        expected = model(ids).logits[0, -50:]
+        loaded = PosGPTForCausalLM.from_pretrained(tmp_path / name, dtype=torch.bfloat16)
+        for rounded in (loaded, model.bfloat16()):
+            assert (rounded(ids).logits[0, -50:].float() - expected).norm() < 0.05 * expected.norm()
+
+
+@torch.no_grad()
+def test_a_mask_that_takes_a_little_from_scores_hides_nothing():
+    ids = tokens(1, 9)
+    hidden = torch.full((9, 9), float("-inf")).triu(1)[None, None]
+    for name in ("fox", "canon", "alibi"):
+        model = tiny_model(name)
+        # The same for all keys, which softmax ignores.
+        close(model(ids, attention_mask=hidden - 0.1).logits, model(ids).logits)
+
+
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in ("fox", "canon") else pytest.mark.slow) for name in POSITION_EMBEDDINGS],
@@ -242,6 +268,7 @@ LOST = {
     "PosGPTConfig": "from modeling_posgpt.configuration_posgpt import PosGPTConfig",
     "Place": "try:\n    from modeling_posgpt import Place\nexcept ImportError:\n    pass",
     "plug_in_file": "def late():\n    import plug_in_file",
+    "half": "from helpers import half",
 }
 ELSEWHERE = """
 import json, sys
@@ -273,6 +300,9 @@ def test_a_model_with_a_file_from_outside_loads_where_the_package_is_missing(tmp
             model.save_pretrained(folder)
             expected[folder] = model(torch.arange(2, 12)[None]).logits[0, -1]
         check_imported(model.config)
+        (tmp_path / "helpers").mkdir()
+        (tmp_path / "helpers" / "__init__.py").write_text("half = 0.5")
+        monkeypatch.syspath_prepend(tmp_path)
         for number, (lost, line) in enumerate(LOST.items()):
             name = f"lost_{number}"
             (tmp_path / f"{name}.py").write_text(PLUG_IN.replace("plug_in", name) + line)
@@ -383,6 +413,9 @@ def test_mixes_that_make_no_sense_are_refused(names, message):
     assert message in str(caught.value.__cause__)
     with pytest.raises(ValueError, match="'rotary' is the name of PosGPTRotaryEmbedding already"):
         register("rotary")(type("Other", (PositionEncoding,), {}))
+    for name in ("keys", "my.own", "mine+rotary"):
+        with pytest.raises(ValueError, match=f"{name!r} cannot name positions".replace("+", ".")):
+            register(name)(type("Other", (PositionEncoding,), {}))
 
 
 @pytest.mark.parametrize("name", ["rotary", "t5"])
@@ -413,7 +446,11 @@ def test_randomized_positions_are_drawn_in_order_and_evenly_spaced_otherwise(nam
         ("rotary+", {}, "position_embedding_type is ''; choose one of"),
         ("randomized+learned", {}, "positions end there, so choose as many"),
         ("randomized+rotary", {"randomized_num_positions": 31}, "choose at least that many"),
-        ("randomized+rotary", {"bottleneck_size": 4}, "leave randomized or bottleneck_size out"),
+        (
+            "randomized+rotary",
+            {"bottleneck_size": 4},
+            "a bottleneck divides texts by positions, which PosGPTRandomized.* numbers anew",
+        ),
     ],
 )
 def test_sums_that_make_no_sense_are_refused(names, settings, message):

@@ -381,6 +381,7 @@ def test_refusals(run, small, tmp_path, monkeypatch):
         "rotary: {position_embedding_type: none}": "'rotary' needs a name of its own that is text",
         "mine: {t5_num_buckets: 8}": "'mine' needs a name of its own that is text, and a position_embedding_type",
         "1: {position_embedding_type: none}": "1 needs a name of its own that is text",
+        "mine: {position_embedding_type: alibi, fire_threshold: 4}": "'mine' has 'fire_threshold', which 'alibi' does not read",
         "mine: {position_embedding_type: [rotary, none]}": "mine cannot do copy: .* 2 names for 1 layers",
         "mine: {position_embedding_type: t5, t5_num_buckets: few}": "mine cannot do copy: .*t5_num_buckets is 'few'",
     }.items():

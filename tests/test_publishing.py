@@ -114,7 +114,10 @@ def saved(request, tmp_path):
 def test_auto_classes_load_a_folder_once_the_package_is_imported(saved):
     model, tokenizer, folder = saved
     question = tokenizer("Where was Ada born?⁇", return_tensors="pt")
-    assert type(AutoConfig.from_pretrained(folder)) is PosGPTConfig
+    config = AutoConfig.from_pretrained(folder)
+    assert type(config) is PosGPTConfig
+    # Saved again, it keeps the task that is beside it.
+    config.save_pretrained(folder)
     assert type(AutoModel.from_pretrained(folder)) is PosGPTModel
     loaded = AutoModelForCausalLM.from_pretrained(folder)
     assert type(loaded) is PosGPTForCausalLM

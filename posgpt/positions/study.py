@@ -28,6 +28,7 @@ from data_scripts.errors import BadInput, exit_on_termination
 from data_scripts.files import check_is_folder_or_new, load_yaml, read_lines
 from data_scripts.options import Range, option, parse_options
 from modeling_posgpt import POSITION_EMBEDDINGS
+from modeling_posgpt.composition import list_names
 from posgpt.positions.report import write_report
 from posgpt.positions.tasks import SLOW, TASKS
 from posgpt.positions.train import Record, Run, estimate_seconds, prepare_process, train
@@ -82,6 +83,12 @@ def load_variants(path: str, taken: Collection[str]) -> dict[str, dict[str, Any]
             raise BadInput(f"{path}: {name!r} has {unknown[0]!r}; choose from {', '.join(sorted(known))}.")
         if not isinstance(name, str) or name in taken or "position_embedding_type" not in fields:
             raise BadInput(f"{path}: {name!r} needs a name of its own that is text, and a position_embedding_type.")
+        own = [POSITION_EMBEDDINGS.get(each) for each in list_names(fields["position_embedding_type"])]
+        read = {"position_embedding_type", *chain(*(each.settings for each in own if each))}
+        # Which names there are is checked with the configuration.
+        if all(own) and (unread := [field for field in fields if field not in read]):
+            positions = fields["position_embedding_type"]
+            raise BadInput(f"{path}: {name!r} has {unread[0]!r}, which {positions!r} does not read; leave it out.")
     return variants
 
 
