@@ -37,7 +37,14 @@ from data_scripts.errors import BadInput
 from data_scripts.files import write_file
 from data_scripts.options import parse_options
 from data_scripts.relations import read_relations
-from posgpt.evaluation.arguments import DETAILS_FILE, METRICS_FILE, PAGE_FILE, PICTURE_FILE, EvaluationArguments
+from posgpt.evaluation.arguments import (
+    DETAILS_FILE,
+    METRICS_FILE,
+    PAGE_FILE,
+    PICTURE_FILE,
+    PREDICTIONS_FILE,
+    EvaluationArguments,
+)
 from posgpt.evaluation.card import load_card, update_card
 from posgpt.evaluation.data import check_questions, list_warnings, load_evaluation_data
 from posgpt.evaluation.evidence import normalize_answer
@@ -110,9 +117,9 @@ def write_results(
     rendered = evaluation.render(result.metrics) if arguments.report and evaluation.relations else {}
     files |= {report / name: content for name, content in rendered.items()}
     replaced = ", in place of earlier ones" if any(path.exists() for path in files) else ""
-    # A page of earlier predictions does not stay beside these.
-    stale = [each for each in arguments.folders if (each / PAGE_FILE).exists()]
-    for path in {each / name for each in stale for name in (PAGE_FILE, PICTURE_FILE)} - files.keys():
+    # What was answered earlier does not stay beside these.
+    stale = [each for each in arguments.folders if (each / PAGE_FILE).exists() or (each / METRICS_FILE).exists()]
+    for path in {each / name for each in stale for name in (PREDICTIONS_FILE, PAGE_FILE, PICTURE_FILE)} - files.keys():
         path.unlink(missing_ok=True)
     for path, content in files.items():
         write_file(path, content)

@@ -117,14 +117,18 @@ def parse_with_recipe(
     parser.add_argument("recipe", nargs="?", default=default, help=described)
     argv = sys.argv[1:] if argv is None else argv
     if options is None and {"-h", "--help"} & {*argv} and argv[-1] != "all":
-        shown = read_recipe(find_recipe(default if argv[0].startswith("-") else argv[0]))
+        first = next((each for each in argv if each not in ("-h", "--help")), "-")
+        shown = read_recipe(find_recipe(default if first.startswith("-") else first))
         shorten_help(parser, shown.get(section) or shown.get(f"{section}_from_scratch", {}))
     given = parser.read(argv) if options is None else parser.read_values(options)
     recipe = find_recipe(given.pop("recipe", default))
     sections = read_recipe(recipe)
     # (A preview is told the section.)
-    if section == "finetune" and "finetune_from_scratch" in sections and "section" not in given:
-        if not (sections.get(section, {}) | given).get("model_name_or_path"):
+    if section == "finetune" and "section" not in given:
+        finetuning = sections.get(section, {}) | given
+        # A section for pretrained models may be much too short for a new one.
+        is_new = "finetune_from_scratch" in sections or finetuning.get("vocabulary_file")
+        if is_new and not finetuning.get("model_name_or_path"):
             section = "finetune_from_scratch"
     own = read_section(recipe, section)
     try:

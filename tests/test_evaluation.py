@@ -53,6 +53,17 @@ def test_the_functions_behind_the_commands_return_values(world, tiny_pretrained,
     assert not (tmp_path / "report.html").exists() and (tmp_path / "run.json").exists()
     assert {each.answer for each in everyone.predictions} == {"Z\udcfcrich"}, "what no encoding has ends no evaluation"
     assert (tmp_path / "predictions.txt").read_text() == "Z\\udcfcrich\n" * 17
+    # Nor do other predictions, where these go to another file.
+    elsewhere = str(tmp_path / "london.txt")
+    evaluate(
+        EvaluationArguments(
+            test_file=[str(world / "birth_dev.tsv")],
+            baseline="London",
+            output_dir=str(tmp_path),
+            predictions_file=elsewhere,
+        )
+    )
+    assert not (tmp_path / "predictions.txt").exists() and (tmp_path / "london.txt").exists()
 
 
 def test_any_of_several_answers_is_correct_and_all_are_asked_for(world, tiny_pretrained, tmp_path, monkeypatch):

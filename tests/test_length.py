@@ -43,8 +43,9 @@ def test_exposures_are_windows_and_set_the_epochs(options, tmp_path):
     planned.args.exposures = 5  # A small corpus is read until 600 training steps are made.
     assert estimate.plan_training(planned).steps == 600
     # Where few documents come first, facts are learned sooner.
-    few.args.first_shares = [0.5]
-    assert estimate.plan_training(few).description.endswith(" times.")
+    planned.args.first_shares = few.args.first_shares = [0.5]
+    assert estimate.plan_training(planned).description.endswith(" times.")
+    assert "steps: only 50% of the documents are read. Choose" in estimate.plan_training(few).description
 
 
 def test_the_last_length_that_is_given_holds_and_the_recipes_keep_theirs():

@@ -151,6 +151,10 @@ def test_help_shows_ranges_and_each_option_under_one_name(capsys):
     with pytest.raises(SystemExit) as stop:
         parse_with_recipe(finetune.TYPES, "finetune", ["quickstart", "--help"])
     assert stop.value.code == 0 and "(default: 15" in " ".join(capsys.readouterr().out.split())
+    for argv in (["windows", "--help"], ["--help", "windows"], ["-h", "windows", "--train_file", "wiki.txt"]):
+        with pytest.raises(SystemExit):
+            parse_with_recipe(TYPES, "pretrain", argv)
+        assert "(default: 0.002)" in " ".join(capsys.readouterr().out.split())
 
 
 def build_table(group: str, options_of: dict[str, tuple[type, set]]) -> str:

@@ -265,6 +265,7 @@ def test_all_may_be_given_beside_what_has_to_be_named():
     # `randomized` alone would be none at all.
     expected = [f"{name}+rotary" if name == "randomized" else name for name in POSITION_EMBEDDINGS]
     assert chosen == [*expected, "rotary+canon"]
+    assert "randomized" not in CHOICES["position_embedding_type"]
 
 
 def test_variants_are_encodings_with_settings(run, small, tmp_path, monkeypatch):
@@ -281,6 +282,13 @@ every second layer: {position_embedding_type: [rotary, none]}
     assert "runs to come" not in run(study, *asked)
     alone = [each for each in asked if each not in ("--encodings", "rotary", "alibi")]
     assert "runs to come" not in run(study, *alone)
+    # The same under the same name is one run; all encodings and docs/position_variants.yaml have `randomized+rotary`.
+    (tmp_path / "variants.yaml").write_text("randomized+rotary: {position_embedding_type: randomized+rotary}")
+    run(study, *asked, "--encodings", "randomized+rotary", "--steps", "1", "--output_dir", tmp_path / "once")
+    assert [each["encoding"] for each in read_lines(tmp_path / "once")] == ["randomized+rotary"]
+    (tmp_path / "variants.yaml").write_text("randomized+rotary: {position_embedding_type: alibi}")
+    with pytest.raises(SystemExit, match="'randomized.rotary' is among --encodings, too; give it another name"):
+        run(study, *asked, "--encodings", "randomized+rotary")
     (tmp_path / "variants.yaml").write_text("rotary, 25 %: {position_embedding_type: rotary}")
     with pytest.raises(SystemExit, match="copy with rotary, 25 % has rope_parameters"):
         run(study, *asked)

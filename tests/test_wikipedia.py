@@ -50,7 +50,7 @@ def test_the_document_is_the_first_sentence_about_the_person_that_has_the_place(
     sentence = "Berg was born in Rome to a baker."
     assert read_person("Ann Berg (painter)", text, 100) == Person("Ann Berg", sentence, "Rome", None)
     assert read_person("Ann Berg", text, len(f"Ann Berg. {sentence}")) == Person("Ann Berg", sentence, "Rome", None)
-    unseen = ("Ann\u200b Berg", text.replace("Rome", "Ro\u00adme"), 100)
+    unseen = ("Ann\u200b\tBerg\n", text.replace("Rome", "Ro\u00adme"), 100)
     assert read_person(*unseen) == Person("Ann Berg", sentence, "Rome", None)
     for title, article, longest in (
         ("Ann Berg", text, len(f"Ann Berg. {sentence}") - 1),

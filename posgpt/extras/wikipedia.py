@@ -104,7 +104,7 @@ def split_sentences(text: str) -> list[str]:
 def read_person(title: str, text: str, max_characters: int) -> Person | None:
     """Return the person that an article is about; None: it is no biography, says no birthplace, or not in a document that fits."""
     # The task's files are refused if they hold what nobody sees.
-    title, text = (INVISIBLE.sub("", each) for each in (title, text[:_LEAD]))
+    title, text = (INVISIBLE.sub("", each) for each in (" ".join(title.split()), text[:_LEAD]))
     name, sentences = _DISAMBIGUATION.sub("", title), split_sentences(text)
     if not name or not sentences or not _LIFE.search(sentences[0]) or not _IS.search(sentences[0]):
         return None

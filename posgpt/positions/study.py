@@ -102,7 +102,10 @@ def plan_runs(arguments: StudyArguments) -> list[Run]:
     if not encodings and not arguments.variants_file:
         raise BadInput("--encodings is missing; name some, or give a --variants_file.")
     if arguments.variants_file:
-        encodings |= load_variants(arguments.variants_file, [*POSITION_EMBEDDINGS, *names])
+        variants = load_variants(arguments.variants_file, POSITION_EMBEDDINGS)
+        if twice := [name for name in names if name in variants and variants[name] != encodings[name]]:
+            raise BadInput(f"{arguments.variants_file}: {twice[0]!r} is among --encodings, too; give it another name.")
+        encodings |= variants
     order = product(range(arguments.seeds), tasks.items(), encodings.items())
     return [Run(name, task, encoding, fields, seed) for seed, (name, task), (encoding, fields) in order]
 

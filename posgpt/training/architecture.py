@@ -28,7 +28,7 @@ class PositionNames(KeysView[str]):
         return (f"{name}+rotary" if name == "randomized" else name for name in POSITION_EMBEDDINGS)
 
     def __contains__(self, name: object) -> bool:
-        return all(part in POSITION_EMBEDDINGS for part in split_name(str(name)))
+        return name != "randomized" and all(part in POSITION_EMBEDDINGS for part in split_name(str(name)))
 
 
 CHOICES: dict[str, Collection[str]] = {

@@ -94,4 +94,8 @@ def plan_training(trainer: Any, checkpoint: str | None = None, is_timed: bool = 
     if level is not None and exposures < FLAT:
         said += ". This training ends before that, so it stores few facts: choose more minutes, steps or --exposures"
         said += ", or fewer spans (--max_spans 1)" if dataset.max_spans > 1 else ""
+    first = [math.ceil(len(dataset.choose_examples(each)) / args.rows_per_step) for each in args.first_shares]
+    if first and steps <= sum(first):
+        said += f". The passes over --first_shares take {sum(first):,} steps: only {max(args.first_shares):.0%} of the documents"
+        said += " are read. Choose more steps, or recipe windows"
     return Plan(steps, exposures, seconds, f"{said}.")
