@@ -97,6 +97,12 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     if corpus:
         questions = questions.rename(match_cases(questions.titles, iterate_titles(corpus)))
     asked, documents_of, file_of = Counter(questions.titles), dict[str, list[int]](), dict[str, str]()
+    copies = [Path(data_dir, name) for name in (DEV_FILE, TEST_FILE) if data_dir and Path(data_dir, name).is_file()]
+    known = [*load_relations(arguments.relations), *questions.relations]
+    # Without its document, what they ask could not be known.
+    asked_elsewhere = (
+        {title for file in copies for title in load_questions(file, known=known).titles} if people else set()
+    )
     if people and corpus:
         for i, title, _ in match_titles(asked, ((i, row["title"], row["text"]) for i, row in enumerate(corpus))):
             documents_of.setdefault(title, []).append(i)
@@ -106,7 +112,7 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
         if calibration < pairs:
             file_of[title] = CALIBRATION_FILE
             calibration += asked[title]
-        elif len(taken_out) < people and title in documents_of:
+        elif len(taken_out) < people and title in documents_of and title not in asked_elsewhere:
             file_of[title] = UNSEEN_FILE
             taken_out.append(title)
     if len(file_of) == len(asked) or len(taken_out) < people:

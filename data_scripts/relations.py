@@ -205,9 +205,15 @@ def match_relations(
         corpus: Its titles show where titles are in questions of relations that are not known.
     """
     found = [find_relation(question, known) for question in questions]
-    relations = list(known)
-    if unknown := [question for question, relation in zip(questions, found, strict=True) if relation is None]:
-        relations += recognize_relations(unknown, set(iterate_titles(corpus)) - {""} if corpus is not None else ())
+    relations, titles = list(known), set(iterate_titles(corpus)) - {""} if corpus is not None else set()
+    pairs = list(zip(questions, found, strict=True))
+    if titles and any(relation and relation.read_title(question) not in titles for question, relation in pairs):
+        # `Where was the mother of Ada Ek born?` may ask about Ada Ek.
+        wordings = {wording for relation in known for wording in relation.wordings}
+        relations += [each for each in _recognize_around(titles, questions) if wordings.isdisjoint(each.wordings)]
+    if unknown := [question for question in questions if find_relation(question, relations) is None]:
+        relations += recognize_relations(unknown, titles)
+    if len(relations) > len(known):
         # Also those that were found: the longest wording counts.
         found = [find_relation(question, relations) for question in questions]
     # An unknown question is compared with those of the same file before all others.

@@ -126,8 +126,8 @@ def parse_with_recipe(
     # (A preview is told the section.)
     if section == "finetune" and "section" not in given:
         finetuning = sections.get(section, {}) | given
-        # A section for pretrained models may be much too short for a new one.
-        is_new = "finetune_from_scratch" in sections or finetuning.get("vocabulary_file")
+        # The sections for pretrained models that come with PosGPT are much too short for a new one.
+        is_new = "finetune_from_scratch" in sections or (recipe.parent == FOLDER and finetuning.get("vocabulary_file"))
         if is_new and not finetuning.get("model_name_or_path"):
             section = "finetune_from_scratch"
     own = read_section(recipe, section)

@@ -1,6 +1,6 @@
 """What saved models recall in the words they have read, beside what they answer when they are asked.
 
-    posgpt study recall --models runs/pretrain_learned runs/pretrain_rotary --data_dir data --recipe course
+    posgpt study recall --models runs/pretrain_learned runs/pretrain_rotary --data_dir data
 
 For each model and the people of a TSV, three counts:
 
@@ -27,13 +27,12 @@ from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import load_corpus
-from data_scripts.errors import BadInput
 from data_scripts.files import CORPUS_FILE, TRAIN_FILE, check_is_folder_or_new
 from data_scripts.objective_config import ObjectiveConfig
 from data_scripts.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 from data_scripts.options import option, parse_options
 from data_scripts.questions import Questions, load_questions
-from data_scripts.relations import Relation
+from data_scripts.relations import Relation, read_relations
 from data_scripts.salient_spans import add_titles_and_spans
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from modeling_posgpt.answering_posgpt import iterate_batches
@@ -50,7 +49,7 @@ class RecallArguments:
 
     models: list[str] = option("PosGPTs: folders, or names on the hub.")
     data_dir: str = option(f"Folder with {CORPUS_FILE} and {TRAIN_FILE}.")
-    recipe: str = option("The recipe that the models were pretrained with.", default="course")
+    recipe: str = option("The recipe of models that do not say what they were pretrained with.", default="course")
     questions_file: str | None = option(
         f"TSV of the people to ask about, e.g. held out from training (default: {TRAIN_FILE} in data_dir).",
         default=None,
@@ -151,20 +150,18 @@ def measure_model(name: str, corpus_file: Path, questions: Questions, objective:
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(RecallArguments, argv)
     output_dir, data_dir = check_is_folder_or_new(arguments.output_dir), Path(arguments.data_dir)
-    objective = read_objective(arguments.recipe)
-    questions = load_questions(arguments.questions_file or data_dir / TRAIN_FILE, answers=True)
-    rows = []
+    questions_file, corpus_file = arguments.questions_file or data_dir / TRAIN_FILE, data_dir / CORPUS_FILE
+    rows, objectives = [], list[str]()
     for name in arguments.models:
-        options = read_record(name).get("options", {})
-        if (trained := options.get("objective", objective.name)) != objective.name:
-            raise BadInput(
-                f"{name}: was pretrained by {trained}, and {arguments.recipe} has {objective.name}; name its --recipe."
-            )
+        # Models of old versions do not say what they were trained with; the recipe does.
+        objective = read_objective(arguments.recipe, **read_record(name).get("options", {}))
+        objectives.append(objective.name)
+        # Its own relations are known.
+        known = read_relations(load_model(name)[0].config.relations)
+        questions = load_questions(questions_file, answers=True, known=known, corpus=load_corpus(corpus_file))
         row = {"model": name}
-        own = read_objective(
-            arguments.recipe, **{each.name: options[each.name] for each in fields(objective) if each.name in options}
-        )
-        for measure, right in measure_model(name, data_dir / CORPUS_FILE, questions, own).measures.items():
+        for measure, right in measure_model(name, corpus_file, questions, objective).measures.items():
             row[measure] = f"{right.sum():,} of {len(right):,} ({right.sum() / max(len(right), 1):.1%})"
         rows.append(row)
-    write_table(output_dir, rows, f"The {len(questions):,} questions of {questions.path}, objective {objective.name}:")
+    named = ", ".join(dict.fromkeys(objectives))
+    write_table(output_dir, rows, f"The {len(questions):,} questions of {questions.path}, objective {named}:")

@@ -25,6 +25,7 @@ import yaml
 from accelerate import PartialState
 from tqdm import tqdm
 
+from data_scripts.documents import load_corpus
 from data_scripts.errors import BadInput, reraise_as_bad_input
 from data_scripts.files import (
     CORPUS_FILE,
@@ -159,7 +160,7 @@ class Study:
                 own, below = entry.get(stage, getattr(base, stage)), getattr(base, stage) or {}
                 # A row's `null` leaves out the stage of its base.
                 stages[stage] = None if own is None else overlay(below, own)
-                if own is not None and "recipe" not in stages[stage]:
+                if own is not None and not stages[stage].get("recipe"):
                     raise TypeError(f"{stage} of {name!r} names no recipe")
             if row.base and "pairs" not in entry and stages["finetune"] is not None:
                 row = replace(row, pairs=rows[row.base].pairs)
@@ -330,6 +331,19 @@ class Sweep:
                 except BadInput as error:
                     raise BadInput(f"row {row.name!r}: {error}") from None
 
+    def check_questions(self, rows: list[Row]) -> None:
+        """Raise BadInput for questions that cannot be asked once a model is trained, or that are too few for a row's pairs."""
+        read = dict[RowFiles, int]()
+        for row in rows:
+            if (files := self.files[row.name]) not in read:
+                known = [*files.relations, *load_relations((row.pretrain or row.finetune or {}).get("relations"))]
+                corpus = load_corpus(files.corpus) if files.corpus.is_file() else None
+                train = load_questions(files.train, answers=True, known=known, corpus=corpus)
+                load_questions(files.asked, answers=True, known=[*known, *train.relations])
+                read[files] = len(train)
+            if row.pairs and row.pairs > read[files]:
+                raise BadInput(f"{row.name}: there are {read[files]:,} pairs to draw from; leave the row out.")
+
     def say_minutes(self, rows: list[Row]) -> None:
         """Say how many runs are to come and how long they take, by a few steps with each recipe, length, corpus and architecture.
 
@@ -354,8 +368,6 @@ class Sweep:
     def draw_pairs(self, row: Row, number: int, seed: int) -> None:
         """Write the pairs that a row is finetuned on."""
         pairs = load_questions(self.files[row.name].train, answers=True)
-        if number > len(pairs):
-            raise BadInput(f"{row.name}: there are {len(pairs):,} pairs to draw from; leave the row out.")
         # The draws of one seed contain each other.
         chosen = pairs.take(sorted(np.random.default_rng(seed).permutation(len(pairs))[:number].tolist()))
         lines = map("{}\t{}\n".format, chosen.texts, chosen.answers)
@@ -567,6 +579,7 @@ def _run(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> pd.Da
         raise BadInput(f"{untrained[0]}: begins with a pretrained model; give one with --model_name_or_path.")
     sweep = prepare_sweep(arguments, study, rows)
     sweep.check_rows(list(rows.values()))
+    sweep.check_questions(list(rows.values()))
     sweep.say_minutes(list(rows.values()))
     runs: dict[str, list[Record]] = {name: [] for name in rows}
     # One seed after the other, so that an early table compares all rows.

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 from accelerate import PartialState
+from datasets import Dataset
 from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
@@ -28,6 +29,7 @@ from data_scripts.errors import BadInput
 from data_scripts.files import CORPUS_FILE, DEV_FILE, check_is_folder_or_new
 from data_scripts.options import option, parse_options
 from data_scripts.questions import load_questions
+from data_scripts.relations import read_relations
 from data_scripts.titles import find_title
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from posgpt.evaluation.data import EvaluationData
@@ -53,7 +55,7 @@ class TitleArguments:
 
 
 def group_texts(texts: Sequence[str], titles: Sequence[str]) -> list[tuple[list[int], int, int]]:
-    """Return batches of texts of one length whose titles stand at the same place last: their numbers, and where titles begin and end."""
+    """Return batches of texts of one length, each with its title at the same place: their numbers, and where titles begin and end."""
     groups: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for number, (text, title) in enumerate(zip(texts, titles, strict=True)):
         start = text.rindex(title)
@@ -127,29 +129,46 @@ def answer_with_states(
 
 
 @torch.inference_mode()
-def measure_model(
-    name: str, titles: Sequence[str], texts: Sequence[str], questions: Sequence[Prediction]
-) -> dict[str, list[float]]:
-    """Return the two shares of the module's docstring by layer; raises BadInput as `load_model` does, or for a bottleneck.
+def measure_model(name: str, corpus: Dataset, questions_file: Path) -> dict[str, list[float]]:
+    """Return the two shares of the module's docstring by layer.
 
-    Args:
-        titles, texts: Those of the corpus, and a question about each.
-        questions: What is answered, about some of these titles.
+    Raises:
+        BadInput: it is no model or no file of questions about titles of the corpus, or the model has a bottleneck.
     """
     model, tokenizer = load_model(name)
     model.to(PartialState().device).eval()
     if model.config.bottleneck_size:
         raise BadInput(f"{name}: has a bottleneck, whose layers have no state for each character; give another model.")
-    asked = {each.title for each in questions}
-    # The first state is what the first layer reads.
-    in_questions = {title: states[1:, -1].clone() for title, states in read_states(model, tokenizer, texts, titles)}
-    in_documents, whole = {}, {}
-    for title, states in read_states(model, tokenizer, [f"{title}. {title}" for title in titles], titles):
-        in_documents[title] = states[1:, -1].clone()
-        if title in asked:
-            whole[title] = states
-    last = [torch.stack([states[title] for title in titles], 1) for states in (in_questions, in_documents)]
-    rows = [row for row, title in enumerate(titles) if title in asked]
+    asked = load_questions(questions_file, answers=True, known=read_relations(model.config.relations), corpus=corpus)
+    texts = {
+        title: (asked.relations[0].ask(title), f"{title}. {title}")
+        for title in map(find_title, corpus["title"], corpus["text"])
+        if title
+    }
+    # Training reads longer ones; a question with its answer would hardly fit.
+    longest = model.config.max_position_embeddings
+    texts = {title: own for title, own in texts.items() if max(map(len, own)) <= longest}
+    questions = [
+        each
+        for each in EvaluationData({TEST: asked}).questions
+        if each.title in texts and len(each.question) < longest
+    ]
+    if not questions:
+        raise BadInput(
+            f"{questions_file}: asks about no title of a document; give questions and corpus of the same data."
+        )
+    about = {each.title for each in questions}
+    titles, last, whole = list(texts), list[Tensor](), dict[str, Tensor]()
+    for own in zip(*texts.values(), strict=True):
+        ends = dict[str, Tensor]()
+        for title, states in read_states(model, tokenizer, own, titles):
+            # The first state is what the first layer reads.
+            ends[title] = states[1:, -1].clone()
+            if title in about:
+                # In the end, those of the documents.
+                whole[title] = states
+        last.append(torch.stack([ends[title] for title in titles], 1))
+    rows = [row for row, title in enumerate(titles) if title in about]
     layers = tqdm(range(model.config.num_hidden_layers), desc=name, unit="layer", disable=None)
     answered = (answer_with_states(model, tokenizer, questions, whole, layer) for layer in layers)
     return {
@@ -160,24 +179,17 @@ def measure_model(
 
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(TitleArguments, argv)
-    output_dir, corpus_file = check_is_folder_or_new(arguments.output_dir), Path(arguments.data_dir) / CORPUS_FILE
-    asked = load_questions(arguments.questions_file or corpus_file.with_name(DEV_FILE), answers=True)
-    corpus = load_corpus(corpus_file)
-    titles = list(dict.fromkeys(map(find_title, corpus["title"], corpus["text"])))
-    texts, known = list(map(asked.relations[0].ask, titles)), set(titles)
-    questions = [each for each in EvaluationData({TEST: asked}).questions if each.title in known]
-    if not questions:
-        raise BadInput(f"{corpus_file}: has no document about anyone in {asked.path}; give both of the same data.")
+    output_dir, data_dir = check_is_folder_or_new(arguments.output_dir), Path(arguments.data_dir)
+    corpus, questions_file = load_corpus(data_dir / CORPUS_FILE), Path(arguments.questions_file or data_dir / DEV_FILE)
     rows, (figure, panels) = [], make_panels(2, 4, 3.5)
     for name in arguments.models:
         row = {"model": name}
-        shares = measure_model(name, titles, texts, questions)
-        for axes, (what, by_layer) in zip(panels, shares.items(), strict=True):
-            row[what] = ", ".join(f"{100 * share:.1f}" for share in by_layer) + " %"
-            layers = range(1, len(by_layer) + 1)
-            axes.plot(layers, [100 * share for share in by_layer], "o-", label=name)
+        for axes, (what, shares) in zip(panels, measure_model(name, corpus, questions_file).items(), strict=True):
+            row[what] = ", ".join(f"{100 * share:.1f}" for share in shares) + " %"
+            layers = range(1, len(shares) + 1)
+            axes.plot(layers, [100 * share for share in shares], "o-", label=name)
             axes.set(xlabel="layer", ylabel=f"{what} (%)", ylim=(0, 102), xticks=layers)
         rows.append(row)
     panels[-1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    write_table(output_dir, rows, f"{len(questions):,} questions of {asked.path}, from the first layer to the last:")
+    write_table(output_dir, rows, f"The questions of {questions_file}, from the first layer to the last:")
     save_picture(figure, output_dir / "chart.png")

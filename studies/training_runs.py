@@ -101,9 +101,13 @@ def build_key(section: str, options: dict[str, Any]) -> dict[str, str]:
     for corpus in [corpora] if isinstance(corpora, str | os.PathLike) else corpora:
         if (files := find_files(corpus)) != [os.fspath(corpus)] or detect_format(corpus) == "hub":
             contents += [identify_content(file)[1] for file in files]
+    settings = read_section(section=section, **options)
+    for name in sorted(settings.keys() - options.keys()):
+        # Files that the recipe names.
+        values = settings[name] if isinstance(settings[name], list) else [settings[name]]
+        contents += [hash_file(file) for file in values if isinstance(file, str) and os.path.isfile(file)]
     section_of_recipe = json.dumps(read_section(recipe, section))
     key = {"options": " ".join(contents), "recipe": section_of_recipe, "rows_version": ROWS_VERSION}
-    settings = read_section(section=section, **options)
     if base := settings.get("model_name_or_path"):
         file = Path(base) / CONFIG_FILE
         if not file.is_file():

@@ -214,7 +214,7 @@ REFUSED = {
         "--model_name_or_path no/where": "no/where.*no PosGPT could be loaded|no PosGPT could be loaded.*no/where",
         "": "no model to start from",
         "windows": "no model to start from: give --model_name_or_path",
-        "windows --vocabulary_file wiki.txt": "windows: has no section 'finetune_from_scratch'",
+        "windows --vocabulary_file wiki.txt": "windows.yaml: has no section 'finetune_from_scratch'",
         "--model_name_or_path learned --hidden_size 64": "hidden_size cannot change",
         "--model_name_or_path learned --vocabulary_file wiki.txt": "brings its own vocabulary",
         "--vocabulary_file wiki.txt --validation_file bad.tsv": "bad.tsv, line 1: ",

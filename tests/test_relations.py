@@ -180,6 +180,20 @@ def test_relations_of_a_file_are_known_recognized_or_named(tmp_path):
     assert named.titles == questions.titles
 
 
+def test_a_known_wording_does_not_hide_a_longer_one_around_titles_of_the_corpus(tmp_path):
+    names = ["Ada Ek", "Bo Lind", "Cy Dahl", "Di Holm"]
+    (tmp_path / "wiki.txt").write_text("".join(f"{name}. {name} sang in Rome .\n" for name in names))
+    lines = [f"Where was {name} born?\tRome\nWhere was {name}'s wife born?\tOslo\n" for name in names]
+    # Neither a title that no document has nor names beside one are another relation.
+    others = ["Where was Zoe Rye born?\tRome\n", *(f"Where was Mr. {name} born?\tRome\n" for name in names[:2])]
+    (tmp_path / "pairs.tsv").write_text("".join(lines + others))
+    questions = load_questions(tmp_path / "pairs.tsv", corpus=load_corpus(tmp_path / "wiki.txt"))
+    assert [len(rows) for rows in questions.rows_of.values()] == [7, 4]
+    assert {title for title, answer in zip(questions.titles, questions.answers, strict=True) if answer == "Oslo"} == {
+        *names
+    }
+
+
 def test_the_longer_of_two_wordings_is_asked_whatever_is_known_or_comes_first(tmp_path):
     mother = Relation("mother's birthplace", ("Where was the mother of {title} born?",))
     lines = ["Where was Ada Example born?\tRome\n", "Where was the mother of Ada Example born?\tOslo\n"]

@@ -59,6 +59,16 @@ def test_what_is_held_out_is_in_neither_training_nor_corpus(world, held_out):
         assert (held_out / name).read_bytes() == (world / name).read_bytes()
 
 
+def test_nobody_whom_dev_asks_about_is_taken_out_of_the_corpus(tmp_path):
+    (data := tmp_path / "data").mkdir()
+    names = [f"P{number}" for number in range(12)]
+    (data / "wiki.txt").write_text("".join(f"{name}. Lived in Rome .\n" for name in names))
+    (data / "birth_places_train.tsv").write_text("".join(f"Where was {name} born?\tRome\n" for name in names))
+    (data / "birth_dev.tsv").write_text("".join(f"When was {name} born?\t1900\n" for name in names[:8]))
+    hold_out.main(["--data_dir", str(data), "--output_dir", str(tmp_path / "out"), "--pairs", "1", "--people", "3"])
+    assert set(load_questions(tmp_path / "out" / "unseen.tsv").titles) < {*names[8:]}
+
+
 def test_the_same_people_are_held_out_every_time_and_others_with_another_seed(world, tmp_path):
     files = []
     for number, seed in enumerate((0, 0, 1)):

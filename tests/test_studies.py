@@ -130,6 +130,11 @@ def test_a_training_is_known_by_what_is_in_its_files_wherever_they_lie(tmp_path)
         (tmp_path / "third" / "wiki.txt").write_text(content)
         keys.append(training_runs.build_key("finetune", options))
     assert keys[0] == keys[2] != keys[1]
+    # So is one that the recipe names.
+    recipe.write_text(f"finetune: {{train_file: [{tmp_path / 'third' / 'wiki.txt'}]}}")
+    keys.append(training_runs.build_key("finetune", {"recipe": recipe}))
+    (tmp_path / "third" / "wiki.txt").write_text("Di.")
+    assert training_runs.build_key("finetune", {"recipe": recipe}) != keys[-1]
     # A model is its weights; a recipe is what it says.
     options, keys = {"recipe": recipe, "model_name_or_path": tmp_path}, []
     for content, section in ((b"one", "{}"), (b"two", "{}"), (b"one", "{}"), (b"one", "{learning_rate: 1.0}")):
@@ -315,7 +320,9 @@ def test_what_reads_questions_is_measured_on_those_held_out(run, world, recipe, 
     assert (folder / "table.md").read_text() in run(sweep, *arguments)
 
 
-def test_a_model_is_finetuned_on_few_pairs_of_several_draws(run, world, tiny_pretrained, in_process, tmp_path):
+def test_a_model_is_finetuned_on_few_pairs_of_several_draws(
+    run, world, tiny_pretrained, in_process, tmp_path, monkeypatch
+):
     recipe = write_recipe(tmp_path / "tiny.yaml", "windows", use_cpu=True, bf16=False, max_steps=2)
     rows = {"before": {"finetune": None}, "two": {"pairs": 2}, "four": {"pairs": 4}}
     study = tmp_path / "few.yaml"
@@ -333,9 +340,16 @@ def test_a_model_is_finetuned_on_few_pairs_of_several_draws(run, world, tiny_pre
     assert all(pairs.isdisjoint(held_out) for pairs in drawn.values())
     with pytest.raises(SystemExit, match="before: begins with a pretrained model; give one with --model_name_or_path"):
         run(sweep, *arguments)
+    # What could not be asked is refused before anything is trained.
+    monkeypatch.setattr(sweep, "train", lambda *_: pytest.fail("trained"))
     study.write_text(study.read_text().replace("pairs: 4", "pairs: 9999"))
     with pytest.raises(SystemExit, match="four: there are .* pairs to draw from"):
         run(sweep, *arguments, *model)
+    other = shutil.copytree(world, tmp_path / "other")
+    (other / "birth_dev.tsv").unlink()
+    whole = [study, "--data_dir", other, "--output_dir", tmp_path / "whole", "--seeds", 0]
+    with pytest.raises(SystemExit, match="birth_dev.tsv: no such file; give the path of the TSV"):
+        run(sweep, *whole, "--rows", "two", *model)
     # The tiny model's folder, as if it had been pretrained with questions, or finetuned.
     (tmp_path / "asked").mkdir()
     for read in ("questions_file", "model_name_or_path"):

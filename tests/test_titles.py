@@ -66,8 +66,13 @@ def test_what_cannot_be_measured_is_refused(tiny_pretrained, world, tmp_path, mo
     (tmp_path / "wiki.txt").write_text("Ada Ek. Ada Ek was born in Rome .\n")
     (tmp_path / "birth_dev.tsv").write_text("Where was Bob Ek born?\tRome\n")
     arguments = ["--models", str(tiny_pretrained["learned"]), "--output_dir", str(tmp_path / "out"), "--data_dir"]
-    with pytest.raises(BadInput, match="wiki.txt: has no document about anyone in .*birth_dev.tsv"):
+    with pytest.raises(BadInput, match="birth_dev.tsv: asks about no title of a document"):
         titles.main([*arguments, str(tmp_path)])
+    # What a model cannot read, or has no title, is left out.
+    long = "Bob " * 30 + "Ek"
+    (tmp_path / "wiki.txt").write_text(f"Bob Ek. Bob Ek was born in Rome .\n{long}. He sang .\nnobody sang here .\n")
+    titles.main([*arguments, str(tmp_path)])
+    assert "100.0" in (tmp_path / "out" / "table.md").read_text()
     model, tokenizer = load_model(str(tiny_pretrained["learned"]))
     model.config.bottleneck_size = 16
     monkeypatch.setattr(titles, "load_model", lambda name: (model, tokenizer))
