@@ -97,11 +97,13 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     if corpus:
         questions = questions.rename(match_cases(questions.titles, iterate_titles(corpus)))
     asked, documents_of, file_of = Counter(questions.titles), dict[str, list[int]](), dict[str, str]()
-    copies = [Path(data_dir, name) for name in (DEV_FILE, TEST_FILE) if data_dir and Path(data_dir, name).is_file()]
+    copies = [Path(data_dir, name) for name in {DEV_FILE, TEST_FILE} - {train_name} if data_dir]
     known = [*load_relations(arguments.relations), *questions.relations]
     # Without its document, what they ask could not be known.
     asked_elsewhere = (
-        {title for file in copies for title in load_questions(file, known=known).titles} if people else set()
+        {title for file in copies if file.is_file() for title in load_questions(file, known=known).titles}
+        if people
+        else set()
     )
     if people and corpus:
         for i, title, _ in match_titles(asked, ((i, row["title"], row["text"]) for i, row in enumerate(corpus))):

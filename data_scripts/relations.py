@@ -208,9 +208,14 @@ def match_relations(
     relations, titles = list(known), set(iterate_titles(corpus)) - {""} if corpus is not None else set()
     pairs = list(zip(questions, found, strict=True))
     if titles and any(relation and relation.read_title(question) not in titles for question, relation in pairs):
-        # `Where was the mother of Ada Ek born?` may ask about Ada Ek.
-        wordings = {wording for relation in known for wording in relation.wordings}
-        relations += [each for each in _recognize_around(titles, questions) if wordings.isdisjoint(each.wordings)]
+        # `Where was the mother of Ada Ek born?` may ask about Ada Ek. With names or numbers beside a title, both may be one:
+        # `Who was born first, Ada Ek or Bo Lind?`
+        known_words = {word for relation in known for wording in relation.wordings for word in WORD.findall(wording)}
+        for relation in _recognize_around(titles, questions):
+            added = [
+                word for word in WORD.findall(relation.wordings[0]) if word[0].isalnum() and word not in known_words
+            ]
+            relations += [relation] if added and all(word[0].islower() for word in added) else []
     if unknown := [question for question in questions if find_relation(question, relations) is None]:
         relations += recognize_relations(unknown, titles)
     if len(relations) > len(known):
