@@ -449,7 +449,7 @@ def test_randomized_positions_are_drawn_in_order_and_evenly_spaced_otherwise(nam
         (
             "randomized+rotary",
             {"bottleneck_size": 4},
-            "a bottleneck divides texts by positions, which PosGPTRandomized.* numbers anew",
+            "a bottleneck divides texts by positions, which PosGPTRandomizedPositions numbers anew",
         ),
     ],
 )
