@@ -38,7 +38,7 @@ POSITIONS = {
         (78, 95),
     ),
     "next_character": (
-        "Facts read by predicting the next character: with ALiBi, questions reach three quarters of them",
+        "Next character: with KERPLE and ALiBi, questions reach three quarters of the facts",
         "2026-11-29-next-character",
         (0, 100),
     ),
@@ -211,7 +211,7 @@ def draw_learning() -> Any:
 
 def draw_titles() -> Any:
     figure, axes = make_figure(7.5, 4.8)
-    for number, row in enumerate(read_rows("2026-11-29-titles")):
+    for number, row in enumerate(read_rows("2026-11-30-titles")):
         matched, answered = row["figures"]["names that match after the last layer (%)"], row["correct"]
         answered = [100 * correct / row["of"] for correct in answered]
         axes.plot(matched, answered, "o", color=f"C{number}", markersize=8, alpha=0.8, label=row["positions"])
