@@ -93,18 +93,15 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     corpus_name = TABLE_FILE if is_table else CORPUS_FILE
     if train_name in (CALIBRATION_FILE, UNSEEN_FILE) or (corpus and train_name == corpus_name):
         raise BadInput(f"{questions_file}: this command writes a file of this name; rename yours.")
-    questions = load_questions(questions_file, answers=True, known=load_relations(arguments.relations), corpus=corpus)
+    relations = load_relations(arguments.relations)
+    questions = load_questions(questions_file, answers=True, known=relations, corpus=corpus)
     if corpus:
         questions = questions.rename(match_cases(questions.titles, iterate_titles(corpus)))
     asked, documents_of, file_of = Counter(questions.titles), dict[str, list[int]](), dict[str, str]()
-    copies = [Path(data_dir, name) for name in {DEV_FILE, TEST_FILE} - {train_name} if data_dir]
-    known = [*load_relations(arguments.relations), *questions.relations]
-    # Without its document, what they ask could not be known.
-    asked_elsewhere = (
-        {title for file in copies if file.is_file() for title in load_questions(file, known=known).titles}
-        if people
-        else set()
-    )
+    # Without its document, what dev and test ask about a title could not be known.
+    kept = [Path(data_dir, name) for name in {DEV_FILE, TEST_FILE} - {train_name} if data_dir and people]
+    known = [*relations, *questions.relations]
+    asked_elsewhere = {title for file in kept if file.is_file() for title in load_questions(file, known=known).titles}
     if people and corpus:
         for i, title, _ in match_titles(asked, ((i, row["title"], row["text"]) for i, row in enumerate(corpus))):
             documents_of.setdefault(title, []).append(i)

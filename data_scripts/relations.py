@@ -206,19 +206,13 @@ def match_relations(
     """
     found = [find_relation(question, known) for question in questions]
     relations, titles = list(known), set(iterate_titles(corpus)) - {""} if corpus is not None else set()
-    pairs = list(zip(questions, found, strict=True))
-    if titles and any(relation and relation.read_title(question) not in titles for question, relation in pairs):
-        # `Where was the mother of Ada Ek born?` may ask about Ada Ek. With names or numbers beside a title, both may be one:
-        # `Who was born first, Ada Ek or Bo Lind?`
-        known_words = {word for relation in known for wording in relation.wordings for word in WORD.findall(wording)}
-        for relation in _recognize_around(titles, questions):
-            added = [
-                word for word in WORD.findall(relation.wordings[0]) if word[0].isalnum() and word not in known_words
-            ]
-            relations += [relation] if added and all(word[0].islower() for word in added) else []
-    if unknown := [question for question in questions if find_relation(question, relations) is None]:
+    if titles and any(
+        each and each.read_title(text) not in titles for text, each in zip(questions, found, strict=True)
+    ):
+        relations += _recognize_longer(known, titles, questions)
+        found = [find_relation(question, relations) for question in questions]
+    if unknown := [question for question, relation in zip(questions, found, strict=True) if relation is None]:
         relations += recognize_relations(unknown, titles)
-    if len(relations) > len(known):
         # Also those that were found: the longest wording counts.
         found = [find_relation(question, relations) for question in questions]
     # An unknown question is compared with those of the same file before all others.
@@ -304,6 +298,21 @@ def _recognize_around(titles: Collection[str], questions: Sequence[str]) -> list
         each for each in chosen for other in chosen if chosen[other] > chosen[each] and _adds_names(each, other)
     }
     return _build_relations(wording for wording, count in chosen.items() if count > 1 and wording not in hidden)
+
+
+def _recognize_longer(known: Sequence[Relation], titles: Collection[str], questions: Sequence[str]) -> list[Relation]:
+    """Find wordings that have small words beside those of the known ones: `Where was the mother of {title} born?`
+
+    With names or numbers beside one of `titles`, both may be what is asked about: `Who was born first, Ada Ek or Bo Lind?`
+    """
+    known_words = {word for relation in known for wording in relation.wordings for word in WORD.findall(wording)}
+    longer = []
+    for relation in _recognize_around(titles, questions):
+        words = filter(lambda word: word[0].isalnum(), WORD.findall(relation.wordings[0]))
+        added = [word for word in words if word not in known_words]
+        if added and all(word[0].islower() for word in added):
+            longer.append(relation)
+    return longer
 
 
 def _adds_names(wording: tuple[str, str], other: tuple[str, str]) -> bool:

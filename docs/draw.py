@@ -212,8 +212,8 @@ def draw_learning() -> Any:
 def draw_titles() -> Any:
     figure, axes = make_figure(7.5, 4.8)
     for number, row in enumerate(read_rows("2026-11-30-titles")):
-        matched, answered = row["figures"]["names that match after the last layer (%)"], row["correct"]
-        answered = [100 * correct / row["of"] for correct in answered]
+        matched = row["figures"]["names that match after the last layer (%)"]
+        answered = [100 * correct / row["of"] for correct in row["correct"]]
         axes.plot(matched, answered, "o", color=f"C{number}", markersize=8, alpha=0.8, label=row["positions"])
     axes.set(
         xlim=(0, 102), ylim=(0, 102), xlabel="names whose state in the question is closest to that in their own document, %",

@@ -330,7 +330,7 @@ class PosGPTForCausalLM(PosGPTPreTrainedModel, AnsweringMixin, GenerationMixin):
         loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         # With `output_loading_info`, there is more.
         model = loaded[0] if isinstance(loaded, tuple) else loaded
-        # A configuration that is given may be AutoConfig's, which reads config.json alone; otherwise the task is read with it.
+        # A configuration that is given may be AutoConfig's, which reads no task from the hub; otherwise the task is read with it.
         if pretrained_model_name_or_path and kwargs.get("config") is not None and model.config.relations is None:
             model.config.relations = load_task(pretrained_model_name_or_path, kwargs)
         return loaded

@@ -151,14 +151,14 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(RecallArguments, argv)
     output_dir, data_dir = check_is_folder_or_new(arguments.output_dir), Path(arguments.data_dir)
     questions_file, corpus_file = arguments.questions_file or data_dir / TRAIN_FILE, data_dir / CORPUS_FILE
-    rows, objectives = [], list[str]()
+    corpus, rows, objectives = load_corpus(corpus_file), [], list[str]()
     for name in arguments.models:
         # Models of old versions do not say what they were trained with; the recipe does.
         objective = read_objective(arguments.recipe, **read_record(name).get("options", {}))
         objectives.append(objective.name)
         # Its own relations are known.
         known = read_relations(load_model(name)[0].config.relations)
-        questions = load_questions(questions_file, answers=True, known=known, corpus=load_corpus(corpus_file))
+        questions = load_questions(questions_file, answers=True, known=known, corpus=corpus)
         row = {"model": name}
         for measure, right in measure_model(name, corpus_file, questions, objective).measures.items():
             row[measure] = f"{right.sum():,} of {len(right):,} ({right.sum() / max(len(right), 1):.1%})"

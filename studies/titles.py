@@ -30,7 +30,7 @@ from data_scripts.files import CORPUS_FILE, DEV_FILE, check_is_folder_or_new
 from data_scripts.options import option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import read_relations
-from data_scripts.titles import find_title
+from data_scripts.titles import iterate_titles
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from posgpt.evaluation.data import EvaluationData
 from posgpt.evaluation.predictions import TEST, Prediction
@@ -120,8 +120,9 @@ def answer_with_states(
         asked = [questions[number] for number in numbers]
         given = torch.stack([states[titles[number]][layer] for number in numbers])
         inputs = tokenizer([each.question + MASK_TOKEN for each in asked], return_tensors="pt").to(model.device)
+        longest = min(model.config.max_answer_length, model.count_free_positions(asked[0].question))
         with replace_states(model.model.layers[layer], given, start):
-            generated = model.generate(**inputs, max_new_tokens=model.config.max_answer_length, do_sample=False)
+            generated = model.generate(**inputs, max_new_tokens=longest, do_sample=False)
         written = tokenizer.batch_decode(generated[:, inputs["input_ids"].shape[1] :])
         answers = (text.partition(MASK_TOKEN)[0] for text in written)
         answered += [replace(each, answer=answer) for each, answer in zip(asked, answers, strict=True)]
@@ -140,39 +141,38 @@ def measure_model(name: str, corpus: Dataset, questions_file: Path) -> dict[str,
     if model.config.bottleneck_size:
         raise BadInput(f"{name}: has a bottleneck, whose layers have no state for each character; give another model.")
     asked = load_questions(questions_file, answers=True, known=read_relations(model.config.relations), corpus=corpus)
-    texts = {
-        title: (asked.relations[0].ask(title), f"{title}. {title}")
-        for title in map(find_title, corpus["title"], corpus["text"])
-        if title
-    }
-    # Training reads longer ones; a question with its answer would hardly fit.
-    longest = model.config.max_position_embeddings
-    texts = {title: own for title, own in texts.items() if max(map(len, own)) <= longest}
+    longest, ask = model.config.max_position_embeddings, asked.relations[0].ask
+    # What does not fit is left out.
+    titles = [
+        title
+        for title in dict.fromkeys(iterate_titles(corpus))
+        if title and max(len(ask(title)), len(f"{title}. {title}")) <= longest
+    ]
+    known = set(titles)
     questions = [
         each
         for each in EvaluationData({TEST: asked}).questions
-        if each.title in texts and len(each.question) < longest
+        if each.title in known and model.count_free_positions(each.question) > 0
     ]
     if not questions:
         raise BadInput(
             f"{questions_file}: asks about no title of a document; give questions and corpus of the same data."
         )
     about = {each.title for each in questions}
-    titles, last, whole = list(texts), list[Tensor](), dict[str, Tensor]()
-    for own in zip(*texts.values(), strict=True):
-        ends = dict[str, Tensor]()
-        for title, states in read_states(model, tokenizer, own, titles):
-            # The first state is what the first layer reads.
-            ends[title] = states[1:, -1].clone()
-            if title in about:
-                # In the end, those of the documents.
-                whole[title] = states
-        last.append(torch.stack([ends[title] for title in titles], 1))
+    # The first state is what the first layer reads.
+    questions_of_titles = read_states(model, tokenizer, list(map(ask, titles)), titles)
+    in_questions = {title: states[1:, -1].clone() for title, states in questions_of_titles}
+    in_documents, whole = dict[str, Tensor](), dict[str, Tensor]()
+    for title, states in read_states(model, tokenizer, [f"{title}. {title}" for title in titles], titles):
+        in_documents[title] = states[1:, -1].clone()
+        if title in about:
+            whole[title] = states
+    ends = [torch.stack([states[title] for title in titles], 1) for states in (in_questions, in_documents)]
     rows = [row for row, title in enumerate(titles) if title in about]
     layers = tqdm(range(model.config.num_hidden_layers), desc=name, unit="layer", disable=None)
     answered = (answer_with_states(model, tokenizer, questions, whole, layer) for layer in layers)
     return {
-        "titles that match": match_titles(last[0], last[1], rows),
+        "titles that match": match_titles(ends[0], ends[1], rows),
         "answered with the document's states": [count_correct(each).accuracy for each in answered],
     }
 
