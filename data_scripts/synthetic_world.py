@@ -15,7 +15,7 @@ import shlex
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import accumulate, chain, count, cycle, islice, pairwise, product
@@ -99,6 +99,8 @@ class Language:
     parities: tuple[str, str] = ("even", "odd")
     # What is answered about strangers.
     unknown: str = "unknown"
+    # Which of `other_wordings` questions are asked in, from 1; 0: as usual.
+    wording: int = 0
 
     def _find_file(self, name: str) -> Path:
         own, english = (Path(__file__).parent / "world" / folder / name for folder in (self.folder, "english"))
@@ -124,15 +126,32 @@ class Language:
         return None if self.folder == "english" else self._find_file("relations.yaml")
 
     @cached_property
+    def _usual_relations(self) -> dict[str, Relation]:
+        file = self.relations_file
+        return {relation.name: relation for relation in load_relations(file)} if file else RELATIONS
+
+    @cached_property
+    def _all_wordings(self) -> dict[str, list[str]]:
+        """All ways to ask for what documents tell, by relation; those that questions are asked in first."""
+        others = load_yaml(self._find_file("other_wordings.yaml"), "YAML file of relations")
+        wordings = {
+            name: [self._usual_relations[name].wordings[0], *each["wordings"]] for name, each in others.items()
+        }
+        return {name: [own.pop(self.wording), *own] for name, own in wordings.items()}
+
+    @property
     def other_wordings(self) -> dict[str, dict]:
         """More ways to ask for what documents tell, by relation, as `posgpt evaluate --other_wordings` takes them."""
-        return load_yaml(self._find_file("other_wordings.yaml"), "YAML file of relations")
+        return {name: {"wordings": own[1:]} for name, own in self._all_wordings.items()}
 
     @cached_property
     def relations(self) -> dict[str, Relation]:
         """What may be asked, by name, as the language asks it."""
-        file = self.relations_file
-        return {relation.name: relation for relation in load_relations(file)} if file else RELATIONS
+        if not self.wording:
+            return self._usual_relations
+        return {
+            name: replace(self._usual_relations[name], wordings=(own[0],)) for name, own in self._all_wordings.items()
+        }
 
 
 _GERMAN_MONTHS = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split()
@@ -248,13 +267,18 @@ class World:
     language: str = option(
         "What the world is told in; all languages tell of the same people.", default="english", choices=list(LANGUAGES)
     )
+    wording: Annotated[int, Range(0, 3)] = option(
+        f"The wording of the questions: the usual one, or one of the three of {WORDINGS_FILE}. In English, those of 2 begin with the name.",
+        default=0,
+    )
 
     def __post_init__(self):
         check_options(self)
         if lacking := [name for name in self.relations if name not in self.language_of.relations]:
             known = ", ".join(map(repr, self.language_of.relations))
+            in_wording = f" in wording {self.wording}" if self.wording else ""
             raise BadInput(
-                f"relations is {self.relations}: {self.language} has no {lacking[0]!r}; choose from {known}."
+                f"relations is {self.relations}: {self.language} has no {lacking[0]!r}{in_wording}; choose from {known}."
             )
         named, names = self.num_people + self.strangers, self._count_names()
         if named > names:
@@ -281,7 +305,8 @@ class World:
     @cached_property
     def language_of(self) -> Language:
         """What the world is told in."""
-        return LANGUAGES[self.language]
+        language = LANGUAGES[self.language]
+        return replace(language, wording=self.wording) if self.wording else language
 
     @cached_property
     def asked(self) -> dict[str, Relation]:

@@ -2,6 +2,7 @@ import hashlib
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -183,6 +184,8 @@ def test_files_that_are_there_stay_as_they_are_unless_told_to_overwrite(run, tmp
             ["--relations", "teacher", "--language", "chinese"],
             "relations is .*chinese has no 'teacher'; choose from 'birthplace'",
         ),
+        (["--relations", "person born", "--wording", 2], "english has no 'person born' in wording 2; choose from"),
+        (["--wording", 4], "wording is 4; choose a number from 0 to 3."),
     ],
 )
 def test_what_a_world_does_not_have_is_refused_in_a_line(run, tmp_path, options, message):
@@ -511,3 +514,24 @@ def test_a_world_brings_other_ways_to_ask_for_what_documents_tell(tmp_path, lang
     ways = [wording for name in told for wording in everywhere[name]["wordings"]]
     assert len({*ways}) == 3 * len(told)
     assert not {*ways}.intersection(wording for name in told for wording in known[name].wordings)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("wording", [1, 2, 3])
+def test_questions_in_another_wording_are_the_same_questions(tmp_path, language, wording):
+    usual = World(num_people=100, language=language, relations=["birthplace", "employer"])
+    other = replace(usual, wording=wording)
+    folders = tmp_path / "usual", tmp_path / "other"
+    usual.write(folders[0])
+    other.write(folders[1])
+    assert (folders[1] / "wiki.txt").read_bytes() == (folders[0] / "wiki.txt").read_bytes()
+    for file in ("birth_places_train.tsv", "birth_dev.tsv", "birth_test_inputs.tsv"):
+        lines = zip(*((folder / file).read_text().splitlines() for folder in folders), strict=True)
+        for (asked, *answer), (reworded, *same) in (map(lambda line: line.split("\t"), pair) for pair in lines):
+            name, title = next(
+                (key, own.find_title(asked)) for key, own in usual.asked.items() if own.find_title(asked)
+            )
+            assert same == answer and reworded == other.asked[name].ask(title) != asked
+    ways = [load_relations(folder / "other_wordings.yml")[0].wordings for folder in folders]
+    assert other.asked["birthplace"].wordings == (ways[0][wording - 1],)
+    assert {*ways[1]} == {*ways[0], *usual.asked["birthplace"].wordings} - {*other.asked["birthplace"].wordings}
