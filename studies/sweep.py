@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -52,6 +53,7 @@ from posgpt.recipe_parser import LENGTHS, overlay, parse_with_recipe
 from posgpt.tables import write_table
 from posgpt.training.architecture import CHOICES, ArchitectureArguments
 from posgpt.training.checkpoints import WEIGHTS_FILE
+from posgpt.training.hardware import count_cores
 from posgpt.training.run_record import read_record
 from posgpt.training.saved_models import load_model
 from studies.honesty import ask_strangers
@@ -65,6 +67,7 @@ from studies.training_runs import (
     estimate_minutes,
     keep_result,
     train,
+    train_ahead,
 )
 
 FOLDER = Path(__file__).parent
@@ -96,6 +99,10 @@ class SweepArguments:
     )
     model_name_or_path: str | None = option(
         "What rows without pretraining begin with, pretrained without questions.", default=None
+    )
+    processes: Annotated[int, Range(1)] = option(
+        "Trainings at once: each has its share of the CPU cores, and a log.txt in its folder. They share a GPU.",
+        default=1,
     )
     micro_batch_size: Annotated[int | None, Range(1)] = option(
         "The largest batch of a training step; larger steps are made of several. Give the same in every command.",
@@ -373,6 +380,15 @@ class Sweep:
         lines = map("{}\t{}\n".format, chosen.texts, chosen.answers)
         write_file(self.find_folder(row, seed, "finetune").with_name(TRAIN_FILE), "".join(lines))
 
+    def train(self, row: Row, seed: int, threads: int | None = None) -> Record:
+        """Train a row's model, unless that is done; return what `train` returns of each stage by its name."""
+        if row.pairs:
+            self.draw_pairs(row, row.pairs, seed)
+        return {
+            stage: train(f"{row.name}, seed {seed}", section, options, self.find_folder(row, seed, stage), threads)
+            for stage, section, options in self.list_trainings(row, seed)
+        }
+
     def run(self, row: Row, seed: int) -> Record:
         """Train and ask a row's model, unless that is done.
 
@@ -381,13 +397,10 @@ class Sweep:
             `asked_file`, what `weigh_candidates` returns as `among` and `ask_strangers` as `strangers`; in a world how many `people` its stored
             bits are counted for, and in one with `frequency`, how often each answer is `told`; None if no person's document tells it.
         """
-        if row.pairs:
-            self.draw_pairs(row, row.pairs, seed)
-        record: Record = {"measures": {}, "seed": seed}
+        record: Record = {"measures": {}, "seed": seed} | self.train(row, seed)
         model = Path(self.arguments.model_name_or_path or "")
-        for stage, section, options in self.list_trainings(row, seed):
+        for stage, _, options in self.list_trainings(row, seed):
             model = self.find_folder(row, seed, stage)
-            record[stage] = train(f"{row.name}, seed {seed}", section, options, model)
             if stage == "pretrain" and self.study.recall:
                 record |= self.measure_recall(model, options, self.files[row.name])
         kept_file = self.results / f"{make_file_name(row.name)}_{seed}" / "asked.json"
@@ -583,10 +596,14 @@ def _run(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> pd.Da
     sweep.say_minutes(list(rows.values()))
     runs: dict[str, list[Record]] = {name: [] for name in rows}
     # One seed after the other, so that an early table compares all rows.
-    plan = list(product(study.seeds, rows.values()))
-    for seed, row in tqdm(plan, desc="Models", unit="model", disable=None):
-        runs[row.name].append(sweep.run(row, seed))
-        write_results({name: of_row for name, of_row in runs.items() if of_row}, sweep, rows)
+    plan, processes = list(product(study.seeds, rows.values())), arguments.processes
+    threads = max(1, count_cores() // processes) if processes > 1 else None
+    trainings = [partial(sweep.train, row, seed, threads) for seed, row in plan] if threads else []
+    with train_ahead(processes, trainings) as trained:
+        for seed, row in tqdm(plan, desc="Models", unit="model", disable=None):
+            next(trained, None)
+            runs[row.name].append(sweep.run(row, seed))
+            write_results({name: of_row for name, of_row in runs.items() if of_row}, sweep, rows)
     return list_results(list_answers(runs))
 
 

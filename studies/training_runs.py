@@ -7,12 +7,15 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import psutil
 from transformers import TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
@@ -125,11 +128,38 @@ def launch(arguments: list[str]) -> int:
         return subprocess.run([sys.executable, "-m", "posgpt", *arguments]).returncode
 
 
-def train(name: str, section: str, options: dict[str, Any], folder: Path) -> Record:
+def launch_aside(arguments: list[str], log: Path, threads: int) -> int:
+    """As `launch`, beside other trainings: with so many threads on the CPU, and what it prints is added to a file."""
+    with log.open("a", encoding="utf-8") as file:
+        command = [sys.executable, "-m", "posgpt", *arguments]
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+        return subprocess.run(command, stdout=file, stderr=file, env=environment).returncode
+
+
+@contextmanager
+def train_ahead(processes: int, trainings: Iterable[Callable[[], Any]]) -> Iterator[Iterator[Any]]:
+    """Yield an iterator over what `trainings` return, in their order, while as many as there are `processes` go on.
+
+    An exception ends the processes that were started.
+    """
+    others = psutil.Process().children()
+    with exit_on_termination(), ThreadPoolExecutor(processes) as pool:
+        futures = [pool.submit(training) for training in trainings]
+        try:
+            yield (future.result() for future in futures)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(psutil.Process().children()).difference(others):
+                process.terminate()
+            raise
+
+
+def train(name: str, section: str, options: dict[str, Any], folder: Path, threads: int | None = None) -> Record:
     """Train into `folder`, unless a finished training of the same options and files is there.
 
     An interrupted training is resumed from its last checkpoint; one of other options or files stops the study. `section` is that
-    of the recipe and says which command trains; `options` are the `recipe` and the command's.
+    of the recipe and says which command trains; `options` are the `recipe` and the command's. With `threads`, others go on beside it
+    (see `launch_aside`).
 
     Returns:
         `minutes` of training (of the whole, extrapolated from the steps since it was last started; NaN if there were none),
@@ -152,8 +182,10 @@ def train(name: str, section: str, options: dict[str, Any], folder: Path) -> Rec
         own = options | saves | {"output_dir": folder, "resume_from_checkpoint": "auto"}
         command = [COMMANDS[section], *build_command(**own)]
         print(f"\n== {name}\n$ posgpt {shlex.join(command)}", flush=True)
-        if launch(command) or not (folder / WEIGHTS_FILE).is_file():
-            raise BadInput(f"{name!r} failed; see its message above.")
+        log = folder / "log.txt"
+        failed = launch_aside(command, log, threads) if threads else launch(command)
+        if failed or not (folder / WEIGHTS_FILE).is_file():
+            raise BadInput(f"{name!r} failed; see its message {f'at the end of {log}' if threads else 'above'}.")
         state, results = (load_json(folder / file, "record") for file in (TRAINER_STATE_NAME, "train_results.json"))
         steps = state["global_step"]
         losses = [[entry["step"], entry["loss"]] for entry in state["log_history"] if "loss" in entry]

@@ -177,10 +177,18 @@ def test_an_interrupted_training_goes_on_and_one_with_other_options_is_refused(w
     assert (folder / "model.safetensors").read_bytes() == weights
 
 
-def test_a_study_that_is_ended_ends_its_training(world, recipe, tmp_path):
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_study_that_is_ended_ends_its_trainings(world, recipe, tmp_path, processes):
     options = {"recipe": recipe, "train_file": str(world / "wiki.txt"), "max_steps": 100_000}
-    code = "from pathlib import Path; from studies.training_runs import train\n"
-    code += f"train('long', 'pretrain', {options!r}, Path({str(tmp_path / 'run')!r}))"
+    code = "from functools import partial; from pathlib import Path; from studies.training_runs import *\n"
+    code += f"options, folder = {options!r}, Path({str(tmp_path)!r})\n"
+    if processes == 1:
+        code += "train('long', 'pretrain', options, folder / 'run')"
+    else:
+        code += (
+            "trainings = [partial(train, name, 'pretrain', options, folder / name, 1) for name in ('a', 'b', 'c')]\n"
+        )
+        code += "with train_ahead(2, trainings) as trained: next(trained)"
     study = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
     process = psutil.Process(study.pid)
 
@@ -190,11 +198,13 @@ def test_a_study_that_is_ended_ends_its_training(world, recipe, tmp_path):
             return [each for each in process.children() if "posgpt" in each.cmdline()]
         return []
 
-    wait_until(find_trainings, lambda: study.poll() is None)
-    (training,) = find_trainings()
+    wait_until(lambda: len(find_trainings()) == processes, lambda: study.poll() is None)
+    trainings = find_trainings()
     study.terminate()
     assert study.wait(60) == 143
-    assert not training.is_running() or training.status() == psutil.STATUS_ZOMBIE
+    for training in trainings:
+        assert not training.is_running() or training.status() == psutil.STATUS_ZOMBIE
+    assert not (tmp_path / "c").exists()
 
 
 def test_a_training_that_fails_stops_the_study_in_one_line(in_process, tmp_path):
@@ -228,6 +238,29 @@ def test_rows_are_compared_over_seeds_and_finished_trainings_are_kept(
     dev_file = data / "birth_dev.tsv"
     dev_file.write_text("".join(dev_file.read_text().splitlines(keepends=True)[:5]))
     assert "5 questions of birth_dev.tsv" in run(sweep, "positions", *arguments)
+
+
+def test_trainings_side_by_side_are_those_one_after_the_other(
+    run, world, recipe, in_process, never_again, monkeypatch, tmp_path
+):
+    arguments = ["--data_dir", world, "--recipe", recipe, "--max_steps", 3, "--rows", "none", "alibi", "--seeds", 1]
+    run(sweep, "positions", *arguments, "--output_dir", tmp_path / "one")
+    never_again()
+    printed = run(sweep, "positions", *arguments, "--output_dir", tmp_path / "two", "--processes", 2)
+    assert "train_loss" not in printed
+    for row in ("none_1", "alibi_1"):
+        folders = [tmp_path / count / "dev" / row for count in ("one", "two")]
+        kept = [json.loads((folder / "pretrain" / "study.json").read_text())["figures"] for folder in folders]
+        assert kept[0]["losses"] == kept[1]["losses"] and "train_loss" in (folders[1] / "pretrain/log.txt").read_text()
+        answers = [json.loads((folder / "asked.json").read_text())["answers"] for folder in folders]
+        assert answers[0] == answers[1]
+    # In the order in which they were asked for.
+    tables = [pd.read_csv(tmp_path / count / "dev" / "answers.csv") for count in ("one", "two")]
+    assert tables[0].equals(tables[1])
+
+    monkeypatch.setattr(training_runs, "launch_aside", lambda *_: 1)
+    with pytest.raises(SystemExit, match=r"'alibi, seed 1' failed; see its message at the end of .*log\.txt"):
+        run(sweep, "positions", *arguments, "--output_dir", tmp_path / "bad", "--processes", 2)
 
 
 def test_a_training_takes_as_long_as_its_steps(world, recipe, monkeypatch):

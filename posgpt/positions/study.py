@@ -8,7 +8,6 @@ also with more tasks, encodings or seeds. The tables and charts are of the runs 
 """
 
 import json
-import os
 import signal
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -21,7 +20,6 @@ from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Annotated, Any
 
-import psutil
 from tqdm import tqdm
 
 from data_scripts.errors import BadInput, exit_on_termination
@@ -34,6 +32,7 @@ from posgpt.positions.tasks import SLOW, TASKS
 from posgpt.positions.train import Record, Run, estimate_seconds, prepare_process, train
 from posgpt.training.architecture import CHOICES
 from posgpt.training.encodings import take_imports
+from posgpt.training.hardware import count_cores
 
 RUNS_FILE = "runs.jsonl"
 ALL = "all"
@@ -194,9 +193,7 @@ def main(argv: list[str] | None = None) -> None:
     records = load_runs(folder / RUNS_FILE, plan)
     finished = [{name: record[name] for name in plan[0].key} for record in records]
     pending = [run for run in plan if run.key not in finished]
-    # A cluster may give a job fewer cores than the machine has.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    processes = arguments.processes or min(psutil.cpu_count(logical=False) or 1, cores)
+    processes = arguments.processes or count_cores()
     try:
         for record in train_runs(pending, processes, folder / RUNS_FILE) if pending else ():
             records.append(record)

@@ -2,6 +2,7 @@
 
 import atexit
 import ctypes
+import os
 import platform
 import re
 import sys
@@ -30,6 +31,13 @@ def bf16_is_fast(device: torch.device | str | None = None) -> bool:
     if torch.backends.cpu.get_cpu_capability() in ("AVX2", "DEFAULT"):
         return False
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+def count_cores() -> int:
+    """Return how many CPU cores this process may use."""
+    # A cluster may give a job fewer cores than the machine has.
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(psutil.cpu_count(logical=False) or 1, allowed)
 
 
 def avoid_cudnn_attention() -> None:
