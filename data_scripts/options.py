@@ -66,8 +66,8 @@ def _is_whole(hint: Any) -> bool:
 
 
 def check_options(options: Any) -> None:
-    """Raise BadInput if a field of a dataclass instance is no whole number where it has to be, not in its range or not among its `choices`;
-    None passes.
+    """Raise BadInput if a field of a dataclass instance is no whole number or no boolean where it has to be, not in its range or not among
+    its `choices`; None passes.
     """
     ranges, hints = list_ranges(type(options)), get_type_hints(type(options))
     for field in dataclasses.fields(options):
@@ -75,6 +75,8 @@ def check_options(options: Any) -> None:
         for each in value if isinstance(value, list) else [] if value is None else [value]:
             if _is_whole(hints[field.name]) and not isinstance(each, int):
                 raise BadInput(f"{field.name} is {each!r}; choose a whole number.")
+            if hints[field.name] is bool and not isinstance(each, bool):
+                raise BadInput(f"{field.name} is {each!r}; choose true or false.")
             if field.name in ranges:
                 ranges[field.name].check(field.name, each)
             if choices and each not in choices:

@@ -634,6 +634,7 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
         ("strangers: 2.5\nrows: {one: {pretrain: {recipe: quick}}}", [], "strangers is 2.5; choose a whole number"),
         ("rows: {one: {pairs: 0}}", [], "pairs of 'one' is 0; give at least 1"),
         ("recall: true\nrows: {one: {finetune: {recipe: quick}}}", [], "recall is for rows that pretrain"),
+        ("recall: 'no'\nrows: {one: {pretrain: {recipe: quick}}}", [], "recall is 'no'; choose true or false"),
         ("seeds: []\nrows: {one: {}}", [], "seeds is .., and has to have at least one"),
         ("seeds: [1, 1]\nrows: {one: {}}", [], "seeds is .1, 1., and has to have .* each once"),
         ("strangers: 5\nrows: {one: {pretrain: {recipe: quick}}}", [], "strangers are a world's; give the study one"),
