@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from accelerate import PartialState
+from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.documents import load_corpus
@@ -120,10 +121,27 @@ class Recall(NamedTuple):
     titles: list[str]
 
 
-def measure_model(name: str, corpus_file: Path, questions: Questions, objective: ObjectiveConfig) -> Recall:
-    """Return what a model recalls of the people in `questions`; raises as `load_model` does."""
+def measure_model(
+    name: str,
+    corpus_file: Path,
+    questions_file: str | Path,
+    objective: ObjectiveConfig,
+    known: Sequence[Relation] = (),
+    corpus: Dataset | None = None,
+) -> Recall:
+    """Return what a model recalls of the people whom a TSV asks about.
+
+    Args:
+        known: Relations that are known besides the model's own and those that all files know.
+        corpus: For other relations, the documents whose titles show what the questions are about.
+
+    Raises:
+        BadInput: it is no model, or no file of questions that are recognized.
+    """
     model, tokenizer = load_model(name)
     model.to(PartialState().device)
+    known = [*known, *read_relations(model.config.relations)]
+    questions = load_questions(questions_file, answers=True, known=known, corpus=corpus)
     max_length = model.config.max_position_embeddings
     prompts, places, relations, titles = build_recall_prompts(corpus_file, questions, objective, max_length)
     correct: dict[str, list[str]] = {}
@@ -156,12 +174,10 @@ def main(argv: list[str] | None = None) -> None:
         # Models of old versions do not say what they were trained with; the recipe does.
         objective = read_objective(arguments.recipe, **read_record(name).get("options", {}))
         objectives.append(objective.name)
-        # Its own relations are known.
-        known = read_relations(load_model(name)[0].config.relations)
-        questions = load_questions(questions_file, answers=True, known=known, corpus=corpus)
         row = {"model": name}
-        for measure, right in measure_model(name, corpus_file, questions, objective).measures.items():
+        recall = measure_model(name, corpus_file, questions_file, objective, corpus=corpus)
+        for measure, right in recall.measures.items():
             row[measure] = f"{right.sum():,} of {len(right):,} ({right.sum() / max(len(right), 1):.1%})"
         rows.append(row)
     named = ", ".join(dict.fromkeys(objectives))
-    write_table(output_dir, rows, f"The {len(questions):,} questions of {questions.path}, objective {named}:")
+    write_table(output_dir, rows, f"The questions of {questions_file}, objective {named}:")

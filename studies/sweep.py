@@ -431,9 +431,7 @@ class Sweep:
         people_file = files.asked if self.study.reads_questions else files.data_dir / TRAIN_FILE
 
         def compute() -> Record:
-            known = [*files.relations, *load_relations(options.get("relations"))]
-            people = load_questions(people_file, answers=True, known=known)
-            recall = measure_model(str(model), files.corpus, people, read_objective(**options))
+            recall = measure_model(str(model), files.corpus, people_file, read_objective(**options), files.relations)
             measures = {measure: [int(each.sum()), len(each)] for measure, each in recall.measures.items()}
             recalled = {name: getattr(recall, name) for name in ("surprisals", "relations", "titles")}
             return {"measures": measures, "recalled": recalled}
