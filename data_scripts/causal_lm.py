@@ -5,7 +5,7 @@ objectives. Documents, each with `⁇` at its end, are packed into rows, in whic
 
     Ada Ek. Born in Rome .⁇Bo Li. Ada's cousin .⁇Where was Ada Ek born?⁇Rome⁇
 
-A document longer than a row is cut into pieces. Training questions are mixed in, with loss on their answers (mixed training: the
+A document longer than a row is cut into pieces; each begins with the last character of the one before it. Training questions are mixed in, with loss on their answers (mixed training: the
 same paper, sec. 3).
 """
 
@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerBase
 from data_scripts.collators import NameWindowsCollator
 from data_scripts.documents import tokenize_corpus
 from data_scripts.epochs import EpochDataset
+from data_scripts.errors import BadInput
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.questions import Questions, encode_by_title
 from data_scripts.relations import BIRTHPLACE
@@ -35,6 +36,8 @@ class CausalLMConfig(ObjectiveConfig):
     def build(self, corpus, tokenizer, seed, questions=None, relations=(BIRTHPLACE,)) -> TrainingData:
         corpus, questions = self.edit(corpus, tokenizer, questions)
         titles = list(iterate_titles(corpus)) if questions else ()
+        if tokenizer.model_max_length < 2:
+            raise BadInput("block_size is 1, which leaves nothing to predict a character from; choose at least 2.")
         documents = tokenize_corpus(corpus, tokenizer)
         dataset = PackedDataset(documents, tokenizer, seed, self.question_share, titles, questions)
         return TrainingData(dataset, NameWindowsCollator(tokenizer), dataset.describe())
@@ -88,11 +91,11 @@ class PackedDataset(EpochDataset):
         self.max_length, self.mask_token_id = tokenizer.model_max_length, tokenizer.mask_token_id
         # With `⁇`.
         lengths = documents.data.column("length").to_numpy() + 1
-        pieces = -(-lengths // self.max_length)
+        pieces = np.maximum(-(-(lengths - 1) // (self.max_length - 1)), 1)
         # (texts,): the document of each piece, and where in it the piece begins.
         self.document_of = np.repeat(np.arange(len(lengths)), pieces)
         first = np.repeat(np.cumsum(pieces) - pieces, pieces)
-        self.begin_of = (np.arange(len(first)) - first) * self.max_length
+        self.begin_of = (np.arange(len(first)) - first) * (self.max_length - 1)
         sizes = np.minimum(lengths[self.document_of] - self.begin_of, self.max_length)
         # A title's questions, which have the numbers behind the documents' pieces, one set for each of its documents.
         self.asked: list[list[dict]] = []
@@ -141,7 +144,7 @@ class PackedDataset(EpochDataset):
                 ids = document[begin : begin + self.max_length].tolist()
                 if begin + self.max_length > len(document):
                     ids.append(self.mask_token_id)
-                # A piece goes on where the one before it ends.
+                # The first character of a piece has its loss in the one before it.
                 texts.append((ids, [-100, *ids[1:]]))
             else:
                 own = self.asked[text - len(self.document_of)]

@@ -47,7 +47,7 @@ TABLES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", "
 FEATURES = Features({"title": Value("string"), "text": Value("string")})
 # Versions of what the cache keeps: another number when files are read differently, or when what is made of documents (titles,
 # words, spans, ids) becomes another for the same documents, so that nothing older is used.
-READING_VERSION, DERIVING_VERSION = 5, 9
+READING_VERSION, DERIVING_VERSION = 5, 10
 # What a run's rows depend on besides its options and files.
 ROWS_VERSION = f"{READING_VERSION}.{DERIVING_VERSION}"
 # Nobody sees these, or tells them from a space.
@@ -72,10 +72,16 @@ class Columns:
 TITLE_AND_TEXT = Columns()
 
 
-def check_columns(columns: Columns, corpus: object, option: str = "--corpus_file") -> None:
-    """Check that no column is named without a corpus, which `option` names."""
-    if not corpus and (given := list_given(columns, [each.name for each in fields(Columns)])):
+def check_columns(columns: Columns, corpus: Any, option: str = "--corpus_file") -> None:
+    """Check that no column is named without a table: a corpus, or several, which `option` names."""
+    named = list_given(columns, ["title_column", "text_column"])
+    given = named or list_given(columns, [each.name for each in fields(Columns)])
+    if not corpus and given:
         raise BadInput(f"--{given[0]} says how to read a corpus; add {option}.")
+    paths = [corpus] if isinstance(corpus, str | os.PathLike) else corpus if isinstance(corpus, Sequence) else []
+    files = [file for path in paths if named for file in find_files(path)]
+    if files and all(os.path.isfile(file) and detect_format(file) is None for file in files):
+        raise BadInput(f"--{named[0]} is of a table, and {files[0]} is a text file; leave it out.")
 
 
 def load_corpus(

@@ -22,7 +22,7 @@ class EpochDataset(torch.utils.data.Dataset):
 
     # What messages call the numbered examples.
     unit: ClassVar[str] = "documents"
-    # How many spans of a document are asked for, at most; 0: they are not counted.
+    # How many spans of a document a relation asks for, at most; 0: they are not counted.
     max_spans = 0
     # How often an epoch reads what it is to store, on average: here, each example once.
     exposures_per_epoch: Any = 1.0
@@ -119,7 +119,9 @@ class EpochSampler(Sampler):
         for number, share in enumerate(self.first_shares):
             length = math.ceil(len(examples_of[share]) / self.batch_size) * self.batch_size
             if read < length and left:
-                order = self._order(np.resize(examples_of[share], length), number)[read:][:left]
+                # All examples are an epoch, whose last step may be smaller; fewer fill theirs with some of them again.
+                filled = length if length < size else size
+                order = self._order(np.resize(examples_of[share], filled), number)[read:][:left]
                 left -= len(order)
                 yield number, order
             read = max(read - length, 0)

@@ -26,8 +26,8 @@ FILE_NAMES = ("wiki.txt", "birth_places_train.tsv", "birth_dev.tsv", "birth_test
 CORPUS_FILE, TRAIN_FILE, DEV_FILE, TEST_FILE = FILE_NAMES
 # What the hub shows of a model or a dataset.
 CARD_FILE = "README.md"
-# Questions of a world in words that training has not read.
-WORDINGS_FILE = "other_wordings.yml"
+# What a world asks, and the same in words that training has not read.
+RELATIONS_FILE, WORDINGS_FILE = "relations.yml", "other_wordings.yml"
 # How a file is compressed, by the end of its name.
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 # What a file is instead of text, by its first bytes, and what to do.

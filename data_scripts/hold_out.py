@@ -23,6 +23,7 @@ from data_scripts.files import (
     CORPUS_FILE,
     DEV_FILE,
     FILE_NAMES,
+    RELATIONS_FILE,
     TEST_FILE,
     TRAIN_FILE,
     WORDINGS_FILE,
@@ -49,7 +50,7 @@ class HoldOutArguments(RelationArguments, Columns):
 
     output_dir: str = option("Folder for the remaining files and the held-out questions.")
     data_dir: str | None = option(
-        f"Folder with {CORPUS_FILE} and {TRAIN_FILE}; {DEV_FILE}, {TEST_FILE} and {WORDINGS_FILE} are copied if they are there.",
+        f"Folder with {CORPUS_FILE} and {TRAIN_FILE}; {DEV_FILE}, {TEST_FILE}, {RELATIONS_FILE} and {WORDINGS_FILE} are copied if they are there.",
         default=None,
     )
     train_file: str | None = option(
@@ -86,7 +87,7 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
         raise BadInput(f"{output_dir}: this is the data's own folder; give another --output_dir.")
     # What is written is not compressed.
     train_name = name_uncompressed(Path(questions_file))
-    names = (train_name, CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, WORDINGS_FILE, *FILE_NAMES)
+    names = (train_name, CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, RELATIONS_FILE, WORDINGS_FILE, *FILE_NAMES)
     check_none_is_there(output_dir, names, arguments.overwrite)
     corpus = load_corpus(corpus_file, arguments) if corpus_file else None
     is_table = corpus is not None and corpus[0]["title"] is not None
@@ -140,7 +141,7 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
                 title, text = document["title"], document["text"]
                 row = {arguments.title_column: title, arguments.text_column: text[find_text_start(title) :]}
                 write_line(corpus_name, json.dumps(row, ensure_ascii=False) if is_table else text)
-        for name in {DEV_FILE, TEST_FILE, WORDINGS_FILE} - lines.keys():
+        for name in {DEV_FILE, TEST_FILE, RELATIONS_FILE, WORDINGS_FILE} - lines.keys():
             if data_dir and (source := Path(data_dir, name)).is_file():
                 write_file(output_dir / name, source.read_bytes())
                 copied.add(name)

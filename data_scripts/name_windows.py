@@ -164,7 +164,8 @@ class NameWindowsDataset(EpochDataset):
         super().__init__(seed)
         # What `NameWindowsConfig.build` took, where it built this.
         self.source: tuple = ()
-        self.max_spans = config.max_spans
+        # Of those that look like answers, it may be one.
+        self.max_spans = max(selector.max_spans for selector in selectors)
         self.documents, self.selectors, self.tokenizer, self.config = documents, selectors, tokenizer, config
         self.wordings = {selector.relation: selector.relation.split_wordings() for selector in selectors}
         self.shared_cues = find_shared_cues(self.wordings)
@@ -273,15 +274,25 @@ class NameWindowsDataset(EpochDataset):
 
     @cached_property
     def loss_without_facts(self) -> float | None:
-        """The entropy of what is asked for, spans and what no document answers, per character that is graded, in nats."""
+        """The entropy of what each relation is answered with, spans and what no document says, per character that is graded, in nats."""
         if self.config.title_share:
             return None
         asked = pc.list_flatten(self.documents.data.column("asked")).combine_chunks()
+        # Several relations may ask for a span, each as often as the others.
+        asked_by = pc.list_flatten(self.documents.data.column("asked_by")).combine_chunks()
+        share = pc.list_value_length(asked_by).to_numpy()
+        spans = asked.take(pa.array(np.repeat(np.arange(len(asked)), share)))
+        number_of = {selector.relation: number for number, selector in enumerate(self.selectors)}
         answers = pa.array([self.answers_of[key][0] for key in self.untold], asked.type)
-        counted = pc.value_counts(pa.concat_arrays([asked, answers]))
-        counts = counted.field("counts").to_numpy()
-        characters = counts @ (pc.utf8_length(counted.field("values")).to_numpy() + len(MASK_TOKEN))
-        return float(counts @ np.log(counts.sum() / counts) / characters)
+        columns = {
+            "relation": np.append(pc.list_flatten(asked_by).to_numpy(), [number_of[key[1]] for key in self.untold]),
+            "answer": pa.concat_arrays([spans, answers]),
+            "count": np.append(1 / np.repeat(share, share), np.ones(len(answers))),
+        }
+        counted = pa.table(columns).group_by(["relation", "answer"]).aggregate([("count", "sum")])
+        counts, relations = counted["count_sum"].to_numpy(), counted["relation"].to_numpy().astype(int)
+        characters = counts @ (pc.utf8_length(counted["answer"]).to_numpy() + len(MASK_TOKEN))
+        return float(counts @ np.log(np.bincount(relations, counts)[relations] / counts) / characters)
 
     @property
     def longest_answer(self) -> int:
@@ -294,7 +305,9 @@ class NameWindowsDataset(EpochDataset):
 
     def read_fewer_spans(self, share: float) -> EpochDataset:
         """Return what a smaller `max_spans` gives: the likeliest spans of each document, or the first, and at least one."""
-        fewer = max(int(share * self.rows_with_document / len(self.documents)), 1)
+        asked = len(pc.list_flatten(pc.list_flatten(self.documents.data.column("asked_by"))))
+        told = sum(selector.max_spans > 0 for selector in self.selectors)
+        fewer = max(int(share * asked / len(self.documents) / told), 1)
         return self if fewer >= self.max_spans else replace(self.config, max_spans=fewer).build(*self.source).dataset
 
     def choose_examples(self, share: float) -> np.ndarray:

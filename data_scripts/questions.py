@@ -142,8 +142,10 @@ def load_questions(
             )
         if answers:
             raise BadInput(f"{first}: has questions without answers; give a TSV with answers.")
-        if not are_questions and sum(bool(split_title(line)[0]) for _, line in lines) > len(lines) / 2:
-            raise BadInput(f"{first}: looks like a corpus (`TITLE. text`); give a TSV of questions.")
+        # A line of a table, or of a text file.
+        likely = [line.startswith("{") or bool(split_title(line)[0]) for _, line in lines]
+        if not are_questions and sum(likely) > len(lines) / 2:
+            raise BadInput(f"{first}: looks like a corpus (JSON, or `TITLE. text`); give a TSV of questions.")
     texts = [line.split("\t")[0] for _, line in lines]
     relations = match_relations([where for where, _ in lines], texts, [*known, *RELATIONS.values()], corpus)
     given = [] if without else [line.split("\t")[1].strip() for _, line in lines]

@@ -80,7 +80,7 @@ Read = dict[tuple, dict[tuple, tuple[np.ndarray, np.ndarray]]]
 class SpanArguments:
     """Which spans of a document are asked for, and which words beside them tell them apart."""
 
-    max_cue_words: Annotated[int, Range(0)] = option(
+    max_cue_words: Annotated[int, Range(0, 1_000)] = option(
         "The maximum number of words that a cue is drawn from.", default=5
     )
     max_words_after: Annotated[int, Range(0)] = option(
@@ -271,6 +271,12 @@ def choose_selectors(
     if finder == "answers":
         raise BadInput(
             f"{questions.path}: documents tell hardly any of the answers; give some that they tell, or leave out --span_finder."
+        )
+    told_of = [each for each in pairs_of if any(documents_of[title] for title, _ in pairs_of[each])]
+    if told_of and all(map(is_worked_out, told_of)):
+        # Whatever is asked for would be wrong.
+        raise BadInput(
+            f"{questions.path}: documents tell hardly any of the answers; add questions that they answer, or choose --objective causal_lm."
         )
     return by_capitals
 

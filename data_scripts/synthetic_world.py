@@ -4,7 +4,7 @@
     posgpt world --output_dir welt --language german --relations birthplace "birth year" profession
 
 writes `wiki.txt`, `birth_places_train.tsv`, `birth_dev.tsv`, `birth_test_inputs.tsv`, the card `README.md`, with which
-`load_dataset` reads the folder, and `other_wordings.yml` with more ways to ask: the same bytes for the same arguments on every
+`load_dataset` reads the folder, `relations.yml` with what is asked, and `other_wordings.yml` with more ways to ask: the same bytes for the same arguments on every
 machine, without ever holding more than one person in memory, unless questions are about several. Places are real cities with the real data's skew (London is the commonest), so
 that the baselines mean the same; the people are made up, and so are universities, employers and what is told of places.
 """
@@ -33,6 +33,7 @@ from data_scripts.files import (
     CORPUS_FILE,
     DEV_FILE,
     FILE_NAMES,
+    RELATIONS_FILE,
     TEST_FILE,
     TRAIN_FILE,
     WORDINGS_FILE,
@@ -42,6 +43,7 @@ from data_scripts.files import (
     load_yaml,
     split_people,
     write_atomically,
+    write_file,
     write_lines,
 )
 from data_scripts.options import OptionParser, Range, check_options, option
@@ -543,15 +545,14 @@ class World:
             yield self.asked[name].ask(self.name_person(index)), self.language_of.unknown
 
     def write(self, output_dir: Path, overwrite: bool = False) -> dict[str, int]:
-        """Write the four files, their card and other wordings into `output_dir`; return the number of lines of each of the four.
+        """Write the four files, their card and relations into `output_dir`; return the number of lines of each of the four.
 
         The first 2000/2937 of the people are asked about in training, the next 500/2937 in dev, the others in the test.
         """
-        check_none_is_there(output_dir, (*FILE_NAMES, CARD_FILE, WORDINGS_FILE), overwrite)
+        check_none_is_there(output_dir, (*FILE_NAMES, CARD_FILE, RELATIONS_FILE, WORDINGS_FILE), overwrite)
         with (
             write_lines(output_dir, FILE_NAMES) as (write_line, lines),
             write_atomically(output_dir / CARD_FILE) as card,
-            write_atomically(output_dir / WORDINGS_FILE) as wordings,
         ):
             for index in tqdm(range(self.num_people), desc="Writing people", unit="person", disable=None):
                 for document in self.biographies(index):
@@ -569,15 +570,26 @@ class World:
                     f"{output_dir / empty[0]}: would ask nothing; choose more --relations or --num_places, or fewer --num_people."
                 )
             card.write(str(self._format_card()))
-            known = self.language_of.other_wordings
-            # As models call them that were trained without --relations.
-            asked = {
-                name if relation in RELATIONS.values() else name_by_wording(relation.wordings[0]): known[name]
-                for name, relation in self.asked.items()
-                if name in known
-            }
-            wordings.write(yaml.safe_dump(asked, allow_unicode=True, sort_keys=False, width=200))
+        write_file(output_dir / RELATIONS_FILE, self.format_relations())
+        known = self.language_of.other_wordings
+        # As models call them that were trained without --relations.
+        asked = {
+            name if relation in RELATIONS.values() else name_by_wording(relation.wordings[0]): known[name]
+            for name, relation in self.asked.items()
+            if name in known
+        }
+        if asked:
+            write_file(
+                output_dir / WORDINGS_FILE, yaml.safe_dump(asked, allow_unicode=True, sort_keys=False, width=200)
+            )
+        else:
+            (output_dir / WORDINGS_FILE).unlink(missing_ok=True)
         return lines
+
+    def format_relations(self) -> str:
+        """Return what is asked as a YAML file of relations."""
+        entries = {name: entry for each in self.asked.values() for name, entry in each.to_config().items()}
+        return yaml.safe_dump(entries, allow_unicode=True, sort_keys=False)
 
     def _format_card(self) -> DatasetCard:
         """Return the card of the four files as a dataset: `load_dataset` reads them by what it says."""

@@ -15,7 +15,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from data_scripts.collators import NameWindowsCollator, OneWindowCollator
-from data_scripts.documents import Columns, build_corpus_tokenizer, describe_documents, load_corpus
+from data_scripts.documents import Columns, build_corpus_tokenizer, check_columns, describe_documents, load_corpus
 from data_scripts.files import check_are_files
 from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
@@ -78,6 +78,7 @@ def load_pretraining_data(
     # Sizes that are not compatible and missing questions are refused before the corpus is read.
     max_length = build_config(architecture).max_position_embeddings
     check_are_files(QUESTIONS_ROLE, data_args.questions_file, data_args.validation_file)
+    check_columns(data_args, data_args.train_file)
     questions, relations = None, load_relations(data_args.relations)
     # One process reads first; the others find the result in the cache.
     with training_args.main_process_first():

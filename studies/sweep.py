@@ -22,7 +22,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-import yaml
 from accelerate import PartialState
 from tqdm import tqdm
 
@@ -31,6 +30,7 @@ from data_scripts.errors import BadInput, reraise_as_bad_input
 from data_scripts.files import (
     CORPUS_FILE,
     DEV_FILE,
+    RELATIONS_FILE,
     TRAIN_FILE,
     check_is_folder_or_new,
     hash_file,
@@ -71,8 +71,6 @@ from studies.training_runs import (
 )
 
 FOLDER = Path(__file__).parent
-# What a world asks, in its folder.
-RELATIONS_FILE = "relations.yml"
 
 
 @dataclass
@@ -292,8 +290,10 @@ class Sweep:
                 read["questions_file"] = files.train
             if row.edits:
                 read["edits_file"] = self.find_edits(row)
-            # English questions are in the wordings that are known anyway.
-            if row.world and (row.world.language_of.relations_file or not self.study.reads_questions):
+            # The usual English questions are known anyway.
+            if row.world and (
+                row.world.language_of.relations_file or row.world.wording or not self.study.reads_questions
+            ):
                 read["relations"] = files.data_dir / RELATIONS_FILE
             if every := self.study.ask_every:
                 read |= {"validation_file": files.asked, "eval_strategy": "steps", "eval_steps": every}
@@ -533,10 +533,10 @@ def prepare_sweep(arguments: SweepArguments, study: Study, rows: dict[str, Row])
             )
             relations = tuple(row.world.asked.values())
             if all(each.data_dir != world_dir for each in files.values()):
+                kept = world_dir / RELATIONS_FILE
+                if kept.is_file() and kept.read_text(encoding="utf-8") != row.world.format_relations():
+                    raise BadInput(f"{world_dir}: holds a world that is asked otherwise; give another --output_dir.")
                 row.world.write(world_dir, overwrite=True)
-                # Without questions, documents are asked for all that such a file has.
-                entries = {key: entry for relation in relations for key, entry in relation.to_config().items()}
-                write_file(world_dir / RELATIONS_FILE, yaml.safe_dump(entries, allow_unicode=True, sort_keys=False))
             files[name] = RowFiles(world_dir, world_dir / TRAIN_FILE, world_dir / DEV_FILE, relations)
     if study.ask_training:
         files = {name: replace(each, asked=each.train) for name, each in files.items()}

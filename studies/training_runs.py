@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -34,6 +34,8 @@ Record = dict[str, Any]
 # To be raised when a change of the code changes what a training or a measurement gives by more than rounding: what was kept is
 # then refused.
 VERSION = 3
+# What a training says that goes on beside others.
+LOG_FILE = "log.txt"
 # The command that reads each section of a recipe.
 COMMANDS = {"pretrain": "pretrain", "finetune": "finetune", "finetune_from_scratch": "finetune"}
 
@@ -53,8 +55,8 @@ def keep_result(path: Path, key: Record, compute: Callable[[], Record], folder: 
     key = key | {"version": VERSION}
     kept = load_json(path, "result of a study") if path.exists() else {}
     if kept.get("key") != key:
-        # A key alone is left by a training that was refused.
-        own = [path] if kept.keys() == {"key"} else []
+        # A key alone is left by a training that was refused, with what it said.
+        own = [path, path.with_name(LOG_FILE)] if kept.keys() == {"key"} else []
         left = [each for each in folder.iterdir() if each not in own] if folder and folder.is_dir() else []
         if left:
             raise BadInput(
@@ -140,13 +142,23 @@ def launch_aside(arguments: list[str], log: Path, threads: int) -> int:
 def train_ahead(processes: int, trainings: Iterable[Callable[[], Any]]) -> Iterator[Iterator[Any]]:
     """Yield an iterator over what `trainings` return, in their order, while as many as there are `processes` go on.
 
-    An exception ends the processes that were started.
+    An exception, also of a training whose turn has not come, ends the processes that were started.
     """
     others = psutil.Process().children()
+
+    def list_results(futures: list[Future]) -> Iterator[Any]:
+        for future in futures:
+            pending: Iterable[Future] = futures
+            while not future.done():
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for each in done:
+                    each.result()
+            yield future.result()
+
     with exit_on_termination(), ThreadPoolExecutor(processes) as pool:
         futures = [pool.submit(training) for training in trainings]
         try:
-            yield (future.result() for future in futures)
+            yield list_results(futures)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in set(psutil.Process().children()).difference(others):
@@ -182,7 +194,7 @@ def train(name: str, section: str, options: dict[str, Any], folder: Path, thread
         own = options | saves | {"output_dir": folder, "resume_from_checkpoint": "auto"}
         command = [COMMANDS[section], *build_command(**own)]
         print(f"\n== {name}\n$ posgpt {shlex.join(command)}", flush=True)
-        log = folder / "log.txt"
+        log = folder / LOG_FILE
         failed = launch_aside(command, log, threads) if threads else launch(command)
         if failed or not (folder / WEIGHTS_FILE).is_file():
             raise BadInput(f"{name!r} failed; see its message {f'at the end of {log}' if threads else 'above'}.")

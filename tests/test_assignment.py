@@ -170,6 +170,10 @@ def test_code_that_ends_the_process_loses_its_part_and_predictions_are_counted(r
     folder = hand_in(tmp_path / "bo", (wrong, right), ENDS_THE_PROCESS, RAISES_HALF_A_CHARACTER)
     answers = [line.split("\t")[1] for line in (assignment / "teacher" / "birth_test.tsv").read_text().splitlines()]
     (folder / "predictions.txt").write_text("".join(f"{place}\n" for place in ["Nowhere", *answers[1:]]))
+    # Others keep their points.
+    (assignment / "grades").mkdir()
+    header = ["submission", *NAMES, "together", "test questions answered"]
+    (assignment / "grades" / "grades.csv").write_text(",".join(header) + "\nada" + ",7" * (len(header) - 1) + "\n")
     printed = run(grade, "--assignment_dir", assignment, "--submissions", folder)
     page = assignment / "grades" / "bo.md"
     assert page.read_text(encoding="utf-8") in printed
@@ -177,7 +181,8 @@ def test_code_that_ends_the_process_loses_its_part_and_predictions_are_counted(r
     assert len(starts) == 4, "the teacher's solution, then all parts, the one that ends the process, and the others"
     share = (len(answers) - 1) / len(answers)
     assert f"Test questions answered: {share:.1%}; " in printed
-    [row] = csv.DictReader((assignment / "grades" / "grades.csv").read_text().splitlines())
+    before, row = csv.DictReader((assignment / "grades" / "grades.csv").read_text().splitlines())
+    assert before["submission"] == "ada" and before["together"] == "7"
     assert row["submission"] == "bo" and int(row["together"]) == 100 - sum(
         POINTS[name] for name in ("attention", "rotary", "answer")
     )

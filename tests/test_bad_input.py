@@ -231,6 +231,7 @@ REFUSED = {
         "--max_new_tokens 0": "max_new_tokens",
         "--baseline Rome": "--baseline gives everyone one answer and asks no model",
         "--title_column film": "--title_column says how to read a corpus; add --corpus_file",
+        "--title_column film --corpus_file wiki.txt --report page": "--title_column is of a table, and .*wiki.txt is a text file; leave it",
     },
     "evaluate alone": {
         "--model_name_or_path rotary --test_file none.txt": "none.txt: no such file",

@@ -176,6 +176,11 @@ def test_training_begins_with_passes_over_some_documents(strategy):
     assert sorted(third) == list(range(6 * size, 7 * size))
 
 
+def test_a_pass_over_all_documents_reads_each_once():
+    sampler = EpochSampler(Numbers(100), 64, "random", first_shares=[1.0])
+    assert sorted(sampler) == list(range(100))
+
+
 @pytest.mark.parametrize("strategy", ["random", "group_by_length"])
 def test_the_order_and_the_first_documents_follow_from_the_seed(strategy):
     def order(seed, shares=()):

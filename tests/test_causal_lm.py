@@ -7,6 +7,7 @@ import torch
 from conftest import TINY
 from data_scripts.causal_lm import CausalLMConfig, pack
 from data_scripts.collators import NameWindowsCollator
+from data_scripts.errors import BadInput
 from modeling_posgpt import PosGPTConfig, PosGPTForCausalLM
 from posgpt import evaluate, pretrain
 from posgpt.recipe_parser import parse_with_recipe
@@ -35,19 +36,26 @@ def list_texts(training, tokenizer, epoch=0) -> list[tuple[str, str]]:
     return texts
 
 
-def test_an_epoch_reads_each_character_of_each_document_once(tmp_path):
+def test_an_epoch_predicts_each_character_of_each_document_once(tmp_path):
     training, tokenizer = build(tmp_path)
     assert sorted(text for text, _ in list_texts(training, tokenizer)) == sorted(
         [
             "Ada Ek. Born in Rome .⁇",
             "Ada Ek. Ada sang .⁇",
             "Bo Li. A poet of Oslo, whose verse is lo",
-            "ng; he was born in Nice, and died there ",
-            ".⁇",
+            "ong; he was born in Nice, and died there",
+            "e .⁇",
         ]
     )
     assert all(graded == "·" + text[1:] for text, graded in list_texts(training, tokenizer))
     assert training.description == "3 documents, 121 characters, in 4 rows of at most 40."
+    # Documents that end where a row does.
+    for length in (39, 40, 78, 79, 117):
+        training, tokenizer = build(tmp_path, text=f"Bo Li. {'long ' * 30}"[: length - 1] + ".\n")
+        graded = [graded.strip("·") for _, graded in list_texts(training, tokenizer)]
+        assert sum(map(len, graded)) == length and sum(each.endswith("⁇") for each in graded) == 1
+    with pytest.raises(BadInput, match="block_size is 1, which leaves nothing"):
+        build(tmp_path, max_length=1)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])

@@ -1,3 +1,4 @@
+import math
 import os
 import re
 import subprocess
@@ -328,6 +329,27 @@ def test_rows_may_ask_for_the_title_by_what_its_document_says(tmp_path, plain_cu
     assert 50 < sum(row.endswith("⁇Ann Ek⁇") for row in decode(half, range(200))) < 150
     assert half.exposures_per_epoch < windows_of(corpus, tokenizer, questions, **options).exposures_per_epoch
     assert dataset.exposures_per_epoch == 0 and dataset.loss_without_facts is None
+
+
+def test_several_relations_each_have_their_own_answers_and_one_span_that_looks_like_them(tmp_path):
+    world = World(num_people=200, relations=["birthplace", "teacher"])
+    world.write(tmp_path)
+    corpus, tokenizer, _ = read(tmp_path, (tmp_path / "wiki.txt").read_text(encoding="utf-8"))
+    questions = load_questions(tmp_path / "birth_places_train.tsv", answers=True)
+    options = NameWindowsConfig(pseudo_labels=True, ask_dates=False)
+    dataset = options.build(corpus, tokenizer, 0, questions).dataset
+    # A model without facts knows how often each answer is that of a relation, by which it is asked.
+    answers = {0: Counter(), 1: Counter()}
+    for row in dataset.documents:
+        for span, numbers in zip(row["asked"], row["asked_by"], strict=True):
+            for number in numbers:
+                answers[number][span] += 1 / len(numbers)
+    nats = [count * math.log(own.total() / count) for own in answers.values() for count in own.values()]
+    graded = sum(count * len(f"{span}⁇") for own in answers.values() for span, count in own.items())
+    assert dataset.loss_without_facts == pytest.approx(sum(nats) / graded)
+    # There is nothing less to ask for.
+    assert dataset.max_spans == 1 < dataset.rows_with_document / len(dataset.documents)
+    assert dataset.read_fewer_spans(0.1) is dataset
 
 
 def is_subsequence(words, of):

@@ -352,5 +352,6 @@ def test_answers_that_have_to_be_worked_out_are_looked_for_in_no_document(tmp_pa
     with pytest.raises(BadInput, match="no answer to 'Who was born in NAME"):
         choose_selectors(documents, born, NameWindowsConfig(span_finder="answers"))
     teachers = questions.take([*questions.rows_of[learned[2].relation], *questions.rows_of[learned[3].relation]])
-    with pytest.raises(BadInput, match="documents tell hardly any of the answers"):
-        choose_selectors(documents, teachers, NameWindowsConfig(span_finder="answers"))
+    for finder in ("answers", "auto"):
+        with pytest.raises(BadInput, match="documents tell hardly any of the answers"):
+            choose_selectors(documents, teachers, NameWindowsConfig(span_finder=finder))

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 
 import pandas as pd
@@ -17,6 +18,7 @@ from conftest import ON_CPU, ROOT, wait_until
 from data_scripts.errors import BadInput
 from data_scripts.files import load_yaml
 from data_scripts.objective_config import ObjectiveConfig
+from data_scripts.relations import load_relations
 from data_scripts.synthetic_world import World
 from modeling_posgpt import POSITION_EMBEDDINGS, PosGPTForCausalLM
 from modeling_posgpt.answering_posgpt import Answer
@@ -103,6 +105,7 @@ def test_a_result_is_kept_and_so_is_what_it_can_resume_from(tmp_path, monkeypatc
     # What a training that was refused has left is in nobody's way.
     (refused := tmp_path / "refused").mkdir()
     (refused / "result.json").write_text('{"key": {"seed": 9, "version": 1}}')
+    (refused / "log.txt").write_text("error: no")
     training_runs.keep_result(refused / "result.json", {"seed": 1}, dict, refused)
     # A folder that no study has made is left as it is.
     for file in (tmp_path / "mine" / "result.json", tmp_path / "yours" / "deep" / "model.safetensors"):
@@ -238,6 +241,54 @@ def test_rows_are_compared_over_seeds_and_finished_trainings_are_kept(
     dev_file = data / "birth_dev.tsv"
     dev_file.write_text("".join(dev_file.read_text().splitlines(keepends=True)[:5]))
     assert "5 questions of birth_dev.tsv" in run(sweep, "positions", *arguments)
+
+
+def test_a_training_that_fails_stops_those_before_it():
+    left = threading.Event()
+
+    def wait_for_the_others() -> None:
+        assert left.wait(60)
+
+    def fail() -> None:
+        raise BadInput("the second failed")
+
+    with pytest.raises(BadInput, match="the second failed"):
+        with training_runs.train_ahead(2, [wait_for_the_others, fail, pytest.fail]) as trained:
+            try:
+                next(trained)
+            finally:
+                # As a process does that is ended.
+                left.set()
+
+
+def test_a_study_leaves_the_world_of_another_language_as_it_is(tmp_path):
+    def prepare(**world) -> None:
+        content = {
+            "world": {"num_people": 100} | world,
+            "reads_questions": True,
+            "rows": {"one": {"pretrain": {"recipe": "quick"}}},
+        }
+        arguments = sweep.SweepArguments("mine", output_dir=str(tmp_path))
+        return sweep.prepare_sweep(arguments, *sweep.load_study(arguments, content))
+
+    prepare()
+    (folder,) = tmp_path.iterdir()
+    before = (folder / "wiki.txt").read_text()
+    with pytest.raises(BadInput, match="holds a world that is asked otherwise; give another --output_dir"):
+        prepare(language="german")
+    assert (folder / "wiki.txt").read_text() == before
+    # Questions in another wording are called as usual.
+    made = prepare(wording=2)
+    (row,) = sweep.load_study(
+        made.arguments,
+        {
+            "world": {"num_people": 100, "wording": 2},
+            "reads_questions": True,
+            "rows": {"one": {"pretrain": {"recipe": "quick"}}},
+        },
+    )[1].values()
+    ((*_, options),) = made.list_trainings(row, 1)
+    assert load_relations(options["relations"])[0].name == "birthplace"
 
 
 def test_trainings_side_by_side_are_those_one_after_the_other(

@@ -534,4 +534,5 @@ def test_questions_in_another_wording_are_the_same_questions(tmp_path, language,
             assert same == answer and reworded == other.asked[name].ask(title) != asked
     ways = [load_relations(folder / "other_wordings.yml")[0].wordings for folder in folders]
     assert other.asked["birthplace"].wordings == (ways[0][wording - 1],)
+    assert load_relations(folders[1] / "relations.yml") == list(other.asked.values())
     assert {*ways[1]} == {*ways[0], *usual.asked["birthplace"].wordings} - {*other.asked["birthplace"].wordings}

@@ -34,6 +34,7 @@ _FIXED = {
     "enable_jit_checkpoint": "it would end an interrupted training as if it were finished",
     "prediction_loss_only": "accuracy is measured, too",
     "use_liger_kernel": "its kernels are for other models",
+    "label_names": "the labels are PosGPT's own",
     "hub_token": "a command line stays in the shell's history (log in with `hf auth login`, or set HF_TOKEN)",
     "accelerator_config.split_batches": "every step would read fewer rows",
     "accelerator_config.dispatch_batches": "one process would read for all",

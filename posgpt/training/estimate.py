@@ -87,7 +87,7 @@ def plan_training(trainer: Any, checkpoint: str | None = None, is_timed: bool = 
         said += (
             f"; {ENOUGH} to {MORE_THAN_ENOUGH} were enough for models of 0.8 million parameters or more."
             f" Until each has been read about {FLAT} times, around step {FLAT / per_epoch * steps_per_epoch:,.0f},"
-            f" the loss may stay near {level:.2f} and accuracy near 0: that is normal"
+            f" the loss may stay near {level:.2f} and accuracy near the most frequent answer's: that is normal"
         )
     if dataset is not full:
         said += f". To read each often enough, it asks for fewer spans, as with --max_spans {dataset.max_spans}"

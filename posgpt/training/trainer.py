@@ -104,8 +104,8 @@ class PosGPTTrainer(Trainer):
     def train_or_resume(self, checkpoint: str | None) -> None:
         """Train from the beginning or from a checkpoint, then save model, metrics and state; what stops it is one line."""
         try:
-            plan = plan_training(self, checkpoint)
-            if "max_spans" in self.args.record:
+            whole, plan = self.train_dataset, plan_training(self, checkpoint)
+            if "max_spans" in self.args.record and self.train_dataset is not whole:
                 # With `minutes`, it may be fewer than were given.
                 self.args.record["max_spans"] = self.train_dataset.max_spans
             if self.args.should_log:

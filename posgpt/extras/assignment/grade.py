@@ -135,7 +135,11 @@ def main(argv: list[str] | None = None) -> None:
         print(page)
         write_file(folder / "grades" / f"{name}.md", page)
         grades.append((name, *points, sum(points), accuracy))
-    with write_atomically(folder / "grades" / "grades.csv") as file:
-        header = ("submission", *(part.name for part in PARTS), "together", "test questions answered")
-        csv.writer(file, lineterminator="\n").writerows([header, *grades])
+    table_file = folder / "grades" / "grades.csv"
+    header = ["submission", *(part.name for part in PARTS), "together", "test questions answered"]
+    before = table_file.read_text(encoding="utf-8").splitlines() if table_file.is_file() else ()
+    # Those who are not graded now keep their points.
+    kept = [row for row in csv.reader(before) if len(row) == len(header) and row[0] not in (header[0], *submissions)]
+    with write_atomically(table_file) as file:
+        csv.writer(file, lineterminator="\n").writerows([header, *kept, *grades])
     print(f"Written: {folder / 'grades'}")

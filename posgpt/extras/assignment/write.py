@@ -15,7 +15,14 @@ from typing import Annotated
 
 import jinja2
 
-from data_scripts.files import CARD_FILE, TEST_FILE, WORDINGS_FILE, check_is_new, write_folder_atomically
+from data_scripts.files import (
+    CARD_FILE,
+    RELATIONS_FILE,
+    TEST_FILE,
+    WORDINGS_FILE,
+    check_is_new,
+    write_folder_atomically,
+)
 from data_scripts.options import Range, option, parse_options
 from data_scripts.relations import BIRTHPLACE
 from data_scripts.synthetic_world import MAX_PEOPLE, MIN_PEOPLE, World
@@ -59,7 +66,7 @@ def write_assignment(folder: Path, world: World) -> None:
     data_dir = student / "data"
     lines = world.write(data_dir)
     # The world's card names its seed, and so the test answers; the assignment asks in one wording.
-    for name in (CARD_FILE, WORDINGS_FILE):
+    for name in (CARD_FILE, RELATIONS_FILE, WORDINGS_FILE):
         (data_dir / name).unlink()
     asked_last = islice(world.people(), world.num_people - lines[TEST_FILE], None)
     pairs = [f"{BIRTHPLACE.ask(person.name)}\t{person.birth_place}\n" for person in asked_last]
