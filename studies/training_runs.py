@@ -134,7 +134,8 @@ def launch_aside(arguments: list[str], log: Path, threads: int) -> int:
     """As `launch`, beside other trainings: with so many threads on the CPU, and what it prints is added to a file."""
     with log.open("a", encoding="utf-8") as file:
         command = [sys.executable, "-m", "posgpt", *arguments]
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+        # What the user has set takes precedence.
+        environment = {"OMP_NUM_THREADS": str(threads)} | os.environ
         return subprocess.run(command, stdout=file, stderr=file, env=environment).returncode
 
 
