@@ -42,6 +42,11 @@ POSITIONS = {
         "2026-11-29-next-character",
         (0, 100),
     ),
+    "name_first": (
+        "Next character: questions that begin with the name, as documents do, are answered more often",
+        "2026-11-30-name-first",
+        (0, 100),
+    ),
 }
 # Labels of the knowledge study, and how its rows begin.
 KNOWLEDGE = {
@@ -166,7 +171,7 @@ def draw_rows(axes: Any, file: str, column: str) -> None:
 def draw_positions(name: str) -> Any:
     message, file, ends = POSITIONS[name]
     figure, axes = make_figure(9, 3.8)
-    draw_rows(axes, file, "positions")
+    draw_rows(axes, file, "what" if name == "name_first" else "positions")
     axes.set(xlim=ends, xlabel="dev answered, %; dots: seeds, line: mean, band: 95 % interval over people")
     figure.suptitle(message, fontweight="bold")
     return figure
@@ -211,17 +216,23 @@ def draw_learning() -> Any:
 
 def draw_titles() -> Any:
     figure, axes = make_figure(7.5, 4.8)
-    for number, row in enumerate(read_rows("2026-11-30-titles")):
+    rows = read_rows("2026-11-30-titles")
+    colors = {row["positions"]: f"C{number}" for number, row in enumerate(rows)}
+    named_first = [row for row in read_rows("2026-11-30-name-first") if row["what"].endswith("the name first")]
+    for row in [*rows, *named_first]:
         matched = row["figures"]["names that match after the last layer (%)"]
         answered = [100 * correct / row["of"] for correct in row["correct"]]
-        axes.plot(matched, answered, "o", color=f"C{number}", markersize=8, alpha=0.8, label=row["positions"])
+        color, is_first = colors[row["positions"]], row in named_first
+        marks: dict[str, Any] = {"marker": "^" if is_first else "o", "label": "" if is_first else row["positions"]}
+        axes.plot(matched, answered, ls="", color=color, markersize=8, alpha=0.8, **marks)
+    axes.plot([], [], "^", color=GREY, label="the name first")
     axes.set(
         xlim=(0, 102), ylim=(0, 102), xlabel="names whose state in the question is closest to that in their own document, %",
         ylabel="questions answered, %",
     )  # fmt: skip
     axes.grid(alpha=0.3)
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    message = "Questions are answered where names are represented as in documents"
+    message = "More questions are answered where names are represented as in documents"
     figure.suptitle(message, fontweight="bold")
     return figure
 
@@ -319,21 +330,30 @@ def draw_length() -> Any:
     figure, panels = make_figure(9, 4.3, columns=2)
     plain, scaled = {}, {}
     edges = [1, 65, 129, 257, 513, 1023]
-    for row in read_rows("2026-11-21-length"):
+    for row in [*read_rows("2026-11-21-length"), *read_rows("2026-11-30-length")]:
         losses = [loss for loss in row["figures"].values() if loss != "ends"]
         if "scaling `" in row["what"]:
             scaled[row["what"].split("`")[1]] = losses
         else:
             plain[row["positions"]] = losses
     scaled |= {name: plain[name] for name in ("rotary", "alibi")}
-    titles = ("Beyond the training length, only ALiBi holds", "Rotary scalings help beyond it and cost within it")
+    titles = ("Beyond the training length, ALiBi and KERPLE hold", "Rotary scalings help beyond it and cost within it")
     for axes, title, curves in zip(panels, titles, (plain, scaled), strict=True):
         for number, (name, losses) in enumerate(curves.items()):
             color = {"rotary": ORANGE, "alibi": BLUE}.get(name, f"C{number + 2}")
             # Each loss is the mean of a range: a step, up to where the next one begins.
             axes.stairs(losses, edges[: len(losses) + 1], baseline=None, color=color, lw=2)
             if len(losses) == len(edges) - 1:
-                up = {"rotary": 5, "linear": -4, "sinusoidal": -4, "dynamic": 4, "llama3": -3}.get(name, 0)
+                up = {
+                    "rotary": 5,
+                    "kerple": 3,
+                    "relative_bias": 5,
+                    "t5": -4,
+                    "linear": -4,
+                    "sinusoidal": -4,
+                    "dynamic": 4,
+                    "llama3": -3,
+                }.get(name, 0)
                 end = 1023, losses[-1]
                 axes.annotate(name, end, (4, up), textcoords="offset points", va="center", color=color)
         axes.axvline(128, color="black", lw=0.8, ls=":")
