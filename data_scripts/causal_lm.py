@@ -5,8 +5,8 @@ objectives. Documents, each with `⁇` at its end, are packed into rows, in whic
 
     Ada Ek. Born in Rome .⁇Bo Li. Ada's cousin .⁇Where was Ada Ek born?⁇Rome⁇
 
-A document longer than a row is cut into pieces; each begins with the last character of the one before it. Training questions are mixed in, with loss on their answers (mixed training: the
-same paper, sec. 3).
+A document longer than a row is cut into pieces; each begins with the last character of the one before it. Training questions are
+mixed in, with loss on their answers (mixed training: the same paper, sec. 3).
 """
 
 from collections.abc import Sequence

@@ -307,7 +307,7 @@ class NameWindowsDataset(EpochDataset):
         """Return what a smaller `max_spans` gives: the likeliest spans of each document, or the first, and at least one."""
         asked = len(pc.list_flatten(pc.list_flatten(self.documents.data.column("asked_by"))))
         told = sum(selector.max_spans > 0 for selector in self.selectors)
-        fewer = max(int(share * asked / len(self.documents) / told), 1)
+        fewer = max(int(share * asked / len(self.documents) / max(told, 1)), 1)
         return self if fewer >= self.max_spans else replace(self.config, max_spans=fewer).build(*self.source).dataset
 
     def choose_examples(self, share: float) -> np.ndarray:
