@@ -54,7 +54,7 @@ class LengthArguments:
     max_steps: Annotated[int, Range(1)] = option(
         f"Optimizer steps per run, of 32 rows of {TRAINED_LENGTH} characters.", default=1000
     )
-    num_rows: Annotated[int, Range(1)] = option("How many long rows are read.", default=200)
+    num_rows: Annotated[int, Range(1, 25_000)] = option("How many long rows are read.", default=200)
     hidden_size: Annotated[int, Range(1)] = option("Width of the models.", default=256)
     seed: Annotated[int, Range(0)] = option("Seed of the training runs.", default=42)
 
