@@ -119,8 +119,8 @@ class EpochSampler(Sampler):
         for number, share in enumerate(self.first_shares):
             length = math.ceil(len(examples_of[share]) / self.batch_size) * self.batch_size
             if read < length and left:
-                # All examples are an epoch, whose last step may be smaller; fewer fill theirs with some of them again.
-                filled = length if length < size else size
+                # All examples are an epoch, whose last step may be smaller, if they begin one; else some are read again to fill it.
+                filled = size if length >= size == left and not read else length
                 order = self._order(np.resize(examples_of[share], filled), number)[read:][:left]
                 left -= len(order)
                 yield number, order

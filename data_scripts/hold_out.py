@@ -87,7 +87,7 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
         raise BadInput(f"{output_dir}: this is the data's own folder; give another --output_dir.")
     # What is written is not compressed.
     train_name = name_uncompressed(Path(questions_file))
-    names = (train_name, CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, RELATIONS_FILE, WORDINGS_FILE, *FILE_NAMES)
+    names = (train_name, CALIBRATION_FILE, UNSEEN_FILE, TABLE_FILE, WORDINGS_FILE, *FILE_NAMES)
     check_none_is_there(output_dir, names, arguments.overwrite)
     corpus = load_corpus(corpus_file, arguments) if corpus_file else None
     is_table = corpus is not None and corpus[0]["title"] is not None
@@ -142,7 +142,9 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
                 row = {arguments.title_column: title, arguments.text_column: text[find_text_start(title) :]}
                 write_line(corpus_name, json.dumps(row, ensure_ascii=False) if is_table else text)
         for name in {DEV_FILE, TEST_FILE, RELATIONS_FILE, WORDINGS_FILE} - lines.keys():
-            if data_dir and (source := Path(data_dir, name)).is_file():
+            # Relations go with any split, and may be the user's own.
+            is_kept = name == RELATIONS_FILE and (output_dir / name).exists()
+            if data_dir and (source := Path(data_dir, name)).is_file() and not is_kept:
                 write_file(output_dir / name, source.read_bytes())
                 copied.add(name)
     if naming:

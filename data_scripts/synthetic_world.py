@@ -545,7 +545,7 @@ class World:
             yield self.asked[name].ask(self.name_person(index)), self.language_of.unknown
 
     def write(self, output_dir: Path, overwrite: bool = False) -> dict[str, int]:
-        """Write the four files, their card and relations into `output_dir`; return the number of lines of each of the four.
+        """Write the four files, their card, relations and, if there are some, other wordings; return the number of lines of each of the four.
 
         The first 2000/2937 of the people are asked about in training, the next 500/2937 in dev, the others in the test.
         """
@@ -645,7 +645,9 @@ def fictional_names(titles: Iterable[str] = ()) -> Iterator[str]:
 class WorldArguments:
     """Where to write a world."""
 
-    output_dir: str = option("Folder for wiki.txt, the three TSVs and their card README.md.")
+    output_dir: str = option(
+        f"Folder for {', '.join(FILE_NAMES)}, their card {CARD_FILE}, {RELATIONS_FILE} and {WORDINGS_FILE}."
+    )
     overwrite: bool = option("Replace files that are already there.", default=False)
 
 

@@ -369,8 +369,12 @@ class Sweep:
                     if key not in timed:
                         timed[key] = estimate_minutes(section, options)
                     minutes += timed[key]
+        one_by_one = " one after the other" if self.arguments.processes > 1 else ""
         if count:
-            print(f"\n{count} runs to come{f', about {minutes:,.0f} minutes' if minutes else ''}.", flush=True)
+            print(
+                f"\n{count} runs to come{f', about {minutes:,.0f} minutes{one_by_one}' if minutes else ''}.",
+                flush=True,
+            )
 
     def draw_pairs(self, row: Row, number: int, seed: int) -> None:
         """Write the pairs that a row is finetuned on."""

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -143,9 +143,9 @@ def launch_aside(arguments: list[str], log: Path, threads: int) -> int:
 def train_ahead(processes: int, trainings: Iterable[Callable[[], Any]]) -> Iterator[Iterator[Any]]:
     """Yield an iterator over what `trainings` return, in their order, while as many as there are `processes` go on.
 
-    An exception, also of a training whose turn has not come, ends the processes that were started.
+    An exception, also of a training whose turn has not come, ends all processes that this one has started since.
     """
-    others = psutil.Process().children()
+    left = set(psutil.Process().children())
 
     def list_results(futures: list[Future]) -> Iterator[Any]:
         for future in futures:
@@ -162,8 +162,13 @@ def train_ahead(processes: int, trainings: Iterable[Callable[[], Any]]) -> Itera
             yield list_results(futures)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in set(psutil.Process().children()).difference(others):
-                process.terminate()
+            # A training whose turn has just come, or that is between two stages, has yet to start its process.
+            while running := [each for each in futures if each.running()]:
+                for process in set(psutil.Process().children()) - left:
+                    left.add(process)
+                    with suppress(psutil.NoSuchProcess):
+                        process.terminate()
+                wait(running, timeout=0.2)
             raise
 
 

@@ -2,6 +2,7 @@ import csv
 import doctest
 import re
 import runpy
+import shutil
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
@@ -161,6 +162,17 @@ def expect_points(lost) -> dict[str, int]:
     return points | {"together": sum(points.values())}
 
 
+@pytest.mark.parametrize("table", ["submission;together\nada;7\n".encode(), b"submission,notes\n", b"Zo\xeb\n"])
+def test_a_table_of_points_that_cannot_be_kept_is_refused_before_grading(run, assignment, tmp_path, table):
+    folder = hand_in(tmp_path / "bo")
+    copy = shutil.copytree(assignment, tmp_path / "assignment")
+    (copy / "grades").mkdir(exist_ok=True)
+    (copy / "grades" / "grades.csv").write_bytes(table)
+    with pytest.raises(SystemExit, match=r"grades\.csv: .*move it away"):
+        run(grade, "--assignment_dir", copy, "--submissions", folder)
+    assert (copy / "grades" / "grades.csv").read_bytes() == table and not (copy / "grades" / "bo.md").exists()
+
+
 def test_code_that_ends_the_process_loses_its_part_and_predictions_are_counted(run, assignment, tmp_path, monkeypatch):
     # The teacher's own settings are not the students' fault.
     monkeypatch.setenv("PYTEST_ADDOPTS", "-x")
@@ -171,7 +183,7 @@ def test_code_that_ends_the_process_loses_its_part_and_predictions_are_counted(r
     answers = [line.split("\t")[1] for line in (assignment / "teacher" / "birth_test.tsv").read_text().splitlines()]
     (folder / "predictions.txt").write_text("".join(f"{place}\n" for place in ["Nowhere", *answers[1:]]))
     # Others keep their points.
-    (assignment / "grades").mkdir()
+    (assignment / "grades").mkdir(exist_ok=True)
     header = ["submission", *NAMES, "together", "test questions answered"]
     (assignment / "grades" / "grades.csv").write_text(",".join(header) + "\nada" + ",7" * (len(header) - 1) + "\n")
     printed = run(grade, "--assignment_dir", assignment, "--submissions", folder)

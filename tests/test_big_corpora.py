@@ -177,8 +177,18 @@ def test_training_begins_with_passes_over_some_documents(strategy):
 
 
 def test_a_pass_over_all_documents_reads_each_once():
-    sampler = EpochSampler(Numbers(100), 64, "random", first_shares=[1.0])
-    assert sorted(sampler) == list(range(100))
+    sampler = EpochSampler(Numbers(100), 64, "random", first_shares=[1.0, 1.0])
+    # Epochs after the passes are counted on from these.
+    for epoch, number in enumerate((0, 1, 4)):
+        sampler.dataset.set_epoch(epoch)
+        assert sorted(sampler) == list(range(100 * number, 100 * (number + 1)))
+    # Where it does not begin an epoch, it goes on in the next, in whole steps.
+    sampler = EpochSampler(Numbers(130), 64, "random", first_shares=[0.4, 1.0])
+    parts = []
+    for epoch in range(2):
+        sampler.dataset.set_epoch(epoch)
+        parts.append([item % 130 for item in sampler if item // 130 == 1])
+    assert list(map(len, parts)) == [66, 64] and len({*parts[0], *parts[1]}) > 100
 
 
 @pytest.mark.parametrize("strategy", ["random", "group_by_length"])

@@ -145,7 +145,12 @@ def test_questions_about_others_do_not_tell_of_whom_is_held_out(run, tmp_path):
     alone = ["--questions_file", tmp_path / "world" / "birth_places_train.tsv", "--pairs", 5, "--people", 0]
     removed = run(hold_out, *alone, "--output_dir", out, "--overwrite")
     assert "unseen.tsv, other_wordings.yml, wiki.txt, birth_dev.tsv, birth_test_inputs.tsv do not go with" in removed
-    assert {file.name for file in out.iterdir()} == {"birth_places_train.tsv", "calibration.tsv"}
+    # Relations go with every split; those that are there may be the user's own.
+    assert {file.name for file in out.iterdir()} == {"birth_places_train.tsv", "calibration.tsv", "relations.yml"}
+    assert (out / "relations.yml").read_bytes() == (tmp_path / "world" / "relations.yml").read_bytes()
+    (out / "relations.yml").write_text("mine")
+    run(hold_out, *given, "--output_dir", out, "--overwrite")
+    assert (out / "relations.yml").read_text() == "mine" and (out / "wiki.txt").exists()
 
 
 def test_what_is_held_out_of_dev_does_not_come_back(run, world, tmp_path):

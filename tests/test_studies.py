@@ -6,8 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
+import time
 from contextlib import suppress
+from functools import partial
 
 import pandas as pd
 import psutil
@@ -243,22 +244,24 @@ def test_rows_are_compared_over_seeds_and_finished_trainings_are_kept(
     assert "5 questions of birth_dev.tsv" in run(sweep, "positions", *arguments)
 
 
-def test_a_training_that_fails_stops_those_before_it():
-    left = threading.Event()
+def test_a_training_that_fails_ends_those_beside_it_and_those_about_to_start():
+    ended = []
 
-    def wait_for_the_others() -> None:
-        assert left.wait(60)
+    def sleep(before: float) -> None:
+        time.sleep(before)
+        ended.append(subprocess.run([sys.executable, "-c", "import time; time.sleep(60)"]).returncode)
 
     def fail() -> None:
+        time.sleep(0.3)
         raise BadInput("the second failed")
 
     with pytest.raises(BadInput, match="the second failed"):
-        with training_runs.train_ahead(2, [wait_for_the_others, fail, pytest.fail]) as trained:
-            try:
-                next(trained)
-            finally:
-                # As a process does that is ended.
-                left.set()
+        with training_runs.train_ahead(
+            2, [partial(sleep, 0), fail, partial(sleep, 0.2), partial(sleep, 0)]
+        ) as trained:
+            next(trained)
+    # The third was about to start its process, and the fourth never does.
+    assert len(ended) == 2 and all(ended)
 
 
 def test_a_study_leaves_the_world_of_another_language_as_it_is(tmp_path):

@@ -25,7 +25,7 @@ from xml.etree import ElementTree
 
 from tqdm import tqdm
 
-from data_scripts.errors import BadInput, check_installed
+from data_scripts.errors import BadInput, check_installed, reraise_as_bad_input
 from data_scripts.files import write_atomically, write_file
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
@@ -116,6 +116,17 @@ def main(argv: list[str] | None = None) -> None:
     if not any((path / SOLUTION_FILE).is_file() for path in submissions.values()):
         raise BadInput(f"{given[0]}: neither it nor another has a {SOLUTION_FILE}; give folders, e.g. submissions/*.")
 
+    table_file, before = folder / "grades" / "grades.csv", list[list[str]]()
+    header = ["submission", *(part.name for part in PARTS), "together", "test questions answered"]
+    if table_file.is_file():
+        fix = "save it as CSV in UTF-8, or move it away."
+        with (
+            reraise_as_bad_input(f"{table_file}: cannot be read", fix, ValueError, csv.Error),
+            table_file.open(encoding="utf-8-sig", newline="") as file,
+        ):
+            before = list(csv.reader(file))
+        if before[:1] != [header]:
+            raise BadInput(f"{table_file}: its columns are not {', '.join(header)}; move it away.")
     # Else an environment without something that the tests need would be the students' fault.
     if any(find_failures(tests, folder / "teacher" / SOLUTION_FILE, arguments.time_limit).values()):
         raise BadInput(f"{tests}: teacher/{SOLUTION_FILE} fails the hidden tests here; run them with pytest.")
@@ -135,11 +146,8 @@ def main(argv: list[str] | None = None) -> None:
         print(page)
         write_file(folder / "grades" / f"{name}.md", page)
         grades.append((name, *points, sum(points), accuracy))
-    table_file = folder / "grades" / "grades.csv"
-    header = ["submission", *(part.name for part in PARTS), "together", "test questions answered"]
-    before = table_file.read_text(encoding="utf-8").splitlines() if table_file.is_file() else ()
-    # Those who are not graded now keep their points.
-    kept = [row for row in csv.reader(before) if len(row) == len(header) and row[0] not in (header[0], *submissions)]
     with write_atomically(table_file) as file:
+        # Those who are not graded now keep their points.
+        kept = [row for row in before[1:] if row and row[0] not in submissions]
         csv.writer(file, lineterminator="\n").writerows([header, *kept, *grades])
     print(f"Written: {folder / 'grades'}")
