@@ -162,7 +162,7 @@ def expect_points(lost) -> dict[str, int]:
     return points | {"together": sum(points.values())}
 
 
-@pytest.mark.parametrize("table", ["submission;together\nada;7\n".encode(), b"submission,notes\n", b"Zo\xeb\n"])
+@pytest.mark.parametrize("table", [b"submission;together\nada;7\n", b"submission,notes\n", b"Zo\xeb\n"])
 def test_a_table_of_points_that_cannot_be_kept_is_refused_before_grading(run, assignment, tmp_path, table):
     folder = hand_in(tmp_path / "bo")
     copy = shutil.copytree(assignment, tmp_path / "assignment")
