@@ -43,9 +43,9 @@ POSITIONS = {
         (0, 100),
     ),
     "name_first": (
-        "Next character: questions that begin with the name, as documents do, are answered more often",
+        "Next character: questions with the name first, as in documents, are answered more often",
         "2026-11-30-name-first",
-        (0, 100),
+        (0, 102),
     ),
 }
 # Labels of the knowledge study, and how its rows begin.
