@@ -293,7 +293,10 @@ def test_one_question_of_a_form_that_was_trained_on_is_enough(run, world, two_re
     one.write_text("How long is Ada Berg?\t8\n")
     train = ["--max_steps", 1, *ON_CPU]
     arguments = ["--train_file", world / "wiki.txt", "--questions_file", questions, "--validation_file", one]
-    run(train_pretrain, "windows", *arguments, "--output_dir", tmp_path / "pretrained", *train, *TINY_SIZE)
+    # No document tells how long a name is.
+    with pytest.raises(SystemExit, match="documents tell hardly any of the answers; add questions that they answer"):
+        run(train_pretrain, "windows", *arguments, "--output_dir", tmp_path / "pretrained", *train, *TINY_SIZE)
+    run(train_pretrain, "course", *arguments, "--output_dir", tmp_path / "pretrained", *train, *TINY_SIZE)
     model = ["--model_name_or_path", tmp_path / "pretrained", "--train_file", one]
     printed = run(train_finetune, *model, "--validation_file", one, "--output_dir", tmp_path / "finetuned", *train)
     assert printed.count("one.tsv: 1 How long is …? questions") == 2

@@ -184,8 +184,8 @@ def test_all_answers_to_a_question_are_asked_for_and_a_pair_may_fill_a_row(tmp_p
     tokenizer = build_tokenizer(corpus["text"], len(pairs[0]))
     dataset = objective(question_share=1.0).build(corpus, tokenizer, 0, questions).dataset
     texts = {tokenizer.decode(dataset[item]["input_ids"])[: len(pairs[0])] for item in range(20 * len(dataset))}
-    # Causal language modeling reads the document, too, in two pieces.
-    pieces = {"Bo Ek. Born in Oslo or Rome", " . Where was born?⁇"} if objective.name == "causal_lm" else set()
+    # Causal language modeling reads the document, too, in two pieces, of which the second begins with the last character of the first.
+    pieces = {"Bo Ek. Born in Oslo or Rome", "e . Where was born?⁇"} if objective.name == "causal_lm" else set()
     assert texts == set(pairs) | pieces
 
 
