@@ -74,10 +74,10 @@ TITLE_AND_TEXT = Columns()
 
 def check_columns(columns: Columns, corpus: Any, option: str = "--corpus_file") -> None:
     """Check that no column is named without a table: a corpus, or several, which `option` names."""
-    named = list_given(columns, ["title_column", "text_column"])
-    given = named or list_given(columns, [each.name for each in fields(Columns)])
+    given = list_given(columns, [each.name for each in fields(Columns)])
     if not corpus and given:
         raise BadInput(f"--{given[0]} says how to read a corpus; add {option}.")
+    named = [name for name in given if name in ("title_column", "text_column")]
     paths = [corpus] if isinstance(corpus, str | os.PathLike) else corpus if isinstance(corpus, Sequence) else []
     files = [file for path in paths if named for file in find_files(path)]
     if files and all(os.path.isfile(file) and detect_format(file) is None for file in files):

@@ -283,14 +283,15 @@ class NameWindowsDataset(EpochDataset):
         share = pc.list_value_length(asked_by).to_numpy()
         spans = asked.take(pa.array(np.repeat(np.arange(len(asked)), share)))
         number_of = {selector.relation: number for number, selector in enumerate(self.selectors)}
+        untold = np.array([number_of[relation] for _, relation in self.untold], np.uint16)
         answers = pa.array([self.answers_of[key][0] for key in self.untold], asked.type)
         columns = {
-            "relation": np.append(pc.list_flatten(asked_by).to_numpy(), [number_of[key[1]] for key in self.untold]),
+            "relation": np.append(pc.list_flatten(asked_by).to_numpy(), untold),
             "answer": pa.concat_arrays([spans, answers]),
             "count": np.append(1 / np.repeat(share, share), np.ones(len(answers))),
         }
         counted = pa.table(columns).group_by(["relation", "answer"]).aggregate([("count", "sum")])
-        counts, relations = counted["count_sum"].to_numpy(), counted["relation"].to_numpy().astype(int)
+        counts, relations = counted["count_sum"].to_numpy(), counted["relation"].to_numpy()
         characters = counts @ (pc.utf8_length(counted["answer"]).to_numpy() + len(MASK_TOKEN))
         return float(counts @ np.log(np.bincount(relations, counts)[relations] / counts) / characters)
 

@@ -147,6 +147,11 @@ def read_relations(relations: dict[str, dict] | None) -> list[Relation]:
     return [Relation(name, tuple(each["wordings"]), each.get("baseline", "")) for name, each in settings]
 
 
+def list_entries(relations: Iterable[Relation]) -> dict[str, dict]:
+    """Return `PosGPTConfig.relations`, of which `read_relations` makes the relations again."""
+    return {name: entry for relation in relations for name, entry in relation.to_config().items()}
+
+
 def add_relations(relations: dict[str, dict], trained: dict[str, dict]) -> dict[str, dict]:
     """Return `PosGPTConfig.relations` after training on some: these first, each in its new wordings before its earlier ones."""
     added = trained | {name: settings for name, settings in relations.items() if name not in trained}

@@ -4,9 +4,10 @@
     posgpt world --output_dir welt --language german --relations birthplace "birth year" profession
 
 writes `wiki.txt`, `birth_places_train.tsv`, `birth_dev.tsv`, `birth_test_inputs.tsv`, the card `README.md`, with which
-`load_dataset` reads the folder, `relations.yml` with what is asked, and `other_wordings.yml` with more ways to ask: the same bytes for the same arguments on every
-machine, without ever holding more than one person in memory, unless questions are about several. Places are real cities with the real data's skew (London is the commonest), so
-that the baselines mean the same; the people are made up, and so are universities, employers and what is told of places.
+`load_dataset` reads the folder, `relations.yml` with what is asked, and `other_wordings.yml` with more ways to ask. These are the same
+bytes for the same arguments on every machine, without ever holding more than one person in memory, unless questions are about several.
+Places are real cities with the real data's skew (London is the commonest), so that the baselines mean the same; the people are made
+up, and so are universities, employers and what is told of places.
 """
 
 import csv
@@ -47,7 +48,7 @@ from data_scripts.files import (
     write_lines,
 )
 from data_scripts.options import OptionParser, Range, check_options, option
-from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, load_relations, name_by_wording
+from data_scripts.relations import BIRTHPLACE, RELATIONS, Relation, list_entries, load_relations, name_by_wording
 from data_scripts.salient_spans import MONTHS
 from data_scripts.world_questions import QUESTIONS
 
@@ -308,6 +309,7 @@ class World:
     def language_of(self) -> Language:
         """What the world is told in."""
         language = LANGUAGES[self.language]
+        # Worlds share the lists that a language has read.
         return replace(language, wording=self.wording) if self.wording else language
 
     @cached_property
@@ -588,8 +590,7 @@ class World:
 
     def format_relations(self) -> str:
         """Return what is asked as a YAML file of relations."""
-        entries = {name: entry for each in self.asked.values() for name, entry in each.to_config().items()}
-        return yaml.safe_dump(entries, allow_unicode=True, sort_keys=False)
+        return yaml.safe_dump(list_entries(self.asked.values()), allow_unicode=True, sort_keys=False)
 
     def _format_card(self) -> DatasetCard:
         """Return the card of the four files as a dataset: `load_dataset` reads them by what it says."""

@@ -25,27 +25,31 @@ WINDOWS = (
     (" trained in?", "Athens⁇"),
     (" was born?", "San Francisco⁇"),
 )
-# Each picture's message, file and range.
+# Each picture's message, file, range, and the column that names its rows.
 POSITIONS = {
     "positions_whole": (
         "After the whole recipe, every position embedding answers about 90 %",
         "2026-11-26-positions-whole",
         (78, 95),
+        "positions",
     ),
     "positions": (
         "After a third of the training steps, ALiBi is five points ahead of no positions",
         "2026-11-21-positions-third",
         (78, 95),
+        "positions",
     ),
     "next_character": (
         "Next character: with KERPLE and ALiBi, questions reach three quarters of the facts",
         "2026-11-29-next-character",
         (0, 100),
+        "positions",
     ),
     "name_first": (
         "Next character: questions with the name first, as in documents, are answered more often",
         "2026-11-30-name-first",
         (0, 102),
+        "what",
     ),
 }
 # Labels of the knowledge study, and how its rows begin.
@@ -169,9 +173,9 @@ def draw_rows(axes: Any, file: str, column: str) -> None:
 
 
 def draw_positions(name: str) -> Any:
-    message, file, ends = POSITIONS[name]
+    message, file, ends, column = POSITIONS[name]
     figure, axes = make_figure(9, 3.8)
-    draw_rows(axes, file, "what" if name == "name_first" else "positions")
+    draw_rows(axes, file, column)
     axes.set(xlim=ends, xlabel="dev answered, %; dots: seeds, line: mean, band: 95 % interval over people")
     figure.suptitle(message, fontweight="bold")
     return figure

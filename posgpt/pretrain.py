@@ -21,7 +21,7 @@ from data_scripts.objective_config import ObjectiveConfig, TrainingData
 from data_scripts.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 from data_scripts.options import option
 from data_scripts.questions import QUESTIONS_ROLE, Questions
-from data_scripts.relations import BIRTHPLACE, RelationArguments, load_relations
+from data_scripts.relations import BIRTHPLACE, RelationArguments, list_entries, load_relations
 from posgpt.recipe_parser import DEFAULT_RECIPE, parse_with_recipe
 from posgpt.training.architecture import ArchitectureArguments, build_config, build_model, describe_size
 from posgpt.training.arguments import PosGPTTrainingArguments
@@ -101,8 +101,7 @@ def load_pretraining_data(
     if architecture.bottleneck_size is not None and isinstance(training.collator, NameWindowsCollator):
         # Such a model reads one text per row.
         training = replace(training, collator=OneWindowCollator(tokenizer))
-    entries = {name: entry for relation in relations for name, entry in relation.to_config().items()}
-    entries = questions.to_config() if questions else entries
+    entries = questions.to_config() if questions else list_entries(relations)
     # One question alone shows no form; it may be of a form that is trained on.
     known = [*relations, *(questions.relations if questions else ())]
     validation = load_validation(data_args.validation_file, training_args, known, entries, questions, corpus)

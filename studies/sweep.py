@@ -393,15 +393,15 @@ class Sweep:
             for stage, section, options in self.list_trainings(row, seed)
         }
 
-    def run(self, row: Row, seed: int) -> Record:
-        """Train and ask a row's model, unless that is done.
+    def run(self, row: Row, seed: int, trained: Record | None = None) -> Record:
+        """Ask a row's model, unless that is done. What `train` has returned is `trained`; None: it is trained first.
 
         Returns:
             The `seed`, what `ask` returns, what `train` returns of each stage by its name, what `measure_recall` does, the hash of the
             `asked_file`, what `weigh_candidates` returns as `among` and `ask_strangers` as `strangers`; in a world how many `people` its stored
             bits are counted for, and in one with `frequency`, how often each answer is `told`; None if no person's document tells it.
         """
-        record: Record = {"measures": {}, "seed": seed} | self.train(row, seed)
+        record: Record = {"measures": {}, "seed": seed} | (trained or self.train(row, seed))
         model = Path(self.arguments.model_name_or_path or "")
         for stage, _, options in self.list_trainings(row, seed):
             model = self.find_folder(row, seed, stage)
@@ -603,8 +603,7 @@ def _run(arguments: SweepArguments, study: Study, rows: dict[str, Row]) -> pd.Da
     trainings = [partial(sweep.train, row, seed, threads) for seed, row in plan] if threads else []
     with train_ahead(processes, trainings) as trained:
         for seed, row in tqdm(plan, desc="Models", unit="model", disable=None):
-            next(trained, None)
-            runs[row.name].append(sweep.run(row, seed))
+            runs[row.name].append(sweep.run(row, seed, next(trained, None)))
             write_results({name: of_row for name, of_row in runs.items() if of_row}, sweep, rows)
     return list_results(list_answers(runs))
 

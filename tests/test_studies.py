@@ -265,14 +265,15 @@ def test_a_training_that_fails_ends_those_beside_it_and_those_about_to_start():
 
 
 def test_a_study_leaves_the_world_of_another_language_as_it_is(tmp_path):
-    def prepare(**world) -> None:
+    def prepare(**world) -> tuple[sweep.Sweep, rows.Row]:
         content = {
             "world": {"num_people": 100} | world,
             "reads_questions": True,
             "rows": {"one": {"pretrain": {"recipe": "quick"}}},
         }
         arguments = sweep.SweepArguments("mine", output_dir=str(tmp_path))
-        return sweep.prepare_sweep(arguments, *sweep.load_study(arguments, content))
+        study, wanted = sweep.load_study(arguments, content)
+        return sweep.prepare_sweep(arguments, study, wanted), wanted["one"]
 
     prepare()
     (folder,) = tmp_path.iterdir()
@@ -281,15 +282,7 @@ def test_a_study_leaves_the_world_of_another_language_as_it_is(tmp_path):
         prepare(language="german")
     assert (folder / "wiki.txt").read_text() == before
     # Questions in another wording are called as usual.
-    made = prepare(wording=2)
-    (row,) = sweep.load_study(
-        made.arguments,
-        {
-            "world": {"num_people": 100, "wording": 2},
-            "reads_questions": True,
-            "rows": {"one": {"pretrain": {"recipe": "quick"}}},
-        },
-    )[1].values()
+    made, row = prepare(wording=2)
     ((*_, options),) = made.list_trainings(row, 1)
     assert load_relations(options["relations"])[0].name == "birthplace"
 

@@ -37,6 +37,7 @@ from posgpt.tables import format_table
 
 # How long torch and the tests may take to load.
 _START_SECONDS = 300
+TABLE_HEADER = ["submission", *(part.name for part in PARTS), "together", "test questions answered"]
 
 
 @dataclass
@@ -96,6 +97,21 @@ def grade_predictions(predictions_file: Path, answers: Sequence[str]) -> str:
     return f"{match_exactly(predictions, answers).mean():.1%}"
 
 
+def read_points(table_file: Path) -> list[list[str]]:
+    """Return the rows of a table of points; none if there is no such file. Raise BadInput if it has other columns."""
+    if not table_file.is_file():
+        return []
+    fix = "save it as CSV in UTF-8, or move it away."
+    with (
+        reraise_as_bad_input(f"{table_file}: cannot be read", fix, ValueError, csv.Error),
+        table_file.open(encoding="utf-8-sig", newline="") as file,
+    ):
+        header, *rows = [*csv.reader(file)] or [[]]
+    if header != TABLE_HEADER:
+        raise BadInput(f"{table_file}: its columns are not {', '.join(TABLE_HEADER)}; move it away.")
+    return list(filter(None, rows))
+
+
 def main(argv: list[str] | None = None) -> None:
     arguments = parse_options(GradingArguments, argv)
     check_installed("test", "pytest")
@@ -116,17 +132,9 @@ def main(argv: list[str] | None = None) -> None:
     if not any((path / SOLUTION_FILE).is_file() for path in submissions.values()):
         raise BadInput(f"{given[0]}: neither it nor another has a {SOLUTION_FILE}; give folders, e.g. submissions/*.")
 
-    table_file, before = folder / "grades" / "grades.csv", list[list[str]]()
-    header = ["submission", *(part.name for part in PARTS), "together", "test questions answered"]
-    if table_file.is_file():
-        fix = "save it as CSV in UTF-8, or move it away."
-        with (
-            reraise_as_bad_input(f"{table_file}: cannot be read", fix, ValueError, csv.Error),
-            table_file.open(encoding="utf-8-sig", newline="") as file,
-        ):
-            before = list(csv.reader(file))
-        if before[:1] != [header]:
-            raise BadInput(f"{table_file}: its columns are not {', '.join(header)}; move it away.")
+    # Those who are not graded now keep their points.
+    table_file = folder / "grades" / "grades.csv"
+    kept = [row for row in read_points(table_file) if row[0] not in submissions]
     # Else an environment without something that the tests need would be the students' fault.
     if any(find_failures(tests, folder / "teacher" / SOLUTION_FILE, arguments.time_limit).values()):
         raise BadInput(f"{tests}: teacher/{SOLUTION_FILE} fails the hidden tests here; run them with pytest.")
@@ -147,7 +155,5 @@ def main(argv: list[str] | None = None) -> None:
         write_file(folder / "grades" / f"{name}.md", page)
         grades.append((name, *points, sum(points), accuracy))
     with write_atomically(table_file) as file:
-        # Those who are not graded now keep their points.
-        kept = [row for row in before[1:] if row and row[0] not in submissions]
-        csv.writer(file, lineterminator="\n").writerows([header, *kept, *grades])
+        csv.writer(file, lineterminator="\n").writerows([TABLE_HEADER, *kept, *grades])
     print(f"Written: {folder / 'grades'}")
