@@ -127,6 +127,7 @@ _KNOWN = (
     Relation("person born", ("Who was born in {title}?",)),
     Relation("birth year's parity", ("Was {title} born in an even or an odd year?",)),
     Relation("born first", ("Who was born first, {title}?",)),
+    Relation("born in this order", ("Were {title} born in this order?",)),
     Relation("number born", ("How many were born in {title}?",)),
     Relation("teacher's birthplace", ("Where was the teacher of {title} born?",)),
     Relation("teacher's birth year", ("When was the teacher of {title} born?",)),
@@ -134,7 +135,7 @@ _KNOWN = (
     Relation("teacher and birth year", ("Who taught {title}, and when was this teacher born?",)),
     Relation("teacher's birth year, step by step", ("Step by step, when was the teacher of {title} born?",)),
     Relation("birth year and parity", ("When was {title} born, and is this year even or odd?",)),
-    Relation("birth years and first", ("When was each born, and who was born first, {title}?",)),
+    Relation("birth years and order", ("When were {title} born, and in this order?",)),
     Relation("country", ("In which country is {title}?",)),
     Relation("country of birth", ("In which country was {title} born?",)),
 )

@@ -98,7 +98,6 @@ class Language:
     space: str = " "
     # What questions are about that are not about one person; and the answers to those about a year.
     birth_form: str = "{birth_place} in {birth_year}"
-    pair_form: str = "{} or {}"
     parities: tuple[str, str] = ("even", "odd")
     # What is answered about strangers.
     unknown: str = "unknown"
@@ -252,6 +251,10 @@ class World:
     num_teachers: Annotated[int, Range(0, MAX_PEOPLE)] = option(
         "How many of the people are teachers; 0: anybody may be.", default=0
     )
+    num_compared: Annotated[int, Range(1, 49)] = option(
+        "How many others each person is compared with, except those born in the same year; fewer if a file asks about few people.",
+        default=3,
+    )
     strangers: Annotated[int, Range(0, MAX_PEOPLE)] = option(
         "How many people that no document mentions are asked about in training; the answer is that it is unknown.",
         default=0,
@@ -392,13 +395,13 @@ class World:
         """Return the number of a person who teaches, from 0 to `teachers` - 1: they are spread evenly over the people."""
         return teacher * self.num_people // self.teachers
 
-    def list_companions(self, index: int, count: int) -> list[int]:
-        """Return the numbers of `count` others whom the same file asks about. No two people are each other's companions."""
+    def list_companions(self, index: int) -> list[int]:
+        """Return the numbers of `num_compared` others whom the same file asks about. No two people are each other's companions."""
         file = choose_file(index, self.num_people)
         people = split_people(self.num_people)[file]
         # As many places further on in the file, for all of its people.
-        steps = _Draws("companions", self.seed, file).shuffle(range(1, min((len(people) + 1) // 2, 50)))[:count]
-        return [people[(index - people[0] + step) % len(people)] for step in steps]
+        steps = _Draws("companions", self.seed, file).shuffle(range(1, min((len(people) + 1) // 2, 50)))
+        return [people[(index - people[0] + step) % len(people)] for step in steps[: self.num_compared]]
 
     @cached_property
     def people_born(self) -> dict[tuple[str, int], list[int]]:

@@ -14,9 +14,6 @@ from data_scripts.files import choose_file
 if TYPE_CHECKING:
     from data_scripts.synthetic_world import World
 
-# How many others each person is compared with, but for those born in the same year.
-_COMPARED = 3
-
 
 class Question(NamedTuple):
     """What a question is about, in its relation's wording, the answers, each of which is correct, and the facts that lead to them."""
@@ -86,13 +83,25 @@ def ask_for_parity(world: "World", index: int, person: SimpleNamespace) -> Itera
     yield Question(person.name, [world.language_of.parities[person.birth_year % 2]], (person.birth_year,))
 
 
-def ask_for_older(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
-    """Comparison with a few others whom the same file asks about."""
-    for other in map(world.person, world.list_companions(index, _COMPARED)):
+def list_compared(world: "World", index: int, person: SimpleNamespace) -> Iterator[SimpleNamespace]:
+    """Yield those of the person's companions who were born in other years."""
+    for other in map(world.person, world.list_companions(index)):
         if other.birth_year != person.birth_year:
-            title = world.language_of.pair_form.format(person.name, other.name)
-            older = min(person, other, key=lambda each: each.birth_year)
-            yield Question(title, [older.name], (person.birth_year, other.birth_year))
+            yield other
+
+
+def ask_for_older(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
+    """Comparison, answered by a name."""
+    for other in list_compared(world, index, person):
+        older = min(person, other, key=lambda each: each.birth_year)
+        yield Question(f"{person.name} or {other.name}", [older.name])
+
+
+def ask_for_order(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
+    """Comparison, answered by yes or no."""
+    for other in list_compared(world, index, person):
+        years = (person.birth_year, other.birth_year)
+        yield Question(f"{person.name} and {other.name}", ["yes" if years[0] < years[1] else "no"], years)
 
 
 def ask_for_teacher(world: "World", index: int, person: SimpleNamespace) -> Iterator[Question]:
@@ -150,6 +159,7 @@ QUESTIONS = {
     "person born": Kind(("birth_place", "birth_year"), ask_for_person),
     "birth year's parity": Kind(("birth_year",), ask_for_parity),
     "born first": Kind(("birth_year",), ask_for_older),
+    "born in this order": Kind(("birth_year",), ask_for_order),
     "number born": Kind(("birth_place",), ask_for_number),
     "teacher's birthplace": for_teachers_attribute("birth_place"),
     "teacher's birth year": for_teachers_attribute("birth_year"),
@@ -157,7 +167,7 @@ QUESTIONS = {
     "teacher and birth year": for_teachers_attribute("birth_year").say_steps(),
     "teacher's birth year, step by step": Kind(("birth_year", "teacher"), ask_step_by_step),
     "birth year and parity": Kind(("birth_year",), ask_for_parity).say_steps(),
-    "birth years and first": Kind(("birth_year",), ask_for_older).say_steps(),
+    "birth years and order": Kind(("birth_year",), ask_for_order).say_steps(),
     "country": Kind(("birth_place",), ask_for_country, True),
     "country of birth": Kind(("birth_place",), ask_for_country_of_birth),
 }

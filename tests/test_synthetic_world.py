@@ -478,25 +478,33 @@ def test_some_teach_and_nobody_themselves(number):
 
 
 def test_people_are_compared_with_people_of_the_same_file(tmp_path):
-    names = ["born first", "birth years and first"]
-    world = World(num_people=300, relations=names)
-    first_born, after_steps = ask_all(world, *names)
+    relations = ["born first", "born in this order", "birth years and order"]
+    world = World(num_people=300, relations=relations)
     world.write(tmp_path)
     years, files = {person.name: person.birth_year for person in world.people()}, []
     for file in (TRAIN_FILE, DEV_FILE):
-        names = set()
+        names, asked = set(), Counter()
         for line in (tmp_path / file).read_text(encoding="utf-8").splitlines():
-            pair, answer = re.fullmatch(r".*born first, (.*)\?\t(.*)", line).groups()
-            first, second = pair.split(" or ")
-            assert after_steps[pair] == [f"{years[first]}, {years[second]}, {first_born[pair][0]}"]
-            answer = answer.removeprefix(f"{years[first]}, {years[second]}, ")
-            assert answer == (first if years[first] < years[second] else second)
+            question, answer = line.split("\t")
+            relation = find_relation(question, RELATIONS.values())
+            first, second = re.split(" or | and ", relation.find_title(question))
+            in_order = years[first] < years[second]
+            if relation.name == "born first":
+                assert answer == (first if in_order else second)
+            elif relation.name == "born in this order":
+                assert answer == ("yes" if in_order else "no")
+            else:
+                assert answer == f"{years[first]}, {years[second]}, {'yes' if in_order else 'no'}"
             names |= {first, second}
+            asked[relation.name] += 1
+        assert [*asked] == relations and len({*asked.values()}) == 1
         files.append(names)
     assert files[0].isdisjoint(files[1]) and len(files[1]) > 45
     # Nobody twice with the same.
-    pairs = {frozenset((index, other)) for index in range(300) for other in world.list_companions(index, 3)}
+    pairs = {frozenset((index, other)) for index in range(300) for other in world.list_companions(index)}
     assert len(pairs) == 900 and all(len(pair) == 2 for pair in pairs)
+    more = replace(world, num_compared=20)
+    assert len(more.list_companions(0)) == 20 and more.list_companions(0)[:3] == world.list_companions(0)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
