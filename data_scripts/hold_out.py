@@ -36,7 +36,7 @@ from data_scripts.files import (
 from data_scripts.options import Range, option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import RelationArguments, load_relations
-from data_scripts.titles import find_text_start, iterate_titles, match_cases, match_titles
+from data_scripts.titles import find_text_start, fold_case, iterate_titles, match_cases, match_titles
 from data_scripts.words import find_words
 
 CALIBRATION_FILE, UNSEEN_FILE = "calibration.tsv", "unseen.tsv"
@@ -102,7 +102,9 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     # Without its document, what dev and test ask about a title could not be known.
     kept = [Path(data_dir, name) for name in {DEV_FILE, TEST_FILE} - {train_name} if data_dir and people]
     known = [*relations, *questions.relations]
-    asked_elsewhere = {title for file in kept if file.is_file() for title in load_questions(file, known=known).titles}
+    asked_elsewhere = {
+        fold_case(title) for file in kept if file.is_file() for title in load_questions(file, known=known).titles
+    }
     if people and corpus:
         for i, title, _ in match_titles(asked, ((i, row["title"], row["text"]) for i, row in enumerate(corpus))):
             documents_of.setdefault(title, []).append(i)
@@ -112,7 +114,7 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
         if calibration < pairs:
             file_of[title] = CALIBRATION_FILE
             calibration += asked[title]
-        elif len(taken_out) < people and title in documents_of and title not in asked_elsewhere:
+        elif len(taken_out) < people and title in documents_of and fold_case(title) not in asked_elsewhere:
             file_of[title] = UNSEEN_FILE
             taken_out.append(title)
     if len(file_of) == len(asked) or len(taken_out) < people:

@@ -121,14 +121,20 @@ class Interview:
             raise BadInput(f"{texts[0]!r} is a word of a question; put each question in quotation marks.")
         # In other words than the model's, any of a question's words may be the title; a text that is too long is refused below.
         names = [[relation.read_title(text)] if relation else [] for text, relation in zip(texts, asked, strict=True)]
-        for text, own in zip(texts, names, strict=True):
-            if not own and self.model.count_free_positions(text) > 0:
-                own += [text[start:end] for start, end in list_word_spans(text)]
         corpus_file, questions = self.arguments.corpus_file, list[Prediction]()
+        for text, own in zip(texts, names, strict=True):
+            if (corpus_file or not own) and self.model.count_free_positions(text) > 0:
+                own += [text[start:end] for start, end in list_word_spans(text)]
         documents = find_documents(corpus_file, set(chain(*names)), self.arguments) if corpus_file else {}
         notes = list(filter(None, [describe_unknown_characters(texts, self.tokenizer, "questions")]))
         for text, relation, own in zip(texts, asked, names, strict=True):
-            typed = max((name for name in own if relation or name in documents), key=len, default="")
+            found = [name for name in own if name in documents]
+            typed = max(found, key=len, default="")
+            if relation and found and own[0] not in found and all(name in typed for name in found):
+                # `the film Alien` fits a wording, and is more than a title. `Ada Ek or Bo Lind`, with two, is what is asked about.
+                relation = None
+            elif relation:
+                typed = own[0]
             title = documents[typed][0].title if typed in documents else typed
             if title != typed:
                 notes.append(f"{typed!r} is {title!r} in the corpus, and is asked so.")
@@ -172,6 +178,7 @@ def converse(interview: Interview) -> None:
     if sys.stdin.isatty():
         print(HELP)
     last, sentences, named = Answers([], []), 1, {each.name.casefold(): each for each in interview.relations}
+    title = None
     with suppress(EOFError, KeyboardInterrupt):
         while (line := input("> " if sys.stdin.isatty() else "").strip()) != ":quit":
             if line in (":cite on", ":cite off"):
@@ -181,12 +188,13 @@ def converse(interview: Interview) -> None:
             elif line.startswith(":"):
                 print(HELP if line == ":help" else f"error: unknown command {line!r}; :help lists the commands.")
             elif line:
-                title, relation = last.predictions[0].title if last.predictions else None, named.get(line.casefold())
+                relation = named.get(line.casefold())
                 if relation and not title:
                     print("error: no title was recognized yet; type one, or a whole question.")
                     continue
                 try:
                     last = interview.ask([relation.ask(str(title)) if relation else line])
+                    title = last.predictions[0].title or title
                     print("\n".join([*last.notes, *last.list_lines(sentences)]))
                 except BadInput as error:
                     print(f"error: {error}")

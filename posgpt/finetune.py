@@ -9,6 +9,7 @@ The recipe's section `finetune` holds the options, or `finetune_from_scratch` wi
 """
 
 from dataclasses import dataclass
+from functools import partial
 from operator import ne
 from typing import Any, NamedTuple, cast
 
@@ -131,7 +132,8 @@ def finetune(recipe: str = DEFAULT_RECIPE, quiet: bool = False, **options: Any) 
 
     Arguments and errors are those of `posgpt.pretrain`.
     """
-    return train_and_load(parse_with_recipe(TYPES, "finetune", default=recipe, options=options), build_trainer, quiet)
+    parse = partial(parse_with_recipe, TYPES, "finetune", default=recipe, options=options)
+    return train_and_load(parse, build_trainer, quiet)
 
 
 def build_trainer(

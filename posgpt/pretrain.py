@@ -9,6 +9,7 @@ the command line. `train_pretrain.py` is the same.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from datasets import Dataset
@@ -121,7 +122,8 @@ def pretrain(recipe: str = DEFAULT_RECIPE, quiet: bool = False, **options: Any) 
     Raises:
         BadInput: an option or a file is not what it should be, or training could not go on.
     """
-    return train_and_load(parse_with_recipe(TYPES, "pretrain", default=recipe, options=options), build_trainer, quiet)
+    parse = partial(parse_with_recipe, TYPES, "pretrain", default=recipe, options=options)
+    return train_and_load(parse, build_trainer, quiet)
 
 
 def build_trainer(

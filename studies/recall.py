@@ -171,8 +171,13 @@ def main(argv: list[str] | None = None) -> None:
     questions_file, corpus_file = arguments.questions_file or data_dir / TRAIN_FILE, data_dir / CORPUS_FILE
     corpus, rows, objectives = load_corpus(corpus_file), [], list[str]()
     for name in arguments.models:
-        # Models of old versions do not say what they were trained with; the recipe does.
-        objective = read_objective(arguments.recipe, **read_record(name).get("options", {}))
+        options = read_record(name).get("options", {})
+        objective = read_objective(arguments.recipe, **options)
+        if "objective" not in options:
+            # Models of old versions, and finetuned ones.
+            print(
+                f"{name}: does not say how it was pretrained, so the objective is that of {arguments.recipe!r}; --recipe changes it."
+            )
         objectives.append(objective.name)
         row = {"model": name}
         recall = measure_model(name, corpus_file, questions_file, objective, corpus=corpus)

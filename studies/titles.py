@@ -31,6 +31,7 @@ from data_scripts.options import option, parse_options
 from data_scripts.questions import load_questions
 from data_scripts.relations import read_relations
 from data_scripts.titles import iterate_titles
+from data_scripts.words import find_words
 from modeling_posgpt import MASK_TOKEN, PosGPTForCausalLM
 from posgpt.evaluation.data import EvaluationData
 from posgpt.evaluation.predictions import TEST, Prediction
@@ -58,7 +59,8 @@ def group_texts(texts: Sequence[str], titles: Sequence[str]) -> list[tuple[list[
     """Return batches of texts of one length, each with its title at the same place: their numbers, and where titles begin and end."""
     groups: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for number, (text, title) in enumerate(zip(texts, titles, strict=True)):
-        start = text.rindex(title)
+        # As a word of its own: `ed` is a part of `released`, too.
+        *_, start = text.rindex(title), *(word for word, _ in find_words([title], text))
         groups[len(text), start, start + len(title)].append(number)
     return [
         (numbers[first : first + BATCH_SIZE], start, end)

@@ -120,6 +120,15 @@ def test_a_prompt_answers_questions_and_titles_until_it_is_left(converse):
     note, *replies = converse(":cite off", "bo ek", ":cite on", "birthplace")
     others = [reply.replace("Where was", "When was"), reply.replace("was Bo Ek born", "did Bo Ek die")]
     assert "'Bo Ek'" in note and replies == [reply, *others, reply, line]
+    # A relation's name asks about the last title, also after a question without one.
+    assert converse("bo ek", "Who made it?", "birthplace")[-2:] == [reply, line]
+    # Words beside a title that fit its wording are none of it.
+    typed, note, *rest = converse("Where was the great Bo Ek born?")[:4]
+    assert note.startswith("Where was the great Bo Ek born?") and typed.endswith(
+        "do you mean 'Where was Bo Ek born?' (birthplace)?"
+    )
+    assert rest == [line, reply]
+    assert converse("Where was Bo Ek or Ada Berg born?")[1] == "  no title of the corpus in the question"
     # Two titles differ in case alone.
     assert converse("When was ada berg born?")[1] == "  no title of the corpus in the question"
     for title in ("Cy Dahl", "Cy Dahl Jr."):

@@ -40,6 +40,10 @@ def test_the_functions_behind_the_commands_return_values(world, tiny_pretrained,
     assert [each.reference for each in result.predictions] == questions.answers
     assert result.metrics == json.loads((tmp_path / "metrics.json").read_text()) and result.metrics["total"] == 17
     assert read_predictions(tmp_path / "predictions.jsonl") == result.predictions
+    # Relations of a file keep what the model's own of the same name are compared with.
+    (relations := tmp_path / "relations.yml").write_text("birthplace: {wordings: ['Where was {title} born?']}")
+    options = {"test_file": [str(world / "birth_dev.tsv")], "relations": str(relations), "output_dir": str(tmp_path)}
+    assert '"London" for everyone' in str(evaluate(EvaluationArguments(**options, **arguments)))
     answers = ask(AskingArguments(model_name_or_path=model, questions=questions.texts[:2]))
     assert [each.question for each in answers.predictions] == questions.texts[:2]
     assert [each.title for each in answers.predictions] == questions.titles[:2]

@@ -33,7 +33,8 @@ def test_pretraining_and_finetuning_return_models_and_print_nothing_when_quiet(w
     corpus, train, dev = (world / name for name in ("wiki.txt", "birth_places_train.tsv", "birth_dev.tsv"))
     folders = [tmp_path / "pretrained", tmp_path / "finetuned"]
     trained = posgpt.pretrain("quick", train_file=corpus, output_dir=folders[0], **SMALL)
-    capfd.readouterr()
+    printed = capfd.readouterr()
+    assert printed.out == "" and "not used" not in printed.err and "%|" not in printed.err
     options = {name: value for name, value in SMALL.items() if name not in ("block_size", "hidden_size")}
     options = {name: value for name, value in options.items() if not name.startswith("num_")}
     files = {"train_file": train, "validation_file": [str(dev)]}

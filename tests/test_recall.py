@@ -132,7 +132,9 @@ def test_every_model_has_a_row(run, world, tiny_pretrained, tmp_path):
     assert "birth_dev.tsv, objective span_corruption:" in run(recall, *arguments, *held_out)
     # A model that does not say how it was pretrained.
     other = shutil.copytree(models[0], tmp_path / "other", ignore=shutil.ignore_patterns("run.json"))
-    rows = read_rows(run(recall, *arguments[:-2], other, *held_out))
+    printed = run(recall, *arguments[:-2], other, *held_out)
+    assert f"{other}: does not say how it was pretrained, so the objective is that of 'windows'" in printed
+    rows = read_rows(printed)
     assert rows.pop("model") == ["answered when asked", "recalled as read"]
     assert rows[str(other)][0] == "0 of 17 (0.0%)"
 

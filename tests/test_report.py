@@ -67,6 +67,10 @@ def test_nobody_whom_dev_asks_about_is_taken_out_of_the_corpus(tmp_path):
     (data / "birth_dev.tsv").write_text("".join(f"When was {name} born?\t1900\n" for name in names[:8]))
     hold_out.main(["--data_dir", str(data), "--output_dir", str(tmp_path / "out"), "--pairs", "1", "--people", "3"])
     assert set(load_questions(tmp_path / "out" / "unseen.tsv").titles) < {*names[8:]}
+    # Nor whom dev writes in another case.
+    (data / "birth_dev.tsv").write_text("".join(f"When was {name.lower()} born?\t1900\n" for name in names[:8]))
+    hold_out.main(["--data_dir", str(data), "--output_dir", str(tmp_path / "case"), "--pairs", "1", "--people", "3"])
+    assert set(load_questions(tmp_path / "case" / "unseen.tsv").titles) < {*names[8:]}
 
 
 def test_the_same_people_are_held_out_every_time_and_others_with_another_seed(world, tmp_path):

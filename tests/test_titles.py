@@ -30,6 +30,15 @@ def test_states_are_those_of_the_last_mention(tiny_pretrained):
     assert_close(states, torch.stack(expected)[:, 0, 8:14])
 
 
+def test_a_title_is_found_as_a_word_of_its_own():
+    questions, names = (
+        ["When was re released?", "When was ed released?", "re. re", "谁写了西游记？"],
+        ["re", "ed", "re", "西游记"],
+    )
+    starts = {number: start for numbers, start, _ in titles.group_texts(questions, names) for number in numbers}
+    assert starts == {0: 9, 1: 9, 2: 4, 3: 3}
+
+
 @pytest.mark.parametrize("positions", ["learned", "alibi"])
 def test_a_layer_reads_the_states_in_place_of_its_own(tiny_pretrained, positions):
     model, tokenizer = load_model(str(tiny_pretrained[positions]))

@@ -94,7 +94,12 @@ def reword(test: Questions, path: str) -> dict[str, Questions]:
 
 def load_evaluation_data(arguments: EvaluationArguments, known: Sequence[Relation]) -> EvaluationData:
     """Read all files, each once, before anything is asked; `known` are the relations of the model, if one is asked."""
-    known = [*load_relations(arguments.relations), *known]
+    baselines = {relation.name: relation.baseline for relation in known}
+    given = load_relations(arguments.relations)
+    known = [
+        *(replace(each, baseline=each.baseline or baselines.get(each.name, "")) for each in given),
+        *known,
+    ]
     test = load_questions(*arguments.test_file, known=known)
     paths = {"training": arguments.train_file, CALIBRATION: arguments.calibration_file, UNSEEN: arguments.unseen_file}
     known += test.relations

@@ -36,18 +36,24 @@ def train(config: Sequence[Any], build_trainer: Callable[..., Any]) -> None:
         build_trainer(*config).train_or_resume(checkpoint)
 
 
-def train_and_load(config: Sequence[Any], build_trainer: Callable[..., Any], quiet: bool = False) -> TrainedModel:
-    """Train as `train` does, and load what is then in the output folder. Errors are raised also where `quiet` has nothing printed."""
+def train_and_load(
+    parse: Callable[[], Sequence[Any]], build_trainer: Callable[..., Any], quiet: bool = False
+) -> TrainedModel:
+    """Train as `train` does with what `parse` returns, and load what is then in the output folder.
+
+    Errors are raised also where `quiet` has nothing printed.
+    """
     with ExitStack() as context:
         if quiet:
             nowhere = context.enter_context(open(os.devnull, "w", encoding="utf-8", errors="replace"))
             context.enter_context(redirect_stdout(nowhere))
             context.enter_context(redirect_stderr(nowhere))
+        config = parse()
         train(config, build_trainer)
-    args = config[-1]
-    state = load_json(Path(args.output_dir, TRAINER_STATE_NAME), "state of a training")
-    # Models of early versions have no record.
-    parts = read_record(args.output_dir)
-    record = parts.pop("options", {}) | parts | {"log_history": state["log_history"]}
-    model, tokenizer = load_model(args.output_dir, attn_implementation=args.attn_implementation)
+        args = config[-1]
+        state = load_json(Path(args.output_dir, TRAINER_STATE_NAME), "state of a training")
+        # Models of early versions have no record.
+        parts = read_record(args.output_dir)
+        record = parts.pop("options", {}) | parts | {"log_history": state["log_history"]}
+        model, tokenizer = load_model(args.output_dir, attn_implementation=args.attn_implementation)
     return TrainedModel(model.to(args.device), tokenizer, record)
