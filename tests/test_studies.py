@@ -419,15 +419,15 @@ def test_a_model_is_finetuned_on_few_pairs_of_several_draws(
     study.write_text(study.read_text().replace("pairs: 4", "pairs: 9999"))
     with pytest.raises(SystemExit, match="four: there are .* pairs to draw from"):
         run(sweep, *arguments, *model)
-    other = shutil.copytree(world, tmp_path / "other")
-    with (other / "birth_places_train.tsv").open("a") as file:
+    with (shutil.copytree(world, tmp_path / "one") / "birth_places_train.tsv").open("a") as file:
         file.write("When was Ada Ek shown?\t1967\n")
     # A question alone shows no form; the row's relations say it, when pairs are drawn, too.
     (relations := tmp_path / "shown.yml").write_text("shown: {wordings: ['When was {title} shown?']}")
     settings = {"recipe": recipe, "seed": 42, "relations": str(relations)}
     (own := tmp_path / "shown.yaml").write_text(yaml.safe_dump({"finetune": settings, "rows": {"all": {"pairs": 69}}}))
     with pytest.raises(pytest.fail.Exception, match="trained"):
-        run(sweep, own, "--data_dir", other, "--output_dir", tmp_path / "shown", "--seeds", 0, *model)
+        run(sweep, own, "--data_dir", tmp_path / "one", "--output_dir", tmp_path / "shown", "--seeds", 0, *model)
+    other = shutil.copytree(world, tmp_path / "other")
     (other / "birth_dev.tsv").unlink()
     whole = [study, "--data_dir", other, "--output_dir", tmp_path / "whole", "--seeds", 0]
     with pytest.raises(SystemExit, match="birth_dev.tsv: no such file; give the path of the TSV"):
