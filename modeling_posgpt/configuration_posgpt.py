@@ -257,6 +257,8 @@ class PosGPTConfig(PreTrainedConfig):
             )
         for name in [names] if isinstance(names, str) else names:
             check_parts(name, [POSITION_EMBEDDINGS[part] for part in split_name(name)])
+        # The encodings may have been changed since this was made.
+        self.complete()
         if len(embedding := [each.__name__ for each in encodings if each.embeds()]) > 1:
             raise ValueError(
                 f"{' and '.join(embedding)} both embed positions before the first layer; choose one of them."

@@ -33,7 +33,8 @@ class PosGPTMultiplicativeGrape(PositionEncoding):
 
     def list_weights(self) -> Tensor:
         """Return w of rotary's frequencies, (head_dim / 2,)."""
-        return torch.arange(0, self.head_dim, 2) / self.head_dim * -math.log(10000.0) * SLOWNESS
+        # Also where a model is built in half precision.
+        return torch.arange(0, self.head_dim, 2, dtype=torch.float) / self.head_dim * -math.log(10000.0) * SLOWNESS
 
     def init_weights(self) -> None:
         initialization.copy_(self.weight, self.list_weights())

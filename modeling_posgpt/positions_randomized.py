@@ -43,4 +43,6 @@ class PosGPTRandomizedPositions(PositionEncoding):
         # As many as the row's longest text has tokens, in order; after them the others, which are not used.
         is_drawn = drawn <= positions.amax(-1, keepdim=True)
         ordered = (~is_drawn).to(torch.uint8).argsort(dim=-1, stable=True)
-        return ordered.gather(1, positions), ordered.gather(1, keys.clamp(0, self.num_positions - 1))
+        # A mask may number the keys of each row, though positions are the same for all.
+        of_keys = ordered.expand(len(keys), -1).gather(1, keys.clamp(0, self.num_positions - 1))
+        return ordered.gather(1, positions), of_keys

@@ -17,6 +17,7 @@ class PosGPTXPosEmbedding(PosGPTRotaryEmbedding):
     zeta_i ** ((n - m) / B), where zeta_i = (2i / head_dim + 0.4) / 1.4 for i = 0, 1, ...; B is `xpos_scale_base`, 512 in the
     authors' code. The paper's blockwise attention for long texts is left out. Powers of far positions would overflow, so they
     are those of the distance to the middle of the new tokens, which are exact for up to 64 B of these at once (in float16, 17 B).
+    Cached keys count as at most 32 B before it.
     """
 
     settings: Any = {

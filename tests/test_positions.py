@@ -136,7 +136,11 @@ def test_trained_frequencies_stay_precise_in_half_precision(tmp_path):
         model.save_pretrained(tmp_path / name)
         expected = model(ids).logits[0, -50:]
         loaded = PosGPTForCausalLM.from_pretrained(tmp_path / name, dtype=torch.bfloat16)
-        for rounded in (loaded, model.bfloat16()):
+        built = PosGPTForCausalLM._from_config(config, dtype=torch.bfloat16).eval()
+        built.load_state_dict(
+            {key: value.to(built.state_dict()[key].dtype) for key, value in model.state_dict().items()}
+        )
+        for rounded in (loaded, built, model.bfloat16()):
             assert (rounded(ids).logits[0, -50:].float() - expected).norm() < 0.05 * expected.norm()
 
 
@@ -201,6 +205,45 @@ def test_generation_with_a_static_cache_knows_padding_inside(name):
         model.generate(ids, attention_mask=mask, cache_implementation=kind, **settings) for kind in (None, "static")
     )
     assert torch.equal(dynamic, static)
+
+
+@every_mix
+@pytest.mark.parametrize("kind", [DynamicCache, StaticCache])
+@torch.no_grad()
+def test_a_turn_that_is_padded_on_the_left_is_read_after_a_cache(name, kind):
+    model, first, second = tiny_model(name), tokens(2, 6, seed=1), tokens(2, 5, seed=2)
+    whole = torch.cat([first, second], 1)
+    mask = torch.ones_like(whole)
+    mask[0, 6:9] = 0
+    # As `generate` numbers them, where padding is 0.
+    positions = (mask.cumsum(1) - 1).masked_fill(mask == 0, 0)
+    cache = kind(config=model.config, **({"max_cache_len": 16} if kind is StaticCache else {}))
+    expected = model(whole, attention_mask=mask, use_cache=False).logits[:, -2:]
+    model(first, past_key_values=cache)
+    read = model(second, attention_mask=mask, position_ids=positions[:, 6:], past_key_values=cache).logits[:, -2:]
+    close(read, expected)
+
+
+def test_models_of_half_precision_are_trained_with_finite_gradients():
+    for name in ("selective_rope", "rotary"):
+        model = tiny_model(name).half().train()
+        model(tokens(2, 12), labels=tokens(2, 12)).loss.backward()
+        assert all(each.grad.isfinite().all() for each in model.parameters() if each.grad is not None), name
+
+
+def test_drawn_positions_take_masks_of_four_dimensions():
+    model, mask = tiny_model("randomized+alibi").train(), torch.ones(2, 1, 8, 8, dtype=torch.bool).tril()
+    assert model(tokens(2, 8), attention_mask=mask).logits.isfinite().all()
+
+
+def test_a_configuration_whose_encoding_is_changed_can_be_saved(tmp_path):
+    config = PosGPTConfig()
+    config.position_embedding_type = "t5"
+    config.save_pretrained(tmp_path)
+    assert (
+        PosGPTConfig.from_pretrained(tmp_path).t5_num_buckets
+        == PosGPTConfig(position_embedding_type="t5").t5_num_buckets
+    )
 
 
 def test_rotary_positions_can_be_left_out_of_a_saved_model(tmp_path):

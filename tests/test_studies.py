@@ -457,7 +457,9 @@ def test_a_study_of_a_world_writes_it_and_counts_each_relation(run, recipe, in_p
     assert [name for name in cells["row"] if name in relations] == relations
     assert cells["one"][cells["row"].index("published")] == "9.7 % (arXiv 2309.14316)"
     folders = [
-        tmp_path / "out" / f"world_num_people_{people}_num_places_100_biographies_per_person_{biographies}"
+        tmp_path
+        / "out"
+        / f"world_num_people_{people}_num_places_100_biographies_per_person_{biographies}_num_compared_3"
         for people, biographies in ((100, 1), (100, 2), (150, 1))
     ]
     assert [len((folder / "wiki.txt").read_text().splitlines()) for folder in folders] == [100, 200, 150]
@@ -708,7 +710,7 @@ def test_stored_bits_are_the_entropy_that_no_surprisal_is_left_of():
         (
             "position",
             [],
-            "there is no study 'position'; choose one of capacity, classification, course, .*, factorial, .*, or give a YAML file",
+            "there is no study 'position'; choose one of capacity, classification, comparison, course, .*, factorial, .*, or give a YAML file",
         ),
         (
             "positions",
