@@ -47,7 +47,7 @@ reproduce: $(INSTALLED)
 		--output_dir runs/reproduce_$(POSITIONS)_$(SEED)/eval
 
 assignment: $(INSTALLED)
-	@test "$(origin SEED)" != file || { echo "error: choose a long seed that nobody guesses: make assignment SEED=8472619350"; exit 1; }
+	@test "$(origin SEED)" != file || { echo "error: choose a long seed that nobody guesses: make assignment SEED=YOUR_NUMBER"; exit 1; }
 	$(BIN)/posgpt assignment --seed $(SEED) --output_dir runs/assignment
 
 test: $(INSTALLED)

@@ -128,7 +128,6 @@ def load_questions(
             raise BadInput(f"{where}: {tabs} tabs; {_LINE_FORM}.")
         if tabs and not line.split("\t")[1].strip():
             raise BadInput(f"{where}: no answer after the tab; {_LINE_FORM}.")
-        check_text(where, line, name=line)
     first = lines[0][0]
     if all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in (line.split("\t")[0] for _, line in lines)):
         raise BadInput(f"{first}: all questions are in quotation marks; save the file without them.")
@@ -146,6 +145,9 @@ def load_questions(
         likely = [line.startswith("{") or bool(split_title(line)[0]) for _, line in lines]
         if not are_questions and sum(likely) > len(lines) / 2:
             raise BadInput(f"{first}: looks like a corpus (JSON, or `TITLE. text`); give a TSV of questions.")
+    # What is no file of questions has been refused: its letters may be as they should be.
+    for where, line in lines:
+        check_text(where, line, name=line)
     texts = [line.split("\t")[0] for _, line in lines]
     relations = match_relations([where for where, _ in lines], texts, [*known, *RELATIONS.values()], corpus)
     given = [] if without else [line.split("\t")[1].strip() for _, line in lines]

@@ -41,6 +41,12 @@ def test_marks_blank_lines_and_spaces_are_not_part_of_the_text(tmp_path, content
     assert pairs.answers == ["Køge", "Rome"] and pairs.titles == ["Zoë Ř", "A B"]
 
 
+def test_a_corpus_is_called_so_whatever_letters_it_has(tmp_path):
+    (tmp_path / "wiki.txt").write_text("Ada Ek. Was \u200eborn in Rome .\n" * 3)
+    with pytest.raises(BadInput, match="wiki.txt, line 1: looks like a corpus"):
+        load_questions(tmp_path / "wiki.txt")
+
+
 def test_questions_about_titles_with_full_stops_are_no_corpus(tmp_path):
     (tmp_path / "questions.tsv").write_text("Where was John F. Kennedy born?\n")
     assert load_questions(tmp_path / "questions.tsv").titles == ["John F. Kennedy"]

@@ -91,7 +91,7 @@ def grade_predictions(predictions_file: Path, answers: Sequence[str]) -> str:
         return "not handed in"
     text = predictions_file.read_text(encoding="utf-8-sig", errors="replace")
     # Not splitlines: an answer may have one of the rarer line breaks.
-    predictions = text.removesuffix("\n").split("\n")
+    predictions = text.removesuffix("\n").split("\n") if text else []
     if len(predictions) != len(answers):
         return f"{len(predictions)} lines for {len(answers)} questions"
     return f"{match_exactly(predictions, answers).mean():.1%}"
