@@ -276,8 +276,8 @@ def test_a_submission_without_code_loses_its_parts_and_predictions_are_read_as_t
     # A byte order mark is no part of the first.
     (tmp_path / "empty" / "predictions.txt").write_text("Rome\nOslo\n", encoding="utf-8-sig")
     assert grade.grade_predictions(tmp_path / "empty" / "predictions.txt", ["Rome", "Oslo"]) == "100.0%"
-    (tmp_path / "nothing.txt").touch()
-    assert grade.grade_predictions(tmp_path / "nothing.txt", ["Rome", "Oslo"]) == "0 lines for 2 questions"
+    (tmp_path / "empty" / "nothing.txt").touch()
+    assert grade.grade_predictions(tmp_path / "empty" / "nothing.txt", ["Rome", "Oslo"]) == "0 lines for 2 questions"
     monkeypatch.setattr(grade, "find_failures", lambda *_: dict.fromkeys(NAMES, ""))
     hand_in(tmp_path / "whole")
     # A pattern, as PowerShell passes it on.
