@@ -102,13 +102,13 @@ def number_key_positions(position_ids: Tensor, attention_mask: Any, cache: Cache
         seen = find_visible(attention_mask).any(1).any(-2)
     elif isinstance(attention_mask, Tensor) and attention_mask.dim() == 2 and attention_mask.shape[1] > length:
         seen = attention_mask[:, :kv_length]
-    is_new = torch.arange(length, device=position_ids.device) + past_length
+    new_places = torch.arange(length, device=position_ids.device) + past_length
     if seen is not None:
         seen = nn.functional.pad(seen.to(position_ids), (0, kv_length - seen.shape[1]))
         keys = seen.cumsum(-1)
-    offset = position_ids - keys.index_select(1, is_new)
+    offset = position_ids - keys.index_select(1, new_places)
     # Keys are numbered as the first new token that is no padding: that of padding on the left says nothing.
-    first = None if seen is None else seen.index_select(1, is_new).argmax(-1, keepdim=True)
+    first = None if seen is None else seen.index_select(1, new_places).argmax(-1, keepdim=True)
     keys = keys + (offset[:, :1] if first is None else offset.gather(1, first.expand(offset.shape[0], -1)))
     if length == 1:
         return keys
