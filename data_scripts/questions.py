@@ -145,7 +145,7 @@ def load_questions(
         likely = [line.startswith("{") or bool(split_title(line)[0]) for _, line in lines]
         if not are_questions and sum(likely) > len(lines) / 2:
             raise BadInput(f"{first}: looks like a corpus (JSON, or `TITLE. text`); give a TSV of questions.")
-    # What is no file of questions has been refused: its letters may be as they should be.
+    # Not before a corpus that was given by mistake is called one: its letters are as they should be.
     for where, line in lines:
         check_text(where, line, name=line)
     texts = [line.split("\t")[0] for _, line in lines]

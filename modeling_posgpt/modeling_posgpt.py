@@ -85,8 +85,8 @@ def find_visible(mask: Tensor) -> Tensor:
 def number_key_positions(position_ids: Tensor, attention_mask: Any, cache: Cache | None) -> Tensor:
     """Number all keys of the attention, cached ones first; returns (batch or 1, kv_length).
 
-    Cached tokens are assumed to lead up to the first of `position_ids` (batch or 1, length), those that a mask of them and the new
-    tokens (batch, kv_length or less) hides left out. Keys that this numbers wrongly, padding and the empty places of a static cache,
+    Cached tokens are assumed to lead up to the first of `position_ids` (batch or 1, length) that is no padding; those that a mask of
+    them and the new tokens (batch, kv_length or less) hides are left out. Keys that this numbers wrongly, padding and the empty places of a static cache,
     are masked.
     """
     if cache is None:
@@ -107,9 +107,11 @@ def number_key_positions(position_ids: Tensor, attention_mask: Any, cache: Cache
         seen = nn.functional.pad(seen.to(position_ids), (0, kv_length - seen.shape[1]))
         keys = seen.cumsum(-1)
     offset = position_ids - keys.index_select(1, new_places)
-    # Keys are numbered as the first new token that is no padding: that of padding on the left says nothing.
-    first = None if seen is None else seen.index_select(1, new_places).argmax(-1, keepdim=True)
-    keys = keys + (offset[:, :1] if first is None else offset.gather(1, first.expand(offset.shape[0], -1)))
+    if seen is not None and length > 1:
+        # The position of padding on the left says nothing.
+        first = seen.index_select(1, new_places).argmax(-1, keepdim=True)
+        offset = offset.gather(1, first.expand(offset.shape[0], -1))
+    keys = keys + offset[:, :1]
     if length == 1:
         return keys
     # The new tokens' positions may restart at 0 where documents are packed.

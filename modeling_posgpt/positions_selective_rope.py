@@ -38,8 +38,8 @@ class PosGPTSelectiveRotation(PositionEncoding):
         # (batch, 4, length, hidden_size), the token itself first.
         states = torch.cat([hidden_states[:, None], place.earlier], dim=1).unflatten(-1, (-1, self.head_dim))
         # `normalize` divides missing tokens, which are 0, by a number so small that float16 has neither it nor its gradient.
-        length = states.float().norm(dim=-1, keepdim=True)
-        normalized = (states / torch.where(length > 0, length, 1)).to(states.dtype)
+        norm = states.float().norm(dim=-1, keepdim=True)
+        normalized = (states / torch.where(norm > 0, norm, 1)).to(states.dtype)
         projected = self.project(normalized.flatten(-2))
         steps = convolve(projected, self.conv).unflatten(-1, (-1, self.head_dim // 2))
         theta = 500000.0 ** -(torch.arange(0, self.head_dim, 2, device=query.device) / self.head_dim)

@@ -343,7 +343,7 @@ class Sweep:
         read = dict[RowFiles, int]()
         for row in rows:
             if (files := self.files[row.name]) not in read:
-                known = self.load_relations(row)
+                known = self.load_known_relations(row)
                 corpus = load_corpus(files.corpus) if files.corpus.is_file() else None
                 train = load_questions(files.train, answers=True, known=known, corpus=corpus)
                 load_questions(files.asked, answers=True, known=[*known, *train.relations])
@@ -376,7 +376,7 @@ class Sweep:
                 flush=True,
             )
 
-    def load_relations(self, row: Row) -> list[Relation]:
+    def load_known_relations(self, row: Row) -> list[Relation]:
         """Return the relations of a row's world, and those that its options name."""
         return [
             *self.files[row.name].relations,
@@ -385,7 +385,7 @@ class Sweep:
 
     def draw_pairs(self, row: Row, number: int, seed: int) -> None:
         """Write the pairs that a row is finetuned on."""
-        pairs = load_questions(self.files[row.name].train, answers=True, known=self.load_relations(row))
+        pairs = load_questions(self.files[row.name].train, answers=True, known=self.load_known_relations(row))
         # The draws of one seed contain each other.
         chosen = pairs.take(sorted(np.random.default_rng(seed).permutation(len(pairs))[:number].tolist()))
         lines = map("{}\t{}\n".format, chosen.texts, chosen.answers)
