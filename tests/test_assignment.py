@@ -200,6 +200,23 @@ def test_code_that_ends_the_process_loses_its_part_and_predictions_are_counted(r
     )
 
 
+def test_what_was_graded_before_a_run_was_stopped_is_kept(run, assignment, tmp_path, monkeypatch):
+    copy = shutil.copytree(assignment, tmp_path / "assignment")
+    shutil.rmtree(copy / "grades", ignore_errors=True)
+    folders = [hand_in(tmp_path / name) for name in ("ada", "bo")]
+
+    def pass_all(tests, solution, *_):
+        if solution.parent == folders[-1]:
+            raise KeyboardInterrupt
+        return dict.fromkeys(NAMES, "")
+
+    monkeypatch.setattr(grade, "find_failures", pass_all)
+    with pytest.raises((SystemExit, KeyboardInterrupt)):
+        run(grade, "--assignment_dir", copy, "--submissions", *folders)
+    (row,) = csv.DictReader((copy / "grades" / "grades.csv").read_text().splitlines())
+    assert row["submission"] == "ada" and row["together"] == "100"
+
+
 @pytest.mark.slow
 def test_the_command_grades_all_submissions(run, assignment, tmp_path):
     lost_by = {kind: lost for kind, (_, _, lost) in SUBMISSIONS.items()}
@@ -221,7 +238,7 @@ def test_a_machine_on_which_the_tests_do_not_run_is_nobodys_fault(monkeypatch, a
             Path(command[command.index("--junitxml") + 1]).write_text(report)
 
     monkeypatch.setattr(grade.subprocess, "run", run_nothing)
-    with pytest.raises(SystemExit, match="teacher/solution.py fails the hidden tests"):
+    with pytest.raises(SystemExit, match=r"teacher/solution.py fails the hidden tests here \(attention: it ended"):
         run(grade, "--assignment_dir", assignment, "--submissions", hand_in(tmp_path / "ada"))
 
 

@@ -134,12 +134,13 @@ def main(argv: list[str] | None = None) -> None:
 
     # Those who are not graded now keep their points.
     table_file = folder / "grades" / "grades.csv"
-    kept = [row for row in read_points(table_file) if row[0] not in submissions]
+    points_by_name = {row[0]: row for row in read_points(table_file)}
     # Else an environment without something that the tests need would be the students' fault.
-    if any(find_failures(tests, folder / "teacher" / SOLUTION_FILE, arguments.time_limit).values()):
-        raise BadInput(f"{tests}: teacher/{SOLUTION_FILE} fails the hidden tests here; run them with pytest.")
+    failures = find_failures(tests, folder / "teacher" / SOLUTION_FILE, arguments.time_limit)
+    if failed := [f"{part}: {why}" for part, why in failures.items() if why]:
+        fix = "run them with pytest, or raise --time_limit."
+        raise BadInput(f"{tests}: teacher/{SOLUTION_FILE} fails the hidden tests here ({failed[0]}); {fix}")
     baseline = f'"{BIRTHPLACE.baseline}" for everyone: {answers.count(BIRTHPLACE.baseline) / len(answers):.1%}'
-    grades = []
     for name, path in tqdm(submissions.items(), desc="Grading", unit="submission", disable=len(given) < 2 or None):
         if (path / SOLUTION_FILE).is_file():
             failures = find_failures(tests, path / SOLUTION_FILE, arguments.time_limit)
@@ -153,7 +154,8 @@ def main(argv: list[str] | None = None) -> None:
         page = f"# {name}\n\n{table}\n\nTest questions answered: {accuracy}; {baseline}.\n"
         print(page)
         write_file(folder / "grades" / f"{name}.md", page)
-        grades.append((name, *points, sum(points), accuracy))
-    with write_atomically(table_file) as file:
-        csv.writer(file, lineterminator="\n").writerows([TABLE_HEADER, *kept, *grades])
+        points_by_name[name] = [name, *map(str, points), str(sum(points)), accuracy]
+        # After each submission, so that a run that is stopped loses none of what it graded.
+        with write_atomically(table_file) as file:
+            csv.writer(file, lineterminator="\n").writerows([TABLE_HEADER, *points_by_name.values()])
     print(f"Written: {folder / 'grades'}")
