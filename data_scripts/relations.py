@@ -201,6 +201,19 @@ def find_relation(question: str, relations: Iterable[Relation]) -> Relation | No
     return min(fitting, key=lambda relation: len(relation.read_title(question)), default=None)
 
 
+def respell_question(question: str, relations: Iterable[Relation]) -> str | None:
+    """Return `question` as one of `relations` words it, if it differs in nothing but case and the mark at its end; None if there is none."""
+    found = []
+    for before, after in chain.from_iterable(relation.split_wordings() for relation in relations):
+        words = after.rstrip(_FINAL_MARKS + ":")
+        mark = re.escape(after[len(words) :])
+        # The title's own full stop stays, as in `Jr.`
+        pattern = rf"{re.escape(before)}(\S[^\t]*?){re.escape(words)}(?:{mark})?[\s?？؟!！]*"
+        if match := re.fullmatch(pattern, question, re.IGNORECASE):
+            found.append((len(match[1]), f"{before}{match[1]}{after}"))
+    return min(found, default=(0, None))[1]
+
+
 def match_relations(
     places: Sequence[str], questions: Sequence[str], known: Sequence[Relation], corpus: Dataset | None
 ) -> tuple[Relation, ...]:

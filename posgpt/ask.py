@@ -21,7 +21,7 @@ from data_scripts.documents import Columns, check_columns, read_rows
 from data_scripts.errors import BadInput, shorten_error
 from data_scripts.options import option, parse_options
 from data_scripts.questions import describe_unknown_characters, is_question
-from data_scripts.relations import Relation, find_relation, read_relations
+from data_scripts.relations import Relation, find_relation, read_relations, respell_question
 from data_scripts.words import find_words, is_unspaced, list_title_words, list_word_spans
 from posgpt.evaluation.evidence import Document, find_documents, find_sentences
 from posgpt.evaluation.predictions import ALL, Prediction, answer_questions
@@ -117,6 +117,11 @@ class Interview:
         spellings = ([text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))] for text in texts)
         texts = [min(each, key=lambda spelling: len({*spelling} - known)) for each in spellings]
         asked = [find_relation(text, self.relations) for text in texts]
+        notes = list[str]()
+        for number, text in enumerate(texts):
+            if asked[number] is None and (question := respell_question(text, self.relations)):
+                notes.append(f"{text!r} is asked as {question!r}.")
+                texts[number], asked[number] = question, find_relation(question, self.relations)
         if not any(asked) and len(asked) > 1 and find_relation(" ".join(texts), self.relations):
             raise BadInput(f"{texts[0]!r} is a word of a question; put each question in quotation marks.")
         # In other words than the model's, any of a question's words may be the title; a text that is too long is refused below.
@@ -126,7 +131,7 @@ class Interview:
             if (corpus_file or not own) and self.model.count_free_positions(text) > 0:
                 own += [text[start:end] for start, end in list_word_spans(text)]
         documents = find_documents(corpus_file, set(chain(*names)), self.arguments) if corpus_file else {}
-        notes = list(filter(None, [describe_unknown_characters(texts, self.tokenizer, "questions")]))
+        notes += filter(None, [describe_unknown_characters(texts, self.tokenizer, "questions")])
         for text, relation, own in zip(texts, asked, names, strict=True):
             found = [name for name in own if name in documents]
             typed = max(found, key=len, default="")

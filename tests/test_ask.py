@@ -4,9 +4,9 @@ from types import SimpleNamespace
 import pytest
 from transformers import AutoTokenizer
 
-from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, PLACE_OF_DEATH, Relation
+from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, PLACE_OF_DEATH, RELATIONS, Relation, read_relations
 from modeling_posgpt import Answer, PosGPTForCausalLM
-from posgpt import cli
+from posgpt import ask, cli
 from posgpt.ask import Interview
 from posgpt.evaluation.evidence import find_sentences
 
@@ -44,6 +44,38 @@ def test_the_corpus_shows_which_answers_are_made_up(run, tiny_pretrained, tmp_pa
     assert evidence == [*here, "not in its document", unknown, unknown, *here]
     with pytest.raises(SystemExit, match="none.txt: no such file"):
         run(cli, "ask", *arguments, tmp_path / "none.txt")
+
+
+@pytest.mark.parametrize(
+    "typed, question",
+    [
+        ("where was ada berg born", "Where was ada berg born?"),
+        ("WHERE WAS Bo Ek BORN??", "Where was Bo Ek born?"),
+        ("who employed Sammy Davis Jr.", "Who employed Sammy Davis Jr.?"),
+        ("who employed the owner of Ek & Co.?", "Who employed the owner of Ek & Co.?"),
+        ("ada berg's birthplace", "ada berg's birthplace:"),
+        ("where did ada berg die born", None),
+        ("where was born?", None),
+    ],
+)
+def test_a_question_in_another_case_or_without_its_mark_is_asked_as_the_model_knows_it(
+    run, tiny_pretrained, monkeypatch, typed, question
+):
+    known = [*BIRTHPLACE.wordings, "{title}'s birthplace:"]
+    relations = {"birthplace": {"wordings": known}, **RELATIONS["employer"].to_config()}
+    monkeypatch.setattr(ask, "read_relations", lambda _: [*read_relations(relations)])
+    first, *_, last = run(
+        cli, "ask", "--model_name_or_path", tiny_pretrained["rotary"], "--questions", typed
+    ).splitlines()
+    if question:
+        assert first == f"{typed!r} is asked as {question!r}." and last.startswith(f"{question} ")
+    else:
+        assert "is asked as" not in first
+
+
+def test_a_question_that_is_given_without_its_option_names_the_option(run, tiny_pretrained):
+    with pytest.raises(SystemExit, match="did you mean --questions 'Where was Ada born'?"):
+        run(cli, "ask", "Where was Ada born", "--model_name_or_path", tiny_pretrained["rotary"])
 
 
 @pytest.mark.parametrize(
