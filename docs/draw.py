@@ -51,6 +51,12 @@ POSITIONS = {
         (0, 102),
         "what",
     ),
+    "comparison": (
+        "Comparing two people needs positions, and many comparisons of each person in training",
+        "2026-11-30-comparison",
+        (0, 100),
+        "what",
+    ),
 }
 # Labels of the knowledge study, and how its rows begin.
 KNOWLEDGE = {
