@@ -47,7 +47,7 @@ _SIGNATURES = (
 _UNSEEN = "\x01-\x08\v\f\x0e-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
 _INVISIBLE_START = re.compile(rf"\A[{_UNSEEN}\u200c\u200d]+")
 INVISIBLE = re.compile(f"[{_UNSEEN}]|(?<=[ -\u024f])[\u200c\u200d]")
-_UNUSABLE = re.compile(f"[\0{MASK_TOKEN}{PAD_TOKEN}\ud800-\udfff]")
+UNUSABLE = re.compile(f"[\0{MASK_TOKEN}{PAD_TOKEN}\ud800-\udfff]")
 
 
 def split_people(people: int) -> dict[str, range]:
@@ -128,7 +128,7 @@ def check_text(where: str, text: str, name: str = "") -> None:
 
     `name` is a title, a question or an answer in it, which has to be equal somewhere else: it holds nothing that nobody sees.
     """
-    if found := _UNUSABLE.search(text):
+    if found := UNUSABLE.search(text):
         reasons = dict.fromkeys((MASK_TOKEN, PAD_TOKEN), "which the model reserves")
         reasons["\0"] = "a null character, which no text has"
         reason = reasons.get(found[0], "half a character, which no encoding holds")

@@ -12,6 +12,7 @@ documents of these titles are left out, and so are all questions about others th
 import json
 from collections import Counter
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -105,6 +106,11 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
     asked_elsewhere = {
         fold_case(title) for file in kept if file.is_file() for title in load_questions(file, known=known).titles
     }
+
+    def is_asked_elsewhere(title: str) -> bool:
+        # A question may name several titles.
+        return any(chain.from_iterable(find_words([fold_case(title)], each) for each in asked_elsewhere))
+
     if people and corpus:
         for i, title, _ in match_titles(asked, ((i, row["title"], row["text"]) for i, row in enumerate(corpus))):
             documents_of.setdefault(title, []).append(i)
@@ -114,11 +120,13 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
         if calibration < pairs:
             file_of[title] = CALIBRATION_FILE
             calibration += asked[title]
-        elif len(taken_out) < people and title in documents_of and fold_case(title) not in asked_elsewhere:
+        elif len(taken_out) < people and title in documents_of and not is_asked_elsewhere(title):
             file_of[title] = UNSEEN_FILE
             taken_out.append(title)
     if len(file_of) == len(asked) or len(taken_out) < people:
         having = f", {len(documents_of)} of which have a document" if people else ""
+        if stay := sum(map(is_asked_elsewhere, documents_of)):
+            having += f", and {stay} stay, since dev or test ask about them"
         raise BadInput(
             f"{questions_file} has {len(questions)} pairs about {len(asked)} titles{having}; --pairs {pairs} and --people"
             f" {people} are too many."
@@ -143,12 +151,15 @@ def hold_out(arguments: HoldOutArguments) -> dict[str, int]:
                 title, text = document["title"], document["text"]
                 row = {arguments.title_column: title, arguments.text_column: text[find_text_start(title) :]}
                 write_line(corpus_name, json.dumps(row, ensure_ascii=False) if is_table else text)
-        for name in {DEV_FILE, TEST_FILE, RELATIONS_FILE, WORDINGS_FILE} - lines.keys():
+        others = {DEV_FILE, TEST_FILE, RELATIONS_FILE, WORDINGS_FILE} - lines.keys() if data_dir else set()
+        for source in (file for file in (Path(str(data_dir), name) for name in others) if file.is_file()):
+            target = output_dir / source.name
             # Relations go with any split, and may be the user's own.
-            is_kept = name == RELATIONS_FILE and (output_dir / name).exists()
-            if data_dir and (source := Path(data_dir, name)).is_file() and not is_kept:
-                write_file(output_dir / name, source.read_bytes())
-                copied.add(name)
+            if source.name != RELATIONS_FILE or not target.exists():
+                write_file(target, source.read_bytes())
+                copied.add(source.name)
+            elif source.read_bytes() != target.read_bytes():
+                print(f"{target}: stays as it is, and differs from {source}.")
     if naming:
         print(
             f"{questions_file}: {naming:,} questions about others are left out, which name who is taken out of the corpus."

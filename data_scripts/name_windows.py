@@ -109,9 +109,9 @@ class NameWindowsConfig(SpanArguments, ObjectiveConfig):
                     " choose a larger --block_size."
                 )
         relations = questions.relations if questions else relations
-        # In the documents' own wording, a full stop stands between title and span.
-        is_question = self.window_wording == "question"
-        room = max_length - marks - (max(each.wording_length for each in relations) if is_question else 1)
+        # In the documents' own wording, a full stop stands between title and span. Pseudo-labels are asked as questions in any case.
+        are_questions = self.window_wording == "question" or self.pseudo_labels
+        room = max_length - marks - (max(each.wording_length for each in relations) if are_questions else 1)
         # Refused before spans are chosen, which may take minutes.
         edits = load_edits(self.edits_file, corpus, tokenizer, questions) if self.edits_file is not None else None
         documents = add_titles_and_spans(corpus, dates=True)

@@ -75,6 +75,8 @@ def check_options(options: Any) -> None:
         for each in value if isinstance(value, list) else [] if value is None else [value]:
             if _is_whole(hints[field.name]) and not isinstance(each, int):
                 raise BadInput(f"{field.name} is {each!r}; choose a whole number.")
+            if hints[field.name] in (str, str | None) and not isinstance(each, str):
+                raise BadInput(f"{field.name} is {str(value)[:60]!r}; choose a text.")
             if hints[field.name] is bool and not isinstance(each, bool):
                 raise BadInput(f"{field.name} is {each!r}; choose true or false.")
             if field.name in ranges:

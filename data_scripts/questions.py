@@ -117,8 +117,8 @@ def load_questions(
         filled = list(_read_questions(path))
         if not filled:
             raise BadInput(f"{path}: every line is blank; give lines of the form {BIRTHPLACE.form}<TAB>ANSWER.")
-        # As the course's loader does with answers: nothing begins or ends with a space.
-        own = _unquote([(where, "\t".join(cell.strip(" ") for cell in line.split("\t"))) for where, line in filled])
+        # As the course's loader does with answers: nothing begins or ends with a space, of any kind.
+        own = _unquote([(where, "\t".join(cell.strip() for cell in line.split("\t"))) for where, line in filled])
         # Sheets are saved with their empty columns; questions to be answered often have one.
         while all(line.endswith("\t") for _, line in own):
             own = [(where, line[:-1].rstrip(" ")) for where, line in own]
@@ -160,9 +160,13 @@ def is_question(text: str) -> bool:
 
 
 def _unquote(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return lines without the quotation marks that a spreadsheet has put around every cell with a comma or a quotation mark."""
-    cells = [cell for _, line in lines for cell in line.split("\t") if "," in cell or '"' in cell]
-    if not all(map(_QUOTED.fullmatch, cells)) or not any("," in cell or '""' in cell[1:-1] for cell in cells):
+    """Return lines without the quotation marks that a spreadsheet has put around every cell, or every one with a comma or a quotation mark."""
+    cells = {cell for _, line in lines for cell in line.split("\t")} - {""}
+    quoted = {cell for cell in cells if _QUOTED.fullmatch(cell)}
+    needed = {cell for cell in cells if "," in cell or '""' in cell[1:-1]}
+    # A title such as `"Heroes"` has marks of its own: a spreadsheet would have doubled them.
+    own = {cell for cell in cells if '"' in cell} - needed
+    if not needed or (quoted != cells and (own or not needed <= quoted)):
         return lines
 
     def unquote(cell: str) -> str:

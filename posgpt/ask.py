@@ -114,6 +114,7 @@ class Interview:
         """
         # Some keyboards and file names write accents as characters of their own.
         known = self.tokenizer.get_vocab().keys()
+        texts = [text.strip() for text in texts]
         spellings = ([text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))] for text in texts)
         texts = [min(each, key=lambda spelling: len({*spelling} - known)) for each in spellings]
         asked = [find_relation(text, self.relations) for text in texts]
@@ -122,7 +123,9 @@ class Interview:
             if asked[number] is None and (question := respell_question(text, self.relations)):
                 notes.append(f"{text!r} is asked as {question!r}.")
                 texts[number], asked[number] = question, find_relation(question, self.relations)
-        if not any(asked) and len(asked) > 1 and find_relation(" ".join(texts), self.relations):
+        whole = " ".join(texts)
+        is_split = find_relation(whole, self.relations) or respell_question(whole, self.relations)
+        if not any(asked) and len(asked) > 1 and is_split:
             raise BadInput(f"{texts[0]!r} is a word of a question; put each question in quotation marks.")
         # In other words than the model's, any of a question's words may be the title; a text that is too long is refused below.
         names = [[relation.read_title(text)] if relation else [] for text, relation in zip(texts, asked, strict=True)]

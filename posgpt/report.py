@@ -89,8 +89,9 @@ def main(argv: list[str] | None = None) -> None:
     evaluation = score_predictions(predictions, arguments.abstain_below, documents, baselines)
     metrics = {"test_file": file.name} | evaluation.list_figures()
     files = evaluation.render(metrics) | {METRICS_FILE: json.dumps(metrics, indent=2, ensure_ascii=False) + "\n"}
+    replaced = ", in place of an earlier one" if (folder / METRICS_FILE).exists() else ""
     for name, content in files.items():
         write_file(folder / name, content)
     print(format_accuracies(evaluation.relations, "the file"))
     print("\n" + format_table(("metric", "value"), format_metrics(evaluation.test).items()))
-    print(f"Report: {folder / PAGE_FILE}")
+    print(f"Report: {folder / PAGE_FILE}{replaced}")

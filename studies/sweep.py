@@ -16,7 +16,7 @@ from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from importlib import import_module
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -380,7 +380,7 @@ class Sweep:
         """Return the relations of a row's world, and those that its options name."""
         return [
             *self.files[row.name].relations,
-            *load_relations((row.pretrain or row.finetune or {}).get("relations")),
+            *chain(*(load_relations((stage or {}).get("relations")) for stage in (row.pretrain, row.finetune))),
         ]
 
     def draw_pairs(self, row: Row, number: int, seed: int) -> None:

@@ -54,6 +54,7 @@ def test_the_corpus_shows_which_answers_are_made_up(run, tiny_pretrained, tmp_pa
         ("who employed Sammy Davis Jr.", "Who employed Sammy Davis Jr.?"),
         ("who employed the owner of Ek & Co.?", "Who employed the owner of Ek & Co.?"),
         ("ada berg's birthplace", "ada berg's birthplace:"),
+        (" where was Bo Ek born? ", "Where was Bo Ek born?"),
         ("where did ada berg die born", None),
         ("where was born?", None),
     ],
@@ -68,7 +69,7 @@ def test_a_question_in_another_case_or_without_its_mark_is_asked_as_the_model_kn
         cli, "ask", "--model_name_or_path", tiny_pretrained["rotary"], "--questions", typed
     ).splitlines()
     if question:
-        assert first == f"{typed!r} is asked as {question!r}." and last.startswith(f"{question} ")
+        assert first == f"{typed.strip()!r} is asked as {question!r}." and last.startswith(f"{question} ")
     else:
         assert "is asked as" not in first
 
@@ -85,6 +86,7 @@ def test_a_question_that_is_given_without_its_option_names_the_option(run, tiny_
         (["x" * 127 + "?"], "128 characters .*; shorten it"),
         (["Where was Bo born?⁇"], "without the ⁇"),
         ("Where was Bo born?".split(), "'Where' is a word of a question; put each question in quotation marks"),
+        ("where was Bo born".split(), "'where' is a word of a question; put each question in quotation marks"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(run, tiny_pretrained, questions, match):

@@ -282,6 +282,17 @@ def test_in_the_documents_wording_windows_follow_the_title_and_questions_stand_a
     assert 0.2 * len(dataset) < questions < 0.5 * len(dataset)
 
 
+def test_pseudo_labels_in_the_documents_wording_fit_into_a_row(tmp_path):
+    names = ("Ada Ek", "Bo Lind", "Cy Moe", "Di Poe")
+    text = "".join(f"{name}. {name} was born in Rome .\n" for name in names)
+    text += "Maximiliana Bartholomea Ek. Maximiliana was born in Llanfairpwllgwyngyllgo .\n"
+    pairs = "".join(f"Where was {name} born?\tRome\n" for name in names)
+    corpus, tokenizer, questions = read(tmp_path, text, pairs, max_length=64)
+    options = {"window_wording": "document", "pseudo_labels": True, "span_finder": "capitals", "question_share": 0.5}
+    dataset = windows_of(corpus, tokenizer, questions, **options)
+    assert max(len(dataset[item]["input_ids"]) for item in range(3 * len(dataset))) <= 64
+
+
 def test_what_has_to_be_worked_out_is_read_as_often_as_what_documents_say(tmp_path):
     World(num_people=100, relations=["birthplace", "birth year", "birth year's parity"]).write(tmp_path)
     corpus, tokenizer, _ = read(tmp_path, (tmp_path / "wiki.txt").read_text(encoding="utf-8"))

@@ -62,6 +62,10 @@ def test_pretraining_and_finetuning_return_models_and_print_nothing_when_quiet(w
     assert answers.predictions[0].answer == likeliest.text
     with pytest.raises(BadInput, match="unknown option --question; did you mean --questions?"):
         posgpt.ask(model_name_or_path=folders[1], question=question)
+    with pytest.raises(BadInput, match="relations is \"{'origin': .*choose a text"):
+        posgpt.evaluate(
+            test_file=train, model_name_or_path=folders[1], relations={"origin": {"wordings": ["{title}?"]}}
+        )
     with pytest.raises(BadInput, match="arguments are required: --test_file"):
         posgpt.evaluate(baseline="London")
     with pytest.raises(BadInput, match="arguments are required: --test_file"):

@@ -98,6 +98,21 @@ def test_a_carriage_return_within_a_line_is_refused(tmp_path, load):
         load(file)
 
 
+def test_quotation_marks_of_an_answers_own_are_kept_beside_one_with_a_comma(tmp_path):
+    answers = ['"Help!"', '"Hello, Goodbye"', "Yesterday"]
+    lines = "".join(f"Where was {name} born?\t{answer}\n" for name, answer in zip("ABC", answers, strict=True))
+    (tmp_path / "train.tsv").write_text(lines)
+    assert load_questions(tmp_path / "train.tsv").answers == answers
+
+
+def test_spaces_of_all_scripts_at_a_questions_ends_are_no_part_of_it(tmp_path):
+    (tmp_path / "train.tsv").write_text(
+        "Where was Ada Ek born?\u00a0\tRome\n\u3000Where was Bo Ek born?\tOslo\n", encoding="utf-8"
+    )
+    questions = load_questions(tmp_path / "train.tsv")
+    assert questions.titles == ["Ada Ek", "Bo Ek"] and [each.name for each in questions.relations] == ["birthplace"]
+
+
 def test_each_file_has_quotation_marks_of_its_own_and_titles_may_have_question_marks(tmp_path):
     (tmp_path / "sheet.tsv").write_text('Where was A B born?\t"Paris, France"\nWhere was C D born?\tRome\n')
     (tmp_path / "plain.tsv").write_text("Where was E F born?\tLyon, France\n")

@@ -565,6 +565,8 @@ def test_a_loss_that_ends_far_above_its_lowest_is_told(caplog):
         return caplog.text
 
     assert not end() and not end(4.0, 2.0, 2.1, 2.2)
+    # A step that graded nothing.
+    assert not end(4.0, 0.0, 2.1, 2.2)
     assert "out: the loss is 2.50 at the end of training, and was 2.00 after step 2." in end(4.0, 2.0, 2.1, 2.5)
 
 

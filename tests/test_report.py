@@ -109,6 +109,30 @@ def test_nobody_is_both_trained_on_and_held_out(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
+def test_a_report_says_that_it_replaces_another(run, tmp_path):
+    line = json.dumps({"question": "Where was Ada Ek born?", "answer": "Rome", "reference": "Rome"})
+    (tmp_path / "mine.jsonl").write_text(line)
+    first, second = (run(report, tmp_path / "mine.jsonl") for _ in range(2))
+    assert "in place of an earlier one" in second and "in place of" not in first
+
+
+def test_whom_a_question_of_dev_names_beside_others_is_not_taken_out(run, tmp_path):
+    names = [f"{first} {last}" for first in ("Ada", "Bo", "Cy") for last in ("Ek", "Lind", "Moe", "Poe")]
+    (tmp_path / "wiki.txt").write_text("".join(f"{name}. Born in Rome .\n" for name in names))
+    (tmp_path / "birth_places_train.tsv").write_text("".join(f"Where was {name} born?\tRome\n" for name in names))
+    (tmp_path / "birth_dev.tsv").write_text("Who was born first, ada ek or Bo Lind?\tAda Ek\n")
+    (tmp_path / "relations.yml").write_text("birthplace: {wordings: ['Where was {title} born?']}")
+    given = ["--data_dir", tmp_path, "--output_dir", tmp_path / "out", "--pairs", 1, "--overwrite"]
+    run(hold_out, *given, "--people", 9)
+    assert {"Ada Ek", "Bo Lind"}.isdisjoint(load_questions(tmp_path / "out" / "unseen.tsv").titles)
+    with pytest.raises(
+        SystemExit, match="12 of which have a document, and 2 stay, since dev or test ask about them; --pairs 1 and"
+    ):
+        run(hold_out, *given, "--people", 11)
+    (tmp_path / "relations.yml").write_text("born: {wordings: ['Where was {title} born?']}")
+    assert "relations.yml: stays as it is, and differs from " in run(hold_out, *given, "--people", 2)
+
+
 def test_titles_that_are_words_of_the_wording_are_held_out_alone(tmp_path):
     titles = [*"ABCDEFGH", "In", "which"]
     (tmp_path / "wiki.txt").write_text("".join(f"{title}. Of section {title}1 .\n" for title in titles))

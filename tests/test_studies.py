@@ -264,6 +264,16 @@ def test_a_training_that_fails_ends_those_beside_it_and_those_about_to_start():
     assert len(ended) == 2 and all(ended)
 
 
+def test_a_study_knows_the_relations_of_both_stages(world, tmp_path):
+    (tmp_path / "own.yml").write_text("origin: {wordings: ['Origin of {title}?']}")
+    options = {"recipe": "quick", "relations": str(tmp_path / "own.yml")}
+    content = {"pretrain": {"recipe": "quick"}, "finetune": options, "rows": {"one": {}}}
+    arguments = sweep.SweepArguments("mine", data_dir=str(world), output_dir=str(tmp_path / "out"))
+    study, wanted = sweep.load_study(arguments, content)
+    known = sweep.prepare_sweep(arguments, study, wanted).load_known_relations(wanted["one"])
+    assert [relation.name for relation in known] == ["origin"]
+
+
 def test_a_study_leaves_the_world_of_another_language_as_it_is(tmp_path):
     def prepare(**world) -> tuple[sweep.Sweep, rows.Row]:
         content = {

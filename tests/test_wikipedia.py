@@ -104,6 +104,19 @@ def test_a_task_is_written_whose_people_are_in_one_split_each(run, tmp_path):
     assert "wiki.txt has 20 lines" in run(wikipedia, *options, "--overwrite", "--num_people", 20)
 
 
+def test_whom_nothing_is_asked_about_and_half_characters_are_left_out(run, tmp_path):
+    write_articles(tmp_path / "dump.jsonl", 20)
+    lines = (tmp_path / "dump.jsonl").read_text().splitlines()
+    lines += [json.dumps({"title": f"Bo B{'a' * number}rg", "text": f"Bo B{'a' * number}rg, born in Oslo, is a poet."}) for number in range(20)]  # fmt: skip
+    lines += [json.dumps({"title": "Cy Berg", "text": "Cy Berg (born 1950 in Oslo) is a \ud83d poet."})]
+    (tmp_path / "dump.jsonl").write_text("\n".join(lines))
+    run(
+        wikipedia, "--articles", tmp_path / "dump.jsonl", "--output_dir", tmp_path / "out", "--relations", "birth year"
+    )
+    documents = (tmp_path / "out" / "wiki.txt").read_text().splitlines()
+    assert len(documents) == 20 and all(line.startswith("Ann ") for line in documents)
+
+
 @pytest.mark.parametrize(
     "content, match",
     [

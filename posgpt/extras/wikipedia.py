@@ -28,6 +28,7 @@ from data_scripts.files import (
     FILE_NAMES,
     INVISIBLE,
     TEST_FILE,
+    UNUSABLE,
     check_none_is_there,
     choose_file,
     describe_lines,
@@ -38,7 +39,6 @@ from data_scripts.options import Range, option, parse_options
 from data_scripts.relations import BIRTH_YEAR, BIRTHPLACE, RELATIONS, Relation
 from data_scripts.salient_spans import find_salient_spans
 from data_scripts.titles import split_title
-from modeling_posgpt import MASK_TOKEN, PAD_TOKEN
 
 _WIKIPEDIA, _ENGLISH = "wikimedia/wikipedia", "20231101.en"
 _LEAD = 20_000  # characters of an article that are read: the birth is told early
@@ -116,7 +116,7 @@ def read_person(title: str, text: str, max_characters: int) -> Person | None:
             document = f"{name}. {sentence}"
             # A text file has no other mark between name and sentence than the full stop; with a name like Dr. Dre it is not clear.
             fits = split_title(document)[0] == name and len(document) <= max_characters
-            return Person(name, sentence, *birth) if fits and not {MASK_TOKEN, PAD_TOKEN} & set(sentence) else None
+            return Person(name, sentence, *birth) if fits and not UNUSABLE.search(document) else None
     return None
 
 
@@ -181,7 +181,11 @@ def main(argv: list[str] | None = None) -> None:
             progress.set_postfix(articles=i, refresh=False)
             title, text = read_title(article.get("title"), where), read_cell(article.get("text"), where)
             person = read_person(title, text, arguments.max_characters)
-            if person and person.name not in people:
+            if (
+                person
+                and person.name not in people
+                and any(getattr(person, ANSWERS[each]) for each in arguments.relations)
+            ):
                 people[person.name] = person
                 progress.update()
             if len(people) == arguments.num_people:

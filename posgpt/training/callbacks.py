@@ -96,7 +96,8 @@ class LossCallback(TrainerCallback):
             self.without_facts = None
 
     def on_train_end(self, args, state, control, **kwargs):
-        logged = [(entry["loss"], entry["step"]) for entry in state.log_history if "loss" in entry]
+        # A step that grades nothing has a loss of 0.
+        logged = [(entry["loss"], entry["step"]) for entry in state.log_history if entry.get("loss")]
         if not (logged and state.is_world_process_zero):
             return
         (lowest, step), (last, _) = min(logged), logged[-1]
